@@ -1,0 +1,53 @@
+# Chores of the project; `make help` lists them.
+BIN := .venv/bin
+CODE := src tests lab bench scripts
+
+.PHONY: help setup setup-test demo lint check test bench lab lab-down golden docs format clean
+
+help: ## List the chores
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
+
+setup: ## Install what slurmscope needs
+	@scripts/setup demo
+
+setup-test: ## Install what the tests need as well
+	@scripts/setup test
+
+demo: setup ## Run slurmscope over a simulated cluster
+	@exec $(BIN)/slurmscope demo
+
+lint: setup-test
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m scripts.docs --check
+
+check: lint ## Format, lint, types, imports, docs drift and unit tests: under a minute
+	$(BIN)/pytest tests/unit -q -n 2 --cov --cov-report=
+	$(BIN)/coverage report --include='src/slurmscope/metrics/*,src/slurmscope/model/*,src/slurmscope/collectors/*,src/slurmscope/units.py,src/slurmscope/settings.py' --fail-under=100
+
+test: check ## All tests, also those against real daemons
+	$(BIN)/pytest tests/e2e -n 2 --dist loadgroup --cov --cov-append --cov-report=term --cov-fail-under=90
+
+bench: setup-test ## Measure the promises about speed, side by side in one run
+	$(BIN)/python -m bench
+
+lab: setup-test ## Start a real Slurm cluster on this machine
+	@$(BIN)/python -m lab up
+
+lab-down: ## End it
+	@$(BIN)/python -m lab down
+
+golden: setup-test ## Rewrite golden files; review the difference before you commit it
+	$(BIN)/pytest tests/unit -q -p no:randomly --golden
+
+docs: setup-test ## Rewrite the generated parts of the documentation
+	$(BIN)/python -m scripts.docs
+
+format: ## Format the code
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+clean: ## Remove what the chores made
+	rm -rf .venv .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist

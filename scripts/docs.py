@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the parts of the documentation that follow from the code, or check that they are up to date.
+
+A page in ``docs/`` marks such a part with ``<!-- generated: NAME -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import click
+
+from slurmscope.cli import slurmscope
+from slurmscope.metrics.collector import Role
+from slurmscope.metrics.family import Metric
+from slurmscope.services.cluster import cluster_sections
+from slurmscope.services.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.self_metrics import SELF_METRICS
+from slurmscope.services.settings import all_collectors
+from slurmscope.settings import Section, Setting
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main() -> int:
+    """Rewrite every page, or with ``--check`` tell which ones would change."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when a page is out of date")
+    is_check = parser.parse_args().check
+    stale = []
+    for page in sorted(DOCS.glob("*.md")):
+        before = page.read_text(encoding="utf-8")
+        after = generate(before)
+        if before != after:
+            stale.append(page.name)
+            if not is_check:
+                page.write_text(after, encoding="utf-8")
+    if stale:
+        print(f"docs: {', '.join(stale)} {'are out of date: run make docs' if is_check else 'rewritten'}")
+    return 1 if stale and is_check else 0
+
+
+def generate(text: str) -> str:
+    """Return a page with every generated part made anew."""
+    return PART.sub(lambda part: f"{part[1]}\n{''.join(PARTS[part['name']]())}\n{part[3]}", text)
+
+
+def cluster_metrics() -> Iterator[str]:
+    """Describe what every cluster collector serves."""
+    yield from _collector_tables(Role.CLUSTER)
+    yield "### Questions to Slurm\n\nAlways on.\n\n"
+    yield from _metric_table(SCRAPE_METRICS)
+
+
+def self_metrics() -> Iterator[str]:
+    """Describe what every page tells about slurmscope itself."""
+    return _metric_table(SELF_METRICS)
+
+
+def cluster_settings() -> Iterator[str]:
+    """Describe what can be set for the cluster exporter."""
+    return _settings_table(cluster_sections())
+
+
+def commands() -> Iterator[str]:
+    """Show the help text of every command."""
+    context = click.Context(slurmscope, info_name="slurmscope", max_content_width=100, terminal_width=100)
+    yield from _help(slurmscope, context)
+
+
+PARTS: dict[str, Callable[[], Iterable[str]]] = {
+    "cluster-metrics": cluster_metrics,
+    "self-metrics": self_metrics,
+    "cluster-settings": cluster_settings,
+    "commands": commands,
+}
+
+
+def _collector_tables(role: Role) -> Iterator[str]:
+    for collector in all_collectors(role):
+        state = "on" if collector.is_default else "off"
+        yield f"### {collector.name}\n\n{collector.help} `--collector.{collector.name}`, {state} by default.\n\n"
+        yield from _metric_table(collector.metrics)
+        yield "\n"
+
+
+def _metric_table(metrics: Iterable[Metric]) -> Iterator[str]:
+    yield "| metric | type | labels | meaning |\n|---|---|---|---|\n"
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        seed = " *(kept name)*" if metric.is_seed else ""
+        yield f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.help}{seed} |\n"
+
+
+def _settings_table(sections: Iterable[Section]) -> Iterator[str]:
+    yield "| key in the file | flag | environment | default | meaning |\n|---|---|---|---|---|\n"
+    for section in sections:
+        for declared in section.settings():
+            names = ", ".join(f"`{name}`" for name in declared.environment)
+            yield f"| `{declared.key}` | `{_flag(declared)}` | {names} | {_default(declared)} | {declared.help} |\n"
+
+
+def _flag(declared: Setting) -> str:
+    return f"--[no-]{declared.flag}" if declared.is_boolean else f"--{declared.flag} {declared.metavar}"
+
+
+def _default(declared: Setting) -> str:
+    default = declared.default
+    if default in (None, "", ()):
+        return "–"
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return f"`{', '.join(default) if isinstance(default, tuple) else default}`"
+
+
+def _help(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n\n"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            if child is not None:
+                inner = click.Context(child, parent=context, info_name=name, max_content_width=100, terminal_width=100)
+                yield from _help(child, inner)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

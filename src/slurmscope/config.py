@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resolve settings from flags, environment, one TOML file and defaults.
+
+This is the only module that knows where a value comes from, and the only one that looks into the
+environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slurmscope.errors import ConfigError
+from slurmscope.settings import Section, Setting, parse_text
+
+T = TypeVar("T")
+
+FILE_SIZE_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Hold a value and where it came from: a flag, a variable, a file, or the default."""
+
+    value: object
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Hold every setting of one role, resolved."""
+
+    sections: tuple[Section, ...]
+    values: Mapping[str, Resolved]
+    file: Path | None = None
+
+    def of(self, type_: type[T], name: str = "") -> T:
+        """Return one section as its dataclass; ``name`` tells sections of the same type apart."""
+        section = next(s for s in self.sections if s.type is type_ and name in ("", s.name))
+        return type_(**{s.attribute: self.values[s.key].value for s in section.settings()})
+
+    def is_default(self, key: str) -> bool:
+        """Tell whether nobody set this key."""
+        return self.values[key].origin == "default"
+
+    def settings(self) -> Iterator[Setting]:
+        """Yield every setting in the order of the sections."""
+        for section in self.sections:
+            yield from section.settings()
+
+
+def load(
+    sections: Iterable[Section],
+    *,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    file: Path | None = None,
+    other_keys: Iterable[str] = (),
+) -> Config:
+    """Resolve every setting: flag before environment before file before default.
+
+    ``flags`` holds what was given, by key. ``other_keys`` are known to other roles: a file shared
+    by several services may hold them. All problems are told at once, one sentence each.
+    """
+    sections = tuple(sections)
+    in_file = read_file(file) if file else {}
+    problems: list[str] = []
+    values: dict[str, Resolved] = {}
+    known = [s for section in sections for s in section.settings()]
+    for declared in known:
+        given, origin = _given(declared, flags, environment, in_file, file)
+        try:
+            values[declared.key] = Resolved(given if origin == "default" else declared.parse(given), origin)
+        except ValueError as error:
+            problems.append(f"{_where(declared, origin)}: {error}")
+    problems += _unknown_keys(in_file, [s.key for s in known], other_keys, file)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return Config(sections, values, file)
+
+
+def read_file(path: Path) -> dict[str, object]:
+    """Read a TOML file as a flat mapping from dotted key to value."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(FILE_SIZE_LIMIT_BYTES + 1)
+        if len(data) > FILE_SIZE_LIMIT_BYTES:
+            raise ConfigError(f"configuration file {path} is larger than {FILE_SIZE_LIMIT_BYTES} bytes")
+        return dict(_flatten(tomllib.loads(data.decode("utf-8")), ""))
+    except OSError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"configuration file {path} is not UTF-8 text") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"configuration file {path} is not valid TOML: {error}") from error
+
+
+def own_environment() -> Mapping[str, str]:
+    """Return the environment this process was started with."""
+    return dict(os.environ)
+
+
+def parse_path(given: object) -> Path:
+    """Read a path."""
+    text = parse_text(given)
+    if not text:
+        raise ValueError("the path is empty")
+    return Path(text)
+
+
+def _given(
+    declared: Setting,
+    flags: Mapping[str, object],
+    environment: Mapping[str, str],
+    in_file: Mapping[str, object],
+    file: Path | None,
+) -> tuple[Any, str]:
+    if declared.key in flags:
+        return flags[declared.key], "flag"
+    for name in declared.environment:
+        if name in environment:
+            return environment[name], name
+    if declared.key in in_file:
+        return in_file[declared.key], str(file)
+    return declared.default, "default"
+
+
+def _where(declared: Setting, origin: str) -> str:
+    if origin == "flag":
+        return f"--{declared.flag}"
+    return origin if origin in declared.environment else f"{declared.key} in {origin}"
+
+
+def _unknown_keys(
+    in_file: Mapping[str, object], known: Sequence[str], other_keys: Iterable[str], file: Path | None
+) -> Iterator[str]:
+    candidates = {*known, *other_keys}
+    for key in in_file:
+        if key not in candidates:
+            nearest = difflib.get_close_matches(key, candidates, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            yield f"{file}: unknown key {key!r}{hint}"
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value

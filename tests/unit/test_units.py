@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Durations and sizes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmscope.units import parse_bytes, parse_positive_seconds, parse_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10", 10),
+        ("2.5", 2.5),
+        ("30s", 30),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1d", 86400),
+        ("1w", 604800),
+        ("250ms", 0.25),
+    ],
+)
+def test_duration_is_read_in_its_unit(text: str, seconds: float) -> None:
+    assert seconds == parse_seconds(text)
+
+
+@pytest.mark.parametrize(
+    "given", ["", "s", "10x", "-5", "1h30", "5 m", "nan", "inf", True, None, [], "1" * 400, -1, 1e300]
+)
+def test_what_is_no_duration_is_refused(given: object) -> None:
+    with pytest.raises(ValueError, match="is not"):
+        parse_seconds(given)
+
+
+def test_numbers_of_a_file_are_seconds() -> None:
+    assert 10.0 == parse_seconds(10)
+    assert 0.5 == parse_seconds(0.5)
+
+
+def test_nothing_is_no_positive_duration() -> None:
+    with pytest.raises(ValueError, match="not longer"):
+        parse_positive_seconds("0s")
+    assert 3.0 == parse_positive_seconds("3s")
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
+    try:
+        assert parse_seconds(text) >= 0
+    except ValueError as error:
+        assert repr(text) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("0", 0),
+        ("512", 512),
+        ("1K", 1024),
+        ("200M", 209715200),
+        ("1.5G", 1610612736),
+        ("2T", 2199023255552),
+        ("1g", 1073741824),
+    ],
+)
+def test_sizes_are_binary(text: str, size: int) -> None:
+    assert size == parse_bytes(text)
+
+
+def test_a_bare_size_takes_the_default_unit() -> None:
+    assert 4000 * 1024 * 1024 == parse_bytes("4000", default_unit="M")
+
+
+@pytest.mark.parametrize("text", ["", "M", "1X", "-1M", "1 G", "N/A"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a size"):
+        parse_bytes(text)
