@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run every benchmark and tell which promises hold.
+
+Each module in ``bench/`` has a ``main`` that prints its figures and returns 0 when all its promises
+hold. Name modules to run only those: ``python -m bench exposition``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+
+import bench
+
+HIDDEN = ("__main__", "measure")
+
+
+def main(names: list[str]) -> int:
+    """Run the named benchmarks, or all of them, and return 1 when a promise is broken."""
+    known = [module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in HIDDEN]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        print(f"bench: there is no {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    broken = [name for name in names or known if importlib.import_module(f"bench.{name}").main() != 0]
+    print(f"bench: promises broken in {', '.join(broken)}" if broken else "bench: every promise holds")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

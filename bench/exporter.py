@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure what an idle exporter costs, and what many scrapes at once cost."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slurmscope.metrics.collector import Collector, NoOptions, Role
+from slurmscope.metrics.family import Family, gauge
+from slurmscope.metrics.guard import Guard
+from slurmscope.metrics.write import Format
+from slurmscope.services.collecting import EnabledCollector
+from slurmscope.services.exposition import ExpositionService
+from slurmscope.services.readings import SharedReading
+from slurmscope.simulate.cluster import simulate
+from slurmscope.simulate.records import Shape
+from slurmscope.simulate.stand_in import write_stand_ins
+
+IDLE_LIMIT_BYTES = 30_000_000
+START_LIMIT_SECONDS = 0.5
+START_TRIES = 3
+SCRAPES = 50
+SAMPLES = 100_000
+LISTENING = re.compile(rb"address=(127\.0\.0\.1:\d+)")
+
+
+def main() -> int:
+    """Print the figures of a real exporter process, then those of parallel scrapes."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_stand_ins(simulate(Shape(), now=int(time.time())), Path(folder))
+        starts = [_start(folder) for _ in range(START_TRIES)]
+    cpu_seconds = min(cpu for cpu, _ in starts)
+    resident_bytes = min(resident for _, resident in starts)
+    runs, scrape_seconds, cached_seconds = _parallel_scrapes()
+    print(f"start to first answer: {cpu_seconds:.2f} s of CPU (promise: under {START_LIMIT_SECONDS})")
+    print(f"idle exporter: {resident_bytes / 1e6:.1f} MB resident (promise: under {IDLE_LIMIT_BYTES / 1e6:.0f})")
+    scraped = f"{SCRAPES} parallel scrapes of {SAMPLES} samples"
+    print(f"{scraped}: {runs} run of the collector (promise: 1), {scrape_seconds:.2f} s of CPU")
+    print(f"one more scrape of the kept page: {cached_seconds * 1000:.2f} ms of CPU")
+    is_kept = cpu_seconds < START_LIMIT_SECONDS and resident_bytes < IDLE_LIMIT_BYTES and runs == 1
+    return 0 if is_kept else 1
+
+
+def _start(bin_path: str) -> tuple[float, int]:
+    with running_exporter("--slurm.bin-path", bin_path) as (pid, address):
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+            answer.read()
+        return cpu_seconds_of(pid), resident_bytes_of(pid)
+
+
+@contextmanager
+def running_exporter(*flags: str) -> Iterator[tuple[int, str]]:
+    """Run ``slurmscope cluster`` on a free port; give its process id and address."""
+    argv = [sys.executable, "-m", "slurmscope", "cluster", "--web.listen-address", "127.0.0.1:0", *flags]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if match := LISTENING.search(line):
+                    yield process.pid, match[1].decode()
+                    break
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Return the CPU seconds of a process, without its children."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes_of(pid: int) -> int:
+    """Return the resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _parallel_scrapes() -> tuple[int, float, float]:
+    runs = []
+    metric = gauge("bench_samples", "Samples.", "a", "b", "c", "d", "e")
+
+    def collect(options: NoOptions, *, rows: int) -> Iterator[Family]:
+        runs.append(1)
+        yield Family(metric, {(f"node{n}", "partition", "account", "user", str(n)): n for n in range(rows)})
+
+    collector = Collector(
+        name="bench", role=Role.CLUSTER, help="Rows.", needs=("rows",), metrics=(metric,), collect=collect
+    )
+    service = ExpositionService(
+        [EnabledCollector(collector=collector, options=NoOptions())],
+        {"rows": SharedReading("rows", lambda: SAMPLES, interval_seconds=3600)},
+        guard=Guard(series_limit=SAMPLES),
+        self_families=lambda _: (),
+    )
+    started = time.process_time()
+    threads = [threading.Thread(target=_scrape, args=(service,)) for _ in range(SCRAPES)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ended = time.process_time()
+    _scrape(service)
+    return len(runs), ended - started, time.process_time() - ended
+
+
+def _scrape(service: ExpositionService) -> None:
+    for _ in service.scrape(format=Format.TEXT, is_gzip=True, include=None, exclude=frozenset(), deadline_seconds=60):
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write metric families in Prometheus text format 0.0.4 and in OpenMetrics 1.0.
+
+The writers stream: a page of a million samples never exists as a whole. They trust that the samples
+went through :mod:`slurmscope.metrics.guard`; names and label names were checked when declared.
+
+Speed comes from three habits, measured in ``bench/exposition.py``: many samples are joined in one go; what needs
+escaping is looked for in the joined text, not value by value; and the label text of a row is kept for the next
+family, which most often has the same rows (one job, many metrics).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, islice, repeat
+from math import inf, isfinite, isnan
+from typing import cast
+
+from slurmscope.metrics.family import Family, Histogram, Kind, Labels, Metric, Samples, Value
+
+BLOCK_BYTES = 64 * 1024
+"""Size that a written block has at least, the last one excepted."""
+
+_ROWS_PER_PART = 256
+_KEPT_ROWS = 25_000
+"""Rows of a family whose label texts are kept for the next one; some 3 MB."""
+
+_TEXT_TYPES = {Kind.INFO: "gauge", Kind.UNKNOWN: "untyped"}
+
+
+class Format(enum.Enum):
+    """Name a text format; the value is its content type."""
+
+    TEXT = "text/plain; version=0.0.4; charset=utf-8"
+    OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+    @property
+    def content_type(self) -> str:
+        """Return the value of the ``Content-Type`` header."""
+        return self.value
+
+
+def write(families: Iterable[Family], format: Format) -> Iterator[bytes]:
+    """Write families as blocks of about 64 KiB; a family without samples leaves no trace.
+
+    Several written pieces may follow each other on one page; :func:`end` closes the page.
+    """
+    kept = _LabelTexts()
+    pending: list[bytes] = []
+    size = 0
+    for part in chain.from_iterable(_parts(family, format, kept) for family in families):
+        # One bad character must never cost the page; in a help text no guard has looked for it.
+        pending.append(part.encode("utf-8", "replace"))
+        size += len(pending[-1])
+        if size >= BLOCK_BYTES:
+            yield b"".join(pending)
+            pending.clear()
+            size = 0
+    if pending:
+        yield b"".join(pending)
+
+
+def end(format: Format) -> bytes:
+    """Return what closes a page."""
+    return b"# EOF\n" if format is Format.OPENMETRICS else b""
+
+
+def _parts(family: Family, format: Format, kept: _LabelTexts) -> Iterator[str]:
+    samples = _mapping(family.samples)
+    if not samples:
+        return
+    yield _header(family.metric, format)
+    if family.metric.kind is Kind.HISTOGRAM:
+        yield from _histogram_parts(family.metric, cast("Mapping[Labels, Histogram]", samples))
+    else:
+        yield from _plain_parts(family.metric, cast("Mapping[Labels, float]", samples), kept)
+
+
+def _mapping(samples: Samples) -> Mapping[Labels, Value]:
+    return samples if isinstance(samples, Mapping) else dict(samples)
+
+
+def _header(metric: Metric, format: Format) -> str:
+    text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
+    if format is Format.TEXT:
+        kind = _TEXT_TYPES.get(metric.kind, metric.kind.value)
+        return f"# HELP {metric.name} {text}\n# TYPE {metric.name} {kind}\n"
+    name, kind = _openmetrics_family(metric)
+    text = text.replace('"', '\\"')
+    has_unit = metric.unit and name.endswith(f"_{metric.unit}")
+    unit = f"# UNIT {name} {metric.unit}\n" if has_unit else ""
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n{unit}"
+
+
+def _openmetrics_family(metric: Metric) -> tuple[str, str]:
+    """Return the family's name and type: OpenMetrics wants the suffix on the samples only.
+
+    A counter that an older tool named without ``_total`` cannot be a counter there; it is of unknown type.
+    """
+    if metric.kind is Kind.COUNTER:
+        stem = metric.name.removesuffix("_total")
+        return (metric.name, "unknown") if stem == metric.name else (stem, "counter")
+    if metric.kind is Kind.INFO:
+        stem = metric.name.removesuffix("_info")
+        return (metric.name, "gauge") if stem == metric.name else (stem, "info")
+    return metric.name, metric.kind.value
+
+
+def _plain_parts(metric: Metric, samples: Mapping[Labels, float], kept: _LabelTexts) -> Iterator[str]:
+    labels, values = iter(samples), iter(samples.values())
+    for index in range(0, len(samples), _ROWS_PER_PART):
+        texts = kept.texts(index, metric.labels, tuple(islice(labels, _ROWS_PER_PART)))
+        numbers = tuple(islice(values, _ROWS_PER_PART))
+        spelled = map(repr if all(map(isfinite, numbers)) else _number, numbers)
+        yield "".join(chain.from_iterable(zip(repeat(metric.name), texts, spelled, repeat("\n"))))
+
+
+class _LabelTexts:
+    """Spell label sets, and keep the texts until a family has other rows at the same place."""
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+        self._kept: dict[int, tuple[tuple[Labels, ...], list[str]]] = {}
+
+    def texts(self, place: int, names: tuple[str, ...], rows: tuple[Labels, ...]) -> list[str]:
+        """Return the text between name and number for each row, such as ``{user="ada"} ``."""
+        if names != self._names:
+            self._names = names
+            self._kept.clear()
+        known, texts = self._kept.get(place, ((), []))
+        if rows != known:
+            texts = _label_texts(names, rows)
+            if place < _KEPT_ROWS and sum(map(len, texts)) <= BLOCK_BYTES:
+                self._kept[place] = (rows, texts)
+        return texts
+
+
+def _label_texts(names: tuple[str, ...], rows: Sequence[Labels]) -> list[str]:
+    if not names:
+        return [" "] * len(rows)
+    openings = [f'{{{names[0]}="', *(f'",{name}="' for name in names[1:]), '"} ']
+    texts = _interleaved(openings, rows)
+    joined = "".join(texts)
+    # All quotes are ours, no backslash and no newline: then no value needs escaping.
+    if joined.count('"') == 2 * len(names) * len(rows) and "\\" not in joined and "\n" not in joined:
+        return texts
+    return _interleaved(openings, list(map(_escaped_row, rows)))
+
+
+def _interleaved(openings: list[str], rows: Sequence[Labels]) -> list[str]:
+    """Put each row's values between the openings; spelled out by width, for this is the innermost loop."""
+    match openings:
+        case [o, z]:
+            return [f"{o}{a}{z}" for (a,) in rows]
+        case [o, p, z]:
+            return [f"{o}{a}{p}{b}{z}" for a, b in rows]
+        case [o, p, q, z]:
+            return [f"{o}{a}{p}{b}{q}{c}{z}" for a, b, c in rows]
+        case [o, p, q, r, z]:
+            return [f"{o}{a}{p}{b}{q}{c}{r}{d}{z}" for a, b, c, d in rows]
+        case [o, p, q, r, s, z]:
+            return [f"{o}{a}{p}{b}{q}{c}{r}{d}{s}{e}{z}" for a, b, c, d, e in rows]
+        case _:
+            return ["".join(chain.from_iterable(zip(openings, (*row, ""), strict=True))) for row in rows]
+
+
+def _escaped_row(row: Labels) -> Labels:
+    return tuple(value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for value in row)
+
+
+def _number(value: float) -> str:
+    if isfinite(value):
+        return repr(value)
+    return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+def _histogram_parts(metric: Metric, samples: Mapping[Labels, Histogram]) -> Iterator[str]:
+    name = metric.name
+    bounds = [_bound(bound) for bound in (*metric.buckets, inf)]
+    for row, histogram in samples.items():
+        (text,) = _label_texts(metric.labels, (row,))
+        opening = f"{text[:-2]}," if row else "{"
+        counts = list(accumulate(histogram.counts))
+        lines = [f'{name}_bucket{opening}le="{bound}"}} {n}\n' for bound, n in zip(bounds, counts, strict=True)]
+        lines += [f"{name}_count{text}{counts[-1]}\n", f"{name}_sum{text}{_number(histogram.total)}\n"]
+        yield "".join(lines)
+
+
+def _bound(value: float) -> str:
+    """Return a bucket bound as OpenMetrics spells it: as Go does, but never without a point or an exponent.
+
+    Python and Go differ from a million on, where Go turns to exponents.
+    """
+    if value == inf:
+        return "+Inf"
+    text = repr(float(value))
+    if value < 1e6 or "e" in text:
+        return text
+    whole, _, fraction = text.partition(".")
+    digits = (whole + fraction).rstrip("0")
+    point = "." if len(digits) > 1 else ""
+    return f"{digits[0]}{point}{digits[1:]}e+{len(whole) - 1:02d}"

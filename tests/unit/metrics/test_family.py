@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check that a declaration which could never be served is refused where it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from slurmscope.metrics.family import Kind, Metric, counter, gauge, histogram, info, seed_counter, seed_gauge
+
+
+@pytest.mark.parametrize("name", ["", "1x", "a-b", "a:b", "é", "x\n", "x y"])
+def test_bad_metric_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="metric name"):
+        gauge(name, "Help.")
+
+
+@pytest.mark.parametrize("label", ["", "1x", "a-b", "a:b", "__name__", "x\n"])
+def test_bad_label_name_is_refused(label: str) -> None:
+    with pytest.raises(ValueError, match="label name"):
+        gauge("x", "Help.", label)
+
+
+@pytest.mark.parametrize("label", ["job", "instance", "le", "quantile"])
+def test_label_of_prometheus_is_left_to_seeds(label: str) -> None:
+    with pytest.raises(ValueError, match="belongs to Prometheus"):
+        gauge("x", "Help.", label)
+    assert (label,) == seed_gauge("x", "Help.", label).labels
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda: gauge("x", "Help.", "a", "a"),
+        lambda: gauge("x", ""),
+        lambda: counter("x", "Help."),
+        lambda: info("x", "Help."),
+        lambda: histogram("x", "Help.", buckets=()),
+        lambda: histogram("x", "Help.", buckets=(2, 1)),
+        lambda: histogram("x", "Help.", buckets=(1, 1)),
+        lambda: histogram("x", "Help.", buckets=(1, float("inf"))),
+        lambda: histogram("x", "Help.", buckets=(float("nan"),)),
+        lambda: histogram("x", "Help.", buckets=(-1, 1)),
+        lambda: Metric(name="x", kind=Kind.GAUGE, help="Help.", buckets=(1,)),
+        lambda: Metric(name="x", kind=Kind.HISTOGRAM, help="Help.", labels=("le",), buckets=(1,), is_seed=True),
+    ],
+)
+def test_contradiction_is_refused(declare: Callable[[], Metric]) -> None:
+    with pytest.raises(ValueError, match=r"^x: "):
+        declare()
+
+
+@pytest.mark.parametrize(
+    ("metric", "unit"),
+    [
+        (gauge("memory_bytes", "Help."), "bytes"),
+        (counter("cpu_seconds_total", "Help."), "seconds"),
+        (seed_counter("cpu_seconds", "Help."), "seconds"),
+        (gauge("bytes", "Help."), ""),
+        (gauge("jobs", "Help."), ""),
+    ],
+)
+def test_unit_is_what_the_name_ends_in(metric: Metric, unit: str) -> None:
+    assert unit == metric.unit
