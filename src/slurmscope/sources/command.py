@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run one command and return what it printed.
+
+A command gets an argument list and never a shell, an environment of its own, a session of its own, a
+time limit and an output limit. Whatever it leaves behind in its process group is killed with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurmscope.errors import (
+    CommandError,
+    CommandFailed,
+    CommandMissing,
+    CommandRefused,
+    CommandTimedOut,
+    MalformedAnswer,
+)
+from slurmscope.log import escape
+
+OUTPUT_LIMIT_BYTES = 512 * 1024 * 1024
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/slurm/bin"
+
+_STDERR_LIMIT_BYTES = 64 * 1024
+_BLOCK_BYTES = 64 * 1024  # a pipe holds no more
+_EXIT_CHECK_SECONDS = 0.1
+# A grandchild may keep our pipes open after the command has ended: its last words are not waited for longer.
+_GRACE_SECONDS = 0.25
+_KILL_SECONDS = 2.0
+_MESSAGE_LIMIT = 300
+
+# Seen from Slurm 22.05 with the controller down, stopped, munge down, a wrong munge key or no
+# configuration; the rate limit's text is that of 23.02 and later.
+_REFUSALS = (
+    "unable to contact slurm controller",
+    "munge encode failed",
+    "munge decode failed",
+    "protocol authentication error",
+    "authentication credential",
+    "zero bytes were transmitted or received",
+    "permission denied",
+    "rate limit exceeded",
+    "socket timed out",
+    "connection refused",
+    "connection timed out",
+    "no route to host",
+    "problem talking to",
+    "unable to connect to database",
+    "could not establish a configuration source",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Hold what a command printed before it ended well; ``stderr`` is safe to log, line by line."""
+
+    stdout: bytes
+    stderr: str
+    duration_seconds: float
+
+
+def find_command(name: str, bin_path: Path | None, *, search_path: str = SEARCH_PATH) -> Path:
+    """Return the absolute path of a program: from ``bin_path`` alone where it is given."""
+    if "/" in name:
+        candidates = [Path(name)]
+    elif bin_path is not None:
+        candidates = [bin_path.absolute() / name]
+    else:
+        candidates = [Path(folder) / name for folder in search_path.split(":")]
+    for candidate in candidates:
+        if candidate.is_absolute() and candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    if "/" in name:
+        raise CommandMissing((name,), f"{escape(name)} is not the absolute path of a program that may be run")
+    where = "the usual folders" if bin_path is None else escape(str(bin_path))
+    raise CommandMissing(
+        (name,), f"{escape(name)} was not found in {where}; name the folder of Slurm's commands by --slurm.bin-path"
+    )
+
+
+def command_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the whole environment of a Slurm command, given our own.
+
+    Everything that changes what Slurm prints (``SQUEUE_*``, ``SINFO_*``, ``SLURM_CLUSTERS``, …) is left
+    out. Times are printed as seconds since 1970: local times are ambiguous for an hour each autumn.
+    """
+    passed_on = {name: inherited[name] for name in ("SLURM_CONF", "SLURM_JWT", "TZ") if name in inherited}
+    return {**passed_on, "PATH": SEARCH_PATH, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout_seconds: float,
+    environment: Mapping[str, str],
+    output_limit_bytes: int = OUTPUT_LIMIT_BYTES,
+) -> Answer:
+    """Run a command to its end and return its output, or raise what went wrong.
+
+    Only an exit code of 0 gives an answer: what a failing command printed is thrown away. Text on
+    stderr alone is no failure. The caller's thread does the reading; no other thread is started.
+    """
+    started = time.monotonic()
+    if not argv or not argv[0].startswith("/"):
+        raise CommandMissing(argv, f"{escape(argv[0]) if argv else 'the command'} is not an absolute path")
+    output = _Output(name=_name(argv), limit_bytes=output_limit_bytes)
+    with _start(argv, environment) as child:
+        try:
+            has_ended = _gather(child, output, started + timeout_seconds)
+        except ChildProcessError as error:
+            raise CommandFailed(argv, f"the exit code of {_name(argv)} was lost: SIGCHLD is ignored") from error
+    if not has_ended:
+        raise CommandTimedOut(argv, f"{_name(argv)} was killed: no answer within {timeout_seconds:g} s")
+    stderr = _printable(output.stderr.getvalue())
+    if child.returncode != 0:
+        raise _failure(argv, child.returncode, stderr)
+    return Answer(stdout=output.stdout.getvalue(), stderr=stderr, duration_seconds=time.monotonic() - started)
+
+
+@contextlib.contextmanager
+def _start(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the command in a session of its own; at the end nothing of it is left running or open.
+
+    These arguments let Python use vfork: starting costs the same however large this process is.
+    """
+    try:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+        )
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        raise CommandMissing(argv, f"{_name(argv)} cannot be run: {escape(str(error))}") from error
+    except (OSError, ValueError) as error:
+        raise CommandFailed(argv, f"{_name(argv)} cannot be started: {escape(str(error))}") from error
+    try:
+        yield child
+    finally:
+        _end(child)
+        for pipe in (child.stdout, child.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Output:
+    """Take in what a command prints, within bounds."""
+
+    name: str
+    limit_bytes: int
+    stdout: io.BytesIO = field(default_factory=io.BytesIO)
+    stderr: io.BytesIO = field(default_factory=io.BytesIO)
+
+    def take_stdout(self, block: bytes) -> None:
+        """Keep all of it, or nothing: half an answer is no answer."""
+        if self.stdout.tell() + len(block) > self.limit_bytes:
+            raise MalformedAnswer(f"{self.name} printed more than {self.limit_bytes} bytes")
+        self.stdout.write(block)
+
+    def take_stderr(self, block: bytes) -> None:
+        """Keep the beginning, which tells the cause."""
+        self.stderr.write(block[: _STDERR_LIMIT_BYTES - self.stderr.tell()])
+
+
+def _gather(child: subprocess.Popen[bytes], output: _Output, deadline: float) -> bool:
+    """Read both streams to their end; return whether the command ended before the deadline."""
+    assert child.stdout is not None and child.stderr is not None  # noqa: S101, PT018 - asked for in _start
+    takers = {child.stdout.fileno(): output.take_stdout, child.stderr.fileno(): output.take_stderr}
+    poller = select.poll()
+    for descriptor in takers:
+        poller.register(descriptor, select.POLLIN)
+    has_ended = False
+    while takers:
+        now = time.monotonic()
+        if not has_ended and _has_ended(child.pid):
+            has_ended, deadline = True, min(deadline, now + _GRACE_SECONDS)
+        if now >= deadline:
+            return has_ended
+        for descriptor, _ in poller.poll(1000 * min(deadline - now, _EXIT_CHECK_SECONDS)):
+            if block := os.read(descriptor, _BLOCK_BYTES):
+                takers[descriptor](block)
+            else:
+                poller.unregister(descriptor)
+                del takers[descriptor]
+    return has_ended or _wait_for_end(child.pid, deadline)
+
+
+def _wait_for_end(pid: int, deadline: float) -> bool:
+    """Wait for a command that has closed its output: as a rule it ends in the same moment."""
+    pause_seconds = 0.0005
+    while not _has_ended(pid):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause_seconds)
+        pause_seconds = min(2 * pause_seconds, 0.05)
+    return True
+
+
+def _has_ended(pid: int) -> bool:
+    """Look without reaping: until it is reaped, nobody else can get its process group's number."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    # One that hangs inside the kernel (a dead file server) outlives even this; subprocess reaps it
+    # at a later start, when it can be reaped.
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_KILL_SECONDS)
+
+
+def _failure(argv: Sequence[str], returncode: int, stderr: str) -> CommandError:
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    refusal = next((line for line in lines if any(text in line.lower() for text in _REFUSALS)), None)
+    how = f"exit code {returncode}" if returncode > 0 else _signal_name(-returncode)
+    said = escape((refusal or (lines[0] if lines else "nothing on stderr")).strip(), _MESSAGE_LIMIT)
+    error_type = CommandFailed if refusal is None else CommandRefused
+    return error_type(argv, f"{_name(argv)} ended with {how}: {said}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # real-time signals have no name
+        return f"signal {number}"
+
+
+def _printable(stderr: bytes) -> str:
+    lines = stderr.decode("utf-8", "backslashreplace").split("\n")
+    return "\n".join(escape(line) for line in lines).rstrip("\n")
+
+
+def _name(argv: Sequence[str]) -> str:
+    return escape(argv[0].rpartition("/")[2], _MESSAGE_LIMIT)

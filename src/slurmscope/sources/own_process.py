@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read what the kernel knows of this very process."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC_SELF = Path("/proc/self")
+PROC_STAT = Path("/proc/stat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnProcess:
+    """Hold this process's own use of the machine."""
+
+    cpu_seconds: float
+    resident_bytes: int
+    virtual_bytes: int
+    start_time_seconds: float
+    open_files: int
+    open_files_limit: int
+    threads: int
+
+
+def read_own_process() -> OwnProcess | None:
+    """Read ``/proc/self``; None where there is no such thing."""
+    try:
+        stat = (PROC_SELF / "stat").read_bytes()
+        boot = (PROC_STAT).read_bytes()
+        open_files = len(os.listdir(PROC_SELF / "fd"))  # noqa: PTH208 - count only, at every scrape
+    except OSError:
+        return None
+    return parse_own_process(stat, boot, open_files)
+
+
+def parse_own_process(stat: bytes, boot: bytes, open_files: int) -> OwnProcess:
+    """Take the fields after the last parenthesis: the command name may hold anything."""
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    ticks = os.sysconf("SC_CLK_TCK")
+    boot_seconds = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith(b"btime "))
+    return OwnProcess(
+        cpu_seconds=(int(fields[11]) + int(fields[12])) / ticks,
+        resident_bytes=int(fields[21]) * os.sysconf("SC_PAGE_SIZE"),
+        virtual_bytes=int(fields[20]),
+        start_time_seconds=boot_seconds + int(fields[19]) / ticks,
+        open_files=open_files,
+        open_files_limit=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        threads=int(fields[17]),
+    )
