@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run Prometheus and its companions on a free loopback port, for as long as a test needs them."""
+
+import contextlib
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.errors import LabError
+from lab.ports import free_port
+from lab.processes import Daemon
+from lab.requirements import SEARCH_PATH, find_program
+from lab.supervisor import Supervisor
+
+ANSWER_SECONDS = 10.0
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+# Loopback never goes through the proxy that the environment may name.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Hold one series of an instant query."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Hold what Prometheus thinks of one scrape target."""
+
+    url: str
+    health: str
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Reach one running server."""
+
+    url: str
+    pid: int
+
+    def get(self, path: str, **parameters: str) -> bytes:
+        """Fetch a page; raise LabError with the server's words when it refuses."""
+        query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
+        try:
+            with _OPENER.open(f"{self.url}{path}{query}", timeout=ANSWER_SECONDS) as answer:
+                body: bytes = answer.read(MAX_ANSWER_BYTES)
+                return body
+        except urllib.error.HTTPError as error:
+            with error:
+                words = error.read(2000).decode(errors="replace")
+            raise LabError(f"{self.url}{path} answered {error.code}: {words}") from error
+
+    def query(self, expression: str) -> list[Sample]:
+        """Evaluate an expression now, on Prometheus or VictoriaMetrics."""
+        results = self._data("/api/v1/query", query=expression)["result"]
+        return [Sample(labels=entry["metric"], value=float(entry["value"][1])) for entry in results]
+
+    def targets(self) -> list[Target]:
+        """List the active scrape targets of Prometheus."""
+        targets = self._data("/api/v1/targets", state="active")["activeTargets"]
+        return [
+            Target(url=entry["scrapeUrl"], health=entry["health"], last_error=entry["lastError"]) for entry in targets
+        ]
+
+    def _data(self, path: str, **parameters: str) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads(self.get(path, **parameters))["data"]
+        return data
+
+
+@contextlib.contextmanager
+def run_prometheus(folder: Path, config_text: str) -> Iterator[Server]:
+    """Run a Prometheus with this configuration; its files go into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "prometheus.yml"
+    config.write_text(config_text, encoding="utf-8")
+    port = free_port()
+    arguments = (
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+    )
+    with _serve("prometheus", arguments, port, ready="/-/ready", log_file=folder / "prometheus.log") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def run_pushgateway(folder: Path) -> Iterator[Server]:
+    """Run a Pushgateway that forgets everything when it ends; its log goes into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    # Debian's build keeps its metrics in a file of the machine unless told otherwise.
+    arguments = (f"--web.listen-address=127.0.0.1:{port}", "--persistence.file=", "--log.level=warn")
+    log_file = folder / "pushgateway.log"
+    with _serve("prometheus-pushgateway", arguments, port, ready="/-/ready", log_file=log_file) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def run_node_exporter(textfile_dir: Path) -> Iterator[Server]:
+    """Run a node_exporter that serves nothing but the ``*.prom`` files of this folder; its log lies beside them."""
+    port = free_port()
+    arguments = (
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+        "--collector.disable-defaults",
+        "--collector.textfile",
+        f"--collector.textfile.directory={textfile_dir}",
+    )
+    log_file = textfile_dir / "node_exporter.log"
+    with _serve("prometheus-node-exporter", arguments, port, ready="/", log_file=log_file) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def run_victoria_metrics(folder: Path, config_text: str = "") -> Iterator[Server]:
+    """Run a VictoriaMetrics, which scrapes when it is given a configuration; its files go into the folder.
+
+    New series show up in queries after some ten seconds, or at once after ``get("/internal/force_flush")``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "scrape.yml"
+    config.write_text(config_text, encoding="utf-8")
+    port = free_port()
+    arguments = (
+        f"-httpListenAddr=127.0.0.1:{port}",
+        f"-storageDataPath={folder}/data",
+        f"-promscrape.config={config}",
+        # Queries answer up to now; by default the last 30 s are held back.
+        "-search.latencyOffset=0s",
+        "-loggerLevel=WARN",
+    )
+    with _serve("victoria-metrics", arguments, port, ready="/health", log_file=folder / "victoria.log") as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _serve(program: str, arguments: tuple[str, ...], port: int, *, ready: str, log_file: Path) -> Iterator[Server]:
+    # Debian names each package like its program.
+    argv = (find_program(program, program), *arguments)
+    supervisor = Supervisor()
+    daemon = Daemon(name=program, argv=argv, environment={"PATH": SEARCH_PATH}, log_file=log_file)
+    try:
+        server = Server(url=f"http://127.0.0.1:{port}", pid=supervisor.start(daemon).pid)
+        supervisor.wait_ready(program, lambda: _answers(server, ready))
+        yield server
+    finally:
+        supervisor.end([program])
+
+
+def _answers(server: Server, path: str) -> bool:
+    try:
+        server.get(path)
+    except (LabError, OSError):
+        return False
+    return True

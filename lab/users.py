@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Provide the people of the lab: Unix users, their accounts, their working folders.
+
+The Unix users are added to the machine when they are missing and stay there: several labs share them.
+"""
+
+import os
+import pwd
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.errors import CommandFailed
+from lab.requirements import find_program
+
+ALICE = "labalice"
+BOB = "labbob"
+CAROL = "labcarol"
+# The first account is the user's default.
+ACCOUNTS_OF = {ALICE: ("physics",), BOB: ("chemistry",), CAROL: ("physics", "chemistry")}
+ACCOUNTS = ("physics", "chemistry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnixUser:
+    """Hold what is needed to run a program as someone."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def find_user(name: str) -> UnixUser:
+    """Look a user up; raise KeyError when there is none of this name."""
+    entry = pwd.getpwnam(name)
+    return UnixUser(name=name, uid=entry.pw_uid, gid=entry.pw_gid)
+
+
+def provide_users(folder: Path) -> None:
+    """Add the missing Unix users and give each a working folder below this one."""
+    for name in ACCOUNTS_OF:
+        user = _provide_user(name)
+        workdir = folder / name
+        workdir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        os.chown(workdir, user.uid, user.gid)
+
+
+def register_users(run: Callable[..., str]) -> None:
+    """Tell the accounting database about accounts and users."""
+    run("sacctmgr", "-i", "add", "account", ",".join(ACCOUNTS), "Organization=lab")
+    for name, accounts in ACCOUNTS_OF.items():
+        run("sacctmgr", "-i", "add", "user", name, f"Account={','.join(accounts)}", f"DefaultAccount={accounts[0]}")
+
+
+def _provide_user(name: str) -> UnixUser:
+    try:
+        return find_user(name)
+    except KeyError:
+        _add_user(name)
+    return find_user(name)
+
+
+def _add_user(name: str) -> None:
+    argv = [find_program("useradd", "passwd"), "--no-create-home", "--no-user-group", "--shell", "/bin/sh", name]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+    # Status 9: another lab that starts at this moment was faster.
+    if done.returncode not in (0, 9):
+        raise CommandFailed(argv, done.returncode, done.stderr)
