@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn listen addresses into listening sockets."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slurmscope.errors import ConfigError
+
+BACKLOG = 1024
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^:\[\]]*)):(?P<port>[0-9]{1,5})\Z")
+_WITHOUT_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
+
+_Target = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
+
+OpenSocket = Callable[[int, int], socket.socket]
+"""Make a socket of a family and a type; a test hands in a machine without IPv6."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Hold host and port; an empty host is every address of the machine, port 0 any free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Write the address as users do."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Read ``:9092``, ``host:9092`` or ``[::1]:9092``."""
+    match = _ADDRESS.match(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ConfigError(f"listen address {text!r} is not :PORT, HOST:PORT or [IPV6]:PORT")
+    return Address(match["bracketed"] or match["plain"] or "", int(match["port"]))
+
+
+def open_listeners(addresses: Sequence[str], open_socket: OpenSocket = socket.socket) -> list[socket.socket]:
+    """Listen on every address, or on none and say which one failed."""
+    parsed = [parse_address(address) for address in addresses]
+    listeners: list[socket.socket] = []
+    try:
+        for address in parsed:
+            listeners.append(_open_listener(address, open_socket))
+    except OSError as error:
+        for listener in listeners:
+            listener.close()
+        raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from error
+    return listeners
+
+
+def bound_address(listener: socket.socket) -> Address:
+    """Return where a socket really listens, with the port the kernel chose."""
+    host, port = listener.getsockname()[:2]
+    return Address(host, port)
+
+
+def _open_listener(address: Address, open_socket: OpenSocket) -> socket.socket:
+    if address.host not in ("", "::"):
+        family, target = _resolve(address)
+        return _listen(open_socket(family, socket.SOCK_STREAM), target)
+    try:
+        return _listen_on_all(address.port, open_socket)
+    except OSError as error:
+        # Switched off in the kernel, or switched off on every interface: the machine has IPv4 only.
+        if address.host or error.errno not in _WITHOUT_IPV6:
+            raise
+    return _listen(open_socket(socket.AF_INET, socket.SOCK_STREAM), ("0.0.0.0", address.port))  # noqa: S104 - asked for
+
+
+def _resolve(address: Address) -> tuple[int, _Target]:
+    """Return one address of a host; IPv4 first, as Go does, so ``localhost`` means the same here."""
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found.sort(key=lambda item: item[0] != socket.AF_INET)
+    return found[0][0], found[0][4]
+
+
+def _listen_on_all(port: int, open_socket: OpenSocket) -> socket.socket:
+    listener = open_socket(socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    except OSError:
+        listener.close()
+        raise
+    return _listen(listener, ("::", port))
+
+
+def _listen(listener: socket.socket, target: _Target) -> socket.socket:
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(target)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Choose format and encoding of the page from what a client says it accepts.
+
+Nothing the client wrote ever comes back in the answer, and no text, however odd, is an error:
+who cannot be understood gets text 0.0.4, as is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from slurmscope.metrics.write import Format
+
+_QUALITY = re.compile(r"(?:0(?:\.[0-9]{0,9})?|1(?:\.0{0,9})?)\Z")
+_EXACT, _TYPE, _ANY = 2, 1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    format: Format
+    type: str
+    subtype: str
+    versions: frozenset[str]
+
+
+_OFFERS = (
+    # The first wins where a client likes both alike.
+    _Offer(Format.TEXT, "text", "plain", frozenset({"", "0.0.4"})),
+    _Offer(Format.OPENMETRICS, "application", "openmetrics-text", frozenset({"", "0.0.1", "1.0.0"})),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Hold one item of a header: ``text/plain;version=0.0.4;q=0.5`` or ``gzip;q=1``."""
+
+    name: str
+    parameters: dict[str, str]
+    quality: float
+    position: int
+
+
+def choose_format(accept: str) -> Format:
+    """Return the format a client likes best, text 0.0.4 when it does not say."""
+    ranges = list(_parse_ranges(accept))
+    wishes = [(offer, _wish(offer, ranges)) for offer in _OFFERS]
+    best, wish = max(wishes, key=lambda pair: pair[1])
+    return best.format if wish[0] > 0 else Format.TEXT
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Tell whether a client takes gzip: by name, or by a star when gzip is not named."""
+    qualities = {item.name: item.quality for item in _parse_ranges(accept_encoding)}
+    for name in ("gzip", "x-gzip", "*"):
+        if name in qualities:
+            return qualities[name] > 0
+    return False
+
+
+def _wish(offer: _Offer, ranges: list[_Range]) -> tuple[float, int, int]:
+    """Return quality, exactness and earliness of the range that speaks for an offer.
+
+    The most exact range decides, so ``*/*, application/openmetrics-text;q=0`` refuses OpenMetrics.
+    """
+    matches = [(exactness, item.quality, -item.position) for item in ranges for exactness in _matches(offer, item)]
+    if not matches:
+        return 0.0, _ANY, 0
+    exactness, quality, earliness = max(matches)
+    return quality, exactness, earliness if exactness == _EXACT else 0
+
+
+def _matches(offer: _Offer, item: _Range) -> Iterator[int]:
+    type_, _, subtype = item.name.partition("/")
+    if (type_, subtype) == (offer.type, offer.subtype):
+        if item.parameters.get("version", "") in offer.versions:
+            yield _EXACT
+    elif (type_, subtype) == (offer.type, "*"):
+        yield _TYPE
+    elif (type_, subtype) == ("*", "*"):
+        yield _ANY
+
+
+def _parse_ranges(header: str) -> Iterator[_Range]:
+    """Yield the items of a header; one with a malformed quality is left out."""
+    for position, item in enumerate(header.lower().split(",")):
+        name, *fields = item.split(";")
+        pairs = (field.partition("=") for field in fields)
+        parameters = {key.strip(): value.strip().strip('"') for key, _, value in pairs}
+        quality = parameters.get("q", "1")
+        if name.strip() and _QUALITY.match(quality):
+            yield _Range(name.strip(), parameters, float(quality), position)

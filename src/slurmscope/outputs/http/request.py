@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parse the head of an HTTP request, strictly.
+
+What two programs could read in two ways (folded lines, bare line feeds, doubled lengths) is refused:
+requests get smuggled past proxies through such gaps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+HEAD_LIMIT_BYTES = 16 * 1024
+REQUEST_LINE_LIMIT_BYTES = 8 * 1024
+HEADERS_LIMIT = 100
+QUERY_FIELDS_LIMIT = 200
+
+_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]+) HTTP/(\d)\.(\d)\Z")
+_HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*\Z")
+_LENGTH = re.compile(r"[0-9]{1,15}\Z")
+_SINGLE_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "authorization", "content-type", "expect"})
+
+
+class BadRequest(Exception):
+    """Carry the status and the one sentence that a client gets."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Hold one request; header names are in lower case, ``peer`` is the address of the client."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str]
+    peer: str = ""
+    is_http11: bool = True
+    body: bytes = b""
+
+    @property
+    def wants_close(self) -> bool:
+        """Tell whether the connection ends with this request."""
+        options = self.headers.get("connection", "").lower().split(",")
+        return not self.is_http11 or "close" in (option.strip() for option in options)
+
+    @property
+    def has_body(self) -> bool:
+        """Tell whether bytes follow the head."""
+        return "transfer-encoding" in self.headers or self.headers.get("content-length", "0").strip("0") != ""
+
+
+def parse_head(head: bytes, *, peer: str = "") -> Request:
+    """Parse everything up to and without the empty line that ends a head."""
+    request_line, *lines = head.split(b"\r\n")
+    method, target, is_http11 = _parse_request_line(request_line)
+    headers = _parse_headers(lines)
+    _check_framing(headers, is_http11=is_http11)
+    path, query = _parse_target(target)
+    return Request(method=method, path=path, query=query, headers=headers, peer=peer, is_http11=is_http11)
+
+
+def body_length(request: Request, limit_bytes: int) -> int:
+    """Return how many bytes of body follow, or refuse a body that cannot be taken."""
+    if "transfer-encoding" in request.headers:
+        # A body of unknown length could only be cut off at the limit anyway.
+        raise BadRequest(411, "Send the body with a Content-Length.")
+    length = int(request.headers.get("content-length", "0"))
+    if length > limit_bytes:
+        raise BadRequest(413, f"The body is larger than {limit_bytes} bytes.")
+    return length
+
+
+def _parse_request_line(line: bytes) -> tuple[str, str, bool]:
+    if len(line) > REQUEST_LINE_LIMIT_BYTES:
+        raise BadRequest(414, f"The request line is longer than {REQUEST_LINE_LIMIT_BYTES} bytes.")
+    match = _REQUEST_LINE.match(line)
+    if match is None:
+        raise BadRequest(400, "The request line is malformed.")
+    method, target, major, minor = match.groups()
+    if major != b"1" or minor not in (b"0", b"1"):
+        raise BadRequest(505, "Only HTTP/1.0 and HTTP/1.1 are spoken here.")
+    return method.decode("ascii"), target.decode("ascii"), minor == b"1"
+
+
+def _parse_headers(lines: list[bytes]) -> dict[str, str]:
+    if len(lines) > HEADERS_LIMIT:
+        raise BadRequest(431, f"There are more than {HEADERS_LIMIT} headers.")
+    headers: dict[str, str] = {}
+    for line in lines:
+        match = _HEADER_LINE.match(line)
+        if match is None:
+            raise BadRequest(400, "A header is malformed.")
+        name = match[1].decode("ascii").lower()
+        value = match[2].decode("latin-1")
+        if name in headers and name in _SINGLE_HEADERS:
+            raise BadRequest(400, f"The header {name} is sent twice.")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _check_framing(headers: Mapping[str, str], *, is_http11: bool) -> None:
+    if is_http11 and "host" not in headers:
+        raise BadRequest(400, "The header host is missing.")
+    if "transfer-encoding" in headers and ("content-length" in headers or not is_http11):
+        raise BadRequest(400, "The length of the body is not clear.")
+    if not _LENGTH.match(headers.get("content-length", "0")):
+        raise BadRequest(400, "The header content-length is not a number of bytes.")
+
+
+def _parse_target(target: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    try:
+        if target.lower().startswith(("http://", "https://")):
+            # Clients that think we are a proxy send the whole address.
+            parts = urlsplit(target)
+            path, query = parts.path or "/", parts.query
+        else:
+            path, _, query = target.partition("?")
+        fields = parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_LIMIT)
+    except ValueError as error:
+        raise BadRequest(400, "The request target is malformed or has too many parameters.") from error
+    if not path.startswith("/"):
+        raise BadRequest(400, "The request target is not a path.")
+    return unquote(path), tuple(fields)

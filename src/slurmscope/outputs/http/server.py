@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accept connections and give each a thread, up to a fixed number.
+
+A thread waits for its client without holding anything else up, so a silent or slow client costs a
+few dozen kilobytes and nobody's time. When all places are taken, the connection that has waited
+longest for its client makes room; only when every place is busy with an answer, a newcomer gets 503.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from slurmscope.log import fields
+from slurmscope.outputs.http.address import Address, bound_address, open_listeners
+from slurmscope.outputs.http.connection import Connection, Limits, Serving
+from slurmscope.outputs.http.counters import RequestCounters
+from slurmscope.outputs.http.gate import open_gate
+from slurmscope.outputs.http.response import App, head_bytes, sentence
+
+logger = logging.getLogger(__name__)
+_STARVED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_STARVED_PAUSE_SECONDS = 0.1
+_QUIET_SECONDS = 60.0
+_ROOM_SECONDS = 1.0
+
+
+class Server:
+    """Serve an app on one or more addresses; every method may be called from any thread."""
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        addresses: Sequence[str],
+        config_file: Path | None = None,
+        max_connections: int = 512,
+        counters: RequestCounters | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Read the web configuration and listen; ``serve`` or ``start`` begins to answer."""
+        self.counters = RequestCounters() if counters is None else counters
+        self._serving = Serving(app=app, gate=open_gate(config_file), counters=self.counters, limits=limits or Limits())
+        self._listeners = open_listeners(addresses)
+        self.addresses: tuple[Address, ...] = tuple(bound_address(listener) for listener in self._listeners)
+        self._max_connections = max_connections
+        self._connections: set[Connection] = set()
+        self._changed = threading.Condition()
+        self._serving_thread: threading.Thread | None = None
+        self._is_stopping = False
+        self._failed_at: float | None = None
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_writer.setblocking(False)
+
+    @property
+    def is_config_good(self) -> bool:
+        """Tell whether the web configuration can be used; if not, nobody is let in."""
+        return not self._serving.gate().is_closed
+
+    def start(self) -> None:
+        """Serve in a thread of its own."""
+        threading.Thread(target=self.serve, name="http-accept", daemon=True).start()
+
+    def serve(self) -> None:
+        """Accept connections until ``stop`` or ``close`` is called; the addresses are free afterwards."""
+        with self._changed:
+            if self._is_stopping:
+                # Stopped before it began; the sockets may be gone already.
+                self._close_listeners()
+                return
+            self._serving_thread = threading.current_thread()
+        poller = select.poll()
+        listeners = {listener.fileno(): listener for listener in self._listeners}
+        for descriptor in (*listeners, self._wake_reader.fileno()):
+            poller.register(descriptor, select.POLLIN)
+        try:
+            while not self._is_stopping:
+                for descriptor, _ in poller.poll(60_000):
+                    if descriptor in listeners and not self._is_stopping:
+                        self._accept_safely(listeners[descriptor])
+        finally:
+            with self._changed:
+                self._close_listeners()
+                self._serving_thread = None
+                self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Ask ``serve`` to return; takes no lock, so a signal handler may call it."""
+        self._is_stopping = True
+        with contextlib.suppress(OSError):
+            self._wake_writer.send(b"x")
+
+    def close(self, timeout_seconds: float = 10.0) -> int:
+        """Stop, let running requests finish, cut those that do not in time and return their number."""
+        self.stop()
+        with self._changed:
+            self._changed.wait_for(self._has_stopped_accepting, _ROOM_SECONDS)
+            for connection in self._connections:
+                connection.end()
+            self._changed.wait_for(lambda: not self._connections, timeout_seconds)
+            unfinished = tuple(self._connections)
+            for connection in unfinished:
+                connection.cut()
+            self._changed.wait_for(lambda: not self._connections, _ROOM_SECONDS)
+            self._close_listeners()
+            self._wake_reader.close()
+            self._wake_writer.close()
+        return len(unfinished)
+
+    def _has_stopped_accepting(self) -> bool:
+        return self._serving_thread in (None, threading.current_thread())
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+
+    def _accept_safely(self, listener: socket.socket) -> None:
+        """Outlive whatever goes wrong, even no memory: a deaf exporter is worse than a lost connection."""
+        try:
+            self._accept(listener)
+        except Exception:
+            logger.exception("a connection was lost")
+            self._pause()
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            sock, address = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            self._wait_after(error)
+            return
+        self._admit(sock, str(address[0]).removeprefix("::ffff:"))
+
+    def _wait_after(self, error: OSError) -> None:
+        """Let the crowd wait in the kernel's queue a moment, instead of trying again at once and for ever."""
+        now = time.monotonic()
+        if self._failed_at is None or now - self._failed_at > _QUIET_SECONDS:
+            logger.error("cannot accept connections", extra=fields(error=error.strerror))
+        self._failed_at = now
+        if error.errno in _STARVED:
+            with self._changed:
+                if self._cut_longest_waiting():
+                    self._changed.wait(_STARVED_PAUSE_SECONDS)
+                    return
+        self._pause()
+
+    def _pause(self) -> None:
+        select.select([self._wake_reader], [], [], _STARVED_PAUSE_SECONDS)
+
+    def _admit(self, sock: socket.socket, peer: str) -> None:
+        with contextlib.suppress(OSError):
+            # Otherwise the small last chunk waits for the client's acknowledgement of the one before.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(sock, peer, self._serving)
+        thread = threading.Thread(target=self._run, args=(connection,), name="http-connection", daemon=True)
+        with self._changed:
+            has_room = self._make_room()
+            if has_room:
+                self._connections.add(connection)
+        if not has_room:
+            self._refuse(sock)
+            return
+        try:
+            thread.start()
+        except RuntimeError as error:
+            logger.warning("cannot serve a connection", extra=fields(error=error))
+            self._forget(connection)
+            self._refuse(sock)
+
+    def _run(self, connection: Connection) -> None:
+        try:
+            connection.run()
+        finally:
+            self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        with self._changed:
+            self._connections.discard(connection)
+            self._changed.notify_all()
+
+    def _make_room(self) -> bool:
+        if len(self._connections) < self._max_connections:
+            return True
+        if not self._cut_longest_waiting():
+            return False
+        return self._changed.wait_for(lambda: len(self._connections) < self._max_connections, _ROOM_SECONDS)
+
+    def _cut_longest_waiting(self) -> bool:
+        waiting = [(since, c) for c in self._connections if (since := c.waiting_since) is not None]
+        if not waiting:
+            return False
+        min(waiting, key=lambda pair: pair[0])[1].cut()
+        return True
+
+    def _refuse(self, sock: socket.socket) -> None:
+        """Say in one packet that there is no room, and wait for nothing."""
+        self.counters.count("", 503)
+        answer = sentence(503, "Too many connections.", ("Connection", "close"))
+        body = answer.body if isinstance(answer.body, bytes) else b""
+        with contextlib.suppress(OSError):
+            sock.setblocking(False)
+            sock.send(head_bytes(503, (*answer.headers, ("Content-Length", str(len(body))))) + body)
+            sock.recv(4096)
+        sock.close()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check that curl, an independent client, agrees with what is served."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from slurmscope.outputs.http.response import Response, Route
+from tests.fakes.exposition import PAGE, BreakingExposition, FakeExposition
+from tests.unit.outputs.http.conftest import Authority, Serve
+
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs the curl command")
+
+PARTIAL_TRANSFER = {18, 56}
+"""Exit codes of curl for a body that ends too early and for a reset."""
+
+
+def curl(*arguments: str) -> tuple[int, bytes]:
+    done = subprocess.run(
+        ["curl", "--silent", "--noproxy", "*", "--max-time", "60", *arguments],
+        capture_output=True,
+        timeout=90,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_page_is_fetched_plain_compressed_and_by_http10(serve: Serve) -> None:
+    url = f"http://{serve().address}/metrics"
+    assert (0, PAGE) == curl(url)
+    assert (0, PAGE) == curl("--http1.0", url)
+    compressed = f"http://{serve(FakeExposition(gzip.compress(PAGE))).address}/metrics"
+    assert (0, PAGE) == curl("--compressed", compressed)
+
+
+def test_one_connection_serves_several_urls(serve: Serve) -> None:
+    address = serve().address
+    format_ = "%{num_connects} %{http_code}\n"
+    urls = [f"http://{address}{path}" for path in ("/metrics", "/-/healthy", "/nothing")]
+    outputs = [argument for url in urls for argument in ("--output", "/dev/null", url)]
+    assert (0, b"1 200\n0 200\n0 404\n") == curl("--write-out", format_, *outputs)
+
+
+def test_page_that_breaks_off_is_an_error(serve: Serve) -> None:
+    status, _ = curl(f"http://{serve(BreakingExposition(3)).address}/metrics")
+    assert status in PARTIAL_TRANSFER
+
+
+def test_upload_with_and_without_waiting_is_taken(serve: Serve, tmp_path: Path) -> None:
+    sink = Route(
+        answer=lambda request: Response(body=b"%d" % len(request.body)), methods=("POST",), body_limit_bytes=3_000_000
+    )
+    url = f"http://{serve(extra_routes={'/sink': sink}).address}/sink"
+    body = tmp_path / "body"
+    body.write_bytes(b"x" * 2_000_000)
+    assert (0, b"2000000") == curl("--data-binary", f"@{body}", url)
+    assert (0, b"2000000") == curl("--header", "Expect:", "--data-binary", f"@{body}", url)
+    body.write_bytes(b"x" * 3_000_001)
+    assert (0, b"413") == curl("--output", "/dev/null", "--write-out", "%{http_code}", "--data-binary", f"@{body}", url)
+
+
+def test_client_certificate_and_password_let_curl_in(
+    serve: Serve, write_config: Callable[[str], Path], certificates: Authority
+) -> None:
+    digest = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+    config = (
+        f"tls_server_config:\n  cert_file: {certificates.server.cert}\n  key_file: {certificates.server.key}\n"
+        f"  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: {certificates.authority.cert}\n"
+        f"  client_allowed_sans: [scraper.example]\nbasic_auth_users: {{alice: {digest}}}\n"
+    )
+    url = f"https://{serve(config_file=write_config(config)).address}/metrics"
+    trust = ("--cacert", str(certificates.authority.cert))
+    client = ("--cert", str(certificates.client.cert), "--key", str(certificates.client.key))
+    assert (0, PAGE) == curl(*trust, *client, "--user", "alice:secret", url)
+    assert curl(*trust, *client, "--user", "alice:wrong", "--fail", url)[0] == 22
+    assert curl(*trust, "--user", "alice:secret", url)[0] != 0
