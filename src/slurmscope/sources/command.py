@@ -49,6 +49,7 @@ _REFUSALS = (
     "authentication credential",
     "zero bytes were transmitted or received",
     "permission denied",
+    "doesn't have privilege",
     "rate limit exceeded",
     "socket timed out",
     "connection refused",
@@ -95,7 +96,7 @@ def command_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     out. Times are printed as seconds since 1970: local times are ambiguous for an hour each autumn.
     """
     passed_on = {name: inherited[name] for name in ("SLURM_CONF", "SLURM_JWT", "TZ") if name in inherited}
-    return {**passed_on, "PATH": SEARCH_PATH, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    return {**passed_on, "PATH": SEARCH_PATH, "LC_ALL": "C", "SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "%s"}
 
 
 def run(

@@ -286,7 +286,9 @@ class TestEnvironment:
             "SLURM_JWT": "token", "TZ": "Europe/Berlin",
         }  # fmt: skip
         environment = command_environment(inherited)
-        assert {"SLURM_CONF", "SLURM_JWT", "TZ", "PATH", "LC_ALL", "SLURM_TIME_FORMAT"} == set(environment)
+        assert {"SLURM_CONF", "SLURM_JWT", "TZ", "PATH", "LC_ALL", "SLURM_BITSTR_LEN", "SLURM_TIME_FORMAT"} == set(
+            environment
+        )
         assert ("C", "%s") == (environment["LC_ALL"], environment["SLURM_TIME_FORMAT"])
         assert ["/etc/slurm/slurm.conf", "token", "Europe/Berlin"] == [
             environment[name] for name in ("SLURM_CONF", "SLURM_JWT", "TZ")
@@ -295,7 +297,7 @@ class TestEnvironment:
 
     @given(st.dictionaries(st.text(), st.text()))
     def test_no_other_variable_passes(self, inherited: dict[str, str]) -> None:
-        allowed = {"SLURM_CONF", "SLURM_JWT", "TZ", "PATH", "LC_ALL", "SLURM_TIME_FORMAT"}
+        allowed = {"SLURM_CONF", "SLURM_JWT", "TZ", "PATH", "LC_ALL", "SLURM_BITSTR_LEN", "SLURM_TIME_FORMAT"}
         assert set(command_environment(inherited)) <= allowed
 
 

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offer ``slurmscope config``: check a file, or show what is in force and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import click
+
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.config import Config
+from slurmscope.services.cluster import cluster_sections
+from slurmscope.settings import Section
+
+ROLES: dict[str, Callable[[], Iterator[Section]]] = {"cluster": cluster_sections}
+
+
+def make_command() -> click.Command:
+    """Build the group; every role takes the same flags as the role itself."""
+    group = click.Group("config", help="Check and show the configuration.")
+    group.add_command(_for_each_role("check", _check, "Say whether the configuration is good; exit code 2 if not."))
+    group.add_command(_for_each_role("show", _show, "Show every setting in force and where it comes from."))
+    return group
+
+
+def _for_each_role(name: str, action: Callable[[Config], None], help: str) -> click.Group:
+    group = click.Group(name, help=help)
+    for role, sections in ROLES.items():
+        group.add_command(_role_command(role, sections, action))
+    return group
+
+
+def _role_command(
+    role: str, sections: Callable[[], Iterator[Section]], action: Callable[[Config], None]
+) -> click.Command:
+    def run(**given: object) -> None:
+        action(load_config(sections(), given))
+
+    return SettingsCommand(
+        role,
+        callback=run,
+        params=options_for(sections()),
+        help=f"Use the settings of slurmscope {role}; its flags may be given too.",
+    )
+
+
+def _check(config: Config) -> None:
+    where = f"{config.file} is" if config.file else "the settings are"
+    click.echo(f"{where} good")
+
+
+def _show(config: Config) -> None:
+    for declared in config.settings():
+        resolved = config.values[declared.key]
+        value = "<hidden>" if declared.is_secret and resolved.value else _written(resolved.value)
+        click.echo(f"{declared.key} = {value}  # {resolved.origin}")
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return '""'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_written(item) for item in value) + "]"
+    if isinstance(value, int | float):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

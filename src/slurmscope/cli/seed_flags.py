@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Understand the command lines of the tools that slurmscope replaces.
+
+Those take long flags with one dash, and booleans as ``-flag=false``. Everything is turned into our
+own spelling before click sees it, so no other code knows of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+RENAMED = {"web.log-level": "log.level"}
+"""Flags that have another name here."""
+
+ALREADY_SO = {"trace.enabled": "no-"}
+"""Booleans that we do not have, with the one value that asks for nothing."""
+
+_LONG = re.compile(r"--?(?P<name>[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+)(?:=(?P<value>.*))?\Z", re.DOTALL)
+_BOOLEANS = {"true": "", "t": "", "1": "", "false": "no-", "f": "no-", "0": "no-"}
+
+
+def translate(arguments: Sequence[str], booleans: Collection[str]) -> list[str]:
+    """Return the arguments in our spelling; what stands after ``--`` is left alone.
+
+    ``booleans`` are the flags that stand alone.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    translated = [ours for argument in arguments[:end] for ours in _translate_one(argument, booleans)]
+    return translated + list(arguments[end:])
+
+
+def _translate_one(argument: str, booleans: Collection[str]) -> Iterator[str]:
+    match = _LONG.match(argument)
+    if not match:
+        yield argument
+        return
+    name, value = RENAMED.get(match["name"], match["name"]), match["value"]
+    prefix = _BOOLEANS.get((value or "").lower())
+    if prefix is not None and ALREADY_SO.get(name) == prefix:
+        return
+    if prefix is not None and name in booleans:
+        yield f"--{prefix}{name}"
+    else:
+        yield f"--{name}" if value is None else f"--{name}={value}"

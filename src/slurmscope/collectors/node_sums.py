@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Add nodes up, for the whole cluster and for each partition.
+
+Thousands of nodes are in few states and few sets of partitions. Nodes that are alike in both are added
+up first, into a :class:`Group`; every sum over the cluster or a partition then adds a few groups. A
+:class:`Sum` names what is added (its measure) and for whom (its view).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurmscope.metrics.family import Family, Labels, Metric
+from slurmscope.model.nodes import Node, can_take_work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Hold the sums of nodes in one state and one set of partitions.
+
+    The three mappings count generic resources by name and model; ``gres_unused`` is neither idle nor
+    lost until one looks at ``is_usable``. None means that no node of the group has reported.
+    """
+
+    partitions: tuple[str, ...]
+    base_state: str
+    flags: frozenset[str]
+    state_text: str
+    is_usable: bool
+    nodes: int
+    cpus_total: int
+    cpus_allocated: int
+    cpus_idle: int
+    memory_bytes: int
+    allocated_memory_bytes: int
+    weight: int
+    free_memory_bytes: int | None
+    load: float | None
+    gres_total: Mapping[Labels, int]
+    gres_used: Mapping[Labels, int]
+    gres_unused: Mapping[Labels, int]
+
+
+Measure = Callable[[Group], Iterable[tuple[Labels, float]]]
+View = Callable[[Group], Iterable[Labels]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    """Say which metric adds up what, for whom; the labels of the view stand before those of the measure.
+
+    ``known`` are labels that a measure leaves out when there is none: they are 0, not missing.
+    """
+
+    metric: Metric
+    view: View
+    measure: Measure
+    known: tuple[Labels, ...] = ()
+
+    def family(self, groups: Sequence[Group]) -> Family:
+        """Add the groups up."""
+        owners = dict.fromkeys(owner for group in groups for owner in self.view(group))
+        samples: dict[Labels, float] = {owner + labels: 0 for owner in owners for labels in self.known}
+        for group in groups:
+            amounts = tuple(self.measure(group))
+            for owner in self.view(group):
+                for labels, amount in amounts:
+                    key = owner + labels
+                    samples[key] = samples.get(key, 0) + amount
+        # Loads have two decimals; their sum has no more.
+        return Family(self.metric, {labels: round(total, 6) for labels, total in samples.items()})
+
+
+def cluster(group: Group) -> Iterable[Labels]:  # noqa: ARG001 - one of the two views
+    """Count a group once, for the whole cluster."""
+    return ((),)
+
+
+def partition(group: Group) -> Iterable[Labels]:
+    """Count a group in each of its partitions."""
+    return ((name,) for name in group.partitions)
+
+
+def amount(read: Callable[[Group], float | None]) -> Measure:
+    """Measure one amount that has no label of its own; what was not measured is left out."""
+
+    def measure(group: Group) -> Iterable[tuple[Labels, float]]:
+        value = read(group)
+        return () if value is None else (((), value),)
+
+    return measure
+
+
+def group_nodes(nodes: Iterable[Node]) -> tuple[Group, ...]:
+    """Add up the nodes that are alike."""
+    alike: dict[tuple[tuple[str, ...], str, frozenset[str], str], list[Node]] = {}
+    for node in nodes:
+        alike.setdefault((node.partitions, node.base_state, node.flags, node.state_text), []).append(node)
+    return tuple(_add_up(members) for members in alike.values())
+
+
+def _add_up(nodes: Sequence[Node]) -> Group:
+    first = nodes[0]
+    loads = [node.load for node in nodes if node.load is not None]
+    free_memories = [node.free_memory_bytes for node in nodes if node.free_memory_bytes is not None]
+    total, used, unused = _add_gres(nodes)
+    return Group(
+        partitions=first.partitions,
+        base_state=first.base_state,
+        flags=first.flags,
+        state_text=first.state_text,
+        is_usable=can_take_work(first.base_state, first.flags),
+        nodes=len(nodes),
+        cpus_total=sum(node.cpus_total for node in nodes),
+        cpus_allocated=sum(node.cpus_allocated for node in nodes),
+        cpus_idle=sum(node.cpus_idle for node in nodes),
+        memory_bytes=sum(node.memory_bytes for node in nodes),
+        allocated_memory_bytes=sum(node.allocated_memory_bytes for node in nodes),
+        weight=sum(node.weight for node in nodes),
+        free_memory_bytes=sum(free_memories) if free_memories else None,
+        load=sum(loads) if loads else None,
+        gres_total=total,
+        gres_used=used,
+        gres_unused=unused,
+    )
+
+
+def _add_gres(nodes: Iterable[Node]) -> tuple[Counter[Labels], Counter[Labels], Counter[Labels]]:
+    total: Counter[Labels] = Counter()
+    used: Counter[Labels] = Counter()
+    unused: Counter[Labels] = Counter()
+    # The texts of equal resources were parsed once, so equal ones are nearly always one object.
+    for resources, count in Counter(node.gres for node in nodes if node.gres).items():
+        for gres in resources:
+            key = (gres.name, gres.model)
+            total[key] += gres.total * count
+            used[key] += gres.used * count
+            # A node may have lost devices that a job still holds.
+            unused[key] += max(0, gres.total - gres.used) * count
+    return total, used, unused

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show reservations and the health of their nodes.
+
+::
+
+    slurm_reservation_active{reservation="maint"} 0
+    slurm_reservation_start_timestamp_seconds{reservation="maint"} 1794735997
+    slurm_reservation_state_nodes{reservation="maint",state="drain"} 1
+
+A node counts once: as ``idle``, ``mixed`` or ``allocated`` when it can do work, and else under what
+ails it first, ``down`` before ``drain`` before ``fail`` before ``not_responding``. ``missing`` is a
+node of no partition, ``other`` one that is kept from work by anything else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from slurmscope.metrics.collector import Collector, NoOptions, Role
+from slurmscope.metrics.family import Family, Metric, gauge, info
+from slurmscope.model.nodes import Node, Nodes, can_take_work
+from slurmscope.model.reservations import Reservations
+
+HEALTHY_STATES = ("idle", "mixed", "allocated")
+STATES = (*HEALTHY_STATES, "down", "drain", "fail", "not_responding", "missing", "other")
+_AILING_FLAGS = ("drain", "fail", "not_responding")
+# A reservation puts these on its own nodes; those who hold it can use them all the same.
+_OWN_FLAGS = frozenset({"maintenance", "reserved"})
+
+INFO = info("slurm_reservation_info", "Reservation, its partition and its flags.", "reservation", "partition", "flags")
+ACTIVE = gauge("slurm_reservation_active", "Whether the reservation holds now (1) or later (0).", "reservation")
+STATE_NODES = gauge(
+    "slurm_reservation_state_nodes", "Nodes of the reservation, each in one state.", "reservation", "state"
+)
+HEALTHY_NODES = gauge("slurm_reservation_healthy_nodes", "Nodes of the reservation that can do work.", "reservation")
+_NUMBERS: tuple[tuple[str, Metric], ...] = (
+    ("start_timestamp", gauge("slurm_reservation_start_timestamp_seconds", "When it begins.", "reservation")),
+    ("end_timestamp", gauge("slurm_reservation_end_timestamp_seconds", "When it ends.", "reservation")),
+    ("node_count", gauge("slurm_reservation_nodes", "Nodes of the reservation.", "reservation")),
+    ("core_count", gauge("slurm_reservation_cores", "Cores of the reservation.", "reservation")),
+)
+
+
+def collect(
+    options: NoOptions,  # noqa: ARG001 - part of the protocol
+    *,
+    reservations: Reservations,
+    nodes: Nodes,
+) -> Iterator[Family]:
+    """Yield what is known of each reservation, then the health of its nodes."""
+    found = reservations.reservations
+    yield Family(INFO, {(each.name, each.partition, ",".join(each.flags)): 1 for each in found})
+    yield Family(ACTIVE, {(each.name,): int(each.is_active) for each in found})
+    for field, metric in _NUMBERS:
+        numbers = (((each.name,), getattr(each, field)) for each in found)
+        yield Family(metric, {labels: number for labels, number in numbers if number is not None})
+    by_name = {node.name: node for node in nodes.nodes}
+    counted = {each.name: count_nodes(each.nodes, by_name) for each in found if each.nodes is not None}
+    yield Family(
+        STATE_NODES, {(name, state): count for name, counts in counted.items() for state, count in counts.items()}
+    )
+    healthy = {(name,): sum(counts[state] for state in HEALTHY_STATES) for name, counts in counted.items()}
+    yield Family(HEALTHY_NODES, healthy)
+
+
+def count_nodes(names: Iterable[str], nodes: Mapping[str, Node]) -> Mapping[str, int]:
+    """Count nodes by the words of :data:`STATES`, those without a node included."""
+    counts = Counter(_state_of(nodes.get(name)) for name in names)
+    return {state: counts[state] for state in STATES}
+
+
+def _state_of(node: Node | None) -> str:
+    if node is None:
+        return "missing"
+    if can_take_work(node.base_state, node.flags - _OWN_FLAGS):
+        return node.base_state
+    if node.base_state == "down":
+        return "down"
+    return next((flag for flag in _AILING_FLAGS if flag in node.flags), "other")
+
+
+COLLECTOR = Collector(
+    name="reservations",
+    role=Role.CLUSTER,
+    help="Reservations, their times and cores, and the health of their nodes, from one scontrol call.",
+    needs=("reservations", "nodes"),
+    metrics=(INFO, ACTIVE, *(metric for _, metric in _NUMBERS), STATE_NODES, HEALTHY_NODES),
+    collect=collect,
+)

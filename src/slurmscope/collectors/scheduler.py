@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show how the controller works: its threads, its scheduling cycles, what it is asked for and by whom.
+
+::
+
+    slurm_scheduler_cycles_total 163
+    slurm_backfill_last_cycle_seconds 0.00072
+    slurm_rpc_requests_total{message="REQUEST_JOB_INFO"} 42
+
+Slurm sets most totals back to 0 at midnight UTC, which is an ordinary reset of a counter. The mean
+of the cycles is all that Slurm prints of their sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from slurmscope.collectors.rpc import RpcSums, declare_rpc_metrics, message_families, sum_rpcs, user_families
+from slurmscope.metrics.collector import Collector, Role
+from slurmscope.metrics.family import Family, Labels, Metric, counter, gauge, seed_gauge
+from slurmscope.model.diag import Diag
+from slurmscope.model.rpc import MessageRpcs, RpcQueue, UserRpcs
+from slurmscope.settings import setting
+
+Scalar = tuple[Metric, Callable[[Diag], float | None]]
+"""A metric without labels, and where its value is found."""
+
+_LOAD: tuple[Scalar, ...] = (
+    (gauge("slurm_scheduler_threads", "Threads of slurmctld that are active."), lambda d: d.load.threads),
+    (
+        gauge("slurm_scheduler_agent_queue_size", "Messages to nodes that wait to be sent."),
+        lambda d: d.load.agent_queue_size,
+    ),
+    (gauge("slurm_scheduler_agents", "Agents that send messages to nodes."), lambda d: d.load.agents),
+    (gauge("slurm_scheduler_agent_threads", "Threads of all agents."), lambda d: d.load.agent_threads),
+    (
+        gauge("slurm_scheduler_dbd_queue_size", "Messages that wait for slurmdbd; grows while the database is away."),
+        lambda d: d.load.dbd_queue_size,
+    ),
+    (
+        gauge("slurm_scheduler_gettimeofday_seconds", "Seconds that 1000 calls of gettimeofday take slurmctld."),
+        lambda d: d.load.gettimeofday_seconds,
+    ),
+    (
+        gauge("slurm_rpc_queue_enabled", "1 when slurmctld answers requests by queue."),
+        lambda d: None if d.load.is_rpc_queue_enabled is None else int(d.load.is_rpc_queue_enabled),
+    ),
+    (
+        gauge("slurm_scheduler_statistics_start_timestamp_seconds", "When the totals of slurmctld began."),
+        lambda d: d.since,
+    ),
+    (seed_gauge("slurm_daemon_thread_count", "Threads of slurmctld that are active."), lambda d: d.load.threads),
+    (seed_gauge("slurm_dbd_agent_queue_size", "Messages that wait for slurmdbd."), lambda d: d.load.dbd_queue_size),
+)
+_JOBS: tuple[Scalar, ...] = (
+    (counter("slurm_scheduler_jobs_submitted_total", "Jobs submitted."), lambda d: d.job_events.submitted),
+    (counter("slurm_scheduler_jobs_started_total", "Jobs started."), lambda d: d.job_events.started),
+    (
+        counter("slurm_scheduler_jobs_completed_total", "Jobs that came to their end."),
+        lambda d: d.job_events.completed,
+    ),
+    (counter("slurm_scheduler_jobs_canceled_total", "Jobs canceled."), lambda d: d.job_events.canceled),
+    (
+        counter("slurm_scheduler_jobs_failed_total", "Jobs that failed by a fault of Slurm."),
+        lambda d: d.job_events.failed,
+    ),
+    (
+        gauge("slurm_scheduler_jobs_pending", "Pending jobs when slurmctld counted."),
+        lambda d: d.job_events.pending,
+    ),
+    (
+        gauge("slurm_scheduler_jobs_running", "Running jobs when slurmctld counted."),
+        lambda d: d.job_events.running,
+    ),
+    (
+        gauge("slurm_scheduler_job_states_timestamp_seconds", "When slurmctld last counted its jobs."),
+        lambda d: d.job_events.states_timestamp,
+    ),
+)
+_MAIN: tuple[Scalar, ...] = (
+    (counter("slurm_scheduler_cycles_total", "Cycles of the main scheduler."), lambda d: d.main.cycles),
+    (
+        gauge("slurm_scheduler_last_cycle_seconds", "Seconds of the main scheduler's last cycle."),
+        lambda d: d.main.last_cycle_seconds,
+    ),
+    (
+        gauge("slurm_scheduler_max_cycle_seconds", "Seconds of the main scheduler's longest cycle since the reset."),
+        lambda d: d.main.max_cycle_seconds,
+    ),
+    (
+        gauge("slurm_scheduler_mean_cycle_seconds", "Mean seconds of the main scheduler's cycles since the reset."),
+        lambda d: d.main.mean_cycle_seconds,
+    ),
+    (
+        gauge("slurm_scheduler_mean_depth", "Mean of the jobs that a cycle of the main scheduler looked at."),
+        lambda d: d.main.mean_depth,
+    ),
+    (
+        gauge("slurm_scheduler_cycles_per_minute", "Cycles of the main scheduler per minute since the reset."),
+        lambda d: d.main.cycles_per_minute,
+    ),
+    (
+        gauge("slurm_scheduler_last_queue_length", "Pending jobs in the main scheduler's last cycle."),
+        lambda d: d.main.last_queue_length,
+    ),
+)
+_BACKFILL: tuple[Scalar, ...] = (
+    (gauge("slurm_backfill_active", "1 while a backfill cycle runs."), lambda d: int(d.backfill.is_active)),
+    (counter("slurm_backfill_jobs_total", "Jobs started by backfill since slurmctld did."), lambda d: d.backfill.jobs),
+    (
+        gauge("slurm_backfill_jobs_since_reset", "Jobs started by backfill since the reset."),
+        lambda d: d.backfill.jobs_since_reset,
+    ),
+    (
+        counter("slurm_backfill_het_components_total", "Components of heterogeneous jobs started by backfill."),
+        lambda d: d.backfill.het_components,
+    ),
+    (counter("slurm_backfill_cycles_total", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
+    (
+        gauge("slurm_backfill_last_cycle_timestamp_seconds", "When the last backfill cycle began."),
+        lambda d: d.backfill.last_cycle_timestamp,
+    ),
+    (
+        gauge("slurm_backfill_last_cycle_seconds", "Seconds of the last backfill cycle."),
+        lambda d: d.backfill.last_cycle_seconds,
+    ),
+    (
+        gauge("slurm_backfill_max_cycle_seconds", "Seconds of the longest backfill cycle since the reset."),
+        lambda d: d.backfill.max_cycle_seconds,
+    ),
+    (
+        gauge("slurm_backfill_mean_cycle_seconds", "Mean seconds of the backfill cycles since the reset."),
+        lambda d: d.backfill.mean_cycle_seconds,
+    ),
+    # This name is both the old tool's and a good one.
+    (
+        gauge("slurm_backfill_last_depth", "Jobs that the last backfill cycle looked at."),
+        lambda d: d.backfill.last_depth,
+    ),
+    (
+        gauge("slurm_backfill_last_try_depth", "Jobs that the last backfill cycle tried to start."),
+        lambda d: d.backfill.last_try_depth,
+    ),
+    (
+        gauge("slurm_backfill_mean_depth", "Mean of the jobs that a backfill cycle looked at."),
+        lambda d: d.backfill.mean_depth,
+    ),
+    (
+        gauge("slurm_backfill_mean_try_depth", "Mean of the jobs that a backfill cycle tried to start."),
+        lambda d: d.backfill.mean_try_depth,
+    ),
+    (
+        gauge("slurm_backfill_last_queue_length", "Pending jobs in the last backfill cycle."),
+        lambda d: d.backfill.last_queue_length,
+    ),
+    (
+        gauge("slurm_backfill_mean_queue_length", "Mean of the pending jobs in a backfill cycle."),
+        lambda d: d.backfill.mean_queue_length,
+    ),
+    (
+        gauge("slurm_backfill_last_table_size", "Time slots that the last backfill cycle considered."),
+        lambda d: d.backfill.last_table_size,
+    ),
+    (
+        gauge("slurm_backfill_mean_table_size", "Mean of the time slots that a backfill cycle considered."),
+        lambda d: d.backfill.mean_table_size,
+    ),
+    (
+        seed_gauge("slurm_backfill_job_count", "Jobs started by backfill."),
+        lambda d: d.backfill.jobs,
+    ),
+    (seed_gauge("slurm_backfill_cycle_count", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
+    (seed_gauge("slurm_backfill_cycle_counter", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
+    (
+        seed_gauge("slurm_backfill_last_depth_try_sched", "Jobs that the last backfill cycle tried to start."),
+        lambda d: d.backfill.last_try_depth,
+    ),
+)
+_SCALARS = (*_LOAD, *_JOBS, *_MAIN, *_BACKFILL)
+
+EXITS = counter("slurm_scheduler_exits_total", "Ends of the main scheduler's cycles by their cause.", "cause")
+BACKFILL_EXITS = counter("slurm_backfill_exits_total", "Ends of backfill cycles by their cause.", "cause")
+OUTGOING = gauge("slurm_rpc_outgoing_pending", "Messages to nodes that wait to be sent, by their kind.", "message")
+
+RPC = declare_rpc_metrics("slurm_rpc", "slurmctld")
+SEED_COUNT = seed_gauge("slurm_rpc_msg_type_count", "Requests to slurmctld by message.", "type")
+SEED_AVG_TIME = seed_gauge("slurm_rpc_msg_type_avg_time", "Mean microseconds of a request, by message.", "type")
+SEED_TOTAL_TIME = seed_gauge("slurm_rpc_msg_type_total_time", "Microseconds of all requests, by message.", "type")
+SEED_USER_COUNT = seed_gauge("slurm_rpc_user_count", "Requests to slurmctld by user.", "user")
+SEED_USER_TIME = seed_gauge("slurm_rpc_user_total_time", "Microseconds of all requests, by user.", "user")
+
+_QUEUE: tuple[tuple[Metric, Callable[[RpcQueue], int]], ...] = (
+    (gauge("slurm_rpc_queued", "Requests that wait in slurmctld's queue.", "message"), lambda q: q.queued),
+    (counter("slurm_rpc_dropped_total", "Requests that slurmctld's queue refused.", "message"), lambda q: q.dropped),
+    (
+        gauge("slurm_rpc_queue_last_cycle_requests", "Requests answered in the last turn of a queue.", "message"),
+        lambda q: q.last_cycle_requests,
+    ),
+    (
+        gauge("slurm_rpc_queue_max_cycle_requests", "Most requests answered in one turn of a queue.", "message"),
+        lambda q: q.max_cycle_requests,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOptions:
+    """What of the controller's statistics is served."""
+
+    user: bool = setting(True, help="Serve requests to the controller by user: two series for each user.")
+
+
+def collect(options: SchedulerOptions, *, diag: Diag) -> Iterator[Family]:
+    """Turn every number of the answer into its metric; what was not measured is left out."""
+    for metric, measure in _SCALARS:
+        value = measure(diag)
+        yield Family(metric, {} if value is None else {(): value})
+    yield Family(EXITS, _by_text(diag.main.exits))
+    yield Family(BACKFILL_EXITS, _by_text(diag.backfill.exits))
+    yield Family(OUTGOING, _by_text(diag.outgoing))
+    yield from message_families(RPC, diag.messages)
+    yield from _seed_message_families(diag.messages)
+    for metric, amount in _QUEUE:
+        yield Family(metric, {(row.message,): amount(row.queue) for row in diag.messages if row.queue is not None})
+    if options.user:
+        yield from user_families(RPC, diag.users)
+        yield from _seed_user_families(diag.users)
+
+
+def _by_text(counts: Mapping[str, int]) -> dict[Labels, int]:
+    return {(text,): count for text, count in counts.items()}
+
+
+def _seed_message_families(rows: Iterable[MessageRpcs]) -> Iterator[Family]:
+    sums = sum_rpcs(((row.message,), row) for row in rows)
+    microseconds = _microseconds(sums)
+    yield Family(SEED_COUNT, sums.requests)
+    yield Family(SEED_AVG_TIME, {key: microseconds[key] / count for key, count in sums.requests.items() if count})
+    yield Family(SEED_TOTAL_TIME, microseconds)
+
+
+def _seed_user_families(rows: Iterable[UserRpcs]) -> Iterator[Family]:
+    """Yield users by name alone; newer releases call all that have none nobody."""
+    sums = sum_rpcs(((row.user,), row) for row in rows)
+    yield Family(SEED_USER_COUNT, sums.requests)
+    yield Family(SEED_USER_TIME, _microseconds(sums))
+
+
+def _microseconds(sums: RpcSums) -> dict[Labels, int]:
+    return {labels: round(1e6 * seconds) for labels, seconds in sums.seconds.items()}
+
+
+COLLECTOR = Collector(
+    name="scheduler",
+    role=Role.CLUSTER,
+    help="Threads, scheduling cycles and requests of the controller, from one sdiag call.",
+    needs=("diag",),
+    metrics=(
+        *(metric for metric, _ in _SCALARS),
+        *(EXITS, BACKFILL_EXITS, OUTGOING),
+        *RPC.all,
+        *(SEED_COUNT, SEED_AVG_TIME, SEED_TOTAL_TIME, SEED_USER_COUNT, SEED_USER_TIME),
+        *(metric for metric, _ in _QUEUE),
+    ),
+    collect=collect,
+    options=SchedulerOptions,
+)

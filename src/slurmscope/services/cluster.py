@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wire the cluster exporter: which command feeds which reading, and how often."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from slurmscope.config import Config
+from slurmscope.metrics.collector import Role
+from slurmscope.metrics.family import Family
+from slurmscope.model.nodes import Nodes
+from slurmscope.services.job_reader import JobReader
+from slurmscope.services.readings import SharedReading
+from slurmscope.services.seed_scrapes import command_families, scrape_families
+from slurmscope.services.settings import exporter_sections
+from slurmscope.services.wiring import Wiring
+from slurmscope.settings import Section, setting
+from slurmscope.sources import (
+    sacctmgr_stats,
+    scontrol_licenses,
+    scontrol_limits,
+    scontrol_ping,
+    scontrol_reservations,
+    sdiag,
+    sinfo,
+    sshare,
+)
+from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.units import parse_seconds
+
+KEEP_SECONDS = 300.0
+KEEP_INTERVALS = 3
+
+
+def _interval(default_seconds: float, what: str) -> float:
+    return setting(
+        default_seconds,
+        help=f"Shortest time between two questions for {what}; never less than --slurm.poll-limit.",
+        parse=parse_seconds,
+        metavar="DURATION",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalSettings:
+    """How often each kind of question is asked; what changes slowly is asked for rarely."""
+
+    jobs: float = _interval(0.0, "the queue")
+    nodes: float = _interval(0.0, "nodes and partitions")
+    controllers: float = _interval(0.0, "the state of the controllers")
+    diag: float = _interval(30.0, "the scheduler's statistics")
+    licenses: float = _interval(30.0, "licences")
+    reservations: float = _interval(60.0, "reservations")
+    limits: float = _interval(60.0, "limits and their use")
+    shares: float = _interval(300.0, "fair shares")
+    dbd: float = _interval(300.0, "the statistics of slurmdbd")
+
+
+def cluster_sections() -> Iterator[Section]:
+    """Yield what can be set for the cluster exporter."""
+    yield Section(name="slurm", type=SlurmSettings)
+    yield Section(name="slurm.interval", type=IntervalSettings)
+    yield from exporter_sections(Role.CLUSTER)
+
+
+def wire_cluster(config: Config, environment: Mapping[str, str]) -> Wiring:
+    """Make every reading that a cluster collector can name."""
+    settings = config.of(SlurmSettings)
+    commands = SlurmCommands(settings, environment)
+    intervals = config.of(IntervalSettings)
+    readings = {
+        name: _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)))
+        for name, read in _readers(commands).items()
+    }
+
+    def own_families() -> Iterator[Family]:
+        yield from command_families(commands.runs)
+        yield from scrape_families(readings)
+
+    return Wiring(readings=readings, own_families=own_families)
+
+
+def _readers(commands: SlurmCommands) -> dict[str, Callable[[], object]]:
+    run = commands.run
+    return {
+        "jobs": JobReader(run, time.time).read,
+        "nodes": lambda: _read_nodes(commands),
+        "controllers": lambda: scontrol_ping.read_controllers(run),
+        "diag": lambda: sdiag.parse_diag(run(sdiag.COMMAND, sdiag.ARGUMENTS)),
+        "licenses": lambda: scontrol_licenses.parse_licenses(run("scontrol", scontrol_licenses.ARGUMENTS)),
+        "reservations": lambda: scontrol_reservations.parse_reservations(
+            run("scontrol", scontrol_reservations.ARGUMENTS)
+        ),
+        "limits": lambda: scontrol_limits.parse_limits(run("scontrol", scontrol_limits.ARGUMENTS)),
+        "shares": lambda: sshare.parse_shares(run("sshare", sshare.ARGUMENTS)),
+        "dbd": lambda: sacctmgr_stats.parse_dbd(run(sacctmgr_stats.COMMAND, sacctmgr_stats.ARGUMENTS)),
+    }
+
+
+def _read_nodes(commands: SlurmCommands) -> Nodes:
+    """Separate columns by a text that nobody could write into a drain reason: it is new for every call."""
+    separator = secrets.token_hex(4)
+    return sinfo.parse_nodes(commands.run("sinfo", sinfo.arguments(separator)), separator)
+
+
+def _make_reading(name: str, read: Callable[[], object], interval_seconds: float) -> SharedReading:
+    keep_seconds = max(KEEP_SECONDS, KEEP_INTERVALS * interval_seconds)
+    return SharedReading(name, read, interval_seconds=interval_seconds, keep_seconds=keep_seconds)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare what can be set for every exporter: logs, the shape of the page, and collectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from slurmscope import collectors
+from slurmscope.metrics.collector import Collector, Role
+from slurmscope.outputs.settings import OutputSettings, WebSettings
+from slurmscope.registry import gather
+from slurmscope.settings import Section, one_of, parse_text, setting
+
+LEVELS = ("debug", "info", "warn", "error")
+ADDRESSES = {Role.CLUSTER: (":9092",), Role.NODE: (":9798",)}
+
+
+def parse_level(given: object) -> str:
+    """Read a log level in any case; ``warning`` is known from older tools."""
+    word = parse_text(given).lower()
+    return str(one_of(*LEVELS)("warn" if word == "warning" else word))
+
+
+def parse_regex(given: object) -> str:
+    """Read a regular expression."""
+    text = parse_text(given)
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What is logged, and how it looks."""
+
+    level: str = setting(
+        "info",
+        help="Least severe level that is logged: debug, info, warn or error.",
+        parse=parse_level,
+        metavar="LEVEL",
+        environment=("LOGLEVEL",),
+    )
+    format: str = setting(
+        "logfmt", help="Form of a log line: logfmt or json.", parse=one_of("logfmt", "json"), metavar="FORM"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """What a page may hold."""
+
+    compat: bool = setting(True, help="Serve the metric names of the tools that slurmscope replaces as well.")
+    exclude: str = setting(
+        "", help="Leave out metrics whose name matches this regular expression.", parse=parse_regex, metavar="REGEX"
+    )
+    series_limit: int = setting(
+        100_000,
+        help="Series of one metric in a page; new ones above the limit are dropped and counted.",
+        metavar="COUNT",
+    )
+    label_length_limit: int = setting(1024, help="Characters of a label value; the rest is cut off.", metavar="COUNT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """Whether one collector runs."""
+
+    enabled: bool = setting(True, help="")
+
+
+def all_collectors(role: Role) -> tuple[Collector, ...]:
+    """Return every collector of a role, whether it is switched on or not."""
+    return tuple(c for c in gather(collectors, "COLLECTOR", Collector) if c.role is role)
+
+
+def exporter_sections(role: Role) -> Iterator[Section]:
+    """Yield the sections of the configuration that every exporter of a role has."""
+    yield Section(name="web", type=WebSettings, defaults={"listen_address": ADDRESSES[role]})
+    yield Section(name="output", type=OutputSettings)
+    yield Section(name="metrics", type=MetricsSettings)
+    yield Section(name="log", type=LogSettings)
+    for collector in all_collectors(role):
+        name = f"collector.{collector.name}"
+        default = {"enabled": collector.is_default}
+        yield Section(name=name, type=Switch, defaults=default, flag=name, help=collector.help)
+        if fields(collector.options):
+            yield Section(name=name, type=collector.options)

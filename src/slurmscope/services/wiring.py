@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold what a role brings to the exporter: its readings, and what it tells about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from slurmscope.metrics.family import Family
+from slurmscope.services.readings import SharedReading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """Name every reading of a role; ``own_families`` are added to each page, fresh."""
+
+    readings: Mapping[str, SharedReading]
+    own_families: Callable[[], Iterable[Family]] = tuple

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask every controller of the cluster whether it is there.
+
+``scontrol ping`` ends with exit code 1 when no controller answers, and only then; its text from
+22.05 to 25.05 is one line per controller, and for root a reminder to restore a missing one.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+
+from slurmscope.errors import CommandError, MalformedAnswer
+from slurmscope.log import fields
+from slurmscope.model.controllers import Controller, Controllers
+
+COMMAND = "scontrol"
+ARGUMENTS = ("ping",)
+
+_LINE = re.compile(r"Slurmctld\((?P<role>[^()]+)\) at (?P<host>\S+) is (?P<state>UP|DOWN)\Z")
+_SHOWN = 80
+
+logger = logging.getLogger(__name__)
+
+
+def read_controllers(run: Callable[[str, Sequence[str]], bytes]) -> Controllers:
+    """Ask all controllers; a question that fails or takes too long says that nobody is up.
+
+    Only then does an alert on ``slurm_up`` fire while Slurm is gone: a failed reading has no value.
+    """
+    try:
+        answer = run(COMMAND, ARGUMENTS)
+    except CommandError as error:
+        logger.warning("no controller answers", extra=fields("ping", reason=error.reason, error=str(error)))
+        return Controllers()
+    return parse_controllers(answer)
+
+
+def parse_controllers(answer: bytes) -> Controllers:
+    """Read one line per controller; raise MalformedAnswer when there is none or one of another shape."""
+    if not answer.endswith(b"\n"):
+        raise MalformedAnswer("scontrol ping: the answer is empty or ends in the middle of a line")
+    lines = answer.decode("utf-8", "surrogateescape").split("\n")
+    # The reminder stands in a frame of stars.
+    controllers = tuple(_controller(line) for line in lines if line and not line.startswith("*"))
+    if not controllers:
+        raise MalformedAnswer("scontrol ping: the answer names no controller")
+    return Controllers(controllers=controllers)
+
+
+def _controller(line: str) -> Controller:
+    match = _LINE.match(line)
+    if match is None:
+        raise MalformedAnswer(f"scontrol ping: not a line about a controller: {line[:_SHOWN]!r}")
+    return Controller(host=match["host"], role=match["role"], is_up=match["state"] == "UP")

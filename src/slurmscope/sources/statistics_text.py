@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Take apart the statistics that sdiag and sacctmgr print.
+
+Both print headings at the margin and their rows behind a tab. Times are microseconds; a moment is a
+local time, which we skip, with the seconds since 1970 behind it in parentheses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurmscope.errors import MalformedAnswer
+from slurmscope.model.rpc import MessageRpcs, RpcQueue, UserRpcs
+
+MESSAGES_HEADING = "Remote Procedure Call statistics by message type"
+USERS_HEADING = "Remote Procedure Call statistics by user"
+
+# No counter of Slurm has more than 64 bits.
+_NUMBER = re.compile(r"\d{1,20}\Z", re.ASCII)
+# What stands in an empty table; 22.05 prints nothing at all in some.
+_EMPTY_TABLE = frozenset({"No RPCs recorded yet.", "No pending RPCs"})
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Hold a line at the margin and the rows below it, without their tab."""
+
+    heading: str
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Look up numbers in lines of the form ``name: value``; what is not there or no number is None."""
+
+    texts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Values:
+        """Split every line at its first colon."""
+        return cls({name: value.strip() for name, _, value in (line.partition(":") for line in lines)})
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number."""
+        return parse_number(self.texts.get(name, ""))
+
+    def seconds(self, name: str) -> float | None:
+        """Return microseconds as seconds; the unit may be written behind them."""
+        number = parse_number(self.texts.get(name, "").removesuffix(" microseconds"))
+        return None if number is None else number / 1e6
+
+    def timestamp(self, name: str) -> int | None:
+        """Return the seconds since 1970 in the parentheses at the end."""
+        return parse_timestamp(self.texts.get(name, ""))
+
+
+def split_blocks(answer: bytes, command: str) -> tuple[Block, ...]:
+    """Split an answer at every line that is not indented; raise MalformedAnswer when it was cut."""
+    if not answer.endswith(b"\n"):
+        raise MalformedAnswer(f"{command}: the answer is empty or ends in the middle of a line")
+    heading: str | None = None
+    rows: list[str] = []
+    blocks: list[Block] = []
+    for line in answer.decode("utf-8", "surrogateescape").split("\n"):
+        if line.startswith("\t"):
+            rows.append(line[1:])
+        elif line:
+            if heading is not None:
+                blocks.append(Block(heading=heading, rows=tuple(rows)))
+            heading, rows = line, []
+    blocks.append(Block(heading=heading or "", rows=tuple(rows)))
+    return tuple(blocks)
+
+
+def find_block(blocks: Sequence[Block], start: str) -> Block | None:
+    """Return the first block whose heading starts like this."""
+    return next((block for block in blocks if block.heading.startswith(start)), None)
+
+
+def need_block(blocks: Sequence[Block], start: str, command: str) -> Block:
+    """Return the first block whose heading starts like this; an answer without it is not ours."""
+    block = find_block(blocks, start)
+    if block is None:
+        raise MalformedAnswer(f"{command}: the answer has no line that starts with {start!r}")
+    return block
+
+
+def parse_number(text: str) -> int | None:
+    """Read a whole number without a sign."""
+    return int(text) if _NUMBER.match(text) else None
+
+
+def parse_timestamp(text: str) -> int | None:
+    """Read the seconds since 1970 behind a local time; 0 is how Slurm says never."""
+    _, _, epoch = text.rpartition("(")
+    return parse_number(epoch.removesuffix(")")) or None
+
+
+def parse_messages(rows: Iterable[str], command: str) -> tuple[MessageRpcs, ...]:
+    """Read the requests by kind of message."""
+    return tuple(
+        MessageRpcs(message=name, requests=count, seconds=_seconds(numbers, name, command), queue=_queue(numbers))
+        for name, _, count, numbers in _rpc_rows(rows, command)
+    )
+
+
+def parse_users(rows: Iterable[str], command: str) -> tuple[UserRpcs, ...]:
+    """Read the requests by user."""
+    return tuple(
+        UserRpcs(user=name, uid=uid, requests=count, seconds=_seconds(numbers, name, command))
+        for name, uid, count, numbers in _rpc_rows(rows, command)
+    )
+
+
+def parse_counts(rows: Iterable[str], command: str) -> dict[str, int]:
+    """Read the requests by kind of message where nothing but their number is known."""
+    counts: Counter[str] = Counter()
+    for name, _, count, _ in _rpc_rows(rows, command):
+        counts[name] += count
+    return counts
+
+
+def _rpc_rows(rows: Iterable[str], command: str) -> Iterator[tuple[str, int, int, dict[str, int | None]]]:
+    """Yield name, number in parentheses, count and all further numbers of ``NAME (7) count:1 ave_time:2 …``.
+
+    Later releases add numbers at the end of a row.
+    """
+    for row in rows:
+        if row in _EMPTY_TABLE:
+            continue
+        head, _, tail = row.partition(") count:")
+        name, _, identity = head.rpartition("(")
+        count, *pairs = tail.split() or [""]
+        numbers = {key: parse_number(value) for key, _, value in (pair.partition(":") for pair in pairs)}
+        requests, number = parse_number(count), parse_number(identity.strip())
+        if requests is None or number is None:
+            raise MalformedAnswer(f"{command}: not a row of a table of requests: {row[:_SHOWN]!r}")
+        yield name.rstrip(), number, requests, numbers
+
+
+def _seconds(numbers: Mapping[str, int | None], name: str, command: str) -> float:
+    total = numbers.get("total_time")
+    if total is None:
+        raise MalformedAnswer(f"{command}: the row of {name[:_SHOWN]!r} has no total_time")
+    return total / 1e6
+
+
+def _queue(numbers: Mapping[str, int | None]) -> RpcQueue | None:
+    queued, dropped = numbers.get("queued"), numbers.get("dropped")
+    last, largest = numbers.get("cycle_last"), numbers.get("cycle_max")
+    if queued is None or dropped is None or last is None or largest is None:
+        return None
+    return RpcQueue(queued=queued, dropped=dropped, last_cycle_requests=last, max_cycle_requests=largest)

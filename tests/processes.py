@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run slurmscope as users do: as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from prometheus_client.parser import text_string_to_metric_families
+
+PATIENCE_SECONDS = 60
+LISTENING = re.compile(r"msg=listening address=(\S+)")
+
+
+@dataclass
+class Exporter:
+    """Reach a running exporter."""
+
+    process: subprocess.Popen[str]
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [match[1] for line in self.log if (match := LISTENING.search(line))]
+
+    def get(self, path: str = "/metrics", *, headers: Mapping[str, str] | None = None) -> tuple[int, str]:
+        request = urllib.request.Request(f"http://{self.addresses[0]}{path}", headers=dict(headers or {}))
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def values(self, name: str) -> dict[tuple[str, ...], float]:
+        return values(self.get()[1], name)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+@contextmanager
+def running(
+    role: str, *flags: str, environment: Mapping[str, str] | None = None, wait_for: str = "msg="
+) -> Iterator[Exporter]:
+    """Run an exporter until the block ends; wait until its log says so."""
+    argv = [sys.executable, "-m", "slurmscope", role, *flags]
+    process = subprocess.Popen(
+        argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=_environment(environment)
+    )
+    exporter = Exporter(process)
+    reader = threading.Thread(target=lambda: exporter.log.extend(process.stderr or ()), daemon=True)
+    reader.start()
+    try:
+        until(lambda: any(wait_for in line for line in exporter.log) or process.poll() is not None)
+        yield exporter
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(PATIENCE_SECONDS)
+        reader.join(PATIENCE_SECONDS)
+        if process.stderr:
+            process.stderr.close()
+
+
+@contextmanager
+def serving(role: str, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Exporter]:
+    """Run an exporter on a free port of the loopback."""
+    listen = ("--web.listen-address", "127.0.0.1:0")
+    with running(role, *listen, *flags, environment=environment, wait_for="msg=listening") as exporter:
+        yield exporter
+
+
+def run_slurmscope(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "slurmscope", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        env=_environment(environment),
+        check=False,
+    )
+
+
+def values(page: str, name: str) -> dict[tuple[str, ...], float]:
+    """Return the samples of one name by their label values, as prometheus_client reads them."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def until(condition: Callable[[], object], patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Wait for a condition, for as long as a slow machine may need."""
+    deadline = time.monotonic() + patience_seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
+    return {**os.environ, **(extra or {})}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is declared holds together: metrics do not clash, flags and documentation follow from collectors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slurmscope
+from slurmscope.metrics.collector import Role
+from slurmscope.metrics.family import Family, Histogram, Kind, Metric
+from slurmscope.metrics.guard import Guard
+from slurmscope.metrics.write import Format, write
+from slurmscope.services.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.self_metrics import SELF_METRICS
+from slurmscope.services.settings import all_collectors
+
+ROOT = Path(__file__).resolve().parents[2]
+COLLECTORS = [collector for role in Role for collector in all_collectors(role)]
+METRICS = [metric for collector in COLLECTORS for metric in collector.metrics] + [*SELF_METRICS, *SCRAPE_METRICS]
+
+NEW_COLLECTOR = """
+from slurmscope.metrics.collector import Collector, Role
+from slurmscope.metrics.family import Family, gauge
+
+ANSWER = gauge("slurm_answer", "The answer to everything.")
+
+
+def collect(options, *, jobs):
+    yield Family(ANSWER, {(): 42})
+
+
+COLLECTOR = Collector(
+    name="answer", role=Role.CLUSTER, help="The answer.", needs=("jobs",), metrics=(ANSWER,), collect=collect
+)
+"""
+
+
+def sample(metric: Metric) -> Family:
+    value = Histogram((1,) * (len(metric.buckets) + 1), 1.0) if metric.kind is Kind.HISTOGRAM else 1.0
+    return Family(metric, {("x",) * len(metric.labels): value})
+
+
+def test_no_two_metrics_share_a_name_or_clash_in_a_format() -> None:
+    guard = Guard()
+
+    served = [family.metric.name for family in guard.admit(sample(metric) for metric in METRICS)]
+
+    assert {} == dict(guard.dropped)
+    assert [metric.name for metric in METRICS] == served
+
+
+def test_names_that_are_ours_follow_the_conventions(tmp_path: Path) -> None:
+    if not shutil.which("promtool"):
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    ours = [sample(metric) for metric in METRICS if not metric.is_seed]
+
+    page = b"".join(write(ours, Format.TEXT))
+    checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
+
+    assert "" == checked.stderr.decode()
+    assert 0 == checked.returncode
+
+
+def test_every_collector_is_documented() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+    for collector in COLLECTORS:
+        assert f"### {collector.name}\n" in page
+        for metric in collector.metrics:
+            assert f"| `{metric.name}` |" in page
+
+
+def test_new_collector_is_one_file(tmp_path: Path) -> None:
+    package = tmp_path / "slurmscope"
+    shutil.copytree(Path(slurmscope.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "collectors" / "answer.py").write_text(NEW_COLLECTOR, encoding="utf-8")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "squeue").write_text("#!/bin/sh\n", encoding="utf-8")
+    (tmp_path / "bin" / "squeue").chmod(0o755)
+
+    def python(*arguments: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "COLUMNS": "100"}
+        done = subprocess.run(
+            [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        return done.stdout
+
+    assert "--collector.answer" in python("-m", "slurmscope", "cluster", "--help")
+    assert "collector.answer.enabled = true" in python("-m", "slurmscope", "config", "show", "cluster")
+    page = python("-m", "slurmscope", "cluster", "--once", "--slurm.bin-path", str(tmp_path / "bin"))
+    assert "\nslurm_answer 42\n" in page
+    assert 'slurmscope_collector_success{collector="answer"} 1' in page
+    table = python("-c", "from scripts.docs import cluster_metrics; print(''.join(cluster_metrics()))")
+    assert "| `slurm_answer` | gauge | – | The answer to everything. |" in table
