@@ -23,6 +23,7 @@ from slurmscope.metrics.write import Format
 from slurmscope.services.collecting import EnabledCollector
 from slurmscope.services.exposition import ExpositionService
 from slurmscope.services.readings import SharedReading
+from slurmscope.services.wiring import Wiring
 from slurmscope.simulate.cluster import simulate
 from slurmscope.simulate.records import Shape
 from slurmscope.simulate.stand_in import write_stand_ins
@@ -99,7 +100,7 @@ def _parallel_scrapes() -> tuple[int, float, float]:
     )
     service = ExpositionService(
         [EnabledCollector(collector=collector, options=NoOptions())],
-        {"rows": SharedReading("rows", lambda: SAMPLES, interval_seconds=3600)},
+        Wiring(readings={"rows": SharedReading("rows", lambda: SAMPLES, interval_seconds=3600)}),
         guard=Guard(series_limit=SAMPLES),
         self_families=lambda _: (),
     )

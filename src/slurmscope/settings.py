@@ -90,7 +90,8 @@ def setting(  # noqa: PLR0913 - the vocabulary of a declaration, all but the fir
     """Declare a field of a settings dataclass.
 
     ``parse`` takes what the file or the command line gave and raises ValueError with a reason; ``key``
-    and ``flag`` replace the names made from the field; ``environment`` names further variables that older tools made known.
+    and ``flag`` replace the names made from the field; ``environment`` names further variables that
+    older tools made known.
     """
     metadata = {
         "help": help,

@@ -10,8 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-RENAMED = {"web.log-level": "log.level"}
+RENAMED = {
+    "web.log-level": "log.level",
+    "slurm.collect-diags": "collector.scheduler",
+    "slurm.collect-licenses": "collector.licenses",
+    "slurm.collect-limits": "collector.limits",
+}
 """Flags that have another name here."""
+
+REPLACED = {"slurm.cli-fallback": {"": "--slurm.backend=text", "no-": "--slurm.backend=json"}}
+"""Booleans that became a choice."""
 
 ALREADY_SO = {"trace.enabled": "no-"}
 """Booleans that we do not have, with the one value that asks for nothing."""
@@ -37,6 +45,9 @@ def _translate_one(argument: str, booleans: Collection[str]) -> Iterator[str]:
         return
     name, value = RENAMED.get(match["name"], match["name"]), match["value"]
     prefix = _BOOLEANS.get((value or "").lower())
+    if name in REPLACED and (value is None or prefix is not None):
+        yield REPLACED[name][prefix or ""]
+        return
     if prefix is not None and ALREADY_SO.get(name) == prefix:
         return
     if prefix is not None and name in booleans:

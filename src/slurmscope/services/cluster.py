@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from slurmscope.config import Config
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family
+from slurmscope.model.controller_config import ControllerConfig
+from slurmscope.model.job_list import JobList
 from slurmscope.model.nodes import Nodes
 from slurmscope.services.job_reader import JobReader
 from slurmscope.services.readings import SharedReading
@@ -20,12 +22,14 @@ from slurmscope.services.wiring import Wiring
 from slurmscope.settings import Section, setting
 from slurmscope.sources import (
     sacctmgr_stats,
+    scontrol_config,
     scontrol_licenses,
     scontrol_limits,
     scontrol_ping,
     scontrol_reservations,
     sdiag,
     sinfo,
+    squeue_list,
     sshare,
 )
 from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
@@ -49,6 +53,7 @@ class IntervalSettings:
     """How often each kind of question is asked; what changes slowly is asked for rarely."""
 
     jobs: float = _interval(0.0, "the queue")
+    job_list: float = _interval(0.0, "jobs one by one")
     nodes: float = _interval(0.0, "nodes and partitions")
     controllers: float = _interval(0.0, "the state of the controllers")
     diag: float = _interval(30.0, "the scheduler's statistics")
@@ -57,6 +62,7 @@ class IntervalSettings:
     limits: float = _interval(60.0, "limits and their use")
     shares: float = _interval(300.0, "fair shares")
     dbd: float = _interval(300.0, "the statistics of slurmdbd")
+    config: float = _interval(600.0, "Slurm's configuration")
 
 
 def cluster_sections() -> Iterator[Section]:
@@ -80,13 +86,29 @@ def wire_cluster(config: Config, environment: Mapping[str, str]) -> Wiring:
         yield from command_families(commands.runs)
         yield from scrape_families(readings)
 
-    return Wiring(readings=readings, own_families=own_families)
+    return Wiring(
+        readings=readings,
+        own_families=own_families,
+        hidden_labels=_hidden_labels(readings["config"]) if settings.private_data == "respect" else None,
+    )
+
+
+def _hidden_labels(reading: SharedReading) -> Callable[[float], frozenset[str]]:
+    """Return a function that tells, before a given moment, which labels Slurm's PrivateData forbids."""
+
+    def hidden(until: float) -> frozenset[str]:
+        reading.request()
+        config = reading.wait(until).value
+        return config.hidden_labels if isinstance(config, ControllerConfig) else frozenset()
+
+    return hidden
 
 
 def _readers(commands: SlurmCommands) -> dict[str, Callable[[], object]]:
     run = commands.run
     return {
         "jobs": JobReader(run, time.time).read,
+        "job_list": lambda: _read_job_list(commands),
         "nodes": lambda: _read_nodes(commands),
         "controllers": lambda: scontrol_ping.read_controllers(run),
         "diag": lambda: sdiag.parse_diag(run(sdiag.COMMAND, sdiag.ARGUMENTS)),
@@ -97,12 +119,22 @@ def _readers(commands: SlurmCommands) -> dict[str, Callable[[], object]]:
         "limits": lambda: scontrol_limits.parse_limits(run("scontrol", scontrol_limits.ARGUMENTS)),
         "shares": lambda: sshare.parse_shares(run("sshare", sshare.ARGUMENTS)),
         "dbd": lambda: sacctmgr_stats.parse_dbd(run(sacctmgr_stats.COMMAND, sacctmgr_stats.ARGUMENTS)),
+        "config": lambda: scontrol_config.parse_config(run("scontrol", scontrol_config.ARGUMENTS)),
     }
 
 
+def _read_job_list(commands: SlurmCommands) -> JobList:
+    separator = new_separator()
+    return squeue_list.parse_job_list(commands.run("squeue", squeue_list.arguments(separator)), separator)
+
+
+def new_separator() -> str:
+    """Return a text that nobody can have written into a job's name or a drain reason: it is new for every call."""
+    return secrets.token_hex(4)
+
+
 def _read_nodes(commands: SlurmCommands) -> Nodes:
-    """Separate columns by a text that nobody could write into a drain reason: it is new for every call."""
-    separator = secrets.token_hex(4)
+    separator = new_separator()
     return sinfo.parse_nodes(commands.run("sinfo", sinfo.arguments(separator)), separator)
 
 

@@ -104,7 +104,7 @@ class LiveExposition:
             self.tell_about(self._server)
         self.service = ExpositionService(
             enabled_collectors(self._exporter.role, config),
-            wiring.readings,
+            wiring,
             guard=guard,
             self_families=self._report.families,
             is_wanted=wanted_metrics(limits),

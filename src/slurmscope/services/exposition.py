@@ -19,12 +19,13 @@ from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, end, write
 from slurmscope.outputs.http.app import UnknownCollector
 from slurmscope.services.collecting import EnabledCollector, Outcome, is_fresh, is_served, run_collector
-from slurmscope.services.readings import SharedReading, Snapshot, read_all
+from slurmscope.services.readings import Snapshot, read_all
+from slurmscope.services.wiring import Wiring
 
 DEFAULT_DEADLINE_SECONDS = 30.0
 PAGES_KEPT = 4
 
-PageKey = tuple[Format, tuple[tuple[str, tuple[int, ...]], ...]]
+PageKey = tuple[Format, frozenset[str], tuple[tuple[str, tuple[int, ...]], ...]]
 
 
 class Busy(SlurmscopeError):
@@ -37,6 +38,25 @@ class Health:
 
     outcomes: Mapping[str, Outcome]
     is_success: Mapping[str, bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """Hold what one page is made of: the readings of this moment, and what must not be shown."""
+
+    chosen: tuple[EnabledCollector, ...]
+    snapshots: Mapping[str, Snapshot]
+    hidden_labels: frozenset[str]
+
+    @property
+    def served(self) -> tuple[EnabledCollector, ...]:
+        """Return the collectors whose readings are all there."""
+        return tuple(enabled for enabled in self.chosen if is_served(enabled, self.snapshots))
+
+    def key(self, format: Format) -> PageKey:
+        """Return what a page depends on: equal keys, equal pages."""
+        versions = ((e.name, tuple(self.snapshots[n].version for n in e.collector.needs)) for e in self.served)
+        return format, self.hidden_labels, tuple(versions)
 
 
 @dataclass(slots=True)
@@ -53,7 +73,7 @@ class ExpositionService:
     def __init__(
         self,
         collectors: Iterable[EnabledCollector],
-        readings: Mapping[str, SharedReading],
+        wiring: Wiring,
         *,
         guard: Guard,
         self_families: Callable[[Health], Iterable[Family]],
@@ -61,8 +81,8 @@ class ExpositionService:
     ) -> None:
         """Take what is switched on, what it reads, who tells about slurmscope itself, and which metrics are served."""
         self.collectors = tuple(sorted(collectors, key=lambda enabled: enabled.name))
-        self.readings = readings
         self.guard = guard
+        self._wiring = wiring
         self._self_families = self_families
         self._is_wanted = is_wanted
         self._building = threading.Lock()
@@ -80,26 +100,23 @@ class ExpositionService:
         """Return the page in blocks, inside the caller's deadline."""
         chosen = self._choose(include, exclude)
         until = time.monotonic() + (deadline_seconds or DEFAULT_DEADLINE_SECONDS)
-        snapshots = self._read(chosen, until)
-        page = self._page(format, chosen, snapshots, until)
-        health = self._health(chosen, snapshots, page.outcomes)
-        own = b"".join(write(self._own(health), format)) + end(format)
+        material = self._gather(chosen, until)
+        page = self._page(format, material, until)
+        own = b"".join(write(self._own_families(material, page.outcomes), format)) + end(format)
         if is_gzip:
-            return [*page.blocks, _compressed(own)]
+            return [*page.blocks, zlib.compress(own, level=1, wbits=31)]
         return _plain(page.blocks, own)
 
     def expose_once(self, format: Format) -> tuple[Iterator[bytes], dict[str, bool]]:
         """Return one fresh page, uncompressed, and a mapping that tells at its end which collectors were good."""
-        snapshots = self._read(self.collectors, time.monotonic() + DEFAULT_DEADLINE_SECONDS)
-        served = [enabled for enabled in self.collectors if is_served(enabled, snapshots)]
+        material = self._gather(self.collectors, time.monotonic() + DEFAULT_DEADLINE_SECONDS)
         is_success: dict[str, bool] = {}
 
         def blocks() -> Iterator[bytes]:
             outcomes: dict[str, Outcome] = {}
-            yield from write(self.guard.admit(self._families(served, snapshots, outcomes)), format)
-            health = self._health(self.collectors, snapshots, outcomes)
-            is_success.update(health.is_success)
-            yield from write(self._own(health), format)
+            yield from write(self._families(material, outcomes), format)
+            is_success.update(_health(material, outcomes).is_success)
+            yield from write(self._own_families(material, outcomes), format)
             yield end(format)
 
         return blocks(), is_success
@@ -116,68 +133,68 @@ class ExpositionService:
         wanted = names if include is None else include
         return tuple(enabled for enabled in self.collectors if enabled.name in wanted - exclude)
 
-    def _read(self, chosen: Iterable[EnabledCollector], until: float) -> dict[str, Snapshot]:
-        return read_all(self.readings, (name for enabled in chosen for name in enabled.collector.needs), until)
+    def _gather(self, chosen: tuple[EnabledCollector, ...], until: float) -> Material:
+        needs = [name for enabled in chosen for name in enabled.collector.needs]
+        hidden_labels = self._wiring.hidden_labels
+        return Material(
+            chosen=chosen,
+            snapshots=read_all(self._wiring.readings, needs, until),
+            hidden_labels=hidden_labels(until) if hidden_labels else frozenset(),
+        )
 
-    def _page(
-        self, format: Format, chosen: Iterable[EnabledCollector], snapshots: Mapping[str, Snapshot], until: float
-    ) -> Page:
-        served = tuple(enabled for enabled in chosen if is_served(enabled, snapshots))
-        key = (format, tuple((e.name, tuple(snapshots[n].version for n in e.collector.needs)) for e in served))
+    def _page(self, format: Format, material: Material, until: float) -> Page:
+        key = material.key(format)
         if not self._building.acquire(timeout=max(0.0, until - time.monotonic())):
             raise Busy("the page is still being built for another scrape")
         try:
             page = self._pages.get(key)
             if page is None:
                 self._forget_old_pages()
-                page = self._pages[key] = self._build(format, served, snapshots)
+                page = self._pages[key] = self._build(format, material)
             return page
         finally:
             self._building.release()
 
-    def _build(self, format: Format, served: Iterable[EnabledCollector], snapshots: Mapping[str, Snapshot]) -> Page:
+    def _build(self, format: Format, material: Material) -> Page:
         page = Page()
         compressor = zlib.compressobj(level=1, wbits=31)
-        for block in write(self.guard.admit(self._families(served, snapshots, page.outcomes)), format):
+        for block in write(self._families(material, page.outcomes), format):
             if compressed := compressor.compress(block):
                 page.blocks.append(compressed)
         page.blocks.append(compressor.flush())
         return page
 
-    def _families(
-        self, served: Iterable[EnabledCollector], snapshots: Mapping[str, Snapshot], outcomes: dict[str, Outcome]
-    ) -> Iterator[Family]:
-        for enabled in served:
-            for family in run_collector(enabled, snapshots, outcomes):
-                if self._is_wanted(family.metric):
-                    yield family
-
-    def _own(self, health: Health) -> Iterator[Family]:
-        """Yield the families about slurmscope itself; a guard of its own, because nothing is dropped here."""
-        return Guard().admit(family for family in self._self_families(health) if self._is_wanted(family.metric))
-
     def _forget_old_pages(self) -> None:
         """Drop pages of readings that are gone, and the oldest when there are still too many."""
-        current = {name: reading.version for name, reading in self.readings.items()}
+        current = {name: reading.version for name, reading in self._wiring.readings.items()}
         needs = {enabled.name: enabled.collector.needs for enabled in self.collectors}
         for key in list(self._pages):
-            is_current = all(versions == tuple(current[n] for n in needs[name]) for name, versions in key[1])
+            is_current = all(versions == tuple(current[n] for n in needs[name]) for name, versions in key[2])
             if not is_current or len(self._pages) >= PAGES_KEPT:
                 del self._pages[key]
 
-    def _health(
-        self, chosen: Iterable[EnabledCollector], snapshots: Mapping[str, Snapshot], outcomes: Mapping[str, Outcome]
-    ) -> Health:
-        is_success = {
-            enabled.name: is_fresh(enabled, snapshots)
-            and (enabled.name not in outcomes or outcomes[enabled.name].is_success)
-            for enabled in chosen
-        }
-        return Health(outcomes, is_success)
+    def _families(self, material: Material, outcomes: dict[str, Outcome]) -> Iterator[Family]:
+        families = (
+            family
+            for enabled in material.served
+            for family in run_collector(enabled, material.snapshots, outcomes)
+            if self._is_wanted(family.metric) and material.hidden_labels.isdisjoint(family.metric.labels)
+        )
+        return self.guard.admit(families)
+
+    def _own_families(self, material: Material, outcomes: Mapping[str, Outcome]) -> Iterator[Family]:
+        """Yield the families about slurmscope itself; a guard of their own, because nothing is dropped here."""
+        families = self._self_families(_health(material, outcomes))
+        return Guard().admit(family for family in families if self._is_wanted(family.metric))
 
 
-def _compressed(data: bytes) -> bytes:
-    return zlib.compress(data, level=1, wbits=31)
+def _health(material: Material, outcomes: Mapping[str, Outcome]) -> Health:
+    is_success = {
+        enabled.name: is_fresh(enabled, material.snapshots)
+        and (enabled.name not in outcomes or outcomes[enabled.name].is_success)
+        for enabled in material.chosen
+    }
+    return Health(outcomes, is_success)
 
 
 def _plain(blocks: Iterable[bytes], own: bytes) -> Iterator[bytes]:

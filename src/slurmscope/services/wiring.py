@@ -12,7 +12,12 @@ from slurmscope.services.readings import SharedReading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """Name every reading of a role; ``own_families`` are added to each page, fresh."""
+    """Name every reading of a role.
+
+    ``own_families`` are added to each page, fresh. ``hidden_labels`` tells, until a given monotonic time,
+    which labels must not be shown: metrics that have one are left out.
+    """
 
     readings: Mapping[str, SharedReading]
     own_families: Callable[[], Iterable[Family]] = tuple
+    hidden_labels: Callable[[float], frozenset[str]] | None = None

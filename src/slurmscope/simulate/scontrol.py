@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer like scontrol 22.05 what an exporter asks: ``ping`` and ``show`` of assoc_mgr, licenses and reservations.
+"""Answer like scontrol 22.05 what an exporter asks: ``ping`` and ``show`` of assoc_mgr, config, licenses and reservations.
 
 Known options: ``-o -a -d -V``. A record is always printed on one line, as with ``-o``.
 """
@@ -21,6 +21,11 @@ _COLUMNS = (
     "controllers", "associations", "qos", "licenses", "reservation_heads", "reservation_starts", "reservation_ends",
     "reservation_tails",
 )  # fmt: skip
+_CONFIG = (
+    b"ClusterName             = simulated",
+    b"PrivateData             = none",
+    b"SLURM_VERSION           = 22.05.8",
+)
 _PING = "ping"
 _SHOW = "show"
 
@@ -55,6 +60,8 @@ def _lines(read: ReadColumn, words: Sequence[str], environment: Mapping[str, str
         return list(read("licenses")) or [b"No licenses configured in Slurm."]
     if "reservations".startswith(subject):
         return _reservations(read, environment)
+    if "config".startswith(subject):
+        return list(_CONFIG)
     if "assoc_mgr".startswith(subject):
         return _associations(read, words[2:])
     raise UsageError(f"invalid entity: {words[1]} for keyword:show")

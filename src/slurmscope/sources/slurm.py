@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.config import parse_path
-from slurmscope.settings import setting
+from slurmscope.settings import one_of, setting
 from slurmscope.sources.command import SEARCH_PATH, command_environment, find_command, run
 from slurmscope.units import parse_positive_seconds
 
@@ -37,6 +37,13 @@ class SlurmSettings:
         parse=parse_positive_seconds,
         metavar="DURATION",
         environment=("CLI_TIMEOUT",),
+    )
+    private_data: str = setting(
+        "respect",
+        help="Whether series by user, job or account are left out where Slurm's PrivateData hides those: "
+        "respect or ignore.",
+        parse=one_of("respect", "ignore"),
+        metavar="WORD",
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slurmscope.cli.seed_flags import translate
 
-BOOLEANS = {"metrics.compat", "collector.jobs"}
+BOOLEANS = {"metrics.compat", "collector.jobs", "collector.scheduler", "collector.limits"}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,11 @@ BOOLEANS = {"metrics.compat", "collector.jobs"}
         ("-metrics.compat=false", "--no-metrics.compat"),
         ("--collector.jobs=true", "--collector.jobs"),
         ("-web.max-requests=1", "--web.max-requests=1"),
+        ("-slurm.collect-diags", "--collector.scheduler"),
+        ("-slurm.collect-limits=false", "--no-collector.limits"),
+        ("-slurm.cli-fallback=false", "--slurm.backend=json"),
+        ("-slurm.cli-fallback", "--slurm.backend=text"),
+        ("-slurm.cli-fallback=perhaps", "--slurm.cli-fallback=perhaps"),
         ("-unknown.flag", "--unknown.flag"),
         ("-h", "-h"),
         ("-", "-"),

@@ -47,8 +47,9 @@ def collect_pears(options: NoOptions, *, pears: int) -> Iterator[Family]:
 def make_service(collectors: Iterable[EnabledCollector], **sources: Callable[[], object]) -> ExpositionService:
     readings = {name: SharedReading(name, read, interval_seconds=3600) for name, read in sources.items()}
     guard = Guard()
-    report = SelfReport(wiring=Wiring(readings=readings), guard=guard)
-    return ExpositionService(collectors, readings, guard=guard, self_families=report.families)
+    wiring = Wiring(readings=readings)
+    report = SelfReport(wiring=wiring, guard=guard)
+    return ExpositionService(collectors, wiring, guard=guard, self_families=report.families)
 
 
 def scrape(
@@ -217,10 +218,28 @@ def test_changed_reading_gives_a_new_page() -> None:
     counts = iter([1, 2])
     readings = {"pears": SharedReading("pears", lambda: next(counts), interval_seconds=0)}
     service = ExpositionService(
-        [enabled("pears", "pears", collect_pears)], readings, guard=Guard(), self_families=lambda _: ()
+        [enabled("pears", "pears", collect_pears)],
+        Wiring(readings=readings),
+        guard=Guard(),
+        self_families=lambda _: (),
     )
 
     assert ["pears 1", "pears 2"] == [scrape(service).splitlines()[2] for _ in range(2)]
+
+
+def test_hidden_labels_hide_their_metrics_at_once() -> None:
+    hidden: set[str] = set()
+    wiring = Wiring(
+        readings={"apples": SharedReading("apples", lambda: {"red": 1}, interval_seconds=3600)},
+        hidden_labels=lambda _: frozenset(hidden),
+    )
+    service = ExpositionService(
+        [enabled("apples", "apples", collect_apples)], wiring, guard=Guard(), self_families=lambda _: ()
+    )
+
+    assert {("red",): 1} == values(scrape(service), "apples")
+    hidden.add("kind")
+    assert {} == values(scrape(service), "apples")
 
 
 def test_pages_kept_are_few() -> None:
