@@ -7,13 +7,15 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from slurmscope.config import Config
+from slurmscope.config import Config, parse_path
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family
 from slurmscope.model.controller_config import ControllerConfig
 from slurmscope.model.job_list import JobList
 from slurmscope.model.nodes import Nodes
+from slurmscope.services.completions import CompletionsTracker
 from slurmscope.services.job_reader import JobReader
 from slurmscope.services.readings import SharedReading
 from slurmscope.services.seed_scrapes import command_families, scrape_families
@@ -62,13 +64,30 @@ class IntervalSettings:
     limits: float = _interval(60.0, "limits and their use")
     shares: float = _interval(300.0, "fair shares")
     dbd: float = _interval(300.0, "the statistics of slurmdbd")
+    completions: float = _interval(60.0, "jobs that ended")
     config: float = _interval(600.0, "Slurm's configuration")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionsSettings:
+    """Where counting of ended jobs begins and goes on."""
+
+    state_file: Path | None = setting(
+        None,
+        help="File that keeps the counts of ended jobs over a restart; without it they start at 0.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    look_back: float = setting(
+        0.0, help="How far back to count when there is no state yet.", parse=parse_seconds, metavar="DURATION"
+    )
 
 
 def cluster_sections() -> Iterator[Section]:
     """Yield what can be set for the cluster exporter."""
     yield Section(name="slurm", type=SlurmSettings)
     yield Section(name="slurm.interval", type=IntervalSettings)
+    yield Section(name="completions", type=CompletionsSettings)
     yield from exporter_sections(Role.CLUSTER)
 
 
@@ -79,7 +98,7 @@ def wire_cluster(config: Config, environment: Mapping[str, str]) -> Wiring:
     intervals = config.of(IntervalSettings)
     readings = {
         name: _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)))
-        for name, read in _readers(commands).items()
+        for name, read in _readers(commands, config.of(CompletionsSettings)).items()
     }
 
     def own_families() -> Iterator[Family]:
@@ -104,8 +123,11 @@ def _hidden_labels(reading: SharedReading) -> Callable[[float], frozenset[str]]:
     return hidden
 
 
-def _readers(commands: SlurmCommands) -> dict[str, Callable[[], object]]:
+def _readers(commands: SlurmCommands, completions: CompletionsSettings) -> dict[str, Callable[[], object]]:
     run = commands.run
+    tracker = CompletionsTracker(
+        wall_clock=time.time, state_file=completions.state_file, look_back_seconds=completions.look_back
+    )
     return {
         "jobs": JobReader(run, time.time).read,
         "job_list": lambda: _read_job_list(commands),
@@ -119,6 +141,7 @@ def _readers(commands: SlurmCommands) -> dict[str, Callable[[], object]]:
         "limits": lambda: scontrol_limits.parse_limits(run("scontrol", scontrol_limits.ARGUMENTS)),
         "shares": lambda: sshare.parse_shares(run("sshare", sshare.ARGUMENTS)),
         "dbd": lambda: sacctmgr_stats.parse_dbd(run(sacctmgr_stats.COMMAND, sacctmgr_stats.ARGUMENTS)),
+        "completions": lambda: tracker.update(run),
         "config": lambda: scontrol_config.parse_config(run("scontrol", scontrol_config.ARGUMENTS)),
     }
 

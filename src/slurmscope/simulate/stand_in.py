@@ -22,14 +22,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from slurmscope.errors import OutputError
-from slurmscope.simulate import sacctmgr, scontrol, sdiag, sinfo, squeue, sshare
+from slurmscope.simulate import sacct, sacctmgr, scontrol, sdiag, sinfo, squeue, sshare
 from slurmscope.simulate.call import CURRENT, RUNS, SEPARATOR
 from slurmscope.simulate.listing import Command
 from slurmscope.simulate.records import SimulatedCluster
 
 # All commands that have a stand-in; each is the COMMAND of the module of its name.
 COMMANDS: Mapping[str, Command] = {
-    module.COMMAND.name: module.COMMAND for module in (squeue, sinfo, sshare, scontrol, sdiag, sacctmgr)
+    module.COMMAND.name: module.COMMAND for module in (squeue, sinfo, sshare, scontrol, sdiag, sacctmgr, sacct)
 }
 
 _COLUMNS = "columns-"

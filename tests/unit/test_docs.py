@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation names only what exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/README.md")])
+TEST = re.compile(r"`((?:unit|e2e)/[\w/]+\.py)(?:::(\w+))?`")
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def test_every_fault_names_a_test_that_exists() -> None:
+    named = TEST.findall((ROOT / "docs" / "faults.md").read_text(encoding="utf-8"))
+
+    assert len(named) > 20
+    missing = [
+        f"{file}::{name}"
+        for file, name in named
+        if not (path := ROOT / "tests" / file).exists() or f"def {name}" not in path.read_text(encoding="utf-8")
+    ]
+    assert [] == missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+
+    assert [] == [link for link in links if not (page.parent / link).exists()]
