@@ -1,6 +1,6 @@
 # Chores of the project; `make help` lists them.
 BIN := .venv/bin
-CODE := src tests lab bench scripts
+CODE := src tests lab bench scripts deploy
 
 .PHONY: help setup setup-test demo lint check test bench lab lab-down golden docs format clean
 

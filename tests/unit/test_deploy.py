@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What we give people to deploy is valid, tight and up to date."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from deploy.grafana.generate import OUTPUT, dashboard
+from slurmscope.cli import slurmscope
+from slurmscope.metrics.collector import Role
+from slurmscope.metrics.family import Kind
+from slurmscope.services.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.self_metrics import SELF_METRICS
+from slurmscope.services.settings import all_collectors
+from tests.fakes.certificates import make_authority
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNIT = DEPLOY / "slurmscope-cluster.service"
+RULES = DEPLOY / "rules" / "slurmscope.yml"
+RULE_TESTS = DEPLOY / "rules" / "tests" / "slurmscope.yml"
+MOST_EXPOSURE = 25
+"""In tenths, as systemd counts from 0 (none) to 10."""
+
+# Prometheus makes these itself.
+OF_PROMETHEUS = {"up", "scrape_samples_scraped"}
+DASHBOARD: dict[str, Any] = json.loads(OUTPUT.read_text(encoding="utf-8"))
+
+
+def run(*argv: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a tool of the trade, or skip where it is missing."""
+    if not shutil.which(str(argv[0])):
+        package = {"promtool": "prometheus", "systemd-analyze": "systemd"}[str(argv[0])]
+        pytest.skip(f"{argv[0]} is not installed: apt-get install {package}")
+    return subprocess.run([str(word) for word in argv], capture_output=True, text=True, timeout=60, check=False)
+
+
+def assert_good(done: subprocess.CompletedProcess[str]) -> None:
+    assert 0 == done.returncode, done.stdout + done.stderr
+
+
+def check_settings(file: Path) -> str:
+    return CliRunner().invoke(slurmscope, ["config", "check", "cluster", "--config.file", str(file)]).output
+
+
+def test_unit_leaves_little_to_attack() -> None:
+    assert_good(run("systemd-analyze", "security", "--offline=yes", f"--threshold={MOST_EXPOSURE}", UNIT))
+
+
+def test_unit_has_no_unknown_keys(tmp_path: Path) -> None:
+    copy = tmp_path / UNIT.name
+    # systemd looks whether the program is there.
+    text, changes = re.subn(r"(?m)^(ExecStart=)\S+", rf"\1{sys.executable}", UNIT.read_text(encoding="utf-8"))
+    copy.write_text(text, encoding="utf-8")
+
+    checked = run("systemd-analyze", "verify", "--man=no", copy)
+
+    assert 1 == changes
+    assert [] == [line for line in checked.stderr.splitlines() if UNIT.name in line]
+
+
+def test_unit_starts_a_command_that_is_understood() -> None:
+    (line,) = re.findall(r"(?m)^ExecStart=(.*)$", UNIT.read_text(encoding="utf-8"))
+    program, role, flag, file = line.split()
+
+    done = CliRunner().invoke(slurmscope, ["config", "check", role, flag, str(DEPLOY / Path(file).name)])
+
+    assert ("slurmscope", 0) == (Path(program).name, done.exit_code)
+
+
+def test_example_settings_are_valid() -> None:
+    assert f"{DEPLOY / 'cluster.toml'} is good\n" == check_settings(DEPLOY / "cluster.toml")
+
+
+def test_examples_that_are_commented_out_are_valid(tmp_path: Path) -> None:
+    # "#key = value" is an example, "# Words" are words.
+    text, changes = re.subn(r"(?m)^#(?=[a-z])", "", (DEPLOY / "cluster.toml").read_text(encoding="utf-8"))
+    (tmp_path / "cluster.toml").write_text(text, encoding="utf-8")
+
+    assert changes > 3
+    assert f"{tmp_path / 'cluster.toml'} is good\n" == check_settings(tmp_path / "cluster.toml")
+
+
+def test_example_settings_are_the_defaults() -> None:
+    shown = [
+        CliRunner().invoke(slurmscope, ["config", "show", "cluster", *arguments]).output
+        for arguments in ((), ("--config.file", str(DEPLOY / "cluster.toml")))
+    ]
+    defaults, example = (re.sub(r"  # .*", "", text) for text in shown)
+
+    assert tomllib.loads((DEPLOY / "cluster.toml").read_text(encoding="utf-8"))
+    assert defaults == example
+
+
+def test_scrape_configuration_is_valid() -> None:
+    assert_good(run("promtool", "check", "config", DEPLOY / "prometheus.yml"))
+
+
+def test_web_configuration_is_valid(tmp_path: Path) -> None:
+    shutil.copy(DEPLOY / "web.yml", tmp_path)
+    made = make_authority(tmp_path, "server")
+    made.cert.rename(tmp_path / "server.crt")
+
+    assert_good(run("promtool", "check", "web-config", tmp_path / "web.yml"))
+
+
+def test_rules_do_what_their_cases_say() -> None:
+    assert_good(run("promtool", "check", "rules", RULES))
+    assert_good(run("promtool", "test", "rules", RULE_TESTS))
+
+
+def rules() -> Iterator[dict[str, Any]]:
+    for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]:
+        yield from group["rules"]
+
+
+def test_every_rule_has_a_case_in_which_it_speaks() -> None:
+    cases = yaml.safe_load(RULE_TESTS.read_text(encoding="utf-8"))["tests"]
+    fired = {check["alertname"] for case in cases for check in case.get("alert_rule_test", ()) if check["exp_alerts"]}
+    recorded = {check["expr"] for case in cases for check in case.get("promql_expr_test", ()) if check["exp_samples"]}
+
+    assert {rule["alert"] for rule in rules() if "alert" in rule} == fired
+    assert {rule["record"] for rule in rules() if "record" in rule} == recorded
+
+
+def test_every_rule_is_documented() -> None:
+    page = (ROOT / "docs" / "dashboards.md").read_text(encoding="utf-8")
+    documented = re.findall(r"(?m)^\| `([A-Za-z0-9_:]+)` \|", page)
+
+    assert sorted(rule.get("alert") or rule["record"] for rule in rules()) == sorted(documented)
+
+
+def test_every_alert_waits_and_says_what_it_means() -> None:
+    for rule in rules():
+        if "alert" in rule:
+            assert {"alert", "expr", "for", "labels", "annotations"} == set(rule)
+            assert rule["labels"]["severity"] in ("warning", "critical")
+            assert {"summary", "description"} == set(rule["annotations"])
+
+
+def panels(within: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for panel in within:
+        yield panel
+        yield from panels(panel.get("panels", []))
+
+
+def names_in(expressions: Iterator[str]) -> set[str]:
+    """Return the metrics that expressions ask for: words before a brace, a bracket, or nothing of their own."""
+    text = " ".join(re.sub(r'"[^"]*"', '""', expression) for expression in expressions)
+    return set(re.findall(r"(?<![\w:])(?:slurm_|slurmscope_|process_|scrape_)\w+(?!\w*:)\b|\bup\b", text))
+
+
+def declared_names() -> set[str]:
+    collectors = [metric for collector in all_collectors(Role.CLUSTER) for metric in collector.metrics]
+    names: set[str] = set()
+    for metric in (*collectors, *SCRAPE_METRICS, *SELF_METRICS):
+        if not metric.is_seed:
+            is_histogram = metric.kind is Kind.HISTOGRAM
+            ends = ("_bucket", "_sum", "_count") if is_histogram else ("",)
+            names |= {metric.name + end for end in ends}
+    return names | OF_PROMETHEUS
+
+
+def test_dashboard_and_rules_ask_for_metrics_that_exist_and_are_not_older_names() -> None:
+    targets = (target for panel in panels(DASHBOARD["panels"]) for target in panel.get("targets", ()))
+    variables = (variable["definition"] for variable in DASHBOARD["templating"]["list"] if "definition" in variable)
+    asked_by_dashboard = names_in(target["expr"] for target in targets) | names_in(variables)
+    asked_by_rules = names_in(rule["expr"] for rule in rules())
+
+    assert {"slurm_up", "slurm_job_wait_seconds_bucket", "scrape_samples_scraped"} <= asked_by_dashboard
+    assert {"up", "slurm_nodes", "slurmscope_collector_success"} <= asked_by_rules
+    assert set() == (asked_by_dashboard | asked_by_rules) - declared_names()
+
+
+def test_dashboard_is_the_one_that_is_generated() -> None:
+    assert dashboard() == DASHBOARD, "run: python -m deploy.grafana.generate"
+
+
+def test_dashboard_can_be_provisioned() -> None:
+    sources = {json.dumps(panel["datasource"]) for panel in panels(DASHBOARD["panels"]) if "datasource" in panel}
+
+    assert DASHBOARD["id"] is None
+    assert DASHBOARD["uid"]
+    assert {'{"type": "prometheus", "uid": "${datasource}"}'} == sources
+    assert not {"__inputs", "__requires"} & set(DASHBOARD)
+
+
+def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
+    every = list(panels(DASHBOARD["panels"]))
+    spots = [(position["x"], position["y"], position["w"], position["h"]) for p in every if (position := p["gridPos"])]
+
+    assert len(every) == len({panel["id"] for panel in every})
+    assert all(x + width <= 24 for x, _, width, _ in spots)
+    for (x, y, width, height), (x2, y2, width2, height2) in combinations(spots, 2):
+        assert x + width <= x2 or x2 + width2 <= x or y + height <= y2 or y2 + height2 <= y
