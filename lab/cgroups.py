@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find and remove the cgroups of the lab's own nodes, and leave all others alone.
 
-A slurmd that shares its machine with others keeps its jobs below ``slurm_<node>`` in each hierarchy of cgroup v1.
+A slurmd that shares its machine with others keeps its jobs below ``slurm_<node>`` in each hierarchy of cgroup v1, and
+below ``system.slice/<node>_slurmstepd.scope`` in the one tree of cgroup v2.
 """
 
 import contextlib
@@ -18,6 +19,15 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 # What proctrack, jobacct_gather and task limits need.
 NEEDED_CONTROLLERS = ("freezer", "memory", "cpuacct", "cpuset")
 REMOVE_SECONDS = 10.0
+V1_PLUGIN = "cgroup/v1"
+V2_PLUGIN = "cgroup/v2"
+
+
+def find_plugin() -> str | None:
+    """Name the plugin by which Slurm can use the cgroups of this machine, or none."""
+    if has_cgroup_v1():
+        return V1_PLUGIN
+    return V2_PLUGIN if has_cgroup_v2() else None
 
 
 def has_cgroup_v1(root: Path = CGROUP_ROOT, mounts: Path = Path("/proc/mounts")) -> bool:
@@ -31,12 +41,21 @@ def has_cgroup_v1(root: Path = CGROUP_ROOT, mounts: Path = Path("/proc/mounts"))
     return all((root / controller).resolve() in mounted for controller in NEEDED_CONTROLLERS)
 
 
+def has_cgroup_v2(root: Path = CGROUP_ROOT, systemd: Path = Path("/run/systemd/system")) -> bool:
+    """Tell whether the machine has version 2 only and leaves it to us.
+
+    Under systemd it is not ours: systemd wants to be asked for every cgroup, and takes controllers away from those it
+    does not know.
+    """
+    return (root / "cgroup.controllers").is_file() and not systemd.is_dir()
+
+
 def find_node_cgroups(nodes: Iterable[str], root: Path = CGROUP_ROOT) -> list[Path]:
     """List the top folders that belong to these nodes, in every hierarchy."""
     if not root.is_dir():
         return []
     hierarchies = {entry.resolve() for entry in root.iterdir() if entry.is_dir()}
-    wanted = [f"slurm_{node}" for node in nodes]
+    wanted = [name for node in nodes for name in (f"slurm_{node}", f"{node}_slurmstepd.scope")]
     return sorted(path for base in hierarchies for name in wanted if (path := base / name).is_dir())
 
 

@@ -18,11 +18,13 @@ class LabSettings:
     """Say how a lab differs from the usual one.
 
     Extra lines end up in slurm.conf, after ours; extra files beside it, by name (acct_gather.conf). Cgroups are used
-    where the machine has version 1 of them, unless they are refused here.
+    where the machine lets us, unless they are refused here. Without accounting there is no database, and no
+    account is needed to submit.
     """
 
     node_count: int = 4
     refuses_cgroups: bool = False
+    has_accounting: bool = True
     extra_lines: tuple[str, ...] = ()
     extra_files: Mapping[str, str] = field(default_factory=dict)
 
@@ -35,6 +37,7 @@ class Layout:
     block: PortBlock
     settings: LabSettings
     uses_cgroups: bool
+    cgroup_plugin: str = "cgroup/v1"
 
     @property
     def etc(self) -> Path:
@@ -90,7 +93,7 @@ def render_configuration(layout: Layout) -> dict[str, str]:
     return {
         "slurm.conf": _slurm_conf(layout),
         "slurmdbd.conf": _slurmdbd_conf(layout),
-        "cgroup.conf": _cgroup_conf(),
+        "cgroup.conf": _cgroup_conf(layout),
         "gres.conf": _gres_conf(layout),
         **layout.settings.extra_files,
     }
@@ -98,9 +101,9 @@ def render_configuration(layout: Layout) -> dict[str, str]:
 
 def _slurm_conf(layout: Layout) -> str:
     lines = [
-        *_identity_lines(layout),
+        *identity_lines(layout),
         *_SCHEDULING_LINES,
-        *_ACCOUNTING_LINES,
+        *(_ACCOUNTING_LINES if layout.settings.has_accounting else _NO_ACCOUNTING_LINES),
         *(_CGROUP_LINES if layout.uses_cgroups else _PLAIN_LINES),
         *_node_lines(layout),
         *_partition_lines(layout),
@@ -109,7 +112,8 @@ def _slurm_conf(layout: Layout) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _identity_lines(layout: Layout) -> list[str]:
+def identity_lines(layout: Layout) -> list[str]:
+    """Give the lines of slurm.conf that say who and where the daemons of a lab are."""
     return [
         f"ClusterName={CLUSTER_NAME}",
         "SlurmctldHost=localhost(127.0.0.1)",
@@ -161,6 +165,12 @@ _ACCOUNTING_LINES = (
     "AccountingStorageType=accounting_storage/slurmdbd",
     "AccountingStorageEnforce=associations,limits,qos",
     "AccountingStorageTRES=gres/gpu",
+    "JobCompType=jobcomp/none",
+    "JobAcctGatherFrequency=1",
+)
+
+_NO_ACCOUNTING_LINES = (
+    "AccountingStorageType=accounting_storage/none",
     "JobCompType=jobcomp/none",
     "JobAcctGatherFrequency=1",
 )
@@ -219,16 +229,19 @@ def _slurmdbd_conf(layout: Layout) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cgroup_conf() -> str:
+def _cgroup_conf(layout: Layout) -> str:
     # Cores are not constrained: the nodes claim more of them than there are.
     lines = [
-        "CgroupPlugin=cgroup/v1",
+        f"CgroupPlugin={layout.cgroup_plugin}",
         "CgroupMountpoint=/sys/fs/cgroup",
         "ConstrainRAMSpace=yes",
         "ConstrainSwapSpace=no",
         "ConstrainCores=no",
         "ConstrainDevices=no",
     ]
+    if layout.cgroup_plugin == "cgroup/v2":
+        # slurmd makes its scope itself, where nobody can be asked to.
+        lines.append("IgnoreSystemd=yes")
     return "\n".join(lines) + "\n"
 
 

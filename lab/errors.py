@@ -3,6 +3,7 @@
 
 LabError                 a daemon died, a wait ran out
 ├── LabUnavailable       this machine cannot run the lab; the message says what to do
+│   └── GuestUnavailable this machine cannot run the guest; likewise
 └── CommandFailed        a command ended badly: argv, exit status, standard error
 """
 
@@ -15,6 +16,10 @@ class LabError(Exception):
 
 class LabUnavailable(LabError):
     """Report in one sentence why this machine cannot run the lab."""
+
+
+class GuestUnavailable(LabUnavailable):
+    """Report in one sentence why this machine cannot run the guest."""
 
 
 class CommandFailed(LabError):

@@ -98,12 +98,14 @@ class SlurmLab:
         check_folder(self.folder, LONGEST_SOCKET)
         if self.folder.exists() and any(self.folder.iterdir()):
             raise LabError(f"{self.folder} is not empty: end the lab in it first, or choose another folder")
+        plugin = None if self._settings.refuses_cgroups else cgroups.find_plugin()
         with claim_block(self._has_free_names) as block:
             self._layout = Layout(
                 folder=self.folder,
                 block=block,
                 settings=self._settings,
-                uses_cgroups=cgroups.has_cgroup_v1() and not self._settings.refuses_cgroups,
+                uses_cgroups=plugin is not None,
+                cgroup_plugin=plugin or cgroups.V1_PLUGIN,
             )
             self.folder.mkdir(parents=True, exist_ok=True)
             # From here on `lab down` can clean up, should this process be killed.

@@ -49,6 +49,23 @@ def _make_gpu(path: Path) -> None:
 
 def start_services(layout: Layout, supervisor: Supervisor, client: SlurmClient, progress: Progress) -> None:
     """Start the daemons in the order in which they need each other."""
+    if layout.settings.has_accounting:
+        start_accounting(layout, supervisor, client, progress)
+    else:
+        progress("starting munged")
+        supervisor.start(daemons.munged(layout))
+        wait_ready(layout, supervisor, daemons.MUNGED)
+    progress("starting slurmctld and slurmd")
+    supervisor.start(daemons.controller(layout))
+    for node in layout.nodes:
+        supervisor.start(daemons.node(layout, node))
+    wait_ready(layout, supervisor, daemons.CONTROLLER, *map(daemons.node_daemon_name, layout.nodes))
+    client.wait_idle()
+    progress(f"ready: idle nodes {', '.join(layout.nodes)}")
+
+
+def start_accounting(layout: Layout, supervisor: Supervisor, client: SlurmClient, progress: Progress) -> None:
+    """Start what a controller needs, slurmdbd with the lab's users included."""
     progress("starting munged and MariaDB")
     supervisor.start(daemons.munged(layout))
     install_database(layout.folder / "mariadb")
@@ -59,13 +76,6 @@ def start_services(layout: Layout, supervisor: Supervisor, client: SlurmClient, 
     wait_ready(layout, supervisor, daemons.DATABASE_DAEMON)
     client.run("sacctmgr", "-i", "add", "cluster", CLUSTER_NAME)
     users.register_users(client.run)
-    progress("starting slurmctld and slurmd")
-    supervisor.start(daemons.controller(layout))
-    for node in layout.nodes:
-        supervisor.start(daemons.node(layout, node))
-    wait_ready(layout, supervisor, daemons.CONTROLLER, *map(daemons.node_daemon_name, layout.nodes))
-    client.wait_idle()
-    progress(f"ready: idle nodes {', '.join(layout.nodes)}")
 
 
 def wait_ready(layout: Layout, supervisor: Supervisor, *names: str) -> None:

@@ -28,6 +28,7 @@ def write_state(layout: Layout, daemons: Iterable[Daemon]) -> None:
     document = {
         "block": layout.block.number,
         "uses_cgroups": layout.uses_cgroups,
+        "cgroup_plugin": layout.cgroup_plugin,
         "settings": asdict(layout.settings),
         "daemons": [asdict(daemon) for daemon in daemons],
     }
@@ -51,10 +52,12 @@ def read_state(folder: Path) -> LabState:
         settings=LabSettings(
             node_count=settings["node_count"],
             refuses_cgroups=settings.get("refuses_cgroups", False),
+            has_accounting=settings.get("has_accounting", True),
             extra_lines=tuple(settings["extra_lines"]),
             extra_files=settings["extra_files"],
         ),
         uses_cgroups=document["uses_cgroups"],
+        cgroup_plugin=document.get("cgroup_plugin", "cgroup/v1"),
     )
     return LabState(layout=layout, daemons=tuple(_daemon(entry) for entry in document["daemons"]))
 
