@@ -12,6 +12,10 @@
     │   │   ├── CommandTimedOut    it was killed at its time limit
     │   │   ├── CommandRefused     Slurm did not let us in, or could not be reached
     │   │   └── CommandFailed      it ended with another exit code or by a signal
+    │   ├── ServerError        slurmrestd gave no usable answer
+    │   │   ├── ServerTimedOut     no whole answer came within the time limit
+    │   │   └── ServerRefused      it cannot be reached, or did not let us in
+    │   ├── SlurmRefused       an answer came, and it says that Slurm could not give one
     │   └── MalformedAnswer    an answer came, but not in a shape we know
     └── OutputError            something could not be written or sent
 """
@@ -74,6 +78,28 @@ class CommandFailed(CommandError):
     """The program ended with an exit code other than 0, or by a signal."""
 
     reason = "failed"
+
+
+class ServerError(SourceError):
+    """A server of Slurm answered with something else than what was asked for."""
+
+
+class ServerTimedOut(ServerError):
+    """No whole answer came within the time limit."""
+
+    reason = "timeout"
+
+
+class ServerRefused(ServerError):
+    """The server cannot be reached, or does not let us in."""
+
+    reason = "refused"
+
+
+class SlurmRefused(SourceError):
+    """An answer came, and it says that Slurm itself could not give one: controller down, no permission."""
+
+    reason = "refused"
 
 
 class MalformedAnswer(SourceError):

@@ -20,8 +20,13 @@ ENDED_STATES = frozenset(
 )  # fmt: skip
 """States in which a job neither holds nor wants anything."""
 
-WAITING_STATES = frozenset({PENDING, "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "REVOKED", "SPECIAL_EXIT"})
-"""States in which a job has not started, or has to start again."""
+NOT_STARTED_STATES = frozenset(
+    {PENDING, "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "REVOKED", "SPECIAL_EXIT", "CANCELLED", "DEADLINE"}
+)
+"""States in which a job has not started, has to start again, or perhaps never did.
+
+Slurm sets a start time on jobs that are cancelled while they wait. One that really started was seen running before.
+"""
 
 WAIT_BUCKETS_SECONDS = (
     1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 12 * 3600.0, 86400.0, 3 * 86400.0, 7 * 86400.0,

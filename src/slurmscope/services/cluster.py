@@ -14,7 +14,6 @@ from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family
 from slurmscope.model.controller_config import ControllerConfig
 from slurmscope.model.job_list import JobList
-from slurmscope.model.nodes import Nodes
 from slurmscope.services.completions import CompletionsTracker
 from slurmscope.services.job_reader import JobReader
 from slurmscope.services.readings import SharedReading
@@ -30,10 +29,10 @@ from slurmscope.sources import (
     scontrol_ping,
     scontrol_reservations,
     sdiag,
-    sinfo,
     squeue_list,
     sshare,
 )
+from slurmscope.sources.backends import Backend, open_backend
 from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
 from slurmscope.units import parse_seconds
 
@@ -98,7 +97,7 @@ def wire_cluster(config: Config, environment: Mapping[str, str]) -> Wiring:
     intervals = config.of(IntervalSettings)
     readings = {
         name: _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)))
-        for name, read in _readers(commands, config.of(CompletionsSettings)).items()
+        for name, read in _readers(commands, open_backend(settings, commands), config.of(CompletionsSettings)).items()
     }
 
     def own_families() -> Iterator[Family]:
@@ -123,15 +122,17 @@ def _hidden_labels(reading: SharedReading) -> Callable[[float], frozenset[str]]:
     return hidden
 
 
-def _readers(commands: SlurmCommands, completions: CompletionsSettings) -> dict[str, Callable[[], object]]:
+def _readers(
+    commands: SlurmCommands, backend: Backend, completions: CompletionsSettings
+) -> dict[str, Callable[[], object]]:
     run = commands.run
     tracker = CompletionsTracker(
         wall_clock=time.time, state_file=completions.state_file, look_back_seconds=completions.look_back
     )
     return {
-        "jobs": JobReader(run, time.time).read,
+        "jobs": JobReader(backend.read_jobs, time.time).read,
         "job_list": lambda: _read_job_list(commands),
-        "nodes": lambda: _read_nodes(commands),
+        "nodes": backend.read_nodes,
         "controllers": lambda: scontrol_ping.read_controllers(run),
         "diag": lambda: sdiag.parse_diag(run(sdiag.COMMAND, sdiag.ARGUMENTS)),
         "licenses": lambda: scontrol_licenses.parse_licenses(run("scontrol", scontrol_licenses.ARGUMENTS)),
@@ -154,11 +155,6 @@ def _read_job_list(commands: SlurmCommands) -> JobList:
 def new_separator() -> str:
     """Return a text that nobody can have written into a job's name or a drain reason: it is new for every call."""
     return secrets.token_hex(4)
-
-
-def _read_nodes(commands: SlurmCommands) -> Nodes:
-    separator = new_separator()
-    return sinfo.parse_nodes(commands.run("sinfo", sinfo.arguments(separator)), separator)
 
 
 def _make_reading(name: str, read: Callable[[], object], interval_seconds: float) -> SharedReading:

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 Run = Callable[[str, Sequence[str]], bytes]
 
 SHORTEST_WINDOW_SECONDS = 60
+UNFINISHED_SECONDS = 300
 """Each reading that takes too long halves the next window, down to this."""
 
 
@@ -77,7 +78,9 @@ class CompletionsTracker:
             logger.info("asking for fewer ended jobs at once", extra=fields(window_seconds=self._window_seconds))
             raise
         self._window_seconds = min(self._window_seconds * 2, LONGEST_WINDOW_SECONDS)
-        state = advance(self._state, jobs, until=end, now=now)
+        # Accounting may show a job for a moment before it knows the partition; the next reading counts it.
+        known = [job for job in jobs if job.partition or job.end_time < now - UNFINISHED_SECONDS]
+        state = advance(self._state, known, until=end, now=now)
         self._state = replace(state, completions=replace(state.completions, unreadable_rows=unreadable_rows))
         if self._file:
             self._file.save(self._state)

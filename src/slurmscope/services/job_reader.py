@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from slurmscope.model.jobs import WAIT_BUCKETS_SECONDS, Jobs, JobStart, WaitTally
-from slurmscope.sources import squeue
+from slurmscope.sources.squeue import StartWindow
 
-Run = Callable[[str, Sequence[str]], bytes]
+ReadJobs = Callable[[StartWindow, float], Jobs]
+"""Ask for the jobs of this moment, whichever way Slurm is asked; see slurmscope.sources.backends."""
 
 LAG_SECONDS = 5
 """How far the controller's clock may be off: starts are counted only when they are this old."""
@@ -23,9 +24,9 @@ class JobReader:
     ended jobs for a while (MinJobAge). A failed reading does not move the window.
     """
 
-    def __init__(self, run: Run, wall_clock: Callable[[], float]) -> None:
+    def __init__(self, read_jobs: ReadJobs, wall_clock: Callable[[], float]) -> None:
         """Start counting now; what started earlier is history."""
-        self._run = run
+        self._read_jobs = read_jobs
         self._wall_clock = wall_clock
         self._counted_until = int(wall_clock()) - LAG_SECONDS
         self._waits: dict[tuple[str, str], WaitTally] = {}
@@ -33,9 +34,8 @@ class JobReader:
     def read(self) -> Jobs:
         """Return the jobs of this moment, with the waits of all starts so far."""
         now = self._wall_clock()
-        window = squeue.StartWindow(self._counted_until, max(self._counted_until, int(now) - LAG_SECONDS))
-        answer = self._run("squeue", squeue.ARGUMENTS)
-        jobs = squeue.parse_jobs(answer, taken_at_seconds=now, window=window)
+        window = StartWindow(self._counted_until, max(self._counted_until, int(now) - LAG_SECONDS))
+        jobs = self._read_jobs(window, now)
         self._counted_until = window.end_seconds
         self._waits = add_starts(self._waits, jobs.starts)
         return replace(jobs, waits=self._waits)

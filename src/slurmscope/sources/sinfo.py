@@ -14,13 +14,12 @@ requests, for nodes and for partitions.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.gres import parse_gres
-from slurmscope.model.nodes import BASE_STATES, Node, NodeGres, Nodes
+from slurmscope.model.nodes import BASE_STATES, Node, Nodes
+from slurmscope.sources.node_gres import parse_node_gres
 
 MIB = 1024 * 1024
 
@@ -40,6 +39,7 @@ _EPOCH = re.compile(r"[0-9]{1,15}")
 
 # Thousands of nodes have few states and few sets of resources, and the same ones at the next call.
 CACHED_TEXTS = 4096
+_cached_gres = lru_cache(maxsize=CACHED_TEXTS)(parse_node_gres)
 
 
 def arguments(separator: str) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ def _parse_node(name: str, partitions: Iterable[str], fields: Sequence[str]) -> 
         weight=int(weight),
         free_memory_bytes=None if free_memory == "N/A" else int(free_memory) * MIB,
         load=None if load == "N/A" else float(load),
-        gres=_parse_gres(gres, gres_used),
+        gres=_cached_gres(gres, gres_used),
         # User and time outlive the reason they belong to.
         reason=reason if has_reason else None,
         reason_user=user if has_reason and user != "Unknown" else None,
@@ -116,30 +116,3 @@ def _parse_state(text: str) -> tuple[str, frozenset[str]]:
     """Split ``mixed+cloud+not_responding``."""
     base, *flags = text.lower().split("+")
     return base if base in BASE_STATES else "unknown", frozenset(flags)
-
-
-@lru_cache(maxsize=CACHED_TEXTS)
-def _parse_gres(total_text: str, used_text: str) -> tuple[NodeGres, ...] | None:
-    """Set what there is and what is in use side by side; sites without any still have ``gpu:0`` in use."""
-    try:
-        totals = {(found.name, found.model): found.count for found in parse_gres(total_text)}
-        used: Counter[tuple[str, str]] = Counter()
-        for found in parse_gres(used_text):
-            used[_counterpart(found.name, found.model, totals)] += found.count
-    except ValueError:
-        return None
-    keys = [*totals, *(key for key, count in used.items() if count and key not in totals)]
-    return tuple(
-        NodeGres(name=name, model=model, total=totals.get((name, model), 0), used=used[name, model])
-        for name, model in keys
-    )
-
-
-def _counterpart(name: str, model: str, totals: Mapping[tuple[str, str], int]) -> tuple[str, str]:
-    """Find the total that a count in use belongs to: one of the two may name no model."""
-    if (name, model) in totals:
-        return name, model
-    if (name, "") in totals:
-        return name, ""
-    others = [key for key in totals if key[0] == name]
-    return others[0] if len(others) == 1 and not model else (name, model)

@@ -3,15 +3,36 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.config import parse_path
-from slurmscope.settings import one_of, setting
+from slurmscope.settings import one_of, parse_text, setting
 from slurmscope.sources.command import SEARCH_PATH, command_environment, find_command, run
+from slurmscope.sources.server_address import Address, parse_address
 from slurmscope.units import parse_positive_seconds
+
+_HEADER_WORD = re.compile(r"[!-~]{0,256}")
+_VERSION = re.compile(r"(?:v0\.0\.[0-9]{1,3})?")
+
+
+def parse_header_word(given: object) -> str:
+    """Read a word that can stand in a header of a request."""
+    text = parse_text(given)
+    if not _HEADER_WORD.fullmatch(text):
+        raise ValueError(f"{given!r} is not a word of up to 256 letters, digits and signs")
+    return text
+
+
+def parse_version(given: object) -> str:
+    """Read the version of an interface."""
+    text = parse_text(given)
+    if not _VERSION.fullmatch(text):
+        raise ValueError(f"{given!r} is not a version such as v0.0.42")
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +54,7 @@ class SlurmSettings:
     )
     timeout: float = setting(
         8.0,
-        help="Seconds after which a command of Slurm is killed.",
+        help="Seconds after which a command of Slurm is killed, or a request to slurmrestd given up.",
         parse=parse_positive_seconds,
         metavar="DURATION",
         environment=("CLI_TIMEOUT",),
@@ -44,6 +65,36 @@ class SlurmSettings:
         "respect or ignore.",
         parse=one_of("respect", "ignore"),
         metavar="WORD",
+    )
+    backend: str = setting(
+        "text",
+        help="How Slurm is asked for jobs and nodes: by its commands, as text or as json, or by slurmrestd (rest).",
+        parse=one_of("text", "json", "rest"),
+        metavar="text|json|rest",
+    )
+    rest_url: Address | None = setting(
+        None,
+        help="Where slurmrestd is, for the rest backend: http://HOST:PORT, https://HOST:PORT or unix:/PATH.",
+        parse=parse_address,
+        metavar="URL",
+    )
+    rest_token_file: Path | None = setting(
+        None,
+        help="File with the JSON Web Token for slurmrestd; it is read again whenever it changes.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    rest_user: str = setting(
+        "",
+        help="User name to send with the token; Slurm 22.05 insists on it, later releases find it in the token.",
+        parse=parse_header_word,
+        metavar="USER",
+    )
+    rest_version: str = setting(
+        "",
+        help="Version of slurmrestd's interface, such as v0.0.42; without it, the newest one that both know is used.",
+        parse=parse_version,
+        metavar="VERSION",
     )
 
 

@@ -13,13 +13,14 @@ only once per distinct text, so the cost follows what is different, not the numb
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.gres import Gres
-from slurmscope.model.jobs import WAITING_STATES, JobGroup, Jobs, JobStart
+from slurmscope.gres import Gres, as_gres
+from slurmscope.model.jobs import NOT_STARTED_STATES, JobGroup, Jobs, JobStart
 from slurmscope.tres import parse_tres
 
 SEPARATOR = "\x1f"
@@ -50,85 +51,85 @@ class StartWindow:
     end_seconds: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Amounts:
+class _Amounts(NamedTuple):
     nodes: int
     cpus: int
     memory_bytes: int | None
     gres: tuple[Gres, ...]
 
 
+_Start = tuple[bytes, bytes, bytes, int]
+"""Names, submit time, start time and number of jobs of a row that may have started in the window."""
+
+
 class _Sum:
-    """Add up the rows that have their names in common."""
+    """Add up the rows that have their names in common; most often there is but one."""
 
-    __slots__ = ("cpus", "gres", "jobs", "memory_bytes", "nodes", "times")
+    __slots__ = ("cpus", "first_submit", "gres", "jobs", "memory_bytes", "nodes")
 
-    def __init__(self) -> None:
-        self.jobs = self.nodes = self.cpus = 0
-        self.memory_bytes: int | None = None
-        self.gres: dict[tuple[str, str], int] = {}
-        self.times: list[tuple[bytes, int]] = []
+    def __init__(self, count: int, amounts: _Amounts, submit: bytes) -> None:
+        nodes, cpus, memory_bytes, gres = amounts
+        self.jobs = count
+        self.nodes = count * nodes
+        self.cpus = count * cpus
+        self.memory_bytes = None if memory_bytes is None else count * memory_bytes
+        self.gres = gres if count == 1 or not gres else _add_gres((), gres, count)
+        self.first_submit = submit
 
-    def add(self, amounts: _Amounts, times: list[tuple[bytes, int]]) -> None:
-        count = times[0][1] if len(times) == 1 else sum([count for _, count in times])
+    def add(self, count: int, amounts: _Amounts, submit: bytes) -> None:
+        nodes, cpus, memory_bytes, gres = amounts
         self.jobs += count
-        self.nodes += count * amounts.nodes
-        self.cpus += count * amounts.cpus
-        if amounts.memory_bytes is not None:
-            self.memory_bytes = (self.memory_bytes or 0) + count * amounts.memory_bytes
-        for gres in amounts.gres:
-            key = (gres.name, gres.model)
-            self.gres[key] = self.gres.get(key, 0) + count * gres.count
-        self.times += times
+        self.nodes += count * nodes
+        self.cpus += count * cpus
+        if memory_bytes is not None:
+            self.memory_bytes = (self.memory_bytes or 0) + count * memory_bytes
+        if gres:
+            self.gres = _add_gres(self.gres, gres, count)
+        # Epoch seconds have the same number of digits until the year 2286, so the least text is the first time.
+        self.first_submit = min(submit, self.first_submit)
 
 
 def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -> Jobs:
     """Turn squeue's answer into groups of like jobs, and tell which of them started in the window."""
     if answer and not answer.endswith(b"\n"):
         raise MalformedAnswer("squeue: the answer ends in the middle of a line")
-    sums, unreadable_rows = _add_up(answer)
-    groups: list[JobGroup] = []
-    starts: Counter[tuple[str, str, int]] = Counter()
+    sums, starts, unreadable_rows = _add_up(answer, window)
+    groups: dict[bytes, JobGroup] = {}
     for names, total in sums.items():
         try:
-            group = _make_group(names, total)
-            new_starts = [] if group.state in WAITING_STATES else list(_new_starts(total.times, window))
+            groups[names] = _make_group(names, total)
         except ValueError:
             unreadable_rows += total.jobs
-            continue
-        groups.append(group)
-        for wait_seconds, jobs in new_starts:
-            starts[group.partitions[0], group.qos, wait_seconds] += jobs
     return Jobs(
-        groups=tuple(groups),
+        groups=tuple(groups.values()),
         taken_at_seconds=taken_at_seconds,
-        starts=tuple(JobStart(partition, qos, wait, jobs) for (partition, qos, wait), jobs in starts.items()),
+        starts=_count_starts(starts, groups),
         unreadable_rows=unreadable_rows,
     )
 
 
-def _add_up(answer: bytes) -> tuple[dict[bytes, _Sum], int]:
-    """Count equal rows, then add up those with the same names; return the number of odd rows too."""
-    times_of: dict[bytes, list[tuple[bytes, int]]] = {}
-    for line, count in Counter(answer.split(b"\n")[:-1]).items():
-        known, _, times = line.rpartition(b"\x1e")
-        if (rows := times_of.get(known)) is None:
-            times_of[known] = [(times, count)]
-        else:
-            rows.append((times, count))
+def _add_up(answer: bytes, window: StartWindow) -> tuple[dict[bytes, _Sum], list[_Start], int]:
+    """Count equal rows and add up those with the same names; return what may be new starts and the odd rows too."""
     sums: dict[bytes, _Sum] = {}
+    starts: list[_Start] = []
     unreadable_rows = 0
-    for known, rows in times_of.items():
-        names, _, amounts_text = known.partition(b"\x1e")
+    first = str(window.first_seconds).encode()
+    for line, count in Counter(answer.split(b"\n")[:-1]).items():
         try:
+            names, amounts_text, times = line.split(b"\x1e")
+            submit, start = times.split(b"\x1f")
             amounts = _parse_amounts(amounts_text)
         except ValueError:
-            unreadable_rows += sum(count for _, count in rows)
+            unreadable_rows += count
             continue
         if (total := sums.get(names)) is None:
-            total = sums[names] = _Sum()
-        total.add(amounts, rows)
-    return sums, unreadable_rows
+            sums[names] = _Sum(count, amounts, submit)
+        else:
+            total.add(count, amounts, submit)
+        # Text first, number second: nearly all starts are older than the window.
+        if start >= first and start.isdigit() and submit.isdigit() and int(start) < window.end_seconds:
+            starts.append((names, submit, start, count))
+    return sums, starts, unreadable_rows
 
 
 @lru_cache(maxsize=16384)
@@ -138,36 +139,43 @@ def _parse_amounts(text: bytes) -> _Amounts:
     return _Amounts(_parse_count(nodes), _parse_count(cpus), tres.memory_bytes, tres.gres)
 
 
+def _add_gres(held: Iterable[Gres], more: Iterable[Gres], jobs: int) -> tuple[Gres, ...]:
+    counts = {(gres.name, gres.model): gres.count for gres in held}
+    for gres in more:
+        key = (gres.name, gres.model)
+        counts[key] = counts.get(key, 0) + jobs * gres.count
+    return as_gres(counts.items())
+
+
 def _make_group(names: bytes, total: _Sum) -> JobGroup:
     account, user, partition, qos, state, reason, features = names.decode("utf-8", "surrogateescape").split(SEPARATOR)
     if not state:
         raise ValueError("the row has no state")
+    # By position, in the order of the fields: by name it takes twice as long, for every group at every reading.
     return JobGroup(
-        account=account,
-        user=user,
-        partitions=tuple(partition.split(",")) if "," in partition else (partition,),
-        qos=qos,
-        state=state,
-        reason=reason,
-        features=() if features in ("", "(null)") else tuple(features.split("&")),
-        jobs=total.jobs,
-        nodes=total.nodes,
-        cpus=total.cpus,
-        memory_bytes=total.memory_bytes,
-        gres=tuple([Gres(name=n, model=m, count=count) for (n, m), count in total.gres.items()]) if total.gres else (),
-        # Epoch seconds have the same number of digits until the year 2286, so the least text is the first time.
-        first_submit_seconds=int(min(total.times)[0].partition(b"\x1f")[0]),
+        account,
+        user,
+        tuple(partition.split(",")) if "," in partition else (partition,),
+        qos,
+        state,
+        reason,
+        () if features in ("", "(null)") else tuple(features.split("&")),
+        total.jobs,
+        total.nodes,
+        total.cpus,
+        total.memory_bytes,
+        total.gres,
+        int(total.first_submit),
     )
 
 
-def _new_starts(times: list[tuple[bytes, int]], window: StartWindow) -> Iterator[tuple[int, int]]:
-    """Yield wait and number of jobs for every start in the window."""
-    first = str(window.first_seconds).encode()
-    for text, jobs in times:
-        submit, _, start = text.partition(b"\x1f")
-        # Text first, number second: nearly all starts are older than the window.
-        if start >= first and start.isdigit() and int(start) < window.end_seconds:
-            yield max(0, int(start) - int(submit)), jobs
+def _count_starts(new_starts: Iterable[_Start], groups: Mapping[bytes, JobGroup]) -> tuple[JobStart, ...]:
+    starts: Counter[tuple[str, str, int]] = Counter()
+    for names, submit, start, jobs in new_starts:
+        group = groups.get(names)
+        if group and group.state not in NOT_STARTED_STATES:
+            starts[group.partitions[0], group.qos, max(0, int(start) - int(submit))] += jobs
+    return tuple(JobStart(partition, qos, wait, jobs) for (partition, qos, wait), jobs in starts.items())
 
 
 def _parse_count(text: str) -> int:

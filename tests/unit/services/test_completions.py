@@ -354,3 +354,23 @@ def test_every_end_is_counted_exactly_once(steps: list[tuple[str, int]], data: s
 
     assert accounting.now == completions.read_until
     assert len(accounting.records) == ended(completions)
+
+
+def test_job_whose_partition_is_not_known_yet_is_counted_at_the_next_reading() -> None:
+    """Seen on a real slurmdbd: for a moment a job has ended and has no partition."""
+    accounting = Accounting()
+    tracker = track(accounting)
+    record = accounting.end_job()
+    accounting.records = [replace(record, partition="")]
+
+    assert 0 == ended(read_for(accounting, tracker, MINUTE))
+    accounting.records = [record]
+    assert {("debug", "physics", "COMPLETED", "ok"): 1} == dict(read_for(accounting, tracker, MINUTE).ended)
+
+
+def test_job_without_a_partition_is_counted_in_the_end() -> None:
+    accounting = Accounting()
+    tracker = track(accounting)
+    accounting.records = [replace(accounting.end_job(), partition="")]
+
+    assert 1 == ended(read_for(accounting, tracker, HOUR))

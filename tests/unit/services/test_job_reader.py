@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.errors import CommandTimedOut
-from slurmscope.model.jobs import WAIT_BUCKETS_SECONDS, WaitTally
+from slurmscope.model.jobs import WAIT_BUCKETS_SECONDS, Jobs, WaitTally
 from slurmscope.services.job_reader import LAG_SECONDS, JobReader
+from slurmscope.sources.squeue import StartWindow, parse_jobs
 
 
 class Queue:
@@ -22,17 +23,16 @@ class Queue:
         self.starts: list[int] = []
         self.is_down = False
 
-    def run(self, name: str, arguments: object) -> bytes:
-        assert "squeue" == name
+    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
         if self.is_down:
-            raise CommandTimedOut([name], "down")
+            raise CommandTimedOut(["squeue"], "down")
         names = "physics\x1falice\x1fdebug\x1fnormal\x1fRUNNING\x1fNone\x1f(null)"
         starts = (start for start in self.starts if start <= self.now)
         rows = (f"{names}\x1e1\x1f1\x1fcpu=1\x1e{start - 30}\x1f{start}\n" for start in starts)
-        return "".join(rows).encode()
+        return parse_jobs("".join(rows).encode(), taken_at_seconds=now_seconds, window=window)
 
     def reader(self) -> JobReader:
-        return JobReader(self.run, lambda: float(self.now))
+        return JobReader(self.read_jobs, lambda: float(self.now))
 
 
 def counted(tallies: object) -> int:

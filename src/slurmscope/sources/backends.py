@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offer one way to ask for jobs and nodes, whichever way Slurm is asked.
+
+The same cluster gives the same jobs and nodes through every backend, as far as Slurm tells the same; what it does
+not is listed in ``tests/e2e/test_backends.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from slurmscope.errors import MissingExtraError
+from slurmscope.model.jobs import Jobs
+from slurmscope.model.nodes import Nodes
+from slurmscope.sources import sinfo, squeue
+from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.sources.squeue import StartWindow
+
+Run = Callable[[str, Sequence[str]], bytes]
+"""Run a command of Slurm by its name and return what it printed."""
+
+
+class Backend(Protocol):
+    """Ask Slurm; every failure is a SourceError. Several threads may ask at the same time."""
+
+    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
+        """Return all jobs, and those that started in the window; ``now_seconds`` is the time to put on them."""
+
+    def read_nodes(self) -> Nodes:
+        """Return all nodes."""
+
+
+class TextCommands:
+    """Ask by the commands of Slurm, for columns of text: far cheaper than JSON."""
+
+    def __init__(self, run: Run, make_word: Callable[[], str] = lambda: secrets.token_hex(8)) -> None:
+        """Take what runs a command, and what makes a word that nobody can foresee."""
+        self._run = run
+        self._make_word = make_word
+
+    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
+        """Ask squeue."""
+        return squeue.parse_jobs(self._run("squeue", squeue.ARGUMENTS), taken_at_seconds=now_seconds, window=window)
+
+    def read_nodes(self) -> Nodes:
+        """Ask sinfo; columns are separated by a text that nobody could write into a drain reason."""
+        separator = self._make_word()
+        return sinfo.parse_nodes(self._run("sinfo", sinfo.arguments(separator)), separator)
+
+
+def _has_package(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def open_backend(
+    settings: SlurmSettings, commands: SlurmCommands, *, has_package: Callable[[str], bool] = _has_package
+) -> Backend:
+    """Return the backend that is set; raise ConfigError or MissingExtraError when it cannot work."""
+    if settings.backend == "text":
+        return TextCommands(commands.run)
+    if not has_package("msgspec"):
+        raise MissingExtraError(f"--slurm.backend {settings.backend}", "rest")
+    if settings.backend == "json":
+        from slurmscope.sources.json_commands import JsonCommands
+
+        return JsonCommands(commands.run)
+    from slurmscope.sources.slurmrestd import Slurmrestd
+
+    return Slurmrestd(settings)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fetch one document over HTTP, from a port or a unix socket, within a deadline and a size.
+
+Redirects are not followed and proxies not used: a token goes to the server that it is meant for, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from typing import TYPE_CHECKING, cast
+
+from slurmscope.errors import MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
+from slurmscope.log import escape
+from slurmscope.sources.server_address import Address
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from _typeshed import WriteableBuffer
+
+BODY_LIMIT_BYTES = 512 * 1024 * 1024
+
+_BLOCK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Hold what a server answered, whatever its status."""
+
+    status: int
+    body: bytes
+
+
+def get(
+    address: Address,
+    path: str,
+    headers: Mapping[str, str],
+    *,
+    deadline: float,
+    tls: SSLContext | None = None,
+    limit_bytes: int = BODY_LIMIT_BYTES,
+) -> Answer:
+    """Send one request and return the whole answer, or raise what kept it from coming before a monotonic time.
+
+    The deadline is for everything but the name lookup, whose limit is set by the system's resolver.
+    """
+    try:
+        with _connect(address, deadline, tls) as connection:
+            connection.settimeout(_left(deadline))
+            connection.sendall(_request(address, path, headers))
+            incoming = cast("socket.socket", _Incoming(connection, deadline))
+            with HTTPResponse(incoming, method="GET") as response:
+                response.begin()
+                return Answer(status=response.status, body=_read_body(response, limit_bytes))
+    except TimeoutError as error:
+        raise ServerTimedOut(f"{address} gave no whole answer in time") from error
+    except OSError as error:
+        raise ServerRefused(f"{address} cannot be reached: {escape(error.strerror or str(error), 300)}") from error
+    except HTTPException as error:
+        raise ServerError(
+            f"{address} cut its answer short or does not speak HTTP: {escape(repr(error), 300)}"
+        ) from error
+
+
+def _connect(address: Address, deadline: float, tls: SSLContext | None) -> socket.socket:
+    if not address.socket_path:
+        connection = socket.create_connection((address.host, address.port), _left(deadline))
+    else:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_left(deadline))
+        if address.socket_path:
+            connection.connect(address.socket_path)
+        return tls.wrap_socket(connection, server_hostname=address.host) if address.is_tls and tls else connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _request(address: Address, path: str, headers: Mapping[str, str]) -> bytes:
+    lines = [
+        f"GET {address.prefix}{path} HTTP/1.1",
+        f"Host: {address.host_and_port}",
+        "User-Agent: slurmscope",
+        "Accept: application/json",
+        "Connection: close",
+        *(f"{name}: {value}" for name, value in headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
+def _read_body(response: HTTPResponse, limit_bytes: int) -> bytes:
+    """Read to the end: half an answer is no answer."""
+    blocks: list[bytes] = []
+    length = 0
+    while block := response.read(_BLOCK_BYTES):
+        blocks.append(block)
+        length += len(block)
+        if length > limit_bytes:
+            raise MalformedAnswer(f"the server's answer is longer than {limit_bytes} bytes")
+    if response.length:
+        raise MalformedAnswer(f"the server's answer was cut: {response.length} bytes of it did not come")
+    return b"".join(blocks)
+
+
+class _Incoming:
+    """Give HTTPResponse a socket that keeps to a deadline: its own limit starts anew with every byte."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_DeadlineReader(self._connection, self._deadline))
+
+
+class _DeadlineReader(io.RawIOBase):
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        super().__init__()
+        self._connection = connection
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        self._connection.settimeout(_left(self._deadline))
+        return self._connection.recv_into(buffer)
+
+
+def _left(deadline: float) -> float:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError
+    return remaining

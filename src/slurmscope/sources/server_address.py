@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell where a server is: at a host and a port, or at a unix socket."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+DEFAULT_PORT = 6820
+"""The port that the manual of slurmrestd has in its examples."""
+
+_FORM = "http://HOST[:PORT][/PREFIX], https://HOST[:PORT][/PREFIX] or unix:/PATH"
+_HOST = re.compile(r"[A-Za-z0-9._:%-]+\Z")
+_PREFIX = re.compile(r"[!-~]*\Z")
+# A unix socket's address has 108 bytes in Linux, its closing zero included.
+_LONGEST_SOCKET_PATH = 107
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Hold the address of one server; ``socket_path`` stands for host and port where it is given."""
+
+    host: str = "localhost"
+    port: int = DEFAULT_PORT
+    is_tls: bool = False
+    prefix: str = ""
+    socket_path: str = ""
+
+    def __str__(self) -> str:
+        """Write the address for messages."""
+        if self.socket_path:
+            return f"unix:{self.socket_path}"
+        return f"{'https' if self.is_tls else 'http'}://{self.host_and_port}{self.prefix}"
+
+    @property
+    def host_and_port(self) -> str:
+        """Write the address for the Host header."""
+        if self.socket_path:
+            return self.host
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(given: object) -> Address:
+    """Read the address of a server; raise ValueError without repeating it, for it may hold a password."""
+    text = given if isinstance(given, str) and given.isprintable() else ""
+    if text.startswith("unix:"):
+        path = "/" + text.removeprefix("unix:").lstrip("/")
+        if path == "/" or len(path.encode()) > _LONGEST_SOCKET_PATH:
+            raise ValueError(f"the address is not of the form {_FORM}, with a path of 1 to 107 bytes")
+        return Address(socket_path=path)
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError:
+        raise ValueError(f"the address is not of the form {_FORM}") from None
+    is_sound = parts.scheme in {"http", "https"} and _HOST.match(host) and _PREFIX.match(parts.path) and port
+    if not is_sound or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(f"the address is not of the form {_FORM}")
+    return Address(host=host, port=port, is_tls=parts.scheme == "https", prefix=parts.path.rstrip("/"))

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Take an answer of Slurm in JSON apart, and tell a failure from an empty cluster.
+
+When the controller is down, the commands of Slurm 22.05 end with exit code 0 and an empty list: only the list of
+errors in the answer tells that nobody was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from slurmscope.errors import MalformedAnswer, SlurmRefused
+from slurmscope.log import escape
+
+_MESSAGE_LIMIT = 300
+
+Decoded = TypeVar("Decoded")
+Record = TypeVar("Record")
+Record_co = TypeVar("Record_co", covariant=True)
+
+
+class Problem(msgspec.Struct, frozen=True, gc=False):
+    """Hold one error that Slurm tells of."""
+
+    description: str | None = None
+    error: str | None = None
+
+
+class Answer(Protocol[Record_co]):
+    """Look like the answer to one kind of question."""
+
+    @property
+    def records(self) -> Sequence[Record_co] | None:
+        """Return what was asked for; None where the answer does not have it."""
+
+    @property
+    def errors(self) -> Sequence[Problem] | None:
+        """Return what went wrong."""
+
+
+_NULL = msgspec.Raw(b"null")
+
+_decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+_decode_problem = msgspec.json.Decoder(Problem).decode
+
+
+def read_records(
+    answer: bytes, decode_answer: Callable[[bytes], Answer[Record]], decode_record: Callable[[bytes], Record], key: str
+) -> tuple[Sequence[Record], int]:
+    """Return the records under a key and how many could not be read; an odd one costs itself, not the others.
+
+    Raises SlurmRefused when the answer tells of an error, and MalformedAnswer when it is cut or something else.
+    """
+    try:
+        whole = _decode(answer, decode_answer)
+    except msgspec.ValidationError:
+        return _read_one_by_one(answer, decode_record, key)
+    if whole.errors:
+        raise SlurmRefused(f"Slurm says: {_wording(whole.errors[0])}")
+    if whole.records is None:
+        raise MalformedAnswer(f"the answer of Slurm has no {key}")
+    return whole.records, 0
+
+
+def told_error(answer: bytes) -> str | None:
+    """Return the first error that an answer tells of, whatever else it is; None when it tells of none."""
+    try:
+        told = _decode_parts(answer).get("errors", _NULL)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    try:
+        errors = _decode(told, _decode_list)
+        return _wording(_decode(errors[0], _decode_problem)) if errors else None
+    except (msgspec.ValidationError, MalformedAnswer):
+        return "an error that it does not name"
+
+
+def _read_one_by_one(answer: bytes, decode: Callable[[bytes], Record], key: str) -> tuple[list[Record], int]:
+    if said := told_error(answer):
+        raise SlurmRefused(f"Slurm says: {said}")
+    try:
+        found = _decode(_decode(answer, _decode_parts).get(key, _NULL), _decode_list)
+    except msgspec.ValidationError:
+        found = None
+    if found is None:
+        raise MalformedAnswer(f"the answer of Slurm has no list of {key}")
+    records = []
+    for raw in found:
+        try:
+            records.append(_decode(raw, decode))
+        except (msgspec.ValidationError, MalformedAnswer):
+            continue
+    if found and not records:
+        raise MalformedAnswer(f"none of {len(found)} {key} in the answer of Slurm has the fields that we know")
+    return records, len(found) - len(records)
+
+
+def _decode(data: bytes, decode: Callable[[bytes], Decoded]) -> Decoded:
+    """Decode, even when Slurm has passed on bytes of its users that are not UTF-8."""
+    try:
+        try:
+            return decode(data)
+        except UnicodeDecodeError:
+            return decode(bytes(data).decode("utf-8", "replace").encode("utf-8"))
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MalformedAnswer(
+            f"the answer of Slurm is cut or not JSON: {escape(str(error), _MESSAGE_LIMIT)}"
+        ) from error
+
+
+def _wording(problem: Problem) -> str:
+    said = ": ".join(text for text in (problem.description, problem.error) if text)
+    return escape(said or "an error that it does not name", _MESSAGE_LIMIT)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Count the tasks of a job array that one record stands for.
+
+::
+
+    1-10%2        ten tasks, two at a time
+    0,3,5-9:2     0, 3, 5, 7, 9
+    1-2,5,8-9,1...  cut: Slurm writes no more than 64 characters unless SLURM_BITSTR_LEN tells it to
+"""
+
+from __future__ import annotations
+
+import re
+
+_PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?", re.ASCII)
+_CUT = "..."
+
+
+def is_cut(text: str) -> bool:
+    """Tell whether Slurm has left out the end of the list."""
+    return text.partition("%")[0].endswith(_CUT)
+
+
+def count_tasks(text: str) -> int:
+    """Return the number of tasks, without making a list of them; of a cut text, those that are still told.
+
+    Raises ValueError for text that Slurm does not print.
+    """
+    tasks = text.partition("%")[0]
+    if tasks.endswith(_CUT):
+        # The cut goes through a number as it pleases; what is left of the last part still stands for one task.
+        told, _, _ = tasks.removesuffix(_CUT).rpartition(",")
+        return (count_tasks(told) if told else 0) + 1
+    return sum(_count(part) for part in tasks.split(","))
+
+
+def _count(part: str) -> int:
+    found = _PART.fullmatch(part)
+    if not found:
+        raise ValueError(f"{part!r} is not a task or a range of tasks")
+    first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
+    if last < first or step < 1:
+        raise ValueError(f"{part!r} is not a range of tasks")
+    return (last - first) // step + 1
