@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -330,6 +331,8 @@ def test_any_text_is_read_or_refused(page: str, format: Format) -> None:
 @given(st.integers(0, len(PAGE)), st.integers(0, 3), st.text(alphabet='x{}a="\\1 #\n,.+e_', max_size=3))
 def test_what_is_accepted_reads_the_same_in_the_library(place: int, cut: int, insert: str) -> None:
     page = PAGE[:place] + insert + PAGE[place + cut :]
+    # The library refuses a bare "# TYPE"; for Prometheus itself, and for us, that is a comment.
+    assume(not re.search(r"^[ \t]*#[ \t]*(?:HELP|TYPE)[ \t]*$", page, re.MULTILINE))
     try:
         ours = samples(text(page))
     except MalformedPage:
