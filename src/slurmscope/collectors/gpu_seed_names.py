@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the names of the older job exporter and of the GPU exporter that ran beside it.
+
+Percent and MiB are theirs; ``gpuid`` and ``gpu`` are both the number that nvidia-smi shows, so they can be joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from slurmscope.analysis.gpu_mapping import GpuHold
+from slurmscope.collectors.job_use_metrics import JOB
+from slurmscope.metrics.family import Family, Labels, seed_gauge
+from slurmscope.model.gpus import Gpu
+
+MEBIBYTE = 1 << 20
+
+USED = seed_gauge("jobs_gpus_used", "Always 1: a GPU that the job holds.", *JOB, "gpuid")
+TEMPERATURE = seed_gauge("temperature_gpu", "Temperature of the GPU in degrees Celsius.", "gpu")
+UTILIZATION = seed_gauge("utilization_gpu", "Share of time in which anything ran on the GPU, in percent.", "gpu")
+MEMORY_UTILIZATION = seed_gauge(
+    "utilization_memory", "Share of time in which the GPU's memory was read or written, in percent.", "gpu"
+)
+MEMORY_TOTAL = seed_gauge("memory_total", "Memory of the GPU in MiB.", "gpu")
+MEMORY_FREE = seed_gauge("memory_free", "Free memory of the GPU in MiB.", "gpu")
+MEMORY_USED = seed_gauge("memory_used", "Used memory of the GPU in MiB.", "gpu")
+
+SEED_METRICS = (USED, TEMPERATURE, UTILIZATION, MEMORY_UTILIZATION, MEMORY_TOTAL, MEMORY_FREE, MEMORY_USED)
+
+
+def seed_families(gpus: Iterable[Gpu], holds: Iterable[GpuHold]) -> Iterator[Family]:
+    """Yield the older names: whole GPUs only, MIG instances were not known."""
+    whole = [gpu for gpu in gpus if not gpu.parent_uuid]
+    held = [hold for hold in holds if hold.is_held]
+    yield Family(USED, {(str(hold.job.job_id), hold.job.node_name, str(hold.gpu.index)): 1.0 for hold in held})
+    yield Family(TEMPERATURE, _values((gpu, gpu.temperature_celsius) for gpu in whole))
+    yield Family(UTILIZATION, _values((gpu, _times(gpu.utilization_ratio, 100)) for gpu in whole))
+    yield Family(MEMORY_UTILIZATION, _values((gpu, _times(gpu.memory_utilization_ratio, 100)) for gpu in whole))
+    yield Family(MEMORY_TOTAL, _values((gpu, _times(gpu.memory_size_bytes, 1 / MEBIBYTE)) for gpu in whole))
+    yield Family(MEMORY_FREE, _values((gpu, _times(gpu.memory_free_bytes, 1 / MEBIBYTE)) for gpu in whole))
+    yield Family(MEMORY_USED, _values((gpu, _times(gpu.memory_used_bytes, 1 / MEBIBYTE)) for gpu in whole))
+
+
+def _values(pairs: Iterable[tuple[Gpu, float | None]]) -> dict[Labels, float]:
+    return {(str(gpu.index),): value for gpu, value in pairs if value is not None}
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    # The driver tells whole percents: 0.29 * 100 must not become 28.999999999999996.
+    return None if value is None else round(value * factor, 6)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold the GPUs of one node at one moment, as far as the driver tells.
+
+A field that the driver does not give for a device is None, never 0. Whole GPUs and MIG instances are both a
+:class:`Gpu`: an instance has ``parent_uuid`` set, and a GPU that is cut into instances ``has_instances``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slurmscope.model.job_use import JobKey
+
+
+class GpuReason(enum.Enum):
+    """Tell why GPUs, one GPU, or one way to learn about them cannot be read."""
+
+    NOT_INSTALLED = "not_installed"
+    DRIVER_NOT_LOADED = "driver_not_loaded"
+    NO_PERMISSION = "no_permission"
+    VERSION_MISMATCH = "version_mismatch"
+    LOST = "lost"
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    MALFORMED = "malformed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessPlace:
+    """Tell the job in whose cgroup a process is, by number or by SLUID; without both it is in no job's."""
+
+    job_id: int | None = None
+    life: str = ""
+    node_name: str = ""
+
+    @property
+    def is_in_job(self) -> bool:
+        """Tell whether the process belongs to some job."""
+        return self.job_id is not None or bool(self.life)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess:
+    """Hold one process that has a context on a GPU; ``place`` is None where it could not be found out."""
+
+    pid: int
+    memory_bytes: int | None = None
+    uid: int | None = None
+    place: ProcessPlace | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Hold one GPU or MIG instance.
+
+    ``index`` is the number that nvidia-smi shows, ``minor`` that of the device file; those of the parent for an
+    instance. ``problem`` is set for a GPU that is there but cannot be read: then only ``index`` is certain.
+    ``utilization_ratio`` is the share of time in which anything ran, ``memory_utilization_ratio`` that in which
+    the memory was read or written, both over the driver's last sample period (up to a second).
+    """
+
+    index: int
+    uuid: str = ""
+    model: str = ""
+    minor: int | None = None
+    bus_id: str = ""
+    parent_uuid: str = ""
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    has_instances: bool = False
+    problem: GpuReason | None = None
+    utilization_ratio: float | None = None
+    memory_utilization_ratio: float | None = None
+    memory_size_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    power_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_celsius: float | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+
+    @property
+    def mig(self) -> str:
+        """Return the numbers of the GPU instance and its compute instance, or an empty text."""
+        return f"{self.gpu_instance}/{self.compute_instance}" if self.parent_uuid else ""
+
+    @property
+    def is_holdable(self) -> bool:
+        """Tell whether a job can hold it as a whole: a GPU cut into instances cannot be held itself."""
+        return bool(self.uuid) and not self.has_instances and self.problem is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpus:
+    """Hold all GPUs of a node.
+
+    ``allowed`` tells by job the GPUs (by UUID) that the kernel lets its processes open; a job that is missing
+    there is not restricted, or could not be asked about. ``unavailable`` names the ways of learning that do not
+    work: ``nvml`` (the driver) and ``devices`` (the kernel's device rules).
+    """
+
+    devices: tuple[Gpu, ...] = ()
+    allowed: Mapping[JobKey, frozenset[str]] = field(default_factory=dict)
+    unavailable: Mapping[str, GpuReason] = field(default_factory=dict)
