@@ -18,6 +18,7 @@ from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
 from slurmscope.services.cluster import cluster_sections
+from slurmscope.services.node import node_sections
 from slurmscope.services.seed_scrapes import SCRAPE_METRICS
 from slurmscope.services.self_metrics import SELF_METRICS
 from slurmscope.services.settings import all_collectors
@@ -57,6 +58,11 @@ def cluster_metrics() -> Iterator[str]:
     yield from _metric_table(SCRAPE_METRICS)
 
 
+def node_metrics() -> Iterator[str]:
+    """Describe what every node collector serves."""
+    return _collector_tables(Role.NODE)
+
+
 def self_metrics() -> Iterator[str]:
     """Describe what every page tells about slurmscope itself."""
     return _metric_table(SELF_METRICS)
@@ -67,6 +73,11 @@ def cluster_settings() -> Iterator[str]:
     return _settings_table(cluster_sections())
 
 
+def node_settings() -> Iterator[str]:
+    """Describe what can be set for the node agent."""
+    return _settings_table(node_sections())
+
+
 def commands() -> Iterator[str]:
     """Show the help text of every command."""
     context = click.Context(slurmscope, info_name="slurmscope", max_content_width=100, terminal_width=100)
@@ -75,8 +86,10 @@ def commands() -> Iterator[str]:
 
 PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "cluster-metrics": cluster_metrics,
+    "node-metrics": node_metrics,
     "self-metrics": self_metrics,
     "cluster-settings": cluster_settings,
+    "node-settings": node_settings,
     "commands": commands,
 }
 

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -52,10 +52,14 @@ class Exporter:
 
 @contextmanager
 def running(
-    role: str, *flags: str, environment: Mapping[str, str] | None = None, wait_for: str = "msg="
+    role: str,
+    *flags: str,
+    environment: Mapping[str, str] | None = None,
+    wait_for: str = "msg=",
+    prefix: Sequence[str] = (),
 ) -> Iterator[Exporter]:
     """Run an exporter until the block ends; wait until its log says so."""
-    argv = [sys.executable, "-m", "slurmscope", role, *flags]
+    argv = [*prefix, sys.executable, "-m", "slurmscope", role, *flags]
     process = subprocess.Popen(
         argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=_environment(environment)
     )
@@ -75,10 +79,12 @@ def running(
 
 
 @contextmanager
-def serving(role: str, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Exporter]:
+def serving(
+    role: str, *flags: str, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+) -> Iterator[Exporter]:
     """Run an exporter on a free port of the loopback."""
-    listen = ("--web.listen-address", "127.0.0.1:0")
-    with running(role, *listen, *flags, environment=environment, wait_for="msg=listening") as exporter:
+    flags = ("--web.listen-address", "127.0.0.1:0", *flags)
+    with running(role, *flags, environment=environment, wait_for="msg=listening", prefix=prefix) as exporter:
         yield exporter
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,12 +60,12 @@ def load(
     flags: Mapping[str, object],
     environment: Mapping[str, str],
     file: Path | None = None,
-    other_keys: Iterable[str] = (),
+    other_keys: Callable[[], Iterable[str]] = tuple,
 ) -> Config:
     """Resolve every setting: flag before environment before file before default.
 
-    ``flags`` holds what was given, by key. ``other_keys`` are known to other roles: a file shared
-    by several services may hold them. All problems are told at once, one sentence each.
+    ``flags`` holds what was given, by key. ``other_keys`` names, when it is called, what a file shared
+    by several services may hold for the others. All problems are told at once, one sentence each.
     """
     sections = tuple(sections)
     in_file = read_file(file) if file else {}
@@ -137,9 +137,11 @@ def _where(declared: Setting, origin: str) -> str:
 
 
 def _unknown_keys(
-    in_file: Mapping[str, object], known: Sequence[str], other_keys: Iterable[str], file: Path | None
+    in_file: Mapping[str, object], known: Sequence[str], other_keys: Callable[[], Iterable[str]], file: Path | None
 ) -> Iterator[str]:
-    candidates = {*known, *other_keys}
+    if in_file.keys() <= set(known):
+        return
+    candidates = {*known, *other_keys()}
     for key in in_file:
         if key not in candidates:
             nearest = difflib.get_close_matches(key, candidates, n=1)

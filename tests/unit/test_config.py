@@ -87,7 +87,7 @@ def test_keys_of_other_roles_are_no_mistake(tmp_path: Path) -> None:
     file = tmp_path / "shared.toml"
     file.write_text("[pond]\ndepth = 2\n", encoding="utf-8")
 
-    load(SECTIONS, flags={}, environment={}, file=file, other_keys=["pond.depth"])
+    load(SECTIONS, flags={}, environment={}, file=file, other_keys=lambda: ["pond.depth"])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from slurmscope.errors import SlurmscopeError
 
 COMMANDS = {
     "cluster": "Serve what the controller knows to Prometheus.",
+    "node": "Serve what every job on this node uses to Prometheus.",
+    "doctor": "Explain why a metric is missing.",
     "demo": "Show slurmscope over a simulated cluster.",
     "config": "Check and show the configuration.",
     "simulate": "Write commands that answer like those of a Slurm cluster.",

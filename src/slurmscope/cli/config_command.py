@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.roles import ROLE_NAMES, find_role
 from slurmscope.config import Config
-from slurmscope.services.cluster import cluster_sections
-from slurmscope.settings import Section
-
-ROLES: dict[str, Callable[[], Iterator[Section]]] = {"cluster": cluster_sections}
 
 
 def make_command() -> click.Command:
@@ -25,21 +22,16 @@ def make_command() -> click.Command:
 
 def _for_each_role(name: str, action: Callable[[Config], None], help: str) -> click.Group:
     group = click.Group(name, help=help)
-    for role, sections in ROLES.items():
-        group.add_command(_role_command(role, sections, action))
+    for role in ROLE_NAMES:
+        group.add_command(_role_command(role, action))
     return group
 
 
-def _role_command(
-    role: str, sections: Callable[[], Iterator[Section]], action: Callable[[Config], None]
-) -> click.Command:
-    def run(**given: object) -> None:
-        action(load_config(sections(), given))
-
+def _role_command(role: str, action: Callable[[Config], None]) -> click.Command:
     return SettingsCommand(
         role,
-        callback=run,
-        params=options_for(sections()),
+        callback=lambda **given: action(load_config(role, given)),
+        params=options_for(find_role(role).sections()),
         help=f"Use the settings of slurmscope {role}; its flags may be given too.",
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.cluster_command import run_cluster
+from slurmscope.cli.exporter_command import run_exporter
 from slurmscope.errors import ConfigError
 from slurmscope.simulate.cluster import simulate
 from slurmscope.simulate.records import Shape
@@ -37,7 +37,9 @@ def _run(*, port: int | None) -> int:
     with tempfile.TemporaryDirectory(prefix="slurmscope-demo-") as folder:
         write_stand_ins(simulate(Shape(), now=int(time.time())), Path(folder))
         click.echo(f"A simulated cluster is served. Look at http://{address}/metrics, and press Ctrl-C to end.")
-        return run_cluster({"web_listen_address": (address,), "slurm_bin_path": folder, "log_level": "warn"})
+        return run_exporter(
+            "cluster", {"web_listen_address": (address,), "slurm_bin_path": folder, "log_level": "warn"}
+        )
 
 
 def _free_port() -> int:

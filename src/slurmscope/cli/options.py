@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from slurmscope.cli.roles import find_role, keys_of_other_roles
 from slurmscope.cli.seed_flags import translate
 from slurmscope.config import Config, load, own_environment
 from slurmscope.settings import Section, Setting
@@ -36,11 +37,9 @@ def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
     return [config_file, *(_option(declared) for section in sections for declared in section.settings())]
 
 
-def load_config(
-    sections: Iterable[Section], given: Mapping[str, object], *, other_sections: Iterable[Section] = ()
-) -> Config:
-    """Resolve the settings from what click gave, the environment and the file."""
-    sections = tuple(sections)
+def load_config(name: str, given: Mapping[str, object]) -> Config:
+    """Resolve the settings of a role from what click gave, the environment and the file."""
+    sections = tuple(find_role(name).sections())
     by_name = {parameter_name(s): s for section in sections for s in section.settings()}
     file = given.get("config_file")
     return load(
@@ -48,7 +47,7 @@ def load_config(
         flags={by_name[name].key: value for name, value in given.items() if name in by_name and _is_given(value)},
         environment=own_environment(),
         file=file if isinstance(file, Path) else None,
-        other_keys=[s.key for section in other_sections for s in section.settings()],
+        other_keys=lambda: keys_of_other_roles(name),
     )
 
 

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields
 from typing import IO
 
@@ -52,6 +52,7 @@ class LiveExposition:
         self._exporter = exporter
         self.role = exporter.role
         self._server: Server | None = None
+        self._wiring: Wiring | None = None
         self._use(config)
 
     def scrape(
@@ -79,9 +80,18 @@ class LiveExposition:
         blocks, _ = self.service.expose_once(format)
         return blocks
 
+    def is_idle(self) -> bool:
+        """Tell whether the page made last holds nothing worth a push."""
+        return self._wiring is not None and self._wiring.is_idle()
+
     def is_ready(self) -> bool:
         """Tell whether scrapes can be answered."""
         return self.service.is_ready()
+
+    def close(self) -> None:
+        """End what runs in the background."""
+        if self._wiring:
+            self._wiring.close()
 
     def reload(self) -> None:
         """Read the configuration again; a broken one changes nothing but the metric that says so."""
@@ -97,7 +107,7 @@ class LiveExposition:
 
     def _use(self, config: Config) -> None:
         limits = config.of(MetricsSettings)
-        wiring = self._exporter.wire(config)
+        wiring, before = self._exporter.wire(config), self._wiring
         guard = Guard(series_limit=limits.series_limit, label_length_limit=limits.label_length_limit)
         self._report = SelfReport(wiring=wiring, guard=guard, config_time_seconds=time.time())
         if self._server:
@@ -109,16 +119,20 @@ class LiveExposition:
             self_families=self._report.families,
             is_wanted=wanted_metrics(limits),
         )
+        self._wiring = wiring
+        if before:
+            before.close()
 
 
 def run_once(exporter: Exporter, stream: IO[bytes]) -> int:
     """Write one page; return 0, or 1 when a collector failed."""
     config = exporter.load()
     configure_log(config)
-    blocks, is_success = LiveExposition(exporter, config).service.expose_once(Format.TEXT)
-    for block in blocks:
-        stream.write(block)
-    stream.flush()
+    with closing(LiveExposition(exporter, config)) as live:
+        blocks, is_success = live.service.expose_once(Format.TEXT)
+        for block in blocks:
+            stream.write(block)
+        stream.flush()
     return 0 if all(is_success.values()) else 1
 
 
@@ -126,9 +140,8 @@ def run_forever(exporter: Exporter) -> int:
     """Serve until SIGTERM or SIGINT; SIGHUP reads the configuration again."""
     config = exporter.load()
     configure_log(config)
-    live = LiveExposition(exporter, config)
     output = config.of(OutputSettings)
-    with Signals() as signals, ExitStack() as stack:
+    with Signals() as signals, closing(LiveExposition(exporter, config)) as live, ExitStack() as stack:
         if output.textfile:
             stack.enter_context(open_textfile_loop(live, output.textfile, output.interval))
         if output.push:

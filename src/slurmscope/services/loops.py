@@ -33,6 +33,10 @@ class Pages(Protocol):
         """Return the page in blocks."""
         ...
 
+    def is_idle(self) -> bool:
+        """Tell whether the page made last holds nothing worth a push."""
+        ...
+
 
 @contextmanager
 def open_textfile_loop(pages: Pages, path: Path, interval_seconds: float) -> Iterator[None]:
@@ -46,7 +50,7 @@ def open_textfile_loop(pages: Pages, path: Path, interval_seconds: float) -> Ite
 
 @contextmanager
 def open_push_loop(pages: Pages, settings: OutputSettings) -> Iterator[None]:
-    """Keep one group of a Pushgateway up to date, and remove it at the end."""
+    """Keep one group of a Pushgateway up to date; remove it when there is nothing to tell, and at the end."""
     stopping = threading.Event()
     grouping = dict(item.split("=", 1) for item in settings.push_grouping) or {"instance": socket.gethostname()}
     gateway = PushGateway(url=settings.push, job=settings.push_job, grouping=grouping, sleep=stopping.wait)
@@ -56,7 +60,11 @@ def open_push_loop(pages: Pages, settings: OutputSettings) -> Iterator[None]:
         while left_over:
             left_over[0]()
             left_over.pop()
-        gateway.put(pages.page(Format.TEXT))
+        blocks = list(pages.page(Format.TEXT))
+        if pages.is_idle():
+            gateway.delete()
+        else:
+            gateway.put(blocks)
 
     logger.info("pushing", extra=fields(group=str(grouping), interval=settings.interval))
     with _repeating("push", settings.interval, push, stopping):

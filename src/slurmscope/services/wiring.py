@@ -11,13 +11,28 @@ from slurmscope.services.readings import SharedReading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """Tell how one thing stands, and what to do when it is not good."""
+
+    name: str
+    is_good: bool
+    told: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
     """Name every reading of a role.
 
     ``own_families`` are added to each page, fresh. ``hidden_labels`` tells, until a given monotonic time,
-    which labels must not be shown: metrics that have one are left out.
+    which labels must not be shown: metrics that have one are left out. ``checks`` examines the machine for
+    ``slurmscope doctor``. ``is_idle`` says that there is nothing worth a push. ``close`` ends what runs in the
+    background.
     """
 
     readings: Mapping[str, SharedReading]
     own_families: Callable[[], Iterable[Family]] = tuple
     hidden_labels: Callable[[float], frozenset[str]] | None = None
+    checks: Callable[[], Iterable[Check]] = tuple
+    is_idle: Callable[[], bool] = lambda: False
+    close: Callable[[], None] = lambda: None

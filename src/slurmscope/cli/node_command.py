@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offer ``slurmscope node``."""
+
+from __future__ import annotations
+
+import click
+
+from slurmscope.cli.exporter_command import make_exporter_command
+
+
+def make_command() -> click.Command:
+    """Build the command."""
+    return make_exporter_command("node")

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell what every job on this node really uses.
+
+::
+
+    jobs_cpu_seconds_total{slurm_job="4711",slurm_node=""} 93021.4
+    jobs_memory_events_total{slurm_job="4711",slurm_node="",event="oom_kill"} 1
+    jobs_info{slurm_job="4711",slurm_node="",user="alice",uid="1001",account="physics",has_ended="false"} 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from slurmscope.collectors.job_use_metrics import CGROUP, JOB, PROCESSES, SEVERAL, SEVERAL_OF_PROCESSES, FromCgroup
+from slurmscope.collectors.job_use_seed_names import SEED_METRICS, seed_families
+from slurmscope.metrics.collector import Collector, Role
+from slurmscope.metrics.family import Family, Labels, counter, gauge, info
+from slurmscope.model.job_use import CgroupUse, GroupKey, JobUse, NodeJobs
+from slurmscope.settings import setting
+
+INFO = info(
+    "jobs_info",
+    "Who a job belongs to; has_ended marks the last numbers of a job that is gone.",
+    *JOB, "user", "uid", "account", "partition", "has_ended",
+)  # fmt: skip
+BUSY = gauge("jobs_busy_cores", "CPU time the job spent since the last reading, over the time between.", *JOB)
+COUNT = gauge("jobs_on_node", "Jobs on this node that have not ended.")
+STALE = gauge("jobs_stale_cgroups", "Cgroups of jobs in which no process is left.")
+LAYOUT = info("jobs_layout_info", "How jobs are found: v1, v2, hybrid, processes, or unsupported.", "layout")
+AVAILABLE = gauge(
+    "slurmscope_source_available",
+    "1 when what the source tells could be read, 0 when it is missing or forbidden.",
+    "source",
+)
+_STEP = (*JOB, "step", "task")
+STEPS = (
+    FromCgroup(
+        counter("jobs_step_cpu_seconds_total", "CPU time of a step or task.", *_STEP), lambda g: g.cpu.total_seconds
+    ),
+    FromCgroup(
+        gauge("jobs_step_memory_current_bytes", "Memory charged to a step or task.", *_STEP),
+        lambda g: g.memory.current_bytes,
+    ),
+    FromCgroup(
+        gauge("jobs_step_memory_peak_bytes", "Most memory ever charged to a step or task.", *_STEP),
+        lambda g: g.memory.peak_bytes,
+    ),
+    FromCgroup(
+        counter("jobs_step_oom_kills_total", "Processes of a step or task killed for want of memory.", *_STEP),
+        lambda g: g.memory.events.get("oom_kill"),
+    ),
+)
+
+ACCOUNT = "SLURM_JOB_ACCOUNT"
+PARTITION = "SLURM_JOB_PARTITION"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobUseOptions:
+    """How much is told of each job."""
+
+    steps: bool = setting(False, help="Tell of each step as well, and of its tasks where the layout has them.")
+
+
+def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
+    """Yield one family after the other over all jobs; what was not measured is left out."""
+    jobs = list(_labelled(node_jobs.jobs))
+    yield Family(COUNT, {(): sum(not job.has_ended for job in node_jobs.jobs)})
+    yield Family(STALE, {(): node_jobs.stale_cgroups})
+    yield Family(LAYOUT, {(node_jobs.layout,): 1.0})
+    yield Family(AVAILABLE, {(source,): float(can) for source, can in sorted(node_jobs.available.items())})
+    yield Family(INFO, {(*labels, *_names(job, node_jobs)): 1.0 for labels, job in jobs})
+    yield Family(BUSY, {labels: job.busy_cores for labels, job in jobs if job.busy_cores is not None})
+    yield from _cgroup_families([(labels, job.groups[GroupKey()]) for labels, job in jobs if GroupKey() in job.groups])
+    yield from _process_families(jobs)
+    if options.steps:
+        yield from _step_families(jobs)
+    yield from seed_families(jobs)
+
+
+def _labelled(jobs: Iterable[JobUse]) -> Iterator[tuple[Labels, JobUse]]:
+    """Name each job; of two lives of one number the living one is told."""
+    newest: dict[Labels, JobUse] = {}
+    for job in sorted(jobs, key=lambda job: job.has_ended):
+        newest.setdefault((str(job.key.job_id), job.key.node_name), job)
+    return iter(newest.items())
+
+
+def _names(job: JobUse, node_jobs: NodeJobs) -> Labels:
+    uid = "" if job.uid is None else str(job.uid)
+    user = uid if job.uid is None else node_jobs.users.get(job.uid, uid)
+    names = job.environment
+    return user, uid, names.get(ACCOUNT, ""), names.get(PARTITION, ""), "true" if job.has_ended else "false"
+
+
+def _cgroup_families(groups: list[tuple[Labels, CgroupUse]]) -> Iterator[Family]:
+    for one in CGROUP:
+        yield Family(one.metric, {labels: n for labels, group in groups if (n := one.value(group)) is not None})
+    for several in SEVERAL:
+        yield Family(
+            several.metric,
+            {(*labels, *further): n for labels, group in groups for further, n in several.values(group)},
+        )
+
+
+def _process_families(jobs: list[tuple[Labels, JobUse]]) -> Iterator[Family]:
+    uses = [(labels, job.processes) for labels, job in jobs if job.processes]
+    for one in PROCESSES:
+        yield Family(one.metric, {labels: n for labels, use in uses if (n := one.value(use)) is not None})
+    for several in SEVERAL_OF_PROCESSES:
+        yield Family(
+            several.metric, {(*labels, *further): n for labels, use in uses for further, n in several.values(use)}
+        )
+
+
+def _step_families(jobs: list[tuple[Labels, JobUse]]) -> Iterator[Family]:
+    steps = [
+        ((*labels, key.step, key.task), group)
+        for labels, job in jobs
+        for key, group in job.groups.items()
+        if key != GroupKey()
+    ]
+    for one in STEPS:
+        yield Family(one.metric, {labels: n for labels, group in steps if (n := one.value(group)) is not None})
+
+
+COLLECTOR = Collector(
+    name="job_use",
+    role=Role.NODE,
+    help="CPU, memory, I/O, processes and pressure of every job on this node.",
+    needs=("node_jobs",),
+    metrics=(
+        COUNT,
+        STALE,
+        LAYOUT,
+        AVAILABLE,
+        INFO,
+        BUSY,
+        *(one.metric for one in (*CGROUP, *SEVERAL, *PROCESSES, *SEVERAL_OF_PROCESSES, *STEPS)),
+        *SEED_METRICS,
+    ),
+    collect=collect,
+    options=JobUseOptions,
+)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve what a job uses under the names that dashboards and reports of the older node agent ask for.
+
+Units are the older ones where a name has none in it: megabytes are of 1,048,576 bytes, user and system time are
+in hundredths of a second. All processes and tasks count, and totals do not fall when a process ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from slurmscope.collectors.job_use_metrics import JOB
+from slurmscope.metrics.family import Family, Labels, Metric, seed_gauge
+from slurmscope.model.job_use import CgroupUse, GroupKey, JobUse
+
+MIB = 1024 * 1024
+TICKS_PER_SECOND = 100
+
+PROCESSES = seed_gauge("jobs_spawned_processes", "Processes of the job.", *JOB)
+FILES = seed_gauge("jobs_opened_files", "Different files that the job has open.", *JOB)
+THREADS = seed_gauge("jobs_thread_count", "Threads of the job by program.", *JOB, "proc_name")
+USER_TIME = seed_gauge("jobs_user_time", "CPU time of the job in user mode, in hundredths of a second.", *JOB)
+SYSTEM_TIME = seed_gauge("jobs_system_time", "CPU time of the job in the kernel, in hundredths of a second.", *JOB)
+CPU_TIME = seed_gauge("jobs_cpu_time_total", "CPU time of the job in seconds.", *JOB)
+CORE_TIME = seed_gauge("jobs_cpu_time_core", "CPU time of the job on one core, in seconds.", *JOB, "core")
+PERCENT = seed_gauge("jobs_cpu_percent", "CPU use of the job since the last reading; 100 is one core.", *JOB)
+PERCENT_PER_CORE = seed_gauge("jobs_cpu_percent_per_core", "CPU use of the job over its number of cores.", *JOB)
+RSS = seed_gauge("jobs_rss", "Resident memory of the job's processes in megabytes.", *JOB)
+READ = seed_gauge("jobs_read_mb", "What the job read, in megabytes.", *JOB)
+WRITE = seed_gauge("jobs_write_mb", "What the job wrote, in megabytes.", *JOB)
+READS = seed_gauge("jobs_read_count", "Calls of the job that read.", *JOB)
+WRITES = seed_gauge("jobs_write_count", "Calls of the job that write.", *JOB)
+SCRATCH = seed_gauge("jobs_uses_scratch", "1 when the job has a file on scratch open.", *JOB)
+
+SEED_METRICS = (
+    PROCESSES, FILES, THREADS, USER_TIME, SYSTEM_TIME, CPU_TIME, CORE_TIME, PERCENT, PERCENT_PER_CORE, RSS, READ,
+    WRITE, READS, WRITES, SCRATCH,
+)  # fmt: skip
+
+_NOTHING = CgroupUse()
+
+
+def seed_families(jobs: Iterable[tuple[Labels, JobUse]]) -> Iterator[Family]:
+    """Yield every family whose name the older agent made known; what was not measured is left out."""
+    samples: dict[str, dict[Labels, float]] = {metric.name: {} for metric in SEED_METRICS}
+    for labels, job in jobs:
+        for metric, further, value in (*_cpu_values(job), *_process_values(job)):
+            if value is not None:
+                samples[metric.name][*labels, *further] = value
+    for metric in SEED_METRICS:
+        yield Family(metric, samples[metric.name])
+
+
+def _cpu_values(job: JobUse) -> Iterator[tuple[Metric, Labels, float | None]]:
+    cpu = job.groups.get(GroupKey(), _NOTHING).cpu
+    yield USER_TIME, (), _scaled(cpu.user_seconds, TICKS_PER_SECOND)
+    yield SYSTEM_TIME, (), _scaled(cpu.system_seconds, TICKS_PER_SECOND)
+    yield CPU_TIME, (), cpu.total_seconds
+    for core, seconds in cpu.core_seconds.items():
+        yield CORE_TIME, (str(core),), seconds
+    yield PERCENT, (), _scaled(job.busy_cores, 100)
+    if cpu.cores:
+        yield PERCENT_PER_CORE, (), _scaled(job.busy_cores, 100 / len(cpu.cores))
+
+
+def _process_values(job: JobUse) -> Iterator[tuple[Metric, Labels, float | None]]:
+    if not (use := job.processes):
+        return
+    yield PROCESSES, (), use.processes
+    yield FILES, (), use.distinct_files
+    yield RSS, (), use.resident_bytes / MIB
+    for program, count in use.threads_of.items():
+        yield THREADS, (program,), count
+    yield SCRATCH, (), None if use.uses_scratch is None else float(use.uses_scratch)
+    if use.io:
+        yield READ, (), use.io.read_chars / MIB
+        yield WRITE, (), use.io.write_chars / MIB
+        yield READS, (), use.io.reads
+        yield WRITES, (), use.io.writes
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

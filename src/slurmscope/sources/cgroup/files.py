@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parse single cgroup files: bytes in, numbers out.
+
+An empty file, or one in a shape we do not know, gives None or nothing: never a zero that was not measured. Keys are
+looked up by name, since kernels add and drop lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from slurmscope.model.job_use import BlockUse
+
+# v1 writes "no limit" as the highest number of pages it can count, which depends on the page size and the kernel.
+UNLIMITED_FROM = 1 << 62
+MOST_CORES = 1 << 16
+MOST_DEVICES = 4096
+NANOSECONDS = 1_000_000_000
+MICROSECONDS = 1_000_000
+
+_DEVICE = re.compile(rb"[0-9]{1,10}:[0-9]{1,10}")
+_PRESSURE_KINDS = {b"some ": "some", b"full ": "full"}
+_IO_KEYS = {b"rbytes": "read_bytes", b"wbytes": "write_bytes", b"rios": "reads", b"wios": "writes"}
+
+
+def parse_number(data: bytes) -> int | None:
+    """Read a file that holds one number."""
+    if not data:  # mostly a file that is not there; raising costs five times as much
+        return None
+    try:
+        return int(data)
+    except ValueError:
+        return None
+
+
+def parse_limit(data: bytes) -> int | None:
+    """Read a limit; None where there is none, be it written ``max`` (v2) or as a huge number (v1)."""
+    number = parse_number(data)
+    return number if number is not None and 0 <= number < UNLIMITED_FROM else None
+
+
+def count_of(data: bytes, key: bytes) -> int | None:
+    """Read the line of one key in a file of "key number" lines."""
+    return counts_of(data, line_keys(key.decode("ascii")))[0]
+
+
+def line_keys(*names: str) -> tuple[bytes, ...]:
+    """Prepare keys to be looked up; in the order in which the kernel writes them they are found fastest."""
+    return tuple(f"\n{name} ".encode("ascii") for name in names)
+
+
+def counts_of(data: bytes, keys: Sequence[bytes]) -> list[int | None]:
+    """Read the lines of some keys, made by ``line_keys``, in a file of "key number" lines.
+
+    Looking for a few keys costs a fifth of splitting a file of fifty lines.
+    """
+    if not data:
+        return [None] * len(keys)
+    data = b"\n" + data
+    counts: list[int | None] = []
+    end = 0
+    for key in keys:
+        start = data.find(key, end)
+        if start < 0:
+            start = data.find(key)
+        if start < 0:
+            counts.append(None)
+            continue
+        start += len(key)
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        counts.append(parse_number(data[start:end]))
+    return counts
+
+
+def in_units(count: int | None, divisor: int) -> float | None:
+    """Turn a count of small units, such as microseconds, into the base unit."""
+    return None if count is None else count / divisor
+
+
+def parse_counts(data: bytes) -> dict[str, int]:
+    """Read all lines of "key number"; others are left out."""
+    counts = {}
+    for line in data.splitlines():
+        key, _, value = line.partition(b" ")
+        number = parse_number(value)
+        if number is not None:
+            counts[key.decode("ascii", "replace")] = number
+    return counts
+
+
+def parse_cores(data: bytes) -> tuple[int, ...] | None:
+    """Read a list of cores such as ``0-3,8``; None when it is empty or not such a list."""
+    cores: list[int] = []
+    for part in data.strip().split(b","):
+        first, dash, last = part.partition(b"-")
+        low = parse_number(first)
+        high = parse_number(last) if dash else low
+        if low is None or high is None or not 0 <= low <= high or high - low + len(cores) >= MOST_CORES:
+            return None
+        cores.extend(range(low, high + 1))
+    return tuple(cores)
+
+
+def parse_core_seconds(data: bytes, cores: Iterable[int] | None) -> dict[int, float]:
+    """Read ``cpuacct.usage_percpu``: of the given cores, or of all that were used where none are given."""
+    spent = data.split()
+    wanted = range(len(spent)) if cores is None else cores
+    seconds = {}
+    for core in wanted:
+        nanoseconds = parse_number(spent[core]) if core < len(spent) else None
+        if nanoseconds is not None and (nanoseconds or cores is not None):
+            seconds[core] = nanoseconds / NANOSECONDS
+    return seconds
+
+
+def parse_pressure(data: bytes) -> dict[str, float]:
+    """Read the seconds of stalls by kind: ``some`` or ``full`` (older kernels have no ``full`` for the CPU)."""
+    seconds = {}
+    for line in data.splitlines():
+        kind = _PRESSURE_KINDS.get(line[:5])
+        microseconds = parse_number(line.partition(b" total=")[2])
+        if kind and microseconds is not None:
+            seconds[kind] = microseconds / MICROSECONDS
+    return seconds
+
+
+def parse_io(data: bytes) -> dict[str, BlockUse]:
+    """Read v2 ``io.stat`` by device.
+
+    Some kernels print devices without numbers, also several in one line: such a device did nothing yet, or its
+    numbers are not known, and is left out.
+    """
+    found: dict[str, dict[str, int]] = {}
+    device = ""
+    for word in data.split():
+        if _DEVICE.fullmatch(word):
+            device = word.decode("ascii")
+            continue
+        key, _, value = word.partition(b"=")
+        name, number = _IO_KEYS.get(key), parse_number(value)
+        if name and number is not None and device and len(found) < MOST_DEVICES:
+            found.setdefault(device, {})[name] = number
+    return _block_use(found)
+
+
+def parse_blkio(service_bytes: bytes, serviced: bytes) -> dict[str, BlockUse]:
+    """Read v1 ``blkio.throttle.io_service_bytes`` and ``io_serviced`` by device."""
+    found: dict[str, dict[str, int]] = {}
+    for data, names in (
+        (service_bytes, {b"Read": "read_bytes", b"Write": "write_bytes"}),
+        (serviced, {b"Read": "reads", b"Write": "writes"}),
+    ):
+        for line in data.splitlines():
+            words = line.split()
+            if len(words) != 3 or words[1] not in names or not _DEVICE.fullmatch(words[0]):
+                continue
+            number = parse_number(words[2])
+            if number is not None and len(found) < MOST_DEVICES:
+                found.setdefault(words[0].decode("ascii"), {})[names[words[1]]] = number
+    return _block_use(found)
+
+
+def _block_use(found: Mapping[str, Mapping[str, int]]) -> dict[str, BlockUse]:
+    # A device of which only a part is known would show zeros that nobody measured.
+    return {device: BlockUse(**numbers) for device, numbers in found.items() if len(numbers) == len(_IO_KEYS)}
+
+
+def parse_pids(data: bytes) -> list[int]:
+    """Read ``cgroup.procs``; 0 stands for a process of another pid namespace and names nobody."""
+    return [pid for word in data.split() if (pid := parse_number(word)) is not None and pid > 0]

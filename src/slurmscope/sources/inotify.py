@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hear from the kernel when folders and files below watched paths change.
+
+Works on cgroup file systems: a folder tells of folders that come and go in it, and ``cgroup.events`` of
+version 2 is "modified" when the last process has left a cgroup. What /proc and other virtual files do
+goes unheard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import enum
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from slurmscope.errors import SourceError
+
+# From the kernel's <linux/inotify.h>; they are part of its promise to programs and the same on all machines.
+_NONBLOCK, _CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC
+_HEADER = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
+# One read never returns more; a name is at most 256 bytes, so this is at least 240 events.
+_READ_BYTES = 65536
+# A storm fills the queue as fast as it is emptied; what is left is read the next time.
+_READS_AT_ONCE = 16
+
+
+class Change(enum.IntFlag):
+    """Tell what happened, and at adding a watch what to tell of."""
+
+    MODIFIED = 0x002
+    MOVED_FROM = 0x040
+    MOVED_TO = 0x080
+    CREATED = 0x100
+    DELETED = 0x200
+    SELF_DELETED = 0x400
+    SELF_MOVED = 0x800
+    UNMOUNTED = 0x2000
+    OVERFLOWED = 0x4000
+    IGNORED = 0x8000
+    ONLY_FOLDER = 0x1000000
+    IS_FOLDER = 0x40000000
+
+
+FOLDER_CHANGES = (
+    Change.CREATED | Change.DELETED | Change.MOVED_FROM | Change.MOVED_TO | Change.SELF_DELETED | Change.ONLY_FOLDER
+)
+FILE_CHANGES = Change.MODIFIED | Change.SELF_DELETED
+
+
+class InotifyUnavailable(SourceError):
+    """The kernel gives no further watch or instance: limits of the user, or no inotify at all."""
+
+    reason = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Tell one change: where, what, and the name of the entry (empty for the watched thing itself).
+
+    ``path`` is None when the kernel dropped events: everything may have changed.
+    """
+
+    path: Path | None
+    change: Change
+    name: str = ""
+
+    @property
+    def has_lost_others(self) -> bool:
+        """Tell whether events before this one were dropped, so that only a full look helps."""
+        return Change.OVERFLOWED in self.change
+
+
+class Inotify:
+    """Hold a set of watches and give what they heard; for one thread, and closed by ``with`` or ``close``."""
+
+    def __init__(self, library: object = None) -> None:
+        """Open a queue; raise InotifyUnavailable where the kernel has none left for us."""
+        self._library = library or ctypes.CDLL(None, use_errno=True)
+        self._path_of: dict[int, Path] = {}
+        self._watch_of: dict[Path, int] = {}
+        self._descriptor = -1
+        self._descriptor = self._call("inotify_init1", _NONBLOCK | _CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Give the descriptor to wait on."""
+        return self._descriptor
+
+    @property
+    def paths(self) -> frozenset[Path]:
+        """Give what is watched now; what vanished leaves this set when its last event is read."""
+        return frozenset(self._watch_of)
+
+    def add(self, path: Path, changes: Change = FOLDER_CHANGES) -> bool:
+        """Watch a folder or file; tell False when it is gone or may not be read.
+
+        Raise InotifyUnavailable when the limit of watches is reached. What happened before this call is not told:
+        look once after adding.
+        """
+        try:
+            watch = self._call("inotify_add_watch", self._descriptor, os.fsencode(path), int(changes))
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.EACCES, errno.EPERM}:
+                return False
+            raise
+        # A folder made anew under an old name: what is still queued for the old one must not touch the new watch.
+        if (outdated := self._watch_of.pop(path, watch)) != watch:
+            self._path_of.pop(outdated, None)
+        # The same folder under a second name has the same watch, and is told under the newer name.
+        if (former := self._path_of.get(watch, path)) != path:
+            self._watch_of.pop(former, None)
+        self._path_of[watch] = path
+        self._watch_of[path] = watch
+        return True
+
+    def remove(self, path: Path) -> None:
+        """Stop watching; a path that is not watched any more is fine."""
+        if (watch := self._watch_of.pop(path, None)) is None:
+            return
+        self._path_of.pop(watch, None)
+        # The kernel may have let go of it already: then this fails with EINVAL.
+        with contextlib.suppress(OSError):
+            self._call("inotify_rm_watch", self._descriptor, watch)
+
+    def read(self) -> list[Event]:
+        """Give what was heard since the last call, without waiting; a storm is given in parts."""
+        events: list[Event] = []
+        for _ in range(_READS_AT_ONCE):
+            try:
+                block = os.read(self._descriptor, _READ_BYTES)
+            except BlockingIOError:
+                break
+            events.extend(self._decode(block))
+        return events
+
+    def close(self) -> None:
+        """Give the queue and all watches back; closing twice is fine."""
+        descriptor, self._descriptor = self._descriptor, -1
+        self._path_of.clear()
+        self._watch_of.clear()
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _decode(self, block: bytes) -> Iterator[Event]:
+        for watch, change, name in parse_events(block):
+            if Change.OVERFLOWED in change:
+                yield Event(None, change)
+                continue
+            path = self._path_of.get(watch)
+            if path is None:  # removed by us, with events still in the queue
+                continue
+            if Change.IGNORED in change:
+                self._path_of.pop(watch)
+                self._watch_of.pop(path, None)
+                continue
+            yield Event(path, change, name)
+
+    def _call(self, function: str, *arguments: int | bytes) -> int:
+        result: int = getattr(self._library, function)(*arguments)
+        if result >= 0:
+            return result
+        number = ctypes.get_errno()
+        # EMFILE: instances of this user; ENFILE: of the machine; ENOSPC: watches; ENOSYS: a kernel without it.
+        if number in {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOSYS, errno.ENOMEM}:
+            raise InotifyUnavailable(
+                f"{function}: {os.strerror(number)}; raise fs.inotify.max_user_watches or"
+                " fs.inotify.max_user_instances, until then changes are found by looking"
+            )
+        raise OSError(number, os.strerror(number), function)
+
+
+def parse_events(block: bytes) -> Iterator[tuple[int, Change, str]]:
+    """Take what the kernel wrote apart into watch, change and name; a cut end is left out."""
+    offset = 0
+    while offset + _HEADER.size <= len(block):
+        watch, mask, _cookie, length = _HEADER.unpack_from(block, offset)
+        offset += _HEADER.size
+        if offset + length > len(block):
+            return
+        name = os.fsdecode(block[offset : offset + length].rstrip(b"\0"))
+        offset += length
+        yield watch, Change(mask), name

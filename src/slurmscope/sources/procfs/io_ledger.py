@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Add up what the processes of a job read and wrote, so that the total stays right when processes end.
+
+When a process ends and its parent waits for it, the kernel adds its counters to those of the parent, with all that
+it got itself in that way; so the numbers are still there. When nobody waits (the parent ignores SIGCHLD, or is gone
+and the process fell to one outside the job) they are lost, and what was seen last has to be kept. Adding both up
+would count twice, so each process that vanished is looked for in its nearest ancestor that lives:
+
+- Faults are handed over together with I/O, into a counter that the parent's own work never moves. If that grew by
+  less than the lost process had, the process was not waited for.
+- If any I/O counter grew by less than the lost process had, it was not handed over.
+- Otherwise it was: a living parent either waits for all its children or for none.
+
+Files are not read at one moment, so a hand-over can show in one counter and not yet in the other. A process without
+proof gets a second look at the next scan. Parents have to be read before their children: else a child could be seen
+alive after its parent already had its numbers. What a process does between the last scan and its end is lost where
+nobody waits; of a parent that waits, even children that were never seen are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from operator import gt, sub
+
+from slurmscope.sources.procfs.stat import NO_IO, IoCounts, ProcessSample
+
+Counts = tuple[int, ...]
+"""Faults first, then I/O in the order of :class:`IoCounts`."""
+
+_LONGEST_CHAIN = 1000
+
+
+class IoLedger:
+    """Keep the total of one job; it never falls."""
+
+    def __init__(self) -> None:
+        self._scan = 0
+        self._known: dict[int, _Entry] = {}
+        self._waiting: list[_Entry] = []
+        self._kept: Counts = NO_IO
+        self._total = NO_IO
+
+    def update(self, seen: Iterable[tuple[ProcessSample, IoCounts]], stepd_ids: Collection[int]) -> IoCounts:
+        """Take one scan, parents first and zombies included, and return the total.
+
+        Of slurmstepd (``stepd_ids``) only what its children left it belongs to the job.
+        """
+        self._scan += 1
+        before, self._known = self._known, self._enter(seen, stepd_ids)
+        lost = [entry for entry in before.values() if entry.scan != self._scan]
+        pending = self._settle([*self._waiting, *lost])
+        now = _sum([*(entry.share for entry in self._known.values()), self._kept, pending])
+        self._total = IoCounts(*map(max, now, self._total))
+        return self._total
+
+    def _enter(self, seen: Iterable[tuple[ProcessSample, IoCounts]], stepd_ids: Collection[int]) -> dict[int, _Entry]:
+        known: dict[int, _Entry] = {}
+        parent_ids: list[int] = []
+        for sample, io in seen:
+            entry = self._known.get(sample.pid)
+            if entry is None or entry.start_ticks != sample.start_ticks:
+                entry = _Entry(sample, io, is_stepd=sample.pid in stepd_ids)
+            else:
+                entry.advance(sample, io)
+            entry.scan = self._scan
+            known[sample.pid] = entry
+            parent_ids.append(sample.parent_id)
+        for entry, parent_id in zip(known.values(), parent_ids, strict=True):
+            entry.parent = known.get(parent_id)
+        return known
+
+    def _settle(self, lost: Iterable[_Entry]) -> Counts:
+        """Find out who has the numbers of lost processes; return those that nobody has for now."""
+        self._waiting = []
+        below: dict[int, list[tuple[int, _Entry]]] = {}
+        for entry in lost:
+            ancestor, depth = self._living_ancestor(entry)
+            if ancestor is None:
+                self._kept = _sum([self._kept, entry.share])
+            else:
+                below.setdefault(ancestor.pid, []).append((depth, entry))
+        return _sum([self._settle_below(self._known[pid], entries) for pid, entries in below.items()])
+
+    def _living_ancestor(self, entry: _Entry) -> tuple[_Entry | None, int]:
+        ancestor = entry.parent
+        for depth in range(_LONGEST_CHAIN):
+            if ancestor is None or ancestor.scan == self._scan:
+                return ancestor, depth
+            ancestor = ancestor.parent
+        return None, _LONGEST_CHAIN
+
+    def _settle_below(self, ancestor: _Entry, lost: list[tuple[int, _Entry]]) -> Counts:
+        """Look for lost processes in the growth of one ancestor.
+
+        What one process explains is no proof for the next, so it is taken off; nearest and largest first.
+        """
+        recent, longer = ancestor.recent_growth, ancestor.longer_growth
+        waiting: list[Counts] = [NO_IO]
+        for _, entry in sorted(lost, key=lambda item: (item[0], -item[1].estate[0])):
+            is_first_look = entry.scan == self._scan - 1
+            if not any(map(gt, entry.estate, recent if is_first_look else longer)):
+                longer = tuple(map(sub, longer, entry.estate))
+                recent = tuple(map(sub, recent, entry.estate)) if is_first_look else tuple(map(min, recent, longer))
+            elif is_first_look:
+                self._waiting.append(entry)
+                waiting.append(entry.share)
+            else:
+                self._kept = _sum([self._kept, entry.share])
+        ancestor.leave_unexplained(recent)
+        # Until it is sure, count only what cannot be in the ancestor already.
+        return tuple(max(0, mine - its) for mine, its in zip(_sum(waiting), recent[1:], strict=True))
+
+
+class _Entry:
+    """Remember one process over scans.
+
+    ``estate`` is what it would hand over to a parent that waits, ``received`` are the counters where those of its
+    own children arrive, ``share`` is its part of the job's total.
+    """
+
+    __slots__ = ("_before", "_held", "_longer_before", "estate", "is_stepd", "parent", "pid", "received", "scan",
+                 "share", "start_ticks")  # fmt: skip
+
+    def __init__(self, sample: ProcessSample, io: IoCounts, *, is_stepd: bool) -> None:
+        self.pid = sample.pid
+        self.start_ticks = sample.start_ticks
+        self.is_stepd = is_stepd
+        self.parent: _Entry | None = None
+        self.scan = 0
+        self.estate: Counts = (sample.minor_faults + sample.child_minor_faults, *io)
+        self.received: Counts = (sample.child_minor_faults, *io)
+        self._before: Counts = self.received
+        self._longer_before: Counts = self.received
+        # A slurmstepd that never waited for anybody has only its own chatter.
+        self.share: Counts = io if not is_stepd or sample.child_minor_faults else NO_IO
+        self._held: Counts = NO_IO
+
+    def advance(self, sample: ProcessSample, io: IoCounts) -> None:
+        """Take the numbers of the next scan."""
+        self._longer_before, self._before = self._before, self.received
+        self.estate = (sample.minor_faults + sample.child_minor_faults, *io)
+        self.received = (sample.child_minor_faults, *io)
+        if self.is_stepd:
+            self._take_gains()
+        else:
+            self.share = io
+
+    def _take_gains(self) -> None:
+        """Count what slurmstepd gained when children ended, but not what it does all day for itself.
+
+        Its faults are read a moment before its I/O: the gain may show one scan before its proof.
+        """
+        faults, *gain = map(sub, self.received, self._before)
+        if faults:
+            self.share = _sum([self.share, self._held, gain])
+            self._held = NO_IO
+        else:
+            self._held = tuple(gain)
+
+    @property
+    def recent_growth(self) -> Counts:
+        """Return what arrived since the last scan."""
+        return tuple(map(sub, self.received, self._before))
+
+    @property
+    def longer_growth(self) -> Counts:
+        """Return what arrived since the scan before the last."""
+        return tuple(map(sub, self.received, self._longer_before))
+
+    def leave_unexplained(self, growth: Counts) -> None:
+        """Let only this much of the growth be proof at the next scan."""
+        self._before = tuple(map(sub, self.received, growth))
+
+
+def _sum(counts: Sequence[Iterable[int]]) -> Counts:
+    return tuple(map(sum, zip(*counts, strict=True))) if counts else NO_IO

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read the files of one process that may vanish at any moment, or may not be ours to read.
+
+A process is reached through a descriptor of its own folder: when its number is given to another process, the
+descriptor still means the old one and answers that it is gone. So all that is read through one :class:`Process`
+belongs together. Nothing here follows a path of a user: a dead file system would hang us.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import logging
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from slurmscope.errors import SourceError
+from slurmscope.log import fields
+from slurmscope.sources.procfs.stat import (
+    IoCounts,
+    ProcessSample,
+    ThreadSample,
+    parse_environment,
+    parse_file_limit,
+    parse_io,
+    parse_stat,
+    parse_switches,
+    parse_thread_stat,
+)
+
+logger = logging.getLogger(__name__)
+
+# What a read may return is set aside first: for files that each process costs, not more than needed.
+STAT_LIMIT_BYTES = 2048
+IO_LIMIT_BYTES = 512
+TEXT_LIMIT_BYTES = 16 * 1024
+ENVIRONMENT_LIMIT_BYTES = 1024 * 1024
+CHUNK_BYTES = 64 * 1024
+
+_READ = os.O_RDONLY | os.O_CLOEXEC
+_LIST = _READ | os.O_DIRECTORY
+
+_GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENODEV, errno.EINVAL, errno.ENOTDIR})
+_DENIED = frozenset({errno.EACCES, errno.EPERM})
+
+
+class Missing(enum.Enum):
+    """Say why there is no answer: the process is gone, or the kernel does not let us look."""
+
+    GONE = "gone"
+    DENIED = "denied"
+
+
+@dataclass(frozen=True, slots=True)
+class Denials:
+    """Tell gone from denied, count what was denied by the kind of file, and log the first of each kind."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def judge(self, error: OSError, source: str) -> Missing:
+        """Say what an error means; anything else, such as too many open files, fails the whole reading."""
+        if error.errno in _GONE:
+            return Missing.GONE
+        if error.errno not in _DENIED:
+            raise SourceError(f"{source} of a process cannot be read: {error.strerror}") from error
+        if source not in self.counts:
+            logger.warning("the kernel does not let us read processes", extra=fields(source, file=source))
+        self.counts[source] += 1
+        return Missing.DENIED
+
+
+class OpenFiles(NamedTuple):
+    """Hold the number of a process's open files; ``targets`` are what they point at, None where that is not for us.
+
+    There are at most as many targets as were asked for.
+    """
+
+    number: int
+    targets: list[str] | None
+
+
+class IoReading(NamedTuple):
+    """Hold the I/O of a process, and the text that tells it."""
+
+    text: bytes
+    counts: IoCounts
+
+
+class Process:
+    """Read the files of one process; each answer may be that it is missing."""
+
+    __slots__ = ("_denials", "_folder", "pid")
+
+    def __init__(self, pid: int, folder: int, denials: Denials) -> None:
+        """Take over the descriptor of the process's folder; :meth:`close` closes it."""
+        self.pid = pid
+        self._folder = folder
+        self._denials = denials
+
+    def close(self) -> None:
+        """Let the process go."""
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+    def sample(self, before: ProcessSample | None = None) -> ProcessSample | Missing:
+        """Read ``stat``, and the user from the owner of the folder: ``status`` would cost twice as much.
+
+        ``before`` is what was read last of the process; it is returned if nothing changed, as with all that sleep.
+        """
+        try:
+            # The folder belongs to the effective user even where the process may not be inspected.
+            uid = os.fstat(self._folder).st_uid
+            text = read_file("stat", self._folder, STAT_LIMIT_BYTES)
+        except OSError as error:
+            return self._denials.judge(error, "stat")
+        if before is not None and before.text == text and before.uid == uid:
+            return before
+        return parse_stat(text, uid) if text else Missing.GONE
+
+    def io(self, before: IoReading | None = None) -> IoReading | Missing:
+        """Read ``io``; it can be read of a zombie too, and is then final.
+
+        ``before`` is what was read last; it is returned if nothing changed.
+        """
+        text = self._read("io", IO_LIMIT_BYTES)
+        if isinstance(text, Missing):
+            return text
+        if before is not None and before.text == text:
+            return before
+        counts = parse_io(text)
+        return Missing.GONE if counts is None else IoReading(text, counts)
+
+    def switches(self, thread_id: int) -> tuple[int, int] | Missing:
+        """Read the context switches of one thread, voluntary and not; the kernel does not add up threads."""
+        text = self._read(f"task/{thread_id}/status", source="status")
+        if isinstance(text, Missing):
+            return text
+        counts = parse_switches(text)
+        return Missing.GONE if counts is None else counts
+
+    def file_limit(self) -> int | Missing | None:
+        """Read how many files the process may have open; None for no limit."""
+        text = self._read("limits")
+        return text if isinstance(text, Missing) else parse_file_limit(text)
+
+    def command_line(self) -> tuple[str, ...] | Missing:
+        """Read the arguments; a zombie and the kernel's own threads have none."""
+        text = self._read("cmdline")
+        if isinstance(text, Missing):
+            return text
+        words = text.removesuffix(b"\0").split(b"\0") if text else []
+        return tuple(word.decode("utf-8", "replace") for word in words)
+
+    def environment(self, names: Collection[str]) -> dict[str, str] | Missing:
+        """Read the named variables, as they were when the program started; none where it is just starting."""
+        text = self._read("environ", ENVIRONMENT_LIMIT_BYTES)
+        return text if isinstance(text, Missing) else parse_environment(text, names)
+
+    def open_files(self, target_limit: int) -> OpenFiles | Missing:
+        """Count descriptors and tell what they point at, without touching any of it."""
+        found = self._list("fd")
+        if isinstance(found, Missing):
+            return found
+        folder, names = found
+        try:
+            return OpenFiles(len(names), self._targets(folder, names[:target_limit]))
+        finally:
+            os.close(folder)
+
+    def threads(self, limit: int) -> list[ThreadSample] | Missing:
+        """Read the state of each thread, up to a limit."""
+        found = self._list("task")
+        if isinstance(found, Missing):
+            return found
+        folder, names = found
+        try:
+            return list(self._thread_samples(folder, names[:limit]))
+        finally:
+            os.close(folder)
+
+    def _targets(self, folder: int, names: Iterable[str]) -> list[str] | None:
+        targets = []
+        for name in names:
+            try:
+                targets.append(os.readlink(name, dir_fd=folder))
+            except OSError as error:  # closed meanwhile, or the list may be seen but not what it points at
+                if self._denials.judge(error, "fd_target") is Missing.DENIED:
+                    return None
+        return targets
+
+    def _thread_samples(self, folder: int, names: Iterable[str]) -> Iterator[ThreadSample]:
+        for name in names:
+            try:
+                text = read_file(f"{name}/stat", folder, STAT_LIMIT_BYTES)
+            except OSError as error:
+                self._denials.judge(error, "task")
+                continue
+            if text:
+                yield parse_thread_stat(text)
+
+    def _list(self, name: str) -> tuple[int, list[str]] | Missing:
+        """Open a folder of the process and list it; the caller closes the descriptor."""
+        try:
+            folder = os.open(name, _LIST, dir_fd=self._folder)
+        except OSError as error:
+            return self._denials.judge(error, name)
+        try:
+            return folder, os.listdir(folder)  # noqa: PTH208 - a Path for each entry would cost more than the entry
+        except OSError as error:
+            os.close(folder)
+            return self._denials.judge(error, name)
+
+    def _read(self, name: str, limit_bytes: int = TEXT_LIMIT_BYTES, *, source: str = "") -> bytes | Missing:
+        try:
+            return read_file(name, self._folder, limit_bytes)
+        except OSError as error:
+            return self._denials.judge(error, source or name)
+
+
+def read_file(name: str, folder: int, limit_bytes: int) -> bytes:
+    """Read a file below an open folder, up to a limit, in one piece."""
+    file = os.open(name, _READ, dir_fd=folder)
+    try:
+        return os.read(file, limit_bytes)
+    finally:
+        os.close(file)

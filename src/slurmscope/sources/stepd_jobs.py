@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find jobs by their processes, where Slurm makes no cgroups for them (proctrack/linuxproc).
+
+Each step has a slurmstepd that bears the job's number in its title; what it started, and all that these started in
+turn, is the job. A process that leaves its parents stays in the job once it was seen in it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey
+from slurmscope.sources.cgroup import Members
+from slurmscope.sources.procfs.process import Missing
+from slurmscope.sources.procfs.reader import ProcessReader
+from slurmscope.sources.procfs.stat import ProcessSample
+
+COMMAND = "slurmstepd"
+TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([0-9A-Za-z+]{1,32})")
+# A number that was another process's may be a job's by now; all are looked at again after this time.
+RENEW_SECONDS = 30.0
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class StepdJob:
+    """Be one job that is known by its processes."""
+
+    def __init__(self, key: JobKey, reader: ProcessReader) -> None:
+        self.key = key
+        self.path: Path | None = None
+        self.uid: int | None = None
+        self.stepds: dict[int, tuple[int, str]] = {}
+        self.starts: dict[int, int] = {}
+        self._reader = reader
+        self._user_ticks = 0
+        self._system_ticks = 0
+
+    @property
+    def steps(self) -> frozenset[str]:
+        """Name the steps that run."""
+        return frozenset(step for _, step in self.stepds.values())
+
+    def read(self) -> CgroupUse | None:
+        """Read what can be known without a cgroup: the CPU time, with that of children that were waited for.
+
+        Of slurmstepd only its children's time belongs to the job. What nobody waited for is lost when it ends.
+        """
+        user = system = 0
+        samples = self._samples()
+        for sample in samples:
+            child_user, child_system = child_ticks(sample)
+            is_stepd = sample.pid in self.stepds
+            user += child_user + (0 if is_stepd else sample.user_ticks)
+            system += child_system + (0 if is_stepd else sample.system_ticks)
+        if not samples:
+            return None
+        self._user_ticks, self._system_ticks = max(user, self._user_ticks), max(system, self._system_ticks)
+        return CgroupUse(
+            cpu=CpuUse(
+                total_seconds=(self._user_ticks + self._system_ticks) / TICKS_PER_SECOND,
+                user_seconds=self._user_ticks / TICKS_PER_SECOND,
+                system_seconds=self._system_ticks / TICKS_PER_SECOND,
+            )
+        )
+
+    def read_groups(self, *, steps: bool, tasks: bool) -> Mapping[GroupKey, CgroupUse]:
+        """Return nothing: steps are not told apart."""
+        return {}
+
+    def members(self) -> Members:
+        """List the processes of the last scan that are still the same."""
+        pids = sorted(sample.pid for sample in self._samples())
+        stepd = tuple(pid for pid in pids if pid in self.stepds)
+        return Members(stepd=stepd, user=tuple(pid for pid in pids if pid not in self.stepds))
+
+    def remove(self, pid: int) -> None:
+        """Forget a process that is gone."""
+        self.stepds.pop(pid, None)
+        self.starts.pop(pid, None)
+
+    def _samples(self) -> list[ProcessSample]:
+        # Parents first: of a child that ends meanwhile we then miss something for once, and count nothing twice.
+        samples = self._reader.read(sorted(self.starts, key=lambda pid: (self.starts[pid], pid)))
+        return [sample for sample in samples if self.starts[sample.pid] == sample.start_ticks]
+
+
+class StepdTree:
+    """Keep the jobs that have a slurmstepd on this node. Not safe for two threads at once."""
+
+    def __init__(self, reader: ProcessReader, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._trusted_uids = (0, os.geteuid())
+        self._renew_at = 0.0
+        self._jobs: dict[JobKey, StepdJob] = {}
+        self._job_of: dict[int, StepdJob] = {}
+        self._others: set[int] = set()
+
+    def scan(self) -> dict[JobKey, StepdJob]:
+        """Return the jobs that are here now; the same job is the same object at each scan."""
+        current = set(self._reader.process_ids())
+        for pid in self._job_of.keys() - current:
+            self._remove(pid)
+        self._others &= current
+        if self._clock() >= self._renew_at:
+            self._renew()
+        self._sort_in(self._reader.read(sorted(current - self._others - self._job_of.keys())))
+        self._jobs = {key: job for key, job in self._jobs.items() if job.starts}
+        return dict(self._jobs)
+
+    def _renew(self) -> None:
+        self._renew_at = self._clock() + RENEW_SECONDS
+        self._others.clear()
+        starts = {sample.pid: sample.start_ticks for sample in self._reader.read(self._job_of)}
+        for pid, job in list(self._job_of.items()):
+            if starts.get(pid) != job.starts[pid]:
+                self._remove(pid)
+
+    def _sort_in(self, samples: list[ProcessSample]) -> None:
+        """Give new processes to the jobs of their parents; parents mostly have lower numbers, but not always."""
+        while samples:
+            rest = [sample for sample in samples if not self._adopt(sample)]
+            if len(rest) == len(samples):
+                break
+            samples = rest
+        self._others.update(sample.pid for sample in samples)
+
+    def _adopt(self, sample: ProcessSample) -> bool:
+        parent = self._job_of.get(sample.parent_id)
+        if parent is not None and parent.starts[sample.parent_id] <= sample.start_ticks:
+            self._add(parent, sample)
+            return True
+        # Anybody may call himself so; only Slurm's own runs as root.
+        if sample.command != COMMAND or sample.uid not in self._trusted_uids:
+            return False
+        return self._adopt_stepd(sample)
+
+    def _adopt_stepd(self, sample: ProcessSample) -> bool:
+        with self._reader.process(sample.pid) as process:
+            words = process if isinstance(process, Missing) else process.command_line()
+        title = TITLE.match(words[0]) if not isinstance(words, Missing) and words else None
+        if title is None:
+            return False
+        key = JobKey(int(title[1]))
+        job = self._jobs.setdefault(key, StepdJob(key, self._reader))
+        job.stepds[sample.pid] = (sample.start_ticks, title[2])
+        self._add(job, sample)
+        return True
+
+    def _add(self, job: StepdJob, sample: ProcessSample) -> None:
+        job.starts[sample.pid] = sample.start_ticks
+        self._job_of[sample.pid] = job
+        if job.uid is None and sample.uid != 0:
+            job.uid = sample.uid
+
+    def _remove(self, pid: int) -> None:
+        self._job_of.pop(pid).remove(pid)
+
+
+def child_ticks(sample: ProcessSample) -> tuple[int, int]:
+    """Return the CPU time of children that were waited for, in user mode and in the kernel."""
+    rest = sample.text[sample.text.rindex(b")") + 2 :].split()
+    return int(rest[13]), int(rest[14])

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run short jobs in the guest and tell what was seen of them; it runs inside, and prints JSON."""
+
+import json
+import sys
+
+from lab import ALICE
+from lab.guest_slurm import start_lab
+from slurmscope.model.job_totals import WHOLE_JOB
+from slurmscope.services.job_tracking import TrackingOptions, open_job_tracker
+from tests.e2e.busy_job import PROGRAM
+
+JOBS = 3
+BUSY_SECONDS = 0.5
+END_SECONDS = 30.0
+
+
+def main() -> int:
+    """Look, let jobs come and go, and look again."""
+    lab = start_lab()
+    folder = lab.layout.users / ALICE
+    (folder / "busy.py").write_text(PROGRAM, encoding="utf-8")
+    with open_job_tracker(TrackingOptions()) as tracker:
+        before = tracker.snapshot()
+        script = f"exec python3 busy.py used-$SLURM_JOB_ID {BUSY_SECONDS}"
+        jobs = [lab.submit(ALICE, "--mem=100M", script=script) for _ in range(JOBS)]
+        for job in jobs:
+            lab.wait_state(job, {"COMPLETED"}, timeout=120.0)
+        lab.wait_for(
+            lambda: all(job.has_ended for job in tracker.snapshot().jobs), timeout=END_SECONDS, what="the jobs' end"
+        )
+        after = tracker.snapshot()
+    uses = {job.key.job_id: job for job in after.jobs}
+    seen = {
+        job: {
+            "has_ended": uses[job].has_ended,
+            "cpu_seconds": uses[job].groups[WHOLE_JOB].cpu.total_seconds,
+            "peak_bytes": uses[job].groups[WHOLE_JOB].memory.peak_bytes,
+            "uid": uses[job].uid,
+            "used_seconds": float((folder / f"used-{job}").read_text(encoding="utf-8")),
+        }
+        for job in jobs
+        if job in uses and WHOLE_JOB in uses[job].groups
+    }
+    print(json.dumps({"before": len(before.jobs), "layout": after.layout, "available": after.available, "jobs": seen}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Be a node with jobs that come, work and go as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurmscope.errors import SourceError
+from slurmscope.model.job_totals import WHOLE_JOB
+from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, ProcessUse
+from slurmscope.services.job_finding import JobFolders
+from slurmscope.services.job_reading import LiveJob
+from slurmscope.sources.cgroup import Members
+
+
+@dataclass(eq=False)
+class FakeJob:
+    """Be one life of one job; a test sets what it shows."""
+
+    key: JobKey
+    seconds: float | None = 0.0
+    path: Path | None = None
+    uid: int | None = 1001
+    processes: int = 1
+    steps: set[str] = field(default_factory=lambda: {"batch"})
+    pids: list[int] = field(default_factory=list)
+    reads: int = 0
+
+    def read(self) -> CgroupUse | None:
+        """Show the CPU time."""
+        return None if self.seconds is None else CgroupUse(cpu=CpuUse(total_seconds=self.seconds))
+
+    def read_groups(self, *, steps: bool, tasks: bool) -> Mapping[GroupKey, CgroupUse]:
+        """Show a group for each step."""
+        return {GroupKey(step=step): CgroupUse(cpu=CpuUse(total_seconds=1.0)) for step in self.steps} if steps else {}
+
+    def members(self) -> Members:
+        """Show the processes."""
+        return Members(user=tuple(self.pids))
+
+
+class FakeReading:
+    """Read a fake job, and count how often it was read in full since this reading was opened."""
+
+    def __init__(self, *, has_steps: bool = False) -> None:
+        self.has_steps = has_steps
+        self.scans = 0
+
+    def read(self, job: LiveJob) -> JobUse | None:
+        """Read everything; the I/O of the processes is the number of scans."""
+        use = self.read_cgroup(job)
+        assert isinstance(job, FakeJob)
+        if use is None:
+            return None
+        self.scans += 1
+        job.reads += 1
+        processes = ProcessUse(processes=job.processes, minor_faults=self.scans)
+        return JobUse(key=job.key, uid=job.uid, groups=use.groups, processes=processes)
+
+    def read_cgroup(self, job: LiveJob) -> JobUse | None:
+        """Read the cgroup."""
+        whole = job.read()
+        if whole is None:
+            return None
+        groups = {WHOLE_JOB: whole, **job.read_groups(steps=self.has_steps, tasks=False)}
+        return JobUse(key=job.key, uid=job.uid, groups=groups)
+
+    def leaders(self, job: LiveJob) -> list[int]:
+        """Name all processes."""
+        return list(job.members().user)
+
+
+@dataclass
+class FakeFinder:
+    """Find the jobs that a test has put there, below a folder that a test may watch."""
+
+    root: Path = Path("/nonexistent")
+    jobs: dict[JobKey, FakeJob] = field(default_factory=dict)
+    uses_processes: bool = False
+    layout: str = "v1"
+    stale_cgroups: int = 0
+    fails: bool = False
+    scans: int = 0
+
+    def add(self, job: FakeJob) -> FakeJob:
+        """Let a job come."""
+        self.jobs[job.key] = job
+        return job
+
+    def remove(self, job: FakeJob) -> None:
+        """Let a job go."""
+        del self.jobs[job.key]
+
+    def scan(self) -> Mapping[JobKey, LiveJob]:
+        """Return the jobs."""
+        self.scans += 1
+        if self.fails:
+            raise SourceError("the cgroups of jobs cannot be listed")
+        return dict(self.jobs)
+
+    def look_into(self, job: LiveJob) -> JobFolders:
+        """List the steps."""
+        assert isinstance(job, FakeJob)
+        return JobFolders(steps=frozenset(job.steps), watched=(job.path,) if job.path else ())
+
+    def watch_paths(self) -> list[Path]:
+        """Return the folder of the jobs, if there is one."""
+        return [self.root] if self.root.is_dir() else []

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prove that a job is never given the wrong number or user."""
+
+import shutil
+
+import pytest
+
+from slurmscope.model.job_use import JobKey
+from slurmscope.sources.cgroup.entry import Entry
+from slurmscope.sources.cgroup.find import FoundJob
+from slurmscope.sources.cgroup.members import Members
+from slurmscope.sources.cgroup.names import JobName
+from slurmscope.sources.cgroup.nodes import Node
+from slurmscope.sources.cgroup.owners import ProcessOwners
+from slurmscope.sources.cgroup.places import Group
+from tests.unit.sources.cgroup.conftest import Clock, Machine
+
+SLUID = "sEKNKTV3WPV500"
+SCOPE = "system.slice/n1_slurmstepd.scope"
+STEPD = (248, 276)
+USER = (255, 259, 263, 289)
+
+
+@pytest.fixture
+def new_names(v2: Machine) -> Machine:
+    """Give the captured node as Slurm 26.05 would show it, with one slurmd only."""
+    (v2.cgroups / SCOPE / "job_1").rename(v2.cgroups / SCOPE / SLUID)
+    shutil.rmtree(v2.cgroups / "system.slice" / "n2_slurmstepd.scope")
+    return v2
+
+
+def hide_titles(machine: Machine) -> None:
+    for pid in STEPD:
+        (machine.procfs / str(pid) / "cmdline").unlink()
+
+
+def write_environments(machine: Machine, *jobs: str) -> None:
+    for pid, job in zip(USER, jobs, strict=True):
+        text = f"PATH=/bin\0SLURM_JOB_ID={job}\0XSLURM_JOB_ID=9\0" if job else "PATH=/bin\0"
+        (machine.procfs / str(pid) / "environ").write_text(text)
+
+
+def test_sluid_gets_its_number_from_the_title_of_slurmstepd(new_names: Machine) -> None:
+    jobs = new_names.tree.scan()
+    assert {JobKey(1, "n1", SLUID): 4242} == {key: job.uid for key, job in jobs.items()}
+    assert 0 == new_names.tree.health.unresolved
+
+
+def test_title_may_say_more_than_the_step(new_names: Machine) -> None:
+    for pid in STEPD:
+        (new_names.procfs / str(pid) / "cmdline").write_bytes(b"slurmstepd: [77.extern] stepmgr\0")
+    assert [JobKey(77, "n1", SLUID)] == list(new_names.tree.scan())
+
+
+def test_sluid_that_nobody_explains_is_counted_and_not_guessed(new_names: Machine) -> None:
+    hide_titles(new_names)
+    assert {} == new_names.tree.scan()
+    assert 1 == new_names.tree.health.unresolved
+
+
+def test_sluid_that_could_not_be_explained_is_asked_again(new_names: Machine) -> None:
+    titles = {pid: (new_names.procfs / str(pid) / "cmdline").read_bytes() for pid in STEPD}
+    hide_titles(new_names)
+    new_names.tree.scan()
+    for pid, title in titles.items():
+        (new_names.procfs / str(pid) / "cmdline").write_bytes(title)
+    new_names.clock.now += 1
+    assert [JobKey(1, "n1", SLUID)] == list(new_names.tree.scan())
+
+
+def test_titles_that_contradict_each_other_are_not_believed(new_names: Machine) -> None:
+    (new_names.procfs / str(STEPD[0]) / "cmdline").write_bytes(b"slurmstepd: [2.batch]\0")
+    assert {} == new_names.tree.scan()
+    assert 1 == new_names.tree.health.unresolved
+
+
+def test_environment_tells_the_number_where_titles_are_hidden(new_names: Machine) -> None:
+    hide_titles(new_names)
+    write_environments(new_names, "1", "", "1", "1")
+    assert [JobKey(1, "n1", SLUID)] == list(new_names.tree.scan())
+
+
+def test_environments_that_contradict_each_other_are_not_believed(new_names: Machine) -> None:
+    hide_titles(new_names)
+    write_environments(new_names, "1", "1", "2", "1")
+    assert {} == new_names.tree.scan()
+
+
+def test_title_of_a_user_process_is_not_asked(new_names: Machine) -> None:
+    hide_titles(new_names)
+    (new_names.procfs / str(USER[0]) / "cmdline").write_bytes(b"slurmstepd: [666.0]\0")
+    assert {} == new_names.tree.scan()
+
+
+def test_root_is_not_taken_for_the_user(v2: Machine) -> None:
+    for pid in USER:
+        (v2.procfs / str(pid) / "status").write_text("Uid:\t0\t0\t0\t0\n")
+    assert v2.job().uid is None
+
+
+def test_user_is_known_as_soon_as_he_has_a_process(v2: Machine) -> None:
+    leaves = [*(v2.cgroups / SCOPE / "job_1").rglob("user/task_0/cgroup.procs")]
+    texts = [leaf.read_text() for leaf in leaves]
+    for leaf in leaves:
+        leaf.write_text("")
+    assert v2.job().uid is None
+    for leaf, text in zip(leaves, texts, strict=True):
+        leaf.write_text(text)
+    assert 4242 == v2.job().uid
+
+
+def test_user_of_processes_that_are_gone_is_unknown(v2: Machine) -> None:
+    for pid in USER:
+        shutil.rmtree(v2.procfs / str(pid))
+    assert v2.job().uid is None
+
+
+class EndingPlace:
+    """Be a job whose slurmstepd ends after the first look, so that its process id may mean another one."""
+
+    def __init__(self) -> None:
+        self.answers = [Members(stepd=STEPD[:1]), Members()]
+
+    def members(self) -> Members:
+        return self.answers.pop(0)
+
+    def has_processes(self) -> bool:
+        return True
+
+    def open_group(self, relative: str, *, is_spare: bool) -> Group:
+        raise AssertionError("nobody may take this for a known job")
+
+    def steps(self) -> list[Node]:
+        return []
+
+    def tasks(self, step: Node) -> tuple[str, list[Node]]:
+        return "", []
+
+    def release(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_process_id_that_was_used_again_does_not_name_a_job(v2: Machine) -> None:
+    found = FoundJob(name=JobName(sluid=SLUID), path="/x", relative="x", inode=1)
+    entry = Entry(found, EndingPlace(), ProcessOwners(v2.procfs), Clock(), is_old=False)
+    entry.renew()
+    assert entry.job is None

@@ -1,0 +1,452 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of a job are followed while they come, fork, write and go."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slurmscope.model.job_use import IoUse, ProcessUse
+from slurmscope.sources.procfs.job_processes import JobProcesses, ProcessDetail
+from slurmscope.sources.procfs.reader import ProcessReader
+from tests.processes import until
+from tests.unit.sources.procfs.proc_tree import FIXTURES, ProcTree, written
+
+MEGABYTE = 1_000_000
+# What an interpreter writes besides, for all processes of a test together.
+TOLERANCE_BYTES = 100_000
+
+# Reads commands of one word from its input; each is answered when it is done.
+WRITER = """
+import os, signal, sys, time
+
+def write(amount):
+    with open(os.devnull, "wb", buffering=0) as sink:
+        for _ in range(amount // 1_000_000):
+            sink.write(bytes(1_000_000))
+
+def child(work):
+    pid = os.fork()
+    if pid == 0:
+        work()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        os._exit(0)
+    return pid
+
+print("started", flush=True)
+"""
+
+
+class Script:
+    """A program under test whose steps are taken one by one."""
+
+    def __init__(self, body: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WRITER + body],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # ours is a file that pytest has deleted already
+            text=True,
+        )
+        self.expect("started")
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def expect(self, word: str) -> None:
+        assert self.process.stdout
+        assert word == self.process.stdout.readline().strip()
+
+    def go_on(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def pids(self) -> set[int]:
+        """List as cgroups do: the program and all below it, zombies left out."""
+        everybody = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
+        return {process.pid for process in everybody if process.status() != psutil.STATUS_ZOMBIE}
+
+    def close(self) -> None:
+        for process in psutil.Process(self.pid).children(recursive=True) if self.process.poll() is None else ():
+            process.kill()
+        self.process.kill()
+        self.process.communicate(timeout=30)
+
+
+@pytest.fixture
+def script() -> Iterator[Callable[[str], Script]]:
+    started: list[Script] = []
+
+    def start(body: str) -> Script:
+        started.append(Script(body))
+        return started[-1]
+
+    yield start
+    for program in started:
+        program.close()
+
+
+@pytest.fixture
+def reader() -> Iterator[ProcessReader]:
+    opened = ProcessReader(Path("/proc"))
+    yield opened
+    opened.close()
+
+
+def use_of(job: JobProcesses, program: Script) -> ProcessUse:
+    use = job.read(program.pids())
+    assert use is not None
+    return use
+
+
+def written_by(job: JobProcesses, program: Script) -> int:
+    io = use_of(job, program).io
+    assert io is not None
+    return io.write_chars
+
+
+@pytest.mark.parametrize(
+    ("name", "setup", "after"),
+    [
+        ("waited for", "", "os.waitpid(pid, 0)"),
+        ("ignored", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "time.sleep(0.1)"),
+        ("left a zombie", "", "time.sleep(0.1)"),
+    ],
+)
+def test_child_that_wrote_50_megabytes_is_counted_once(
+    script: Callable[[str], Script], reader: ProcessReader, name: str, setup: str, after: str
+) -> None:
+    program = script(f"""
+{setup}
+pid = child(lambda: write(50_000_000))
+{after.replace("time.sleep(0.1)", "time.sleep(1)")}
+print("over", flush=True)
+sys.stdin.readline()
+try:
+    os.waitpid(pid, 0)
+except ChildProcessError:
+    pass
+print("waited", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("ready")
+    seen = [written_by(job, program)]
+    program.go_on()
+    program.expect("over")
+    seen += [written_by(job, program) for _ in range(3)]
+    program.go_on()
+    program.expect("waited")
+    seen += [written_by(job, program) for _ in range(3)]
+
+    assert sorted(seen) == seen
+    assert all(50 * MEGABYTE <= amount <= 50 * MEGABYTE + TOLERANCE_BYTES for amount in seen)
+
+
+@pytest.mark.parametrize("middle_waits", [True, False])
+def test_two_levels_below_are_counted_once(
+    script: Callable[[str], Script], reader: ProcessReader, middle_waits: bool
+) -> None:
+    program = script(f"""
+def middle():
+    if not {middle_waits}:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    pid = os.fork()
+    if pid == 0:
+        write(30_000_000)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        os._exit(0)
+    write(20_000_000)
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass
+
+pid = os.fork()
+if pid == 0:
+    middle()
+    os._exit(0)
+write(10_000_000)
+os.waitpid(pid, 0)
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("ready")
+    until(lambda: written_by(job, program) >= 60 * MEGABYTE)
+    program.go_on()
+    program.expect("over")
+    seen = [written_by(job, program) for _ in range(3)]
+
+    assert sorted(seen) == seen
+    assert all(60 * MEGABYTE <= amount <= 60 * MEGABYTE + TOLERANCE_BYTES for amount in seen)
+
+
+def test_child_that_nobody_saw_is_counted_where_its_parent_waits(
+    script: Callable[[str], Script], reader: ProcessReader
+) -> None:
+    program = script("""
+print("before", flush=True)
+sys.stdin.readline()
+for _ in range(5):
+    pid = os.fork()
+    if pid == 0:
+        write(4_000_000)
+        os._exit(0)
+    os.waitpid(pid, 0)
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("before")
+    before = written_by(job, program)
+    program.go_on()
+    program.expect("over")
+
+    assert 0 <= written_by(job, program) - before - 20 * MEGABYTE <= TOLERANCE_BYTES
+
+
+def test_stepd_holds_the_io_of_its_tasks_and_is_no_process_of_the_job(
+    script: Callable[[str], Script], reader: ProcessReader
+) -> None:
+    program = script("""
+write(3_000_000)
+pid = child(lambda: write(5_000_000))
+os.waitpid(pid, 0)
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("ready")
+    during = job.read(program.pids() - {program.pid}, {program.pid})
+    program.go_on()
+    program.expect("over")
+    after = job.read((), {program.pid})
+
+    assert during is not None
+    assert after is not None
+    assert (1, 0) == (during.processes, after.processes)
+    assert during.io is not None
+    assert after.io is not None
+    assert 0 <= during.io.write_chars - 5 * MEGABYTE <= TOLERANCE_BYTES
+    assert 0 <= after.io.write_chars - 5 * MEGABYTE <= TOLERANCE_BYTES
+
+
+def test_numbers_agree_with_psutil(script: Callable[[str], Script], reader: ProcessReader, tmp_path: Path) -> None:
+    data = tmp_path / "scratch-data"
+    program = script(f"""
+import threading
+files = [open({str(data)!r}, "w") for _ in range(2)] + [open({str(tmp_path / "b")!r}, "w")]
+for _ in range(3):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print("ready", flush=True)
+sys.stdin.readline()
+""")
+    program.expect("ready")
+    job = JobProcesses(reader, ProcessDetail(switches=True))
+    theirs = psutil.Process(program.pid)
+    until(lambda: theirs.status() == psutil.STATUS_SLEEPING)
+
+    use = use_of(job, program)
+
+    assert 1 == use.processes
+    assert {"sleeping": 4} == dict(use.threads_in)
+    assert {theirs.name(): 4} == dict(use.threads_of)
+    assert theirs.num_fds() == use.open_files
+    assert len({file.path for file in theirs.open_files()}) == use.distinct_files
+    assert use.uses_scratch is True
+    assert use.worst_file_ratio == theirs.num_fds() / theirs.rlimit(psutil.RLIMIT_NOFILE)[0]
+    assert abs(theirs.memory_info().rss - use.resident_bytes) <= 2 * MEGABYTE
+    assert abs(sum(theirs.cpu_times()[:2]) - use.cpu_seconds) <= 0.02
+    assert {} == dict(use.threads_on_core)
+    # The main thread alone switched at least as often as psutil saw.
+    assert use.voluntary_switches is not None
+    assert use.voluntary_switches >= theirs.num_ctx_switches().voluntary - 5
+
+
+def test_thread_that_runs_is_on_a_core(script: Callable[[str], Script], reader: ProcessReader) -> None:
+    program = script("""
+while True:
+    pass
+""")
+    job = JobProcesses(reader)
+    until(lambda: dict(use_of(job, program).threads_in) == {"running": 1})
+
+    [(core, count)] = use_of(job, program).threads_on_core.items()
+
+    assert 1 == count
+    assert core in psutil.Process(program.pid).cpu_affinity()
+
+
+def test_time_of_programs_does_not_fall(script: Callable[[str], Script], reader: ProcessReader) -> None:
+    program = script("""
+def burn():
+    until = time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+
+pid = child(burn)
+os.waitpid(pid, 0)
+print("over", flush=True)
+sys.stdin.readline()
+""")
+    job = JobProcesses(reader)
+    program.expect("ready")
+    before = use_of(job, program)
+    program.go_on()
+    program.expect("over")
+    after = use_of(job, program)
+
+    assert before.cpu_seconds >= 0.3
+    assert before.cpu_seconds <= after.cpu_seconds
+    assert sum(before.cpu_seconds_of.values()) <= sum(after.cpu_seconds_of.values())
+
+
+def test_captured_job_is_read_twice() -> None:
+    first = ProcessReader(FIXTURES / "first")
+    job = JobProcesses(first)
+    tasks, stepds = {255, 259, 263, 287, 289}, {248, 275, 276}
+    use = job.read(tasks, stepds)
+    job._reader = second = ProcessReader(FIXTURES / "second")
+    later = job.read(tasks, stepds)
+    first.close()
+    second.close()
+
+    assert use is not None
+    assert later is not None
+    assert use.io is not None
+    assert later.io is not None
+    # Of slurmstepd nothing: nobody ended.
+    assert captured_writes("first", tasks) == use.io.write_chars
+    assert captured_writes("second", tasks) == later.io.write_chars
+    assert 5 == use.processes
+    assert {"python3": 2.94 + 2.80, "slurm_script": 0.22, "srun": 0.78} == pytest.approx(dict(use.cpu_seconds_of))
+    # The folders of descriptors and threads were not captured.
+    assert (None, None) == (use.open_files, use.distinct_files)
+    assert {"sleeping": 4, "unknown": 4} == dict(use.threads_in)
+
+
+def captured_writes(folder: str, pids: set[int]) -> int:
+    texts = [(FIXTURES / folder / str(pid) / "io").read_text(encoding="utf-8") for pid in pids]
+    return sum(int(amount) for text in texts for amount in re.findall(r"wchar: (\d+)", text))
+
+
+def test_second_look_at_the_list_keeps_strangers_out(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    for pid in (5, 6):
+        tree.add(pid, 5, ticks=100, io=written(10))
+    reader = ProcessReader(tmp_path)
+    job = JobProcesses(reader)
+
+    use = job.read([5, 6], list_again=lambda: [5])
+
+    assert use is not None
+    assert (1, 1.0) == (use.processes, use.cpu_seconds)
+    reader.close()
+
+
+def test_number_that_is_somebody_else_by_now_is_not_the_job(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(5, 5, start=10, ticks=100, io=written(10))
+    reader = ProcessReader(tmp_path)
+    job = JobProcesses(reader)
+    job.read([5])
+    tree.add(5, 5, start=20, ticks=900, io=written(9000))
+
+    use = job.read([5], list_again=list)
+
+    assert use is not None
+    assert (0, 1.0) == (use.processes, use.cpu_seconds)
+    assert IoUse(write_chars=10, writes=2) == use.io
+    reader.close()
+
+
+def test_process_that_left_the_job_is_not_followed(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(5, 5, ticks=100, io=written(10))
+    reader = ProcessReader(tmp_path)
+    job = JobProcesses(reader)
+    job.read([5])
+    tree.add(5, 5, ticks=200, io=written(50))
+
+    use = job.read([])
+
+    assert use is not None
+    assert (0, 1.0, 10) == (use.processes, use.cpu_seconds, use.io and use.io.write_chars)
+    reader.close()
+
+
+def test_hidden_processes_are_not_measured_as_none() -> None:
+    reader = ProcessReader(FIXTURES / "first")
+    job = JobProcesses(reader)
+
+    assert job.read([99999]) is None
+    assert job.read([]) is not None
+    reader.close()
+
+
+def test_parts_that_are_switched_off_are_absent(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(5, 5, threads=4, io=written(10))
+    reader = ProcessReader(tmp_path)
+
+    use = JobProcesses(reader, ProcessDetail(io=False, files=False, threads=False)).read([5])
+
+    assert use is not None
+    assert (None, None, None, None) == (use.io, use.open_files, use.voluntary_switches, use.uses_scratch)
+    assert {"unknown": 4} == dict(use.threads_in)
+    reader.close()
+
+
+def test_kernel_without_io_accounting_gives_no_zero(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(5, 5)
+    reader = ProcessReader(tmp_path)
+    job = JobProcesses(reader)
+
+    assert [None, None] == [use.io for use in (job.read([5]), job.read([])) if use]
+    reader.close()
+
+
+def test_process_without_io_file_is_left_out_of_the_sum(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(5, 5, io=written(10))
+    tree.add(6, 5)
+    (tmp_path / "6" / "io").touch()
+    reader = ProcessReader(tmp_path)
+
+    use = JobProcesses(reader).read([5, 6])
+
+    assert use is not None
+    assert IoUse(write_chars=10, writes=2) == use.io
+    reader.close()
+
+
+def test_files_of_a_process_that_sleeps_are_looked_at_again_now_and_then(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(5, 5, io=written(10))
+    (tmp_path / "5" / "fd").mkdir()
+    reader = ProcessReader(tmp_path)
+    job = JobProcesses(reader)
+    job.read([5])
+    (tmp_path / "5" / "fd" / "3").symlink_to("/data/new")
+
+    seen = [use.open_files for use in (job.read([5]) for _ in range(8)) if use]
+
+    assert 1 == seen[-1]
+    tree.add(5, 5, io=written(20))
+    (tmp_path / "5" / "fd" / "4").symlink_to("/data/newer")
+    moved = job.read([5])
+    assert moved is not None
+    assert (2, 2) == (moved.open_files, moved.distinct_files)
+    reader.close()
