@@ -3,19 +3,14 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from bench.measure import cpu_seconds_of, resident_bytes_of, running_exporter, scrape
 from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.metrics.guard import Guard
@@ -33,7 +28,6 @@ START_LIMIT_SECONDS = 0.5
 START_TRIES = 3
 SCRAPES = 50
 SAMPLES = 100_000
-LISTENING = re.compile(rb"address=(127\.0\.0\.1:\d+)")
 
 
 def main() -> int:
@@ -55,36 +49,8 @@ def main() -> int:
 
 def _start(bin_path: str) -> tuple[float, int]:
     with running_exporter("--slurm.bin-path", bin_path) as (pid, address):
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
-            answer.read()
+        scrape(address)
         return cpu_seconds_of(pid), resident_bytes_of(pid)
-
-
-@contextmanager
-def running_exporter(*flags: str) -> Iterator[tuple[int, str]]:
-    """Run ``slurmscope cluster`` on a free port; give its process id and address."""
-    argv = [sys.executable, "-m", "slurmscope", "cluster", "--web.listen-address", "127.0.0.1:0", *flags]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
-        try:
-            assert process.stderr is not None
-            for line in process.stderr:
-                if match := LISTENING.search(line):
-                    yield process.pid, match[1].decode()
-                    break
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(30)
-
-
-def cpu_seconds_of(pid: int) -> float:
-    """Return the CPU seconds of a process, without its children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_bytes_of(pid: int) -> int:
-    """Return the resident memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _parallel_scrapes() -> tuple[int, float, float]:

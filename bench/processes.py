@@ -29,7 +29,7 @@ from slurmscope.sources.procfs.table import ProcessTableReader
 
 PROCESSES = 2000
 GROUPS = 64
-ROUNDS = 7
+ROUNDS = 15
 PS_PROMISE = 0.4
 PSUTIL_PROMISE = 0.25
 LONGEST_SECONDS = 300

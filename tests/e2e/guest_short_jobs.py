@@ -7,6 +7,7 @@ import sys
 from lab import ALICE
 from lab.guest_slurm import start_lab
 from slurmscope.model.job_totals import WHOLE_JOB
+from slurmscope.services.job_tracker import STORM_SHARE
 from slurmscope.services.job_tracking import TrackingOptions, open_job_tracker
 from tests.e2e.busy_job import PROGRAM
 
@@ -20,12 +21,15 @@ def main() -> int:
     lab = start_lab()
     folder = lab.layout.users / ALICE
     (folder / "busy.py").write_text(PROGRAM, encoding="utf-8")
-    with open_job_tracker(TrackingOptions()) as tracker:
+    # Emulated, everything costs fifty times as much.
+    with open_job_tracker(TrackingOptions(storm_share=50 * STORM_SHARE)) as tracker:
         before = tracker.snapshot()
         script = f"exec python3 busy.py used-$SLURM_JOB_ID {BUSY_SECONDS}"
-        jobs = [lab.submit(ALICE, "--mem=100M", script=script) for _ in range(JOBS)]
-        for job in jobs:
-            lab.wait_state(job, {"COMPLETED"}, timeout=120.0)
+        jobs = []
+        # One after the other: an emulated machine has enough to do with one of them.
+        for _ in range(JOBS):
+            jobs.append(lab.submit(ALICE, "--mem=100M", script=script))
+            lab.wait_state(jobs[-1], {"COMPLETED"}, timeout=120.0)
         lab.wait_for(
             lambda: all(job.has_ended for job in tracker.snapshot().jobs), timeout=END_SECONDS, what="the jobs' end"
         )

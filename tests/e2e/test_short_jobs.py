@@ -7,6 +7,7 @@ other things, so that the tracker wakes up late: the bounds are wide, but far fr
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,18 +16,21 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from lab.cgroups import has_cgroup_v1
+from lab.guest_slurm import run_module_in_guest
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.services.job_book import YOUNG_SECONDS
 from slurmscope.services.job_tracker import JobTracker
 from slurmscope.services.job_tracking import TrackingOptions, open_job_tracker
 from tests.e2e.busy_job import PROGRAM
+from tests.e2e.guest_short_jobs import JOBS
 
 needs_cgroups = pytest.mark.skipif(not has_cgroup_v1(), reason="this machine has no cgroup v1 controllers")
 
 # The shell that starts the job uses some milliseconds as well.
 OVERHEAD_SECONDS = 0.25
 LEAST_SHARE = 0.6
+GUEST_SECONDS = 240.0
 
 
 @pytest.fixture
@@ -177,3 +181,17 @@ def test_tracker_of_an_idle_machine_uses_no_cpu_time(users: Users, tracker: JobT
     time.sleep(5.0)
     # Other labs on this machine may start jobs meanwhile; alone it is some hundred microseconds.
     assert time.process_time() - began < 0.25
+
+
+@pytest.mark.lab
+@pytest.mark.xdist_group("guest")
+def test_short_jobs_in_cgroups_of_version_two_are_accounted() -> None:
+    done = run_module_in_guest("tests.e2e.guest_short_jobs", timeout=GUEST_SECONDS)
+    assert (0, "") == (done.returncode, done.stderr)
+    told = json.loads(done.stdout)
+    assert (0, "v2", True) == (told["before"], told["layout"], told["available"]["inotify"])
+    assert JOBS == len(told["jobs"])
+    assert all(job["has_ended"] and job["peak_bytes"] > 1024 * 1024 for job in told["jobs"].values())
+    # Here slurmstepd belongs to the job, and emulated it uses as much as the job itself: there is no upper bound.
+    used = sum(job["used_seconds"] for job in told["jobs"].values())
+    assert LEAST_SHARE * used <= sum(job["cpu_seconds"] for job in told["jobs"].values())

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LOW_SHARE = 0.1
+# One piece of work that takes very long must not keep us from the next for ever.
+DEBT_SHARE = 0.2
 
 
 class Credit:
@@ -37,18 +39,13 @@ class Credit:
             yield
         finally:
             self._earn()
-            self._left_seconds -= self._cpu_clock() - began
+            left = self._left_seconds - (self._cpu_clock() - began)
+            self._left_seconds = max(left, -self._burst_seconds * DEBT_SHARE)
 
-    @property
-    def is_low(self) -> bool:
-        """Tell whether only what cannot wait should be done."""
+    def low_seconds(self) -> float:
+        """Tell for how long only what cannot wait should be done; 0 most of the time."""
         self._earn()
-        return self._left_seconds < self._burst_seconds * LOW_SHARE
-
-    def pause_seconds(self) -> float:
-        """Tell how long to rest until there is something left; 0 most of the time."""
-        self._earn()
-        return max(0.0, -self._left_seconds / self._share)
+        return max(0.0, (self._burst_seconds * LOW_SHARE - self._left_seconds) / self._share)
 
     def _earn(self) -> None:
         now = self._clock()

@@ -145,11 +145,11 @@ class JobBook:
         now = self._clock()
         tracked = TrackedJob(job, self._open_reading(), former=ended.former if ended else None, now=now)
         self._live[key] = tracked
+        for age in self._young_seconds:
+            heapq.heappush(self._due, (now + age, next(self._order), tracked))
         if ended is not None:
             self.look_into(tracked)
         tracked.read_cgroup(now)
-        for age in self._young_seconds:
-            heapq.heappush(self._due, (now + age, next(self._order), tracked))
         return tracked
 
     def _end(self, key: JobKey) -> None:

@@ -32,17 +32,18 @@ logger = logging.getLogger(__name__)
 
 # Also without any sign: the first slurmd of a machine makes folders that nobody watches yet, and on a node that is so
 # full that we wake up too late for the end of a job, no more than this is lost of it.
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 10.0
 # Where nothing is told we look this often, or so often that it costs half a percent of a core.
 POLL_SECONDS = 0.25
 POLL_COST_FACTOR = 200.0
 # A look waits for the end of the flurry in which slurmstepd makes folder after folder, and this long after another.
 FLURRY_SECONDS = 0.01
 LOOK_GAP_SECONDS = 0.05
-# What a storm of steps may cost: half a second at once, a twentieth of a core for as long as it lasts.
+# What a storm of steps may cost: one second at once, a twentieth of a core for as long as it lasts. Then new jobs are
+# found later, but those that end are still read, many at a time.
 STORM_SHARE = 0.05
-STORM_BURST_SECONDS = 0.5
-STORM_TURN_SECONDS = 0.1
+STORM_BURST_SECONDS = 1.0
+STORM_GAP_SECONDS = 0.02
 # Something of a job goes away: a folder, or the last process of a cgroup.
 LEAVING = Change.DELETED | Change.MOVED_FROM | Change.SELF_DELETED | Change.MODIFIED
 # Watching a folder may show further ones to watch: user, job, step.
@@ -85,15 +86,20 @@ class JobTracker:
         changes: Changes,
         *,
         available: Callable[[], dict[str, bool]] = dict,
+        storm_share: float = STORM_SHARE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take over the changes, which are closed at the end; ``available`` tells which sources can be read."""
+        """Take over the changes, which are closed at the end; ``available`` tells which sources can be read.
+
+        ``storm_share`` is the share of a core that may be used while jobs and steps come and go without end.
+        """
         self._finder = finder
         self._book = book
         self._changes = changes
         self._available = available
         self._clock = clock
-        self._credit = Credit(STORM_SHARE, STORM_BURST_SECONDS)
+        self._storm_share = storm_share
+        self._credit = Credit(storm_share, STORM_BURST_SECONDS)
         self._look_at = self._looked_at = self._read_at = 0.0
         self._unwatched: set[TrackedJob] = set()
         self._job_of: dict[int, TrackedJob] = {}
@@ -159,14 +165,14 @@ class JobTracker:
 
     def _turn(self) -> None:
         """Sleep, do what there is to do, and answer who asks."""
-        pause_seconds = self._credit.pause_seconds()
-        if pause_seconds > 0:
-            # What happens meanwhile waits in the kernel and is handled all at once.
-            self._changes.rest(pause_seconds)
-        heard = self._changes.wait(0.0 if pause_seconds > 0 else self._sleep_seconds())
+        began = time.thread_time()
         with self._credit.charged():
-            self._hear(heard)
-            if not self._credit.is_low:
+            self._hear(self._changes.wait(self._sleep_seconds()))
+        if self._credit.low_seconds() > 0:
+            # What happens meanwhile waits in the kernel and is handled all at once.
+            self._changes.rest(max(STORM_GAP_SECONDS, (time.thread_time() - began) / self._storm_share))
+        else:
+            with self._credit.charged():
                 self._read_young()
                 if self._clock() >= self._look_at:
                     self._look()
@@ -175,8 +181,7 @@ class JobTracker:
     def _sleep_seconds(self) -> float:
         due = self._book.next_due_seconds()
         until = self._look_at if due is None else min(due, self._look_at)
-        # With little credit, what is due has to wait until there is more.
-        return max(STORM_TURN_SECONDS if self._credit.is_low else 0.0, until - self._clock())
+        return max(until - self._clock(), self._credit.low_seconds(), 0.0)
 
     def _hear(self, heard: Heard) -> None:
         """Read at once the jobs of which something went away, and see to it that the others are looked at soon."""
@@ -189,7 +194,7 @@ class JobTracker:
         for tracked in leaving.values():
             self._book.read_cgroup(tracked)
         for tracked in leaving.values():
-            if not tracked.has_many_processes:
+            if not tracked.has_many_processes and self._credit.low_seconds() == 0:
                 self._book.read(tracked)
         self._unwatched.update(leaving.values())
         self._unwatched.update(self._book.jobs_at({name for event in heard.events for name in _names(event)}))
@@ -202,6 +207,8 @@ class JobTracker:
 
     def _read_young(self) -> None:
         young = self._book.take_due()
+        if any(tracked.job.uid is None for tracked in young):
+            self._look()  # v2 shows whose a job is only by its processes, and a look asks them
         for tracked in young:
             self._book.read(tracked)
         if young:

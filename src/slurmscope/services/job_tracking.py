@@ -13,7 +13,7 @@ from pathlib import Path
 from slurmscope.services.job_book import JobBook
 from slurmscope.services.job_finding import JobFinder
 from slurmscope.services.job_reading import JobReading, ReadingOptions
-from slurmscope.services.job_tracker import JobTracker
+from slurmscope.services.job_tracker import STORM_SHARE, JobTracker
 from slurmscope.sources.cgroup import CgroupTree, detect_layout
 from slurmscope.sources.changes import Changes
 from slurmscope.sources.procfs.reader import ProcessReader
@@ -31,6 +31,7 @@ class TrackingOptions:
     procfs_root: Path = Path("/proc")
     grace_seconds: float = 60.0
     descriptors: int = 4096
+    storm_share: float = STORM_SHARE
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
 
@@ -52,7 +53,8 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
             measures = {f"cgroup_{name}": can for name, can in tree.measures().items()}
             return measures | sources.available(has_jobs=bool(book.live))
 
-        yield stack.enter_context(JobTracker(finder, book, Changes(), available=available))
+        tracker = JobTracker(finder, book, Changes(), available=available, storm_share=options.storm_share)
+        yield stack.enter_context(tracker)
 
 
 class ProcessSources:

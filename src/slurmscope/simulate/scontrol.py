@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer like scontrol 22.05 what an exporter asks: ``ping`` and ``show`` of assoc_mgr, config, licenses and reservations.
+"""Answer like scontrol 22.05 what an exporter asks: ``ping``, and ``show`` of what it knows.
 
 Known options: ``-o -a -d -V``. A record is always printed on one line, as with ``-o``.
 """

@@ -66,7 +66,7 @@ class NameCache:
         """Return the user's name, or the number as text where there is none or it is not known yet."""
         known = self._known.get(uid)
         if known is None or known.until_seconds <= self._clock():
-            self._ask(uid)
+            self._ask(uid, known)
         if known is None and self._patience_seconds > 0:
             known = self._wait_for(uid)
         return known.name if known is not None else str(uid)
@@ -91,9 +91,10 @@ class NameCache:
             self._patience_seconds -= time.monotonic() - started
             return self._known.get(uid)
 
-    def _ask(self, uid: int) -> None:
+    def _ask(self, uid: int, known: _Known | None) -> None:
         with self._lock:
-            if self._is_closed:
+            # The answer may have come since the caller looked.
+            if self._is_closed or self._known.get(uid) is not known:
                 return
             if uid not in self._asked:
                 try:

@@ -162,6 +162,14 @@ def tracked_use(node: Node) -> JobUse:
     return tracked.use
 
 
+def test_young_job_is_looked_at_until_its_user_is_known(node: Node) -> None:
+    job = node.begin(uid=None)
+    until(lambda: job.reads)
+    scans = node.finder.scans
+    until(lambda: job.reads == len(YOUNG_SECONDS))
+    assert node.finder.scans > scans
+
+
 def test_idle_tracker_sleeps(node: Node) -> None:
     job = node.begin()
     until(lambda: job.reads == len(YOUNG_SECONDS))

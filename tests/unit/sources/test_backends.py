@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.errors import ConfigError, MissingExtraError
+from slurmscope.errors import CommandFailed, CommandTimedOut, ConfigError, MissingExtraError
 from slurmscope.sources.backends import Backend, TextCommands, open_backend
 from slurmscope.sources.json_commands import JsonCommands
 from slurmscope.sources.server_address import parse_address
@@ -92,3 +92,44 @@ def test_jobs_are_read_from_columns() -> None:
 
     assert (1.5, 0) == (jobs.taken_at_seconds, jobs.unreadable_rows)
     assert jobs.groups
+
+
+class ManyNodes:
+    """Answer like a cluster whose sinfo takes too long, or whose scontrol does not know nodes."""
+
+    def __init__(self, *, is_slow: bool = False, knows_records: bool = True) -> None:
+        self.asked: list[str] = []
+        self._is_slow = is_slow
+        self._knows_records = knows_records
+
+    def run(self, name: str, arguments: Sequence[str]) -> bytes:
+        self.asked.append(name)
+        if name == "scontrol":
+            if not self._knows_records:
+                raise CommandFailed([name], "invalid entity")
+            return b"No nodes in the system\n"
+        if self._is_slow:
+            raise CommandTimedOut([name], "sinfo was killed")
+        return b""
+
+
+def test_slow_sinfo_is_replaced_at_once_and_for_good() -> None:
+    slurm = ManyNodes(is_slow=True)
+    backend = TextCommands(slurm.run)
+
+    backend.read_nodes()
+    backend.read_nodes()
+
+    assert ["sinfo", "scontrol", "scontrol"] == slurm.asked
+
+
+def test_slow_sinfo_stays_where_scontrol_knows_no_nodes() -> None:
+    slurm = ManyNodes(is_slow=True, knows_records=False)
+    backend = TextCommands(slurm.run)
+
+    with pytest.raises(CommandFailed):
+        backend.read_nodes()
+    with pytest.raises(CommandTimedOut):
+        backend.read_nodes()
+
+    assert ["sinfo", "scontrol", "scontrol", "sinfo"] == slurm.asked

@@ -85,4 +85,4 @@ def test_every_job_is_served_and_what_running_ones_hold() -> None:
     assert {("4",): 2, ("6",): 2} == served["slurm_job_cpu_alloc"]
     assert {("4",): 200 * 2**20} == served["slurm_job_mem_alloc"]
     assert ("4", "", "", "", "alice", "physics", "debug", "normal", "RUNNING", "n1", "run") in served["slurm_job_info"]
-    assert 3 == len(served["slurm_job_info"])
+    assert 3 == len(list(served["slurm_job_info"]))

@@ -12,6 +12,8 @@ from slurmscope.sources.cgroup.names import NOT_JOBS, parse_slurm_folder, parse_
 
 # Leftovers stay until somebody removes them, and listing every hierarchy costs as much as reading many jobs.
 STRAY_SECONDS = 300.0
+# How soon we notice that somebody did.
+STRAY_LOOK_SECONDS = 5.0
 
 
 class ControllerFinder:
@@ -26,7 +28,7 @@ class ControllerFinder:
         self.folders = JobFolders()
         self._hierarchies = hierarchies
         self._clock = clock
-        self._search_at = self._stray_at = -1.0
+        self._search_at = self._stray_at = self._stray_look_at = -1.0
         self._tops: dict[str, str] = {}
         self._used: set[str] = set()
         self._strays: list[FoundJob] = []
@@ -48,9 +50,7 @@ class ControllerFinder:
             for job in self._jobs_in(controller, name):
                 found.add(job.relative)
                 yield job
-        if self._clock() >= self._stray_at:
-            self._strays = [*self._find_strays(found)]
-            self._stray_at = self._clock() + STRAY_SECONDS
+        self._renew_strays(found)
         yield from (job for job in self._strays if job.relative not in found)
 
     def parents(self) -> list[Path]:
@@ -73,6 +73,17 @@ class ControllerFinder:
                     self._used.add(controller)
                     self._tops.setdefault(name, controller)
         self._search_at = self._clock() + (SEARCH_SECONDS if self._tops else WAIT_SECONDS)
+
+    def _renew_strays(self, found: set[str]) -> None:
+        now = self._clock()
+        if now >= self._stray_at:
+            self._strays = [*self._find_strays(found)]
+            self._stray_at = now + STRAY_SECONDS
+        elif now >= self._stray_look_at:
+            self._strays = [job for job in self._strays if trusted_links(job.path)]
+        else:
+            return
+        self._stray_look_at = now + STRAY_LOOK_SECONDS
 
     def _find_strays(self, found: set[str]) -> Iterator[FoundJob]:
         unknown = self.folders.unknown

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurmscope.model.job_use import CgroupUse, CpuUse, MemoryUse
+from slurmscope.model.job_use import BlockUse, CgroupUse, CpuUse, MemoryUse
+from slurmscope.sources.cgroup.batch import Batch
 from slurmscope.sources.cgroup.events import EventCounts
 from slurmscope.sources.cgroup.files import (
     NANOSECONDS,
@@ -19,35 +20,38 @@ from slurmscope.sources.cgroup.files import (
     parse_cores,
     parse_number,
 )
-from slurmscope.sources.cgroup.kept import PAGE, Folder
+from slurmscope.sources.cgroup.kept import Folder, KeptFile
 from slurmscope.sources.cgroup.nodes import Node
 from slurmscope.sources.cgroup.pace import Pace
 from slurmscope.sources.cgroup.places import Tools
 
-# The files that change all the time, by controller. Those of blkio that are not "recursive" leave out what the folders
-# below did, and the processes of a job are all below it.
+# The files that change all the time, with their controllers. Those of blkio that are not "recursive" leave out what
+# the folders below did, and the processes of a job are all below it.
 FILES = {
-    "cpuacct": ("cpuacct.usage", "cpuacct.stat", "cpuacct.usage_percpu"),
-    "cpu": ("cpu.stat",),
-    "cpuset": (),
-    "memory": (
-        "memory.usage_in_bytes",
-        "memory.stat",
-        "memory.max_usage_in_bytes",
-        "memory.kmem.usage_in_bytes",
-    ),
-    "blkio": ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"),
-    "pids": ("pids.current",),
+    "cpuacct.usage": "cpuacct",
+    "cpuacct.stat": "cpuacct",
+    "cpuacct.usage_percpu": "cpuacct",
+    "cpu.stat": "cpu",
+    "memory.usage_in_bytes": "memory",
+    "memory.stat": "memory",
+    "memory.max_usage_in_bytes": "memory",
+    "memory.kmem.usage_in_bytes": "memory",
+    "pids.current": "pids",
+    "blkio.throttle.io_service_bytes_recursive": "blkio",
+    "blkio.throttle.io_serviced_recursive": "blkio",
 }
 TIME_KEYS = line_keys("user", "system")
 THROTTLING_KEYS = line_keys("nr_periods", "nr_throttled", "throttled_time")
 # The keys without "total" count one folder only, and the processes of a job are all below it.
 MEMORY_KEYS = line_keys("total_cache", "total_rss", "total_shmem", "total_mapped_file", "total_swap")
 RARE_FILES = {
-    "cpuset": ("cpuset.effective_cpus", "cpuset.cpus"),
-    "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
-    "pids": ("pids.max",),
+    "cpuset.effective_cpus": "cpuset",
+    "cpuset.cpus": "cpuset",
+    "memory.limit_in_bytes": "memory",
+    "memory.memsw.limit_in_bytes": "memory",
+    "pids.max": "pids",
 }
+CONTROLLERS = frozenset((*FILES.values(), *RARE_FILES.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,9 @@ class ControllerGroup:
         self._pace = Pace(tools.clock, self._relative)
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._folders: dict[str, Folder] = {}
-        self._readers: dict[str, Callable[[], bytes]] = dict.fromkeys(_all_names(), bytes)
+        self._files: dict[str, KeptFile] = {}
+        self._batch = Batch(tools.budget, [None] * len(FILES))
+        self._rare_files: dict[str, KeptFile] = {}
         self._memory_node: Node | None = None
         self._events: EventCounts | None = None
         self._rare = _Rare()
@@ -87,20 +93,18 @@ class ControllerGroup:
         if self._pace.is_due() or not self._folders:
             self._find_folders()
             self._rare = self._read_rare()
-        cpu = self._read_cpu()
-        memory = self._read_memory()
-        block = parse_blkio(*(self._readers[name]() for name in FILES["blkio"])) if "blkio" in self._folders else {}
-        pids = parse_number(self._readers["pids.current"]())
+        texts = self._batch.read()
+        events = self._events.read() if self._events else {}
         if not self._is_here():
             return None
         unreadable: dict[str, str] = {}
         for folder in self._folders.values():
             unreadable.update(folder.unreadable)
         return CgroupUse(
-            cpu=cpu,
-            memory=memory,
-            block=block,
-            pids=pids,
+            cpu=self._parse_cpu(*texts[:4]),
+            memory=self._parse_memory(*texts[4:8], events=events),
+            block=self._parse_block(*texts[9:]),
+            pids=parse_number(texts[8]),
             pids_limit=self._rare.pids_limit,
             unreadable=unreadable,
         )
@@ -130,71 +134,85 @@ class ControllerGroup:
         # Nothing was read there just now, so it has to be looked at.
         return cores is not None and cores.count_links() > 0
 
-    def _read_cpu(self) -> CpuUse:
-        user, system = counts_of(self._readers["cpuacct.stat"](), TIME_KEYS)
-        periods, throttled, throttled_time = counts_of(self._readers["cpu.stat"](), THROTTLING_KEYS)
+    def _parse_cpu(self, usage: bytes, stat: bytes, cores: bytes, throttling: bytes) -> CpuUse:
+        user, system = counts_of(stat, TIME_KEYS)
+        periods, throttled, throttled_time = counts_of(throttling, THROTTLING_KEYS)
         return CpuUse(
-            total_seconds=in_units(parse_number(self._readers["cpuacct.usage"]()), NANOSECONDS),
+            total_seconds=in_units(parse_number(usage), NANOSECONDS),
             user_seconds=in_units(user, self._ticks_per_second),
             system_seconds=in_units(system, self._ticks_per_second),
-            core_seconds=parse_core_seconds(self._readers["cpuacct.usage_percpu"](), self._rare.cores),
+            core_seconds=parse_core_seconds(cores, self._rare.cores),
             cores=self._rare.cores,
             periods=periods,
             throttled_periods=throttled,
             throttled_seconds=in_units(throttled_time, NANOSECONDS),
         )
 
-    def _read_memory(self) -> MemoryUse:
-        cache, rss, shmem, mapped, swap = counts_of(self._readers["memory.stat"](), MEMORY_KEYS)
+    def _parse_memory(
+        self, usage: bytes, stat: bytes, highest: bytes, kernel: bytes, *, events: Mapping[str, int]
+    ) -> MemoryUse:
+        cache, rss, shmem, mapped, swap = counts_of(stat, MEMORY_KEYS)
         return MemoryUse(
-            current_bytes=parse_number(self._readers["memory.usage_in_bytes"]()),
+            current_bytes=parse_number(usage),
             anon_bytes=rss,
             file_bytes=cache,
             shmem_bytes=shmem,
-            kernel_bytes=parse_number(self._readers["memory.kmem.usage_in_bytes"]()),
+            kernel_bytes=parse_number(kernel),
             mapped_file_bytes=mapped,
             swap_bytes=swap,
-            peak_bytes=parse_number(self._readers["memory.max_usage_in_bytes"]()),
+            peak_bytes=parse_number(highest),
             limit_bytes=self._rare.memory_limit,
             swap_limit_bytes=self._rare.swap_limit,
-            events=self._events.read() if self._events else {},
+            events=events,
         )
+
+    def _parse_block(self, service_bytes: bytes, serviced: bytes) -> Mapping[str, BlockUse]:
+        return parse_blkio(service_bytes, serviced) if service_bytes else {}
 
     def _read_rare(self) -> _Rare:
         for folder in self._folders.values():
             folder.retry()
-        memory, both = (self._limit("memory", name) for name in RARE_FILES["memory"])
+        self._batch.reset()
+        memory, both = self._limit("memory.limit_in_bytes"), self._limit("memory.memsw.limit_in_bytes")
         return _Rare(
-            cores=parse_cores(self._readers["cpuset.effective_cpus"]()) or parse_cores(self._readers["cpuset.cpus"]()),
+            cores=parse_cores(self._read("cpuset.effective_cpus")) or parse_cores(self._read("cpuset.cpus")),
             memory_limit=memory,
             # v1 limits memory and swap together; the difference is what v2 calls the limit of swap.
             swap_limit=None if memory is None or both is None else max(0, both - memory),
-            pids_limit=self._limit("pids", "pids.max"),
+            pids_limit=self._limit("pids.max"),
         )
 
-    def _limit(self, controller: str, name: str) -> int | None:
-        folder = self._folders.get(controller)
-        if folder is None:
+    def _read(self, name: str) -> bytes:
+        file = self._rare_files.get(name)
+        return b"" if file is None else file.read()
+
+    def _limit(self, name: str) -> int | None:
+        own = self._read(name)
+        if not own:
             return None
+        controller = RARE_FILES[name]
         top = f"{self._hierarchies[controller]}/{self._job}"
-        return self._tools.limits.effective(self._readers[name](), folder.path, top, name)
+        return self._tools.limits.effective(own, self._folders[controller].path, top, name)
 
     def _find_folders(self) -> None:
-        for controller in (FILES.keys() & self._hierarchies.keys()) - self._folders.keys():
+        new: dict[str, Folder] = {}
+        for controller in (CONTROLLERS & self._hierarchies.keys()) - self._folders.keys():
             path = f"{self._hierarchies[controller]}/{self._relative}"
             folder = Folder(path, self._tools.budget, is_spare=self._is_spare)
-            if folder.is_gone:
-                continue
-            self._folders[controller] = folder
-            for name in FILES[controller]:
-                size = 4 * PAGE if name.endswith("percpu") else PAGE
-                self._readers[name] = folder.open_file(name, size).read
-            for name in RARE_FILES.get(controller, ()):
-                self._readers[name] = folder.rare_file(name).read
-            if controller == "memory":
-                self._memory_node = Node(path, self._tools)
-                self._events = EventCounts(self._memory_node, self._tools.clock)
+            if not folder.is_gone:
+                new[controller] = folder
+        if new:
+            self._open_files(new)
 
-
-def _all_names() -> list[str]:
-    return [name for files in (FILES, RARE_FILES) for names in files.values() for name in names]
+    def _open_files(self, new: Mapping[str, Folder]) -> None:
+        self._folders.update(new)
+        for name, controller in FILES.items():
+            if controller in new:
+                self._files[name] = new[controller].open_file(name)
+        for name, controller in RARE_FILES.items():
+            if controller in new:
+                self._rare_files[name] = new[controller].rare_file(name)
+        self._batch = Batch(self._tools.budget, [self._files.get(name) for name in FILES])
+        if "memory" in new:
+            self._memory_node = Node(new["memory"].path, self._tools)
+            self._events = EventCounts(self._memory_node, self._tools.budget, self._tools.clock)

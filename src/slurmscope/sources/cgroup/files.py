@@ -57,7 +57,7 @@ def counts_of(data: bytes, keys: Sequence[bytes]) -> list[int | None]:
     """
     if not data:
         return [None] * len(keys)
-    data = b"\n" + data
+    data = b"\n" + data + b"\n"
     counts: list[int | None] = []
     end = 0
     for key in keys:
@@ -69,8 +69,10 @@ def counts_of(data: bytes, keys: Sequence[bytes]) -> list[int | None]:
             continue
         start += len(key)
         end = data.find(b"\n", start)
-        end = len(data) if end < 0 else end
-        counts.append(parse_number(data[start:end]))
+        try:
+            counts.append(int(data[start:end]))
+        except ValueError:
+            counts.append(None)
     return counts
 
 

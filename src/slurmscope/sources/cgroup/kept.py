@@ -32,6 +32,7 @@ class DescriptorBudget:
         """Take the highest number of descriptors; 0 keeps none."""
         self.limit = limit
         self.taken = 0
+        self.closings = 0
 
     def take(self, *, is_spare: bool) -> bool:
         """Ask for one; a yes must be given back."""
@@ -41,8 +42,9 @@ class DescriptorBudget:
         return True
 
     def give_back(self) -> None:
-        """Return one."""
+        """Return one; ``closings`` counts them, for those who remember descriptors."""
         self.taken -= 1
+        self.closings += 1
 
 
 NOTHING_KEPT = DescriptorBudget(0)
@@ -142,7 +144,7 @@ class Folder:
 class KeptFile:
     """Read one file; an empty answer means that nothing was read, for whatever reason."""
 
-    __slots__ = ("_budget", "_fd", "_folder", "_is_spare", "_path", "_size", "is_skipped", "name")
+    __slots__ = ("_budget", "_folder", "_is_spare", "_path", "_size", "descriptor", "is_skipped", "name")
 
     def __init__(self, folder: Folder, name: str, size: int, *, budget: DescriptorBudget, is_spare: bool) -> None:
         """Open nothing yet."""
@@ -153,32 +155,32 @@ class KeptFile:
         self._size = size
         self._budget = budget
         self._is_spare = is_spare
-        self._fd = -1
+        self.descriptor = -1
 
     def read(self) -> bytes:
         """Read a file that the kernel writes in one piece."""
-        if self._fd < 0:
+        if self.descriptor < 0:
             return self._read_anew(_read_record)
         try:
-            data = os.pread(self._fd, self._size, 0)
-            return data if len(data) < self._size else _read_record(self._fd, self._size)
+            data = os.pread(self.descriptor, self._size, 0)
+            return data if len(data) < self._size else _read_record(self.descriptor, self._size)
         except OSError as error:
             return self._fail(error)
 
     def read_list(self) -> bytes:
         """Read a file that the kernel may hand out in several pieces, such as ``cgroup.procs``."""
-        if self._fd < 0:
+        if self.descriptor < 0:
             return self._read_anew(_read_pieces)
         try:
-            return _read_pieces(self._fd, self._size)
+            return _read_pieces(self.descriptor, self._size)
         except OSError as error:
             return self._fail(error)
 
     def release(self) -> None:
         """Close the descriptor; the next read opens it again."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
             self._budget.give_back()
 
     def _read_anew(self, read: Callable[[int, int], bytes]) -> bytes:
@@ -195,7 +197,7 @@ class KeptFile:
             return self._fail(error)
         self._folder.note_opening()
         if self._budget.take(is_spare=self._is_spare):
-            self._fd = descriptor
+            self.descriptor = descriptor
         else:
             os.close(descriptor)
         return data

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import functools
+
 from slurmscope.model.job_use import CgroupUse, CpuUse, MemoryUse
+from slurmscope.sources.cgroup.batch import Batch, Memo
 from slurmscope.sources.cgroup.files import (
     MICROSECONDS,
     counts_of,
@@ -17,10 +20,21 @@ from slurmscope.sources.cgroup.files import (
 )
 from slurmscope.sources.cgroup.kept import PAGE, Folder
 from slurmscope.sources.cgroup.pace import Pace
-from slurmscope.sources.cgroup.parsed import ParsedFile
 from slurmscope.sources.cgroup.places import Tools
 
 PRESSURES = ("cpu", "memory", "io")
+FILES = (
+    "cpu.stat",
+    "memory.current",
+    "memory.stat",
+    "memory.peak",
+    "memory.swap.current",
+    "memory.events",
+    *(f"{name}.pressure" for name in PRESSURES),
+    "io.stat",
+    "pids.current",
+)
+SIZES = {"memory.stat": 2 * PAGE, "io.stat": 4 * PAGE}
 CPU_KEYS = line_keys("usage_usec", "user_usec", "system_usec", "nr_periods", "nr_throttled", "throttled_usec")
 MEMORY_KEYS = line_keys("anon", "file", "kernel", "shmem", "file_mapped")
 
@@ -34,15 +48,10 @@ class UnifiedGroup:
         self._limits = tools.limits
         self._top = top
         self._pace = Pace(tools.clock, folder.path)
-        self._cpu_stat = folder.open_file("cpu.stat")
-        self._current = folder.open_file("memory.current")
-        self._stat = folder.open_file("memory.stat", 2 * PAGE)
-        self._peak = folder.open_file("memory.peak")
-        self._swap = folder.open_file("memory.swap.current")
-        self._events = ParsedFile(folder.open_file("memory.events"), parse_counts)
-        self._pressures = [_open_pressure(folder, name) for name in PRESSURES]
-        self._io = ParsedFile(folder.open_file("io.stat", 4 * PAGE), parse_io)
-        self._pids = folder.open_file("pids.current")
+        self._batch = Batch(tools.budget, [folder.open_file(name, SIZES.get(name, PAGE)) for name in FILES])
+        self._parse_events = Memo(parse_counts)
+        self._parse_pressures = [Memo(functools.partial(_parse_pressure, name)) for name in PRESSURES]
+        self._parse_io = Memo(parse_io)
         self._rare = {name: folder.rare_file(name) for name in ("memory.max", "memory.swap.max", "pids.max")}
         self._effective_cores = folder.rare_file("cpuset.cpus.effective")
         self._own_cores = [folder.rare_file(name) for name in _cpuset_names(folder.path, top)]
@@ -53,21 +62,15 @@ class UnifiedGroup:
         """Read everything now; None when the cgroup is gone."""
         if self._pace.is_due():
             self._read_rare()
-        cpu = self._read_cpu()
-        memory = self._read_memory()
-        pressure: dict[tuple[str, str], float] = {}
-        for file in self._pressures:
-            pressure.update(file.read())
-        block = self._io.read()
-        pids = parse_number(self._pids.read())
+        cpu, current, stat, peak, swap, events, *pressures, io, pids = self._batch.read()
         if self._folder.was_replaced() or self._folder.is_gone:
             return None
         return CgroupUse(
-            cpu=cpu,
-            memory=memory,
-            pressure_seconds=pressure,
-            block=block,
-            pids=pids,
+            cpu=self._parse_cpu(cpu),
+            memory=self._parse_memory(current, stat, peak, swap, events),
+            pressure_seconds=self._join_pressures(pressures),
+            block=self._parse_io(io),
+            pids=parse_number(pids),
             pids_limit=self._limit_of["pids.max"],
             unreadable=dict(self._folder.unreadable),
         )
@@ -80,8 +83,8 @@ class UnifiedGroup:
         """Close all descriptors for good."""
         self._folder.close()
 
-    def _read_cpu(self) -> CpuUse:
-        total, user, system, periods, throttled, throttled_time = counts_of(self._cpu_stat.read(), CPU_KEYS)
+    def _parse_cpu(self, text: bytes) -> CpuUse:
+        total, user, system, periods, throttled, throttled_time = counts_of(text, CPU_KEYS)
         return CpuUse(
             total_seconds=in_units(total, MICROSECONDS),
             user_seconds=in_units(user, MICROSECONDS),
@@ -92,24 +95,31 @@ class UnifiedGroup:
             throttled_seconds=in_units(throttled_time, MICROSECONDS),
         )
 
-    def _read_memory(self) -> MemoryUse:
-        anon, file, kernel, shmem, mapped = counts_of(self._stat.read(), MEMORY_KEYS)
+    def _parse_memory(self, current: bytes, stat: bytes, peak: bytes, swap: bytes, events: bytes) -> MemoryUse:
+        anon, file, kernel, shmem, mapped = counts_of(stat, MEMORY_KEYS)
         return MemoryUse(
-            current_bytes=parse_number(self._current.read()),
+            current_bytes=parse_number(current),
             anon_bytes=anon,
             file_bytes=file,
             shmem_bytes=shmem,
             kernel_bytes=kernel,
             mapped_file_bytes=mapped,
-            swap_bytes=parse_number(self._swap.read()),
-            peak_bytes=parse_number(self._peak.read()),
+            swap_bytes=parse_number(swap),
+            peak_bytes=parse_number(peak),
             limit_bytes=self._limit_of["memory.max"],
             swap_limit_bytes=self._limit_of["memory.swap.max"],
-            events=self._events.read(),
+            events=self._parse_events(events),
         )
+
+    def _join_pressures(self, texts: list[bytes]) -> dict[tuple[str, str], float]:
+        seconds: dict[tuple[str, str], float] = {}
+        for parse, text in zip(self._parse_pressures, texts, strict=True):
+            seconds.update(parse(text))
+        return seconds
 
     def _read_rare(self) -> None:
         self._folder.retry()
+        self._batch.reset()
         path = self._folder.path
         self._limit_of = {
             name: self._limits.effective(file.read(), path, self._top, name) for name, file in self._rare.items()
@@ -120,11 +130,8 @@ class UnifiedGroup:
         self._cores = parse_cores(self._effective_cores.read()) if is_bound else None
 
 
-def _open_pressure(folder: Folder, name: str) -> ParsedFile[dict[tuple[str, str], float]]:
-    def parse(data: bytes) -> dict[tuple[str, str], float]:
-        return {(name, kind): seconds for kind, seconds in parse_pressure(data).items()}
-
-    return ParsedFile(folder.open_file(f"{name}.pressure"), parse)
+def _parse_pressure(name: str, text: bytes) -> dict[tuple[str, str], float]:
+    return {(name, kind): seconds for kind, seconds in parse_pressure(text).items()}
 
 
 def _cpuset_names(path: str, top: str) -> list[str]:

@@ -12,15 +12,14 @@ from slurmscope.model.job_use import IoUse, ProcessUse
 from slurmscope.sources.procfs.io_ledger import IoLedger
 from slurmscope.sources.procfs.process import IoReading, Missing, OpenFiles, Process
 from slurmscope.sources.procfs.programs import GrowthLedger, ProgramLedger, bounded
-from slurmscope.sources.procfs.reader import ProcessReader
+from slurmscope.sources.procfs.reader import SCANS_PER_LOOK, ProcessReader
 from slurmscope.sources.procfs.stat import IoCounts, ProcessSample
 from slurmscope.sources.procfs.summary import FileTally, ThreadTally
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
-# How often a process that does nothing is looked at all the same, and how many open files are remembered meanwhile.
-_SCANS_PER_LOOK = 8
+# Open files of a process that are remembered while it does nothing.
 _KEPT_TARGETS = 64
 
 
@@ -209,7 +208,7 @@ class _Scan:
         It may have opened a file without reading, without a fault and within a clock tick.
         """
         pid = sample.pid
-        if sample is not self._last.known.get(pid) or (pid + self._last.scans) % _SCANS_PER_LOOK == 0:
+        if sample is not self._last.known.get(pid) or (pid + self._last.scans) % SCANS_PER_LOOK == 0:
             return False
         return self.io is not None and self.io.get(pid) is self._last.io.get(pid)
 

@@ -23,6 +23,10 @@ from slurmscope.sources.procfs.stat import ProcessSample, parse_memory_bytes, pa
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
+SCANS_PER_LOOK = 8
+"""How often a process that does nothing is looked at closely all the same."""
+
+
 class ProcessReader:
     """Open processes by their number. Not thread-safe: one thread reads at a time."""
 
@@ -30,6 +34,7 @@ class ProcessReader:
         """Open the root; :meth:`close` closes it."""
         self.root = procfs_root
         self.denials = Denials()
+        self._scans = 0
         with _raising(procfs_root):
             self._folder = os.open(procfs_root, _FOLDER)
 
@@ -62,9 +67,11 @@ class ProcessReader:
         ``before`` has the samples of the last scan by number: whoever did not move costs no parsing.
         """
         known = before or {}
+        self._scans += 1
         samples = []
         for pid in pids:
-            sample = self._read_again(known[pid]) if pid in known else None
+            last = known.get(pid)
+            sample = self._read_again(last) if last is not None else None
             if sample is None:
                 sample = self._read_first(pid)
             if not isinstance(sample, Missing):
@@ -81,10 +88,15 @@ class ProcessReader:
             opened.close()
 
     def _read_again(self, before: ProcessSample) -> ProcessSample | Missing | None:
-        """Read a process without a descriptor of its folder, which is cheaper; None if it may be another one now."""
+        """Read a process without a descriptor of its folder, which is cheaper; None if it may be another one now.
+
+        Who did not move has not become another user either; now and then that is looked at all the same.
+        """
         name = str(before.pid)
         try:
             text = read_file(name + "/stat", self._folder, STAT_LIMIT_BYTES)
+            if text == before.text and (before.pid + self._scans) % SCANS_PER_LOOK:
+                return before
             uid = os.stat(name, dir_fd=self._folder).st_uid
         except OSError as error:
             return self.denials.judge(error, "stat")
@@ -92,8 +104,8 @@ class ProcessReader:
             return None
         if text == before.text:
             return before
-        sample = parse_stat(text, uid)
-        return sample if sample.start_ticks == before.start_ticks else None
+        sample = parse_stat(text, uid) if text else None
+        return sample if sample is not None and sample.start_ticks == before.start_ticks else None
 
     def process_ids(self) -> list[int]:
         """Return the numbers of all processes that the kernel shows us, in rising order."""

@@ -86,3 +86,14 @@ def test_v1_job_that_is_not_in_the_freezer_is_found_if_it_lives(v1: Machine) -> 
     shutil.rmtree(v1.cgroups / "freezer" / V1_JOB)
     assert {N1} == set(v1.tree.scan())
     assert TreeHealth(scopes=1) == v1.tree.health
+
+
+def test_v1_leftover_that_somebody_removed_is_forgotten(v1: Machine) -> None:
+    leftover = v1.cgroups / "memory" / "slurm_n1" / "uid_1001" / "job_7"
+    leftover.mkdir()
+    v1.tree.scan()
+    assert 1 == v1.tree.health.stale
+    leftover.rmdir()
+    v1.clock.now += 6
+    v1.tree.scan()
+    assert TreeHealth(scopes=1) == v1.tree.health

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of a job are followed while they come, fork, write and go."""
+"""The processes of a job are followed while they come, fork, work and go."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -17,229 +15,13 @@ from slurmscope.sources.procfs.job_processes import JobProcesses, ProcessDetail
 from slurmscope.sources.procfs.reader import ProcessReader
 from tests.processes import until
 from tests.unit.sources.procfs.proc_tree import FIXTURES, ProcTree, written
-
-MEGABYTE = 1_000_000
-# What an interpreter writes besides, for all processes of a test together.
-TOLERANCE_BYTES = 100_000
-
-# Reads commands of one word from its input; each is answered when it is done.
-WRITER = """
-import os, signal, sys, time
-
-def write(amount):
-    with open(os.devnull, "wb", buffering=0) as sink:
-        for _ in range(amount // 1_000_000):
-            sink.write(bytes(1_000_000))
-
-def child(work):
-    pid = os.fork()
-    if pid == 0:
-        work()
-        print("ready", flush=True)
-        sys.stdin.readline()
-        os._exit(0)
-    return pid
-
-print("started", flush=True)
-"""
-
-
-class Script:
-    """A program under test whose steps are taken one by one."""
-
-    def __init__(self, body: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WRITER + body],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # ours is a file that pytest has deleted already
-            text=True,
-        )
-        self.expect("started")
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def expect(self, word: str) -> None:
-        assert self.process.stdout
-        assert word == self.process.stdout.readline().strip()
-
-    def go_on(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def pids(self) -> set[int]:
-        """List as cgroups do: the program and all below it, zombies left out."""
-        everybody = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
-        return {process.pid for process in everybody if process.status() != psutil.STATUS_ZOMBIE}
-
-    def close(self) -> None:
-        for process in psutil.Process(self.pid).children(recursive=True) if self.process.poll() is None else ():
-            process.kill()
-        self.process.kill()
-        self.process.communicate(timeout=30)
-
-
-@pytest.fixture
-def script() -> Iterator[Callable[[str], Script]]:
-    started: list[Script] = []
-
-    def start(body: str) -> Script:
-        started.append(Script(body))
-        return started[-1]
-
-    yield start
-    for program in started:
-        program.close()
-
-
-@pytest.fixture
-def reader() -> Iterator[ProcessReader]:
-    opened = ProcessReader(Path("/proc"))
-    yield opened
-    opened.close()
+from tests.unit.sources.procfs.script import Script
 
 
 def use_of(job: JobProcesses, program: Script) -> ProcessUse:
     use = job.read(program.pids())
     assert use is not None
     return use
-
-
-def written_by(job: JobProcesses, program: Script) -> int:
-    io = use_of(job, program).io
-    assert io is not None
-    return io.write_chars
-
-
-@pytest.mark.parametrize(
-    ("name", "setup", "after"),
-    [
-        ("waited for", "", "os.waitpid(pid, 0)"),
-        ("ignored", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "time.sleep(0.1)"),
-        ("left a zombie", "", "time.sleep(0.1)"),
-    ],
-)
-def test_child_that_wrote_50_megabytes_is_counted_once(
-    script: Callable[[str], Script], reader: ProcessReader, name: str, setup: str, after: str
-) -> None:
-    program = script(f"""
-{setup}
-pid = child(lambda: write(50_000_000))
-{after.replace("time.sleep(0.1)", "time.sleep(1)")}
-print("over", flush=True)
-sys.stdin.readline()
-try:
-    os.waitpid(pid, 0)
-except ChildProcessError:
-    pass
-print("waited", flush=True)
-sys.stdin.readline()
-""")
-    job = JobProcesses(reader)
-    program.expect("ready")
-    seen = [written_by(job, program)]
-    program.go_on()
-    program.expect("over")
-    seen += [written_by(job, program) for _ in range(3)]
-    program.go_on()
-    program.expect("waited")
-    seen += [written_by(job, program) for _ in range(3)]
-
-    assert sorted(seen) == seen
-    assert all(50 * MEGABYTE <= amount <= 50 * MEGABYTE + TOLERANCE_BYTES for amount in seen)
-
-
-@pytest.mark.parametrize("middle_waits", [True, False])
-def test_two_levels_below_are_counted_once(
-    script: Callable[[str], Script], reader: ProcessReader, middle_waits: bool
-) -> None:
-    program = script(f"""
-def middle():
-    if not {middle_waits}:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    pid = os.fork()
-    if pid == 0:
-        write(30_000_000)
-        print("ready", flush=True)
-        sys.stdin.readline()
-        os._exit(0)
-    write(20_000_000)
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:
-        pass
-
-pid = os.fork()
-if pid == 0:
-    middle()
-    os._exit(0)
-write(10_000_000)
-os.waitpid(pid, 0)
-print("over", flush=True)
-sys.stdin.readline()
-""")
-    job = JobProcesses(reader)
-    program.expect("ready")
-    until(lambda: written_by(job, program) >= 60 * MEGABYTE)
-    program.go_on()
-    program.expect("over")
-    seen = [written_by(job, program) for _ in range(3)]
-
-    assert sorted(seen) == seen
-    assert all(60 * MEGABYTE <= amount <= 60 * MEGABYTE + TOLERANCE_BYTES for amount in seen)
-
-
-def test_child_that_nobody_saw_is_counted_where_its_parent_waits(
-    script: Callable[[str], Script], reader: ProcessReader
-) -> None:
-    program = script("""
-print("before", flush=True)
-sys.stdin.readline()
-for _ in range(5):
-    pid = os.fork()
-    if pid == 0:
-        write(4_000_000)
-        os._exit(0)
-    os.waitpid(pid, 0)
-print("over", flush=True)
-sys.stdin.readline()
-""")
-    job = JobProcesses(reader)
-    program.expect("before")
-    before = written_by(job, program)
-    program.go_on()
-    program.expect("over")
-
-    assert 0 <= written_by(job, program) - before - 20 * MEGABYTE <= TOLERANCE_BYTES
-
-
-def test_stepd_holds_the_io_of_its_tasks_and_is_no_process_of_the_job(
-    script: Callable[[str], Script], reader: ProcessReader
-) -> None:
-    program = script("""
-write(3_000_000)
-pid = child(lambda: write(5_000_000))
-os.waitpid(pid, 0)
-print("over", flush=True)
-sys.stdin.readline()
-""")
-    job = JobProcesses(reader)
-    program.expect("ready")
-    during = job.read(program.pids() - {program.pid}, {program.pid})
-    program.go_on()
-    program.expect("over")
-    after = job.read((), {program.pid})
-
-    assert during is not None
-    assert after is not None
-    assert (1, 0) == (during.processes, after.processes)
-    assert during.io is not None
-    assert after.io is not None
-    assert 0 <= during.io.write_chars - 5 * MEGABYTE <= TOLERANCE_BYTES
-    assert 0 <= after.io.write_chars - 5 * MEGABYTE <= TOLERANCE_BYTES
 
 
 def test_numbers_agree_with_psutil(script: Callable[[str], Script], reader: ProcessReader, tmp_path: Path) -> None:
@@ -266,7 +48,7 @@ sys.stdin.readline()
     assert len({file.path for file in theirs.open_files()}) == use.distinct_files
     assert use.uses_scratch is True
     assert use.worst_file_ratio == theirs.num_fds() / theirs.rlimit(psutil.RLIMIT_NOFILE)[0]
-    assert abs(theirs.memory_info().rss - use.resident_bytes) <= 2 * MEGABYTE
+    assert abs(theirs.memory_info().rss - use.resident_bytes) <= 2_000_000
     assert abs(sum(theirs.cpu_times()[:2]) - use.cpu_seconds) <= 0.02
     assert {} == dict(use.threads_on_core)
     # The main thread alone switched at least as often as psutil saw.

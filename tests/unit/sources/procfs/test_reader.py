@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import logging
 import os
@@ -24,18 +25,23 @@ from slurmscope.sources.procfs.reader import ProcessReader
 from tests.processes import until
 from tests.unit.sources.procfs.proc_tree import FIXTURES, ProcTree
 
-
-@pytest.fixture
-def reader() -> Iterator[ProcessReader]:
-    opened = ProcessReader(Path("/proc"))
-    yield opened
-    opened.close()
+PR_SET_NAME = 15
 
 
 @contextmanager
-def sleeping() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["sleep", "60"]) as process:
+def sleeping(
+    files: tuple[int, ...] = (), environment: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program that has started for good: it has answered, and waits for more."""
+    with subprocess.Popen(
+        ["cat", "-u"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=files, env=environment, bufsize=0
+    ) as process:
         try:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(b"x")
+            assert b"x" == process.stdout.read(1)
+            until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
             yield process
         finally:
             process.kill()
@@ -49,7 +55,6 @@ def opened(reader: ProcessReader, pid: int) -> Process:
 
 def test_sample_agrees_with_psutil(reader: ProcessReader) -> None:
     with sleeping() as child:
-        until(lambda: psutil.Process(child.pid).name() == "sleep")
         theirs = psutil.Process(child.pid)
         [sample] = reader.read([child.pid])
 
@@ -65,7 +70,6 @@ def test_sample_agrees_with_psutil(reader: ProcessReader) -> None:
 
 def test_io_and_arguments_agree_with_psutil(reader: ProcessReader) -> None:
     with sleeping() as child:
-        until(lambda: psutil.Process(child.pid).name() == "sleep")
         theirs = psutil.Process(child.pid).io_counters()
         with reader.process(child.pid) as process:
             assert isinstance(process, Process)
@@ -73,12 +77,11 @@ def test_io_and_arguments_agree_with_psutil(reader: ProcessReader) -> None:
             assert not isinstance(reading, Missing)
             assert (theirs.read_chars, theirs.write_chars) == reading.counts[:2]
             assert reading is process.io(reading)
-            assert ("sleep", "60") == process.command_line()
+            assert ("cat", "-u") == process.command_line()
 
 
 def test_switches_and_limit_agree_with_psutil(reader: ProcessReader) -> None:
     with sleeping() as child:
-        until(lambda: psutil.Process(child.pid).name() == "sleep")
         theirs = psutil.Process(child.pid)
         with reader.process(child.pid) as process:
             assert isinstance(process, Process)
@@ -88,16 +91,10 @@ def test_switches_and_limit_agree_with_psutil(reader: ProcessReader) -> None:
 
 def test_only_named_variables_are_read(reader: ProcessReader) -> None:
     environment = {"SLURM_JOB_ID": "7", "SECRET": "x", "LONG": "y" * 100_000}
-    with subprocess.Popen(["sleep", "60"], env=environment) as child:
-        try:
-            # A program that is just starting has a name before it has an environment.
-            until(lambda: psutil.Process(child.pid).environ())
-            with reader.process(child.pid) as process:
-                assert isinstance(process, Process)
-                assert {"SLURM_JOB_ID": "7"} == process.environment(("SLURM_JOB_ID", "ABSENT"))
-                assert {"LONG": "y" * 100_000} == process.environment(("LONG",))
-        finally:
-            child.kill()
+    with sleeping(environment=environment) as child, reader.process(child.pid) as process:
+        assert isinstance(process, Process)
+        assert {"SLURM_JOB_ID": "7"} == process.environment(("SLURM_JOB_ID", "ABSENT"))
+        assert {"LONG": "y" * 100_000} == process.environment(("LONG",))
 
 
 def test_captured_process_is_read_below_another_root() -> None:
@@ -116,7 +113,6 @@ def test_captured_process_is_read_below_another_root() -> None:
 
 def test_unmoved_process_is_not_read_anew(reader: ProcessReader) -> None:
     with sleeping() as child:
-        until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_SLEEPING)
         until(lambda: reader.read([child.pid]) == reader.read([child.pid]))
         first = reader.read([child.pid])
         again = reader.read([child.pid], {child.pid: first[0]})
@@ -152,6 +148,19 @@ def test_process_that_may_be_another_is_read_from_the_beginning(
     [again] = reader.read([5], {5: other})
 
     assert first == again
+    reader.close()
+
+
+def test_process_that_became_another_user_is_noticed_even_if_it_sleeps(tmp_path: Path) -> None:
+    ProcTree(tmp_path).add(5, 5)
+    reader = ProcessReader(tmp_path)
+    [first] = reader.read([5])
+    before = first._replace(uid=first.uid + 1)
+
+    seen = [reader.read([5], {5: before})[0].uid for _ in range(8)]
+
+    assert first.uid in seen
+    assert first.uid == reader.read([5], {5: before._replace(text=b"moved")})[0].uid
     reader.close()
 
 
@@ -201,15 +210,15 @@ def test_zombie_keeps_its_numbers_and_nothing_else(reader: ProcessReader) -> Non
 
 def test_open_files_are_counted_and_told(reader: ProcessReader, tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a", "b\nc")]
-    with paths[0].open("w") as first, paths[1].open("w") as second:
-        child = subprocess.Popen(["sleep", "60"], pass_fds=(first.fileno(), second.fileno()))
-    with child:
-        until(lambda: psutil.Process(child.pid).name() == "sleep")
-        with reader.process(child.pid) as process:
-            assert isinstance(process, Process)
-            found, few = process.open_files(1000), process.open_files(2)
-            expected = psutil.Process(child.pid).num_fds()
-        child.kill()
+    with (
+        paths[0].open("w") as first,
+        paths[1].open("w") as second,
+        sleeping((first.fileno(), second.fileno())) as child,
+        reader.process(child.pid) as process,
+    ):
+        assert isinstance(process, Process)
+        found, few = process.open_files(1000), process.open_files(2)
+        expected = psutil.Process(child.pid).num_fds()
 
     assert not isinstance(found, Missing)
     assert not isinstance(few, Missing)
@@ -322,3 +331,16 @@ def test_reading_leaks_no_descriptors(reader: ProcessReader) -> None:
                 process.threads(5)
                 process.open_files(5)
     assert before == psutil.Process().num_fds()
+
+
+def test_process_that_renames_itself_is_shown_by_its_new_name(reader: ProcessReader) -> None:
+    before = Path("/proc/self/comm").read_bytes().strip()
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_NAME, ctypes.c_char_p(b"renamed"), 0, 0, 0)
+        first = reader.read([os.getpid()])
+        ctypes.CDLL(None).prctl(PR_SET_NAME, ctypes.c_char_p(b"again"), 0, 0, 0)
+        second = reader.read([os.getpid()], {os.getpid(): first[0]})
+    finally:
+        ctypes.CDLL(None).prctl(PR_SET_NAME, ctypes.c_char_p(before), 0, 0, 0)
+
+    assert ("renamed", "again") == (first[0].command, second[0].command)

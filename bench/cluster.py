@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the cluster exporter at 100,000 jobs on 10,000 nodes, of 500 users in 80 accounts.
+
+A real exporter process reads stand-ins for Slurm's commands, which tell of a simulated cluster. Its CPU is counted
+from the first byte that a command prints to the last byte of the compressed page; the commands' own is not. The queue
+is a hard one: 40,000 of its rows differ, where a queue full of arrays has a few hundred.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench.measure import cpu_seconds_of, least_seconds, pace, resident_bytes_of, running_exporter, scrape, tell
+from slurmscope.collectors import jobs as jobs_collector
+from slurmscope.model.jobs import Jobs
+from slurmscope.services.cluster import IntervalSettings
+from slurmscope.simulate import squeue as simulated_squeue
+from slurmscope.simulate.cluster import simulate
+from slurmscope.simulate.records import Shape, SimulatedCluster
+from slurmscope.simulate.stand_in import COMMANDS, write_stand_ins
+from slurmscope.sources import squeue
+
+SHAPE = Shape(jobs=100_000, nodes=10_000, users=500, accounts=80, partitions=12, gpus=8_000)
+
+PAGE_PROMISE_SECONDS = 0.6
+SUMS_PROMISE_SECONDS = 0.35
+MEMORY_PROMISE_BYTES = 150_000_000
+KEPT_PROMISE_SECONDS = 0.003  # a third of it is copying: half a megabyte goes through a socket
+RATIO_PROMISE = 4  # where 40,000 of 100,000 rows differ
+ARRAYS_RATIO_PROMISE = 10  # where 4,000 do
+GROWTH_PROMISE = 3
+QUESTIONS_PROMISE = 10
+
+SCRAPES = 10
+KEPT_SCRAPES = 200
+POLL_SECONDS = 0.3
+REST_SECONDS = 1.0  # a reading that took longer than its interval rests as long as it worked
+COMMAND_RUNS = re.compile(r'^slurmscope_commands_total\{command="(\w+)"\} (\d+)$', re.MULTILINE)
+
+# Questions that slurmctld counted in tests/e2e/test_scale.py; the others go to slurmdbd.
+QUESTIONS = {
+    "jobs": 2, "nodes": 2, "controllers": 1, "diag": 1, "licenses": 1, "reservations": 1, "limits": 1, "shares": 1,
+    "config": 1,
+}  # fmt: skip
+
+# Asks the stand-in once and repeats its answer from then on: the machine has better things to do than to simulate.
+REPEATING = """\
+#!/bin/sh
+answer="{folder}/answers/{name}-$(printf '%s ' "$@" | cksum | tr -d ' ')"
+[ -e "$answer" ] || {{ "{folder}/asked/{name}" "$@" > "$answer.$$" && mv "$answer.$$" "$answer"; }}
+exec cat "$answer"
+"""
+
+
+def main() -> int:
+    """Print every figure beside its promise and return 1 when one is broken."""
+    cluster = simulate(SHAPE, now=int(time.time()))
+    with tempfile.TemporaryDirectory() as folder:
+        write_stand_ins(cluster, Path(folder) / "asked")
+        _repeat_answers(Path(folder))
+        is_kept = [*_measure_page(folder), _measure_sums(folder), _measure_kept_page(folder)]
+    is_kept += [*_compare_with_json(cluster), _measure_growth(cluster), _count_questions()]
+    return 0 if all(is_kept) else 1
+
+
+def _repeat_answers(folder: Path) -> None:
+    (folder / "answers").mkdir()
+    for name in COMMANDS:
+        script = folder / name
+        script.write_text(REPEATING.format(folder=folder, name=name), encoding="utf-8")
+        script.chmod(0o755)
+
+
+@contextmanager
+def _exporter(folder: str, *flags: str) -> Iterator[tuple[int, str]]:
+    """Run an exporter that asks everything for every scrape."""
+    intervals = [f"--slurm.interval.{name.replace('_', '-')}={POLL_SECONDS}" for name in IntervalSettings.__slots__]
+    asking = ("--slurm.bin-path", folder, f"--slurm.poll-limit={POLL_SECONDS}", "--slurm.timeout=60", *intervals)
+    with running_exporter(*asking, *flags) as exporter:
+        yield exporter
+
+
+def _measure_page(folder: str) -> Iterator[bool]:
+    """Scrape all that is on by default, and look at the memory and the commands as well."""
+    with _exporter(folder) as (pid, address):
+        page = scrape(address)
+        slowness, least = pace(), _least_scrape_seconds(pid, address)
+        resident_bytes = resident_bytes_of(pid)
+    text = gzip.decompress(page).decode()
+    samples = sum(not line.startswith("#") for line in text.splitlines())
+    print(f"page: {samples} samples, {len(text) / 1e6:.1f} MB, {len(page) / 1e6:.2f} MB compressed")
+    runs = COMMAND_RUNS.findall(text)
+    print(f"commands when all is due: {sum(int(count) for _, count in runs)} ({' '.join(f'{n}:{c}' for n, c in runs)})")
+    yield _tell_seconds("page of all that is on by default", least, PAGE_PROMISE_SECONDS, slowness)
+    yield tell(
+        f"memory after {SCRAPES + 1} pages",
+        f"{resident_bytes / 1e6:.0f} MB resident",
+        f"at most {MEMORY_PROMISE_BYTES / 1e6:.0f} MB",
+        is_kept=resident_bytes <= MEMORY_PROMISE_BYTES,
+    )
+
+
+def _measure_sums(folder: str) -> bool:
+    """Scrape jobs and nodes without a series for each node."""
+    with _exporter(folder, "--no-collector.nodes.per-node") as (pid, address):
+        slowness, least = pace(), _least_scrape_seconds(pid, address, "?collect[]=jobs&collect[]=nodes")
+    return _tell_seconds("page of sums over jobs and nodes", least, SUMS_PROMISE_SECONDS, slowness)
+
+
+def _least_scrape_seconds(pid: int, address: str, query: str = "") -> float:
+    least = float("inf")
+    for _ in range(SCRAPES):
+        time.sleep(REST_SECONDS)
+        before = cpu_seconds_of(pid)
+        scrape(address, query)
+        least = min(least, cpu_seconds_of(pid) - before)
+    return least
+
+
+def _tell_seconds(what: str, seconds: float, promise_seconds: float, slowness: float) -> bool:
+    limit = promise_seconds * slowness
+    promise = f"at most {limit:.2f} s, {promise_seconds} s on a quiet machine"
+    return tell(what, f"{seconds:.2f} s of CPU", promise, is_kept=seconds <= limit)
+
+
+def _measure_kept_page(folder: str) -> bool:
+    """Scrape the page that is there already."""
+    with running_exporter("--slurm.bin-path", folder, "--slurm.poll-limit=1h", "--slurm.timeout=60") as (pid, address):
+        scrape(address)
+        slowness, before = pace(), cpu_seconds_of(pid)
+        for _ in range(KEPT_SCRAPES):
+            scrape(address)
+        each = (cpu_seconds_of(pid) - before) / KEPT_SCRAPES
+    limit = KEPT_PROMISE_SECONDS * slowness
+    promise = f"under {limit * 1000:.1f} ms, {KEPT_PROMISE_SECONDS * 1000:g} ms on a quiet machine"
+    return tell("one more scrape of the kept page", f"{each * 1000:.2f} ms of CPU", promise, is_kept=each < limit)
+
+
+def _compare_with_json(cluster: SimulatedCluster) -> Iterator[bool]:
+    """Add the same jobs up from one JSON object per line, as an older exporter does."""
+    answer = _squeue_answer(cluster)
+    arrays = b"".join(row + b"\n" for row in _distinct_rows(answer)[:4_000]) * 25
+    for what, rows, promise in (("", answer, RATIO_PROMISE), (", mostly arrays", arrays, ARRAYS_RATIO_PROMISE)):
+        lines = b"".join(_json_line(row) for row in rows.decode().split("\n")[:-1])
+        ours, theirs = least_seconds(partial(_add_up, rows), partial(_add_up_json, lines), rounds=5)
+        figures = f"JSON lines {theirs:.2f} s, slurmscope {ours:.2f} s, ratio {theirs / ours:.1f}"
+        yield tell(f"sums of 100,000 jobs{what}", figures, f"at least {promise}", is_kept=theirs >= promise * ours)
+
+
+def _measure_growth(cluster: SimulatedCluster) -> bool:
+    """Parse ten times the jobs, once as more of the same rows and once as rows of their own."""
+    rows = _distinct_rows(_squeue_answer(cluster))
+    few, more = (b"".join(row + b"\n" for row in rows[:count]) for count in (4_000, 40_000))
+    base, same, other = least_seconds(lambda: _parse(few), lambda: _parse(few * 10), lambda: _parse(more), rounds=10)
+    figures = f"the same rows {same / base:.1f} times the CPU, other rows {other / base:.1f} times"
+    promise = f"the same rows under {GROWTH_PROMISE}"
+    return tell("ten times the jobs", figures, promise, is_kept=same < GROWTH_PROMISE * base)
+
+
+def _count_questions() -> bool:
+    """Tell what the defaults ask of slurmctld when Prometheus scrapes every 30 or 60 seconds."""
+    defaults = IntervalSettings()
+    each = {
+        pause: sum(count * min(1, pause / max(pause, getattr(defaults, name))) for name, count in QUESTIONS.items())
+        for pause in (30, 60)
+    }
+    figures = ", ".join(f"{count:.1f} for a scrape every {pause} s" for pause, count in each.items())
+    is_kept = max(each.values()) <= QUESTIONS_PROMISE
+    return tell("questions to slurmctld", figures, f"at most {QUESTIONS_PROMISE}", is_kept=is_kept)
+
+
+def _squeue_answer(cluster: SimulatedCluster) -> bytes:
+    code, answer, complaints = simulated_squeue.answer(cluster, squeue.ARGUMENTS, {"SLURM_TIME_FORMAT": "%s"})
+    assert (code, complaints) == (0, b"")
+    return answer
+
+
+def _distinct_rows(answer: bytes) -> list[bytes]:
+    return list(dict.fromkeys(answer.split(b"\n")[:-1]))
+
+
+def _parse(answer: bytes) -> Jobs:
+    return squeue.parse_jobs(answer, taken_at_seconds=0.0, window=squeue.StartWindow(0, 0))
+
+
+def _add_up(answer: bytes) -> int:
+    return sum(1 for _ in jobs_collector.collect(jobs_collector.JobsOptions(), jobs=_parse(answer)))
+
+
+def _json_line(row: str) -> bytes:
+    """Write a row as the older exporter lets squeue print it."""
+    names, amounts, times = row.split(squeue.PART)
+    account, user, partition, _, state, reason, feature = names.split(squeue.SEPARATOR)
+    _, cpus, tres = amounts.split(squeue.SEPARATOR)
+    memory = next((part[4:] for part in tres.split(",") if part.startswith("mem=")), "0")
+    fields = {
+        "a": account, "id": 4_000_000, "end_time": times.partition(squeue.SEPARATOR)[2], "u": user, "state": state,
+        "p": partition, "cpu": int(cpus), "mem": memory, "array_id": "N/A", "r": reason, "f": feature,
+    }  # fmt: skip
+    return json.dumps(fields).encode() + b"\n"
+
+
+def _add_up_json(lines: bytes) -> int:
+    """Count jobs, CPUs and memory by user, account and partition, and pending jobs by reason."""
+    jobs, cpus, memory = ({by: Counter[tuple[str, str]]() for by in "uap"} for _ in range(3))
+    reasons: Counter[str] = Counter()
+    for line in lines.split(b"\n")[:-1]:
+        job = json.loads(line)
+        amount = int(float(job["mem"].rstrip("KMGT")))
+        for by in "uap":
+            key = (job[by], job["state"])
+            jobs[by][key] += 1
+            cpus[by][key] += job["cpu"]
+            memory[by][key] += amount
+        if job["state"] == "PENDING":
+            reasons[job["r"]] += 1
+    return len(reasons)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure a running exporter, and functions of this process, by the CPU they take.
+
+CPU seconds and not the time on the wall, and the least of several rounds: the machine may be busy with other things.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROUNDS = 3
+PACE_ROUNDS = 15
+QUIET_SECONDS = 0.032
+PATIENCE_SECONDS = 120
+LISTENING = re.compile(rb"address=(127\.0\.0\.1:\d+)")
+
+
+@contextmanager
+def running_exporter(*flags: str) -> Iterator[tuple[int, str]]:
+    """Run ``slurmscope cluster`` on a free port; give its process id and address."""
+    argv = [sys.executable, "-m", "slurmscope", "cluster", "--web.listen-address", "127.0.0.1:0", *flags]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            found = next((match for line in process.stderr if (match := LISTENING.search(line))), None)
+            if found is None:
+                raise RuntimeError(f"{' '.join(argv)} ended before it listened")
+            yield process.pid, found[1].decode()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+def scrape(address: str, query: str = "") -> bytes:
+    """Fetch a page as Prometheus does, compressed."""
+    request = urllib.request.Request(f"http://{address}/metrics{query}", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+        page: bytes = answer.read()
+    return page
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """Return the CPU seconds of a process, without its children; the kernel counts them in hundredths."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes_of(pid: int) -> int:
+    """Return the resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def least_seconds(*variants: Callable[[], object], rounds: int = ROUNDS) -> list[float]:
+    """Return each variant's least CPU seconds; by turns, so that a busy machine slows all alike.
+
+    The garbage collector rests meanwhile, as in timeit: what it costs depends on what else this process holds.
+    """
+    least = [float("inf")] * len(variants)
+    for _ in range(rounds):
+        for index, variant in enumerate(variants):
+            gc.collect()
+            gc.disable()
+            started = time.process_time()
+            variant()
+            least[index] = min(least[index], time.process_time() - started)
+            gc.enable()
+    return least
+
+
+def pace() -> float:
+    """Return how many times longer a fixed piece of work takes now than on a quiet core of 2.8 GHz; never below 1."""
+    (least,) = least_seconds(_work, rounds=PACE_ROUNDS)
+    return max(1.0, least / QUIET_SECONDS)
+
+
+def _work() -> int:
+    """Split and add up rows of text, the work that readings are made of."""
+    rows = b"".join(b"physics\x1fuser%d\x1fRUNNING\x1e%d\x1e%d\n" % (n % 500, n % 64, n) for n in range(30_000))
+    sums: dict[tuple[str, ...], int] = {}
+    for row in rows.split(b"\n")[:-1]:
+        names, cpus, _ = row.split(b"\x1e")
+        key = tuple(names.decode().split("\x1f"))
+        sums[key] = sums.get(key, 0) + int(cpus)
+    return len(sums)
+
+
+def tell(what: str, figure: str, promise: str, *, is_kept: bool) -> bool:
+    """Print a figure beside its promise, and hand the verdict on."""
+    print(f"{what}: {figure} (promise: {promise}{'' if is_kept else ', BROKEN'})")
+    return is_kept

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Give tests of procfs a reader of this machine, and programs to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmscope.sources.procfs.reader import ProcessReader
+from tests.unit.sources.procfs.script import Script
+
+
+@pytest.fixture
+def script() -> Iterator[Callable[[str], Script]]:
+    """Give a function that starts a program; all of them end with the test."""
+    started: list[Script] = []
+
+    def start(body: str) -> Script:
+        started.append(Script(body))
+        return started[-1]
+
+    yield start
+    for program in started:
+        program.close()
+
+
+@pytest.fixture
+def reader() -> Iterator[ProcessReader]:
+    """Give a reader of this machine's processes."""
+    opened = ProcessReader(Path("/proc"))
+    yield opened
+    opened.close()
