@@ -63,32 +63,35 @@ def main() -> int:
     return 0 if kept < PROMISE_MILLISECONDS and descriptors == 0 and grown < LEAK_PROMISE_BYTES else 1
 
 
-class _MovingClock:
-    def __init__(self) -> None:
-        self.now = 0.0
+class _Scraper:
+    """Scrape every 15 seconds, by its own clock."""
 
-    def __call__(self) -> float:
-        return self.now
+    def __init__(self, layout: Layout, descriptors: int) -> None:
+        self.now = 0.0
+        self.tree = CgroupTree(layout, descriptors=descriptors, clock=lambda: self.now)
+
+    def scrape(self) -> None:
+        self.now += SCRAPE_SECONDS
+        jobs = self.tree.scan()
+        assert len(jobs) == JOBS
+        for job in jobs.values():
+            use = job.read()
+            assert use is not None
+            assert use.memory.current_bytes is not None
 
 
 def _compare(layout: Layout) -> tuple[float, float, float]:
     """Return the milliseconds of CPU of one scrape, kept, anew and by the kernel alone: the best of many rounds."""
-    clock = _MovingClock()
     before = _descriptors()
-    kept, anew = (CgroupTree(layout, descriptors=limit, clock=clock) for limit in (4000, 0))
-    for tree in (kept, anew):
-        _scrape(tree, clock)
+    kept, anew = _Scraper(layout, 4000), _Scraper(layout, 0)
+    for scraper in (kept, anew):
+        scraper.scrape()
     descriptors = sorted(_descriptors() - before)
     figures = [
-        (
-            _measure(lambda: _scrape(kept, clock)),
-            _measure(lambda: _scrape(anew, clock)),
-            _measure(lambda: _read_all(descriptors)),
-        )
-        for _ in range(ROUNDS)
+        (_measure(kept.scrape), _measure(anew.scrape), _measure(lambda: _read_all(descriptors))) for _ in range(ROUNDS)
     ]
-    for tree in (kept, anew):
-        tree.close()
+    for scraper in (kept, anew):
+        scraper.tree.close()
     best_kept, best_anew, best_kernel = map(min, zip(*figures, strict=True))
     return best_kept, best_anew, best_kernel
 
@@ -103,16 +106,6 @@ def _measure(work: Callable[[], None]) -> float:
 def _read_all(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         os.pread(descriptor, 4096, 0)
-
-
-def _scrape(tree: CgroupTree, clock: _MovingClock) -> None:
-    clock.now += SCRAPE_SECONDS
-    jobs = tree.scan()
-    assert len(jobs) == JOBS
-    for job in jobs.values():
-        use = job.read()
-        assert use is not None
-        assert use.memory.current_bytes is not None
 
 
 def _measure_leak(layout: Layout) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import statistics
 import sys
 import tempfile
 import time
@@ -94,7 +95,7 @@ def _measure_page(folder: str) -> Iterator[bool]:
     """Scrape all that is on by default, and look at the memory and the commands as well."""
     with _exporter(folder) as (pid, address):
         page = scrape(address)
-        slowness, least = pace(), _least_scrape_seconds(pid, address)
+        least, slowness = _scrape_again(pid, address)
         resident_bytes = resident_bytes_of(pid)
     text = gzip.decompress(page).decode()
     samples = sum(not line.startswith("#") for line in text.splitlines())
@@ -113,18 +114,20 @@ def _measure_page(folder: str) -> Iterator[bool]:
 def _measure_sums(folder: str) -> bool:
     """Scrape jobs and nodes without a series for each node."""
     with _exporter(folder, "--no-collector.nodes.per-node") as (pid, address):
-        slowness, least = pace(), _least_scrape_seconds(pid, address, "?collect[]=jobs&collect[]=nodes")
+        least, slowness = _scrape_again(pid, address, "?collect[]=jobs&collect[]=nodes")
     return _tell_seconds("page of sums over jobs and nodes", least, SUMS_PROMISE_SECONDS, slowness)
 
 
-def _least_scrape_seconds(pid: int, address: str, query: str = "") -> float:
-    least = float("inf")
+def _scrape_again(pid: int, address: str, query: str = "") -> tuple[float, float]:
+    """Return the least CPU seconds of a scrape, and the pace of the machine meanwhile."""
+    seconds, paces = [], []
     for _ in range(SCRAPES):
         time.sleep(REST_SECONDS)
         before = cpu_seconds_of(pid)
         scrape(address, query)
-        least = min(least, cpu_seconds_of(pid) - before)
-    return least
+        seconds.append(cpu_seconds_of(pid) - before)
+        paces.append(pace(rounds=3))
+    return min(seconds), statistics.median(paces)
 
 
 def _tell_seconds(what: str, seconds: float, promise_seconds: float, slowness: float) -> bool:

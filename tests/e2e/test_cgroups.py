@@ -207,8 +207,8 @@ def test_kill_in_a_task_is_counted_for_the_job_and_outlives_the_step(v1: Sandbox
     v1.make(f"{JOB}/step_batch")
     memory = v1.roots["memory"]
     (memory / step / "memory.limit_in_bytes").write_text(str(30 * MEBIBYTE))
+    v1.run("time.sleep(600)", v1.roots["freezer"] / JOB)
     with open_tree(v1) as tree:
-        v1.run("time.sleep(600)", v1.roots["freezer"] / JOB)
         job = tree.scan()[KEY]
         assert 0 == read(job).memory.events["oom_kill"]
         victim = v1.run(f"x = bytearray({100 * MEBIBYTE})", memory / step / "task_0")
@@ -288,10 +288,11 @@ def test_jobs_that_come_and_go_while_they_are_read_do_no_harm(v1: Sandbox) -> No
 @can_make_v2
 def test_v2_job_is_read_until_it_goes(v2: Sandbox) -> None:
     scope = "system.slice/slurmstepd.scope"
-    for folder in ("slurm", "user/task_0"):
-        v2.make(f"{scope}/job_42/step_0/{folder}")
+    v2.make(scope)
     top = v2.roots[""] / scope / "job_42"
     with open_tree(v2) as tree:
+        for folder in ("slurm", "user/task_0"):
+            v2.make(f"{scope}/job_42/step_0/{folder}")
         stepd = v2.run("time.sleep(600)", top / "step_0" / "slurm")
         job = tree.scan()[KEY]
         task = v2.run(

@@ -142,3 +142,10 @@ def test_a_role_can_have_its_own_default() -> None:
     section = Section(name="garden", type=Garden, defaults={"tree_count": 9})
 
     assert 9 == load([section], flags={}, environment={}).of(Garden).tree_count
+
+
+@pytest.mark.parametrize(("word", "expected"), [("true", True), ("off", False), ("YES", True), ("0", False)])
+def test_truth_is_read_from_the_environment_in_many_words(tmp_path: Path, word: str, *, expected: bool) -> None:
+    environment = {"SLURMSCOPE_GARDEN_IS_GREEN": word}
+
+    assert expected is load_garden(tmp_path, environment=environment).of(Garden).is_green

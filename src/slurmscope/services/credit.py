@@ -24,7 +24,7 @@ class Credit:
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """Take the share of a core that may be used for ever, and how much may be used at once after a rest."""
-        self._share = share
+        self.share = share
         self._burst_seconds = burst_seconds
         self._clock = clock
         self._cpu_clock = cpu_clock
@@ -45,10 +45,10 @@ class Credit:
     def low_seconds(self) -> float:
         """Tell for how long only what cannot wait should be done; 0 most of the time."""
         self._earn()
-        return max(0.0, (self._burst_seconds * LOW_SHARE - self._left_seconds) / self._share)
+        return max(0.0, (self._burst_seconds * LOW_SHARE - self._left_seconds) / self.share)
 
     def _earn(self) -> None:
         now = self._clock()
-        earned = (now - self._counted_at) * self._share
+        earned = (now - self._counted_at) * self.share
         self._left_seconds = min(self._burst_seconds, self._left_seconds + earned)
         self._counted_at = now

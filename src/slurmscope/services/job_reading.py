@@ -85,8 +85,8 @@ class JobReading:
             key=job.key,
             uid=job.uid,
             groups=use.groups if use else {},
-            processes=self._processes.read(members.user, members.stepd),
-            pids=frozenset((*members.user, *members.stepd)),
+            processes=self._processes.read(members.user, members.stepd, list_again=lambda: _all_pids(job.members())),
+            pids=_all_pids(members),
             environment=self._environment,
         )
 
@@ -119,3 +119,7 @@ class JobReading:
             if not isinstance(found, Missing):
                 # Processes that were adopted into the job know less than those that Slurm started.
                 self._environment = {**found, **self._environment}
+
+
+def _all_pids(members: Members) -> frozenset[int]:
+    return frozenset((*members.user, *members.stepd))

@@ -86,20 +86,19 @@ class JobTracker:
         changes: Changes,
         *,
         available: Callable[[], dict[str, bool]] = dict,
-        storm_share: float = STORM_SHARE,
+        credit: Credit | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take over the changes, which are closed at the end; ``available`` tells which sources can be read.
 
-        ``storm_share`` is the share of a core that may be used while jobs and steps come and go without end.
+        ``credit`` says what may be used while jobs and steps come and go without end.
         """
         self._finder = finder
         self._book = book
         self._changes = changes
         self._available = available
         self._clock = clock
-        self._storm_share = storm_share
-        self._credit = Credit(storm_share, STORM_BURST_SECONDS)
+        self._credit = credit or Credit(STORM_SHARE, STORM_BURST_SECONDS)
         self._look_at = self._looked_at = self._read_at = 0.0
         self._unwatched: set[TrackedJob] = set()
         self._job_of: dict[int, TrackedJob] = {}
@@ -170,7 +169,7 @@ class JobTracker:
             self._hear(self._changes.wait(self._sleep_seconds()))
         if self._credit.low_seconds() > 0:
             # What happens meanwhile waits in the kernel and is handled all at once.
-            self._changes.rest(max(STORM_GAP_SECONDS, (time.thread_time() - began) / self._storm_share))
+            self._changes.rest(max(STORM_GAP_SECONDS, (time.thread_time() - began) / self._credit.share))
         else:
             with self._credit.charged():
                 self._read_young()

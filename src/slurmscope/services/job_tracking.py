@@ -10,10 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slurmscope.services.credit import Credit
 from slurmscope.services.job_book import JobBook
 from slurmscope.services.job_finding import JobFinder
 from slurmscope.services.job_reading import JobReading, ReadingOptions
-from slurmscope.services.job_tracker import STORM_SHARE, JobTracker
+from slurmscope.services.job_tracker import STORM_BURST_SECONDS, STORM_SHARE, JobTracker
 from slurmscope.sources.cgroup import CgroupTree, detect_layout
 from slurmscope.sources.changes import Changes
 from slurmscope.sources.procfs.reader import ProcessReader
@@ -53,8 +54,8 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
             measures = {f"cgroup_{name}": can for name, can in tree.measures().items()}
             return measures | sources.available(has_jobs=bool(book.live))
 
-        tracker = JobTracker(finder, book, Changes(), available=available, storm_share=options.storm_share)
-        yield stack.enter_context(tracker)
+        credit = Credit(options.storm_share, STORM_BURST_SECONDS)
+        yield stack.enter_context(JobTracker(finder, book, Changes(), available=available, credit=credit))
 
 
 class ProcessSources:

@@ -29,6 +29,9 @@ from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.table import ProcessTableReader
 from slurmscope.units import parse_seconds
 
+NAME_PATIENCE_SECONDS = 0.25
+"""How long all lookups of names together may hold up readings: enough for a page made once to have names."""
+
 ENVIRONMENT = (ACCOUNT, PARTITION, *ENVIRONMENT_NAMES)
 
 
@@ -92,7 +95,7 @@ def wire_node(config: Config) -> Wiring:
     procfs = paths.below_root(paths.procfs)
     with ExitStack() as stack:
         tracker = stack.enter_context(open_job_tracker(_tracking_options(config, paths, settings)))
-        names = NameCache()
+        names = NameCache(patience_seconds=NAME_PATIENCE_SECONDS)
         stack.callback(names.close)
         reader = ProcessReader(procfs)
         stack.callback(reader.close)

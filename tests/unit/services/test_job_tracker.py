@@ -17,9 +17,11 @@ import pytest
 from slurmscope.errors import SourceError
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
+from slurmscope.services.credit import Credit
 from slurmscope.services.job_book import JobBook
 from slurmscope.services.job_reading import LiveJob
 from slurmscope.services.job_tracker import LOOK_GAP_SECONDS, JobTracker
+from slurmscope.services.job_tracking import TrackingOptions, open_job_tracker
 from slurmscope.sources.changes import Changes
 from slurmscope.sources.inotify import Inotify, InotifyUnavailable
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReading
@@ -57,11 +59,14 @@ class Node:
 
 @contextmanager
 def tracking(
-    root: Path, open_inotify: Callable[[], Inotify] = Inotify, reading: Callable[[], FakeReading] = FakeReading
+    root: Path,
+    open_inotify: Callable[[], Inotify] = Inotify,
+    reading: Callable[[], FakeReading] = FakeReading,
+    credit: Credit | None = None,
 ) -> Iterator[Node]:
     finder = FakeFinder(root=root)
     book = JobBook(finder, reading, young_seconds=YOUNG_SECONDS)
-    with JobTracker(finder, book, Changes(open_inotify)) as tracker:
+    with JobTracker(finder, book, Changes(open_inotify), credit=credit) as tracker:
         tracker.snapshot()
         yield Node(finder, tracker)
 
@@ -199,6 +204,37 @@ def test_job_is_noticed_after_a_storm(node: Node) -> None:
     until(lambda: job.reads)
 
 
+class SpentCredit(Credit):
+    """Have nothing left, for as long as a test lasts."""
+
+    def low_seconds(self) -> float:
+        """Say so."""
+        return PATIENCE_SECONDS
+
+
+def test_job_that_ends_is_read_even_when_no_cpu_time_is_left(tmp_path: Path) -> None:
+    with (
+        tracking(tmp_path, credit=SpentCredit(0.05, 1.0)) as node,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process,
+    ):
+        job = node.begin(seconds=0.5, pids=[process.pid])
+        node.tracker.snapshot()  # nobody else looks for new jobs now
+        job.seconds, reads = 9.0, job.reads
+        process.communicate(timeout=60)
+        until(lambda: seconds(tracked_use(node)) == 9.0)
+        assert reads == job.reads
+        job.pids.clear()
+
+
+def test_failed_look_does_not_end_the_tracking(node: Node) -> None:
+    node.finder.fails = True
+    scans = node.finder.scans
+    job = node.begin()
+    until(lambda: node.finder.scans > scans)
+    node.finder.fails = False
+    until(lambda: job.reads)
+
+
 def test_machine_without_inotify_is_looked_at_again_and_again(tmp_path: Path) -> None:
     with tracking(tmp_path, open_nothing) as node:
         job = node.begin(seconds=0.5)
@@ -313,3 +349,16 @@ def test_who_asks_while_the_tracker_ends_is_not_left_waiting(tmp_path: Path) -> 
     for thread in (before, closing):
         thread.join(PATIENCE_SECONDS)
     assert 2 == len(answers)
+
+
+def test_machine_without_slurm_is_told_so(tmp_path: Path) -> None:
+    with open_job_tracker(TrackingOptions(cgroup_root=tmp_path, procfs_root=tmp_path)) as tracker:
+        taken = tracker.snapshot()
+    assert ((), "unsupported") == (taken.jobs, taken.layout)
+
+
+def test_processes_of_this_machine_are_looked_through_where_there_are_no_cgroups(tmp_path: Path) -> None:
+    with open_job_tracker(TrackingOptions(cgroup_root=tmp_path)) as tracker:
+        taken = tracker.snapshot()
+    assert taken.available["processes"]
+    assert taken.layout in ("processes", "unsupported")

@@ -100,6 +100,11 @@ def test_empty_batch_reads_nothing() -> None:
 
 def test_same_text_is_parsed_once() -> None:
     parsed: list[bytes] = []
-    memo = Memo(lambda text: (parsed.append(text), len(text))[1])
+
+    def parse(text: bytes) -> int:
+        parsed.append(text)
+        return len(text)
+
+    memo = Memo(parse)
     assert [3, 3, 0, 3] == [memo(text) for text in (b"abc", b"abc", b"", b"abc")]
     assert [b"", b"abc", b"", b"abc"] == parsed
