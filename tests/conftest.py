@@ -1,8 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set what holds for every test."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 # Machines are shared and slow: how long one example takes says nothing.
 settings.register_profile("slurmscope", deadline=None)
 settings.load_profile("slurmscope")
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let golden files be rewritten; the difference is to be read before it is committed."""
+    parser.addoption("--golden", action="store_true", help="rewrite golden files instead of comparing with them")
+
+
+@pytest.fixture
+def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with a golden file, or write it there."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--golden"):
+            path.write_text(text, encoding="utf-8")
+        assert path.read_text(encoding="utf-8") == text
+
+    return check
