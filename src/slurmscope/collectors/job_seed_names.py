@@ -8,11 +8,11 @@ under a name with "alloc" and no state, only running jobs count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from slurmscope.collectors.job_views import Cell
+from slurmscope.collectors.job_views import Sums, Tables, add_up, known_memory
 from slurmscope.metrics.family import Family, Labels, seed_gauge
-from slurmscope.model.jobs import PENDING, RUNNING, JobGroup
+from slurmscope.model.jobs import RUNNING, JobGroup
 
 PARTITION_JOBS = seed_gauge("slurm_partition_job_state_total", "Jobs by partition and state.", "partition", "state")
 USER_JOBS = seed_gauge("slurm_user_state_total", "Jobs by user and state.", "username", "state")
@@ -38,26 +38,35 @@ SEED_METRICS = (
     PARTITION_JOBS, USER_JOBS, USER_CPUS, USER_MEMORY, ACCOUNT_JOBS, ACCOUNT_STATE_CPUS, ACCOUNT_STATE_MEMORY,
     ACCOUNT_CPUS, ACCOUNT_MEMORY, STATE_JOBS, FEATURE_JOBS, FEATURE_CPUS, FEATURE_MEMORY, REASON_JOBS, NCPUS,
 )  # fmt: skip
-USER_SEED_METRICS = (USER_JOBS, USER_CPUS, USER_MEMORY, NCPUS)
 
 UNAVAILABLE = "ReqNodeNotAvail, UnavailableNodes"
 
 
-def seed_families(
-    cells: Iterable[Cell], groups: Iterable[JobGroup], ncpus_partitions: Collection[str]
-) -> Iterator[Family]:
-    """Yield every family whose name an older exporter made known."""
-    sums: dict[str, Counter[Labels]] = {metric.name: Counter() for metric in SEED_METRICS}
-    for cell in cells:
-        _add_cell(sums, cell)
-        if cell.state == RUNNING:
-            _add_running(sums, cell, ncpus_partitions)
+def seed_families(sums_of: Mapping[str | None, Sums], tables: Tables) -> Iterator[Family]:
+    """Yield families whose names an older exporter made known, given the sums of the views by their label."""
+    by_user, by_account = sums_of["user"], sums_of["account"]
+    running = {labels[:1]: total for labels, total in by_account.items() if labels[1] == RUNNING}
+    yield Family(PARTITION_JOBS, _jobs(sums_of["partition"]))
+    yield Family(USER_JOBS, _jobs(by_user))
+    yield Family(USER_CPUS, _cpus(by_user))
+    yield Family(USER_MEMORY, known_memory(by_user))
+    yield Family(ACCOUNT_JOBS, _jobs(by_account))
+    yield Family(ACCOUNT_STATE_CPUS, _cpus(by_account))
+    yield Family(ACCOUNT_STATE_MEMORY, known_memory(by_account))
+    yield Family(ACCOUNT_CPUS, _cpus(running))
+    yield Family(ACCOUNT_MEMORY, known_memory(running))
+    yield Family(STATE_JOBS, _jobs(sums_of[None]))
+    yield from _feature_families(tables)
+    yield Family(REASON_JOBS, _count_reasons(tables))
+
+
+def ncpus_family(groups: Iterable[JobGroup], partitions: Collection[str]) -> Family:
+    """Count the CPUs of running jobs by user; no partitions means all."""
+    counts: Counter[Labels] = Counter()
     for group in groups:
-        _add_features(sums, group)
-        if group.state == PENDING:
-            sums[REASON_JOBS.name][(seed_reason(group.reason),)] += group.jobs
-    for metric in SEED_METRICS:
-        yield Family(metric, sums[metric.name])
+        if group.state == RUNNING and (not partitions or group.partitions[0] in partitions):
+            counts[(group.user,)] += group.cpus
+    return Family(NCPUS, counts)
 
 
 def seed_reason(reason: str) -> str:
@@ -65,32 +74,27 @@ def seed_reason(reason: str) -> str:
     return f"({UNAVAILABLE})" if UNAVAILABLE in reason else reason
 
 
-def _add_cell(sums: dict[str, Counter[Labels]], cell: Cell) -> None:
-    for partition in cell.partitions:
-        sums[PARTITION_JOBS.name][partition, cell.state] += cell.jobs
-    sums[STATE_JOBS.name][(cell.state,)] += cell.jobs
-    by_user, by_account = (cell.user, cell.state), (cell.account, cell.state)
-    sums[USER_JOBS.name][by_user] += cell.jobs
-    sums[USER_CPUS.name][by_user] += cell.cpus
-    sums[ACCOUNT_JOBS.name][by_account] += cell.jobs
-    sums[ACCOUNT_STATE_CPUS.name][by_account] += cell.cpus
-    if cell.memory_bytes is not None:
-        sums[USER_MEMORY.name][by_user] += cell.memory_bytes
-        sums[ACCOUNT_STATE_MEMORY.name][by_account] += cell.memory_bytes
+def _jobs(sums: Sums) -> dict[Labels, int]:
+    return {labels: total.jobs for labels, total in sums.items()}
 
 
-def _add_running(sums: dict[str, Counter[Labels]], cell: Cell, ncpus_partitions: Collection[str]) -> None:
-    sums[ACCOUNT_CPUS.name][(cell.account,)] += cell.cpus
-    if cell.memory_bytes is not None:
-        sums[ACCOUNT_MEMORY.name][(cell.account,)] += cell.memory_bytes
-    if not ncpus_partitions or cell.partitions[0] in ncpus_partitions:
-        sums[NCPUS.name][(cell.user,)] += cell.cpus
+def _cpus(sums: Sums) -> dict[Labels, int]:
+    return {labels: total.cpus for labels, total in sums.items()}
 
 
-def _add_features(sums: dict[str, Counter[Labels]], group: JobGroup) -> None:
-    for feature in group.features or ("",):
-        sums[FEATURE_JOBS.name][(feature,)] += group.jobs
-        if group.state == RUNNING:
-            sums[FEATURE_CPUS.name][(feature,)] += group.cpus
-            if group.memory_bytes is not None:
-                sums[FEATURE_MEMORY.name][(feature,)] += group.memory_bytes
+def _feature_families(tables: Tables) -> Iterator[Family]:
+    labelled = [
+        ((feature, state), total) for (names, state), total in tables.features.items() for feature in names or ("",)
+    ]
+    everyone = add_up((labels[:1], total) for labels, total in labelled)
+    running = add_up((labels[:1], total) for labels, total in labelled if labels[1] == RUNNING)
+    yield Family(FEATURE_JOBS, _jobs(everyone))
+    yield Family(FEATURE_CPUS, _cpus(running))
+    yield Family(FEATURE_MEMORY, known_memory(running))
+
+
+def _count_reasons(tables: Tables) -> Counter[Labels]:
+    counts: Counter[Labels] = Counter()
+    for (_, reason), wait in tables.waits.items():
+        counts[(seed_reason(reason),)] += wait.jobs
+    return counts

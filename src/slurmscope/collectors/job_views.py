@@ -3,67 +3,76 @@
 
 Every view counts every job by the same rule: an array task is one job; a pending job that may start
 in several partitions counts once in each of them in the view by partition, and once in all others.
+
+A large cluster has tens of thousands of groups of jobs. They are walked once and added up into short
+tables: by whose they are, by where they are, by what they need, by why they wait. All else walks the tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from slurmscope.metrics.family import Family, Labels, Metric, gauge
-from slurmscope.model.jobs import JobGroup
+from slurmscope.model.jobs import ENDED_STATES, PENDING, JobGroup
 
 
-class Cell:
-    """Hold the sums of all groups that differ in nothing a view looks at."""
+class Total:
+    """Hold sums over jobs; memory is None while no job has told how much it has."""
 
-    __slots__ = (
-        "account",
-        "cpus",
-        "gres",
-        "has_ended",
-        "jobs",
-        "memory_bytes",
-        "nodes",
-        "partitions",
-        "qos",
-        "state",
-        "user",
-    )
+    __slots__ = ("cpus", "gres", "jobs", "memory_bytes", "nodes")
 
-    def __init__(self, group: JobGroup) -> None:
-        """Take the names of a group, and nothing of its numbers yet."""
-        self.account = group.account
-        self.user = group.user
-        self.partitions = group.partitions
-        self.qos = group.qos
-        self.state = group.state
-        self.has_ended = group.has_ended
+    def __init__(self) -> None:
+        """Begin with nothing."""
         self.jobs = self.nodes = self.cpus = 0
         self.memory_bytes: int | None = None
         self.gres: dict[tuple[str, str], int] = {}
 
-    def add(self, group: JobGroup) -> None:
-        """Add the numbers of a group."""
-        self.jobs += group.jobs
-        self.nodes += group.nodes
-        self.cpus += group.cpus
-        if group.memory_bytes is not None:
-            self.memory_bytes = (self.memory_bytes or 0) + group.memory_bytes
-        for gres in group.gres:
-            key = (gres.name, gres.model)
-            self.gres[key] = self.gres.get(key, 0) + gres.count
+    def add(self, other: Total) -> None:
+        """Add the sums of another total."""
+        self.jobs += other.jobs
+        self.nodes += other.nodes
+        self.cpus += other.cpus
+        if other.memory_bytes is not None:
+            self.memory_bytes = (self.memory_bytes or 0) + other.memory_bytes
+        for kind, count in other.gres.items():
+            self.gres[kind] = self.gres.get(kind, 0) + count
 
 
-Names = Callable[[Cell], Iterable[str]]
+@dataclass(slots=True)
+class Wait:
+    """Count pending jobs, and tell when the first of them was submitted."""
+
+    jobs: int
+    first_submit_seconds: int
+
+
+def _totals() -> defaultdict[Any, Total]:
+    return defaultdict(Total)
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Hold the same jobs several times; a key ends in the state, that of pending jobs in the reason."""
+
+    owners: dict[tuple[str, str, str], Total] = field(default_factory=_totals)
+    places: dict[tuple[tuple[str, ...], str, str], Total] = field(default_factory=_totals)
+    features: dict[tuple[tuple[str, ...], str], Total] = field(default_factory=_totals)
+    waits: dict[tuple[tuple[str, ...], str], Wait] = field(default_factory=dict)
+
+
+Sums = Mapping[Labels, Total]
+"""The sums of one view by its labels, of which the state is the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Declare the five metrics of one view, and how a group is named in it."""
+    """Declare the five metrics of one view, and how its sums are found in the tables."""
 
     label: str | None
-    names: Names
+    add_up: Callable[[Tables], Sums]
     jobs: Metric
     nodes: Metric
     cpus: Metric
@@ -76,14 +85,14 @@ class View:
         return (self.jobs, self.nodes, self.cpus, self.memory_bytes, self.gres)
 
 
-def make_view(label: str | None, names: Names) -> View:
+def make_view(label: str | None, labelled: Callable[[Tables], Iterable[tuple[Labels, Total]]]) -> View:
     """Declare the metrics of a view; without a label it is the view of the whole cluster."""
     prefix = f"slurm_{label}_" if label else "slurm_"
     labels = ((label,) if label else ()) + ("state",)
     by = f"by {label} and state" if label else "by state"
     return View(
         label=label,
-        names=names,
+        add_up=lambda tables: add_up(labelled(tables)),
         jobs=gauge(f"{prefix}jobs", f"Jobs {by}.", *labels),
         nodes=gauge(f"{prefix}job_nodes", f"Nodes that jobs hold, or ask for while they wait, {by}.", *labels),
         cpus=gauge(f"{prefix}job_cpus", f"CPUs that jobs hold, or ask for while they wait, {by}.", *labels),
@@ -100,45 +109,64 @@ def make_view(label: str | None, names: Names) -> View:
     )
 
 
-PARTITION = make_view("partition", lambda cell: cell.partitions)
-ACCOUNT = make_view("account", lambda cell: (cell.account,))
-USER = make_view("user", lambda cell: (cell.user,))
-QOS = make_view("qos", lambda cell: (cell.qos,))
-CLUSTER = make_view(None, lambda _: ("",))
+def add_up(labelled: Iterable[tuple[Labels, Total]]) -> Sums:
+    """Add totals with the same labels up."""
+    sums: dict[Labels, Total] = {}
+    for labels, total in labelled:
+        if (found := sums.get(labels)) is None:
+            found = sums[labels] = Total()
+        found.add(total)
+    return sums
 
 
-def merge(groups: Iterable[JobGroup]) -> list[Cell]:
-    """Forget reasons and features: that leaves few cells, and every view walks over all of them."""
-    cells: dict[tuple[object, ...], Cell] = {}
-    for group in groups:
-        key = group[:5]
-        if (cell := cells.get(key)) is None:
-            cell = cells[key] = Cell(group)
-        cell.add(group)
-    return list(cells.values())
+def _by_partition(tables: Tables) -> Iterator[tuple[Labels, Total]]:
+    for (partitions, _, state), total in tables.places.items():
+        for partition in partitions:
+            yield (partition, state), total
 
 
-def view_families(view: View, cells: Iterable[Cell]) -> Iterator[Family]:
+PARTITION = make_view("partition", _by_partition)
+ACCOUNT = make_view("account", lambda tables: (((key[0], key[2]), total) for key, total in tables.owners.items()))
+USER = make_view("user", lambda tables: (((key[1], key[2]), total) for key, total in tables.owners.items()))
+QOS = make_view("qos", lambda tables: (((key[1], key[2]), total) for key, total in tables.places.items()))
+CLUSTER = make_view(None, lambda tables: (((key[2],), total) for key, total in tables.places.items()))
+
+
+def tabulate(groups: Iterable[JobGroup]) -> Tables:
+    """Add groups up into the tables."""
+    tables = Tables()
+    owners, places, features, waits = tables.owners, tables.places, tables.features, tables.waits
+    # Unpacked whole and added in place: this is the loop that grows with the cluster.
+    for account, user, partitions, qos, state, reason, wanted, jobs, nodes, cpus, memory_bytes, gres, submit in groups:
+        for total in (owners[account, user, state], places[partitions, qos, state], features[wanted, state]):
+            total.jobs += jobs
+            total.nodes += nodes
+            total.cpus += cpus
+            if memory_bytes is not None:
+                total.memory_bytes = (total.memory_bytes or 0) + memory_bytes
+            for one in gres:
+                kind = (one.name, one.model)
+                total.gres[kind] = total.gres.get(kind, 0) + one.count
+        if state == PENDING:
+            wait = waits.setdefault((partitions, reason), Wait(0, submit))
+            wait.jobs += jobs
+            wait.first_submit_seconds = min(submit, wait.first_submit_seconds)
+    return tables
+
+
+def view_families(view: View, sums: Sums) -> Iterator[Family]:
     """Yield the families of one view; jobs that ended hold nothing and are only counted."""
-    jobs: dict[Labels, int] = {}
-    held: dict[Labels, list[int]] = {}
-    memory_bytes: dict[Labels, int] = {}
-    gres: dict[Labels, int] = {}
-    for cell in cells:
-        for name in view.names(cell):
-            labels = (name, cell.state) if view.label else (cell.state,)
-            jobs[labels] = jobs.get(labels, 0) + cell.jobs
-            if cell.has_ended:
-                continue
-            sums = held.setdefault(labels, [0, 0])
-            sums[0] += cell.nodes
-            sums[1] += cell.cpus
-            if cell.memory_bytes is not None:
-                memory_bytes[labels] = memory_bytes.get(labels, 0) + cell.memory_bytes
-            for kind, count in cell.gres.items():
-                gres[*labels, *kind] = gres.get((*labels, *kind), 0) + count
-    yield Family(view.jobs, jobs)
-    yield Family(view.nodes, {labels: sums[0] for labels, sums in held.items()})
-    yield Family(view.cpus, {labels: sums[1] for labels, sums in held.items()})
-    yield Family(view.memory_bytes, memory_bytes)
-    yield Family(view.gres, gres)
+    held = {labels: total for labels, total in sums.items() if labels[-1] not in ENDED_STATES}
+    yield Family(view.jobs, {labels: total.jobs for labels, total in sums.items()})
+    yield Family(view.nodes, {labels: total.nodes for labels, total in held.items()})
+    yield Family(view.cpus, {labels: total.cpus for labels, total in held.items()})
+    yield Family(view.memory_bytes, known_memory(held))
+    yield Family(
+        view.gres,
+        {(*labels, *kind): count for labels, total in held.items() for kind, count in total.gres.items()},
+    )
+
+
+def known_memory(sums: Sums) -> dict[Labels, int]:
+    """Return the memory of those that have told theirs."""
+    return {labels: total.memory_bytes for labels, total in sums.items() if total.memory_bytes is not None}

@@ -12,14 +12,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from slurmscope.collectors.job_seed_names import SEED_METRICS, USER_SEED_METRICS, seed_families
-from slurmscope.collectors.job_views import ACCOUNT, CLUSTER, PARTITION, QOS, USER, merge, view_families
+from slurmscope.collectors.job_seed_names import SEED_METRICS, ncpus_family, seed_families
+from slurmscope.collectors.job_views import (
+    ACCOUNT,
+    CLUSTER,
+    PARTITION,
+    QOS,
+    USER,
+    Tables,
+    tabulate,
+    view_families,
+)
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Histogram, Labels, gauge, histogram
-from slurmscope.model.jobs import PENDING, WAIT_BUCKETS_SECONDS, JobGroup, Jobs
+from slurmscope.model.jobs import WAIT_BUCKETS_SECONDS, Jobs
 from slurmscope.settings import setting
 
 PENDING_JOBS = gauge(
@@ -42,7 +52,8 @@ WAITS = histogram(
 )
 UNREADABLE = gauge("slurm_job_unreadable_rows", "Rows of the last answer of squeue that could not be understood.")
 
-VIEW_METRICS = tuple(metric for view in (CLUSTER, PARTITION, ACCOUNT, USER, QOS) for metric in view.metrics)
+VIEWS = (CLUSTER, PARTITION, ACCOUNT, USER, QOS)
+VIEW_METRICS = tuple(metric for view in VIEWS for metric in view.metrics)
 
 HELD_BY = {"JobHeldUser": "user", "JobHeldAdmin": "admin"}
 _WORD = re.compile(r"[A-Za-z0-9_]+")
@@ -62,25 +73,27 @@ class JobsOptions:
 
 def collect(options: JobsOptions, *, jobs: Jobs) -> Iterator[Family]:
     """Count the same groups in every view."""
-    views = [CLUSTER, PARTITION]
-    views += [ACCOUNT] * options.account + [USER] * options.user + [QOS] * options.qos
-    cells = merge(jobs.groups)
-    for view in views:
-        yield from view_families(view, cells)
-    yield from _waiting_families(jobs)
-    left_out = USER_SEED_METRICS if not options.user else ()
-    for family in seed_families(cells, jobs.groups, options.ncpus_partitions):
-        is_account = "account" in family.metric.labels
-        if family.metric not in left_out and (options.account or not is_account):
-            yield family
-    yield Family(UNREADABLE, {(): jobs.unreadable_rows})
+    tables = tabulate(jobs.groups)
+    sums_of = {view.label: view.add_up(tables) for view in VIEWS}
+    families = chain(
+        *(view_families(view, sums_of[view.label]) for view in VIEWS),
+        _waiting_families(tables, jobs),
+        seed_families(sums_of, tables),
+        (ncpus_family(jobs.groups, options.ncpus_partitions), Family(UNREADABLE, {(): jobs.unreadable_rows})),
+    )
+    left_out = _left_out_labels(options)
+    return (family for family in families if family.metric is WAITS or left_out.isdisjoint(family.metric.labels))
 
 
-def _waiting_families(jobs: Jobs) -> Iterator[Family]:
-    pending = [group for group in jobs.groups if group.state == PENDING]
-    yield Family(PENDING_JOBS, _count_pending(pending))
-    yield Family(HELD_JOBS, _count_held(pending))
-    yield Family(OLDEST, _oldest_ages(pending, jobs.taken_at_seconds))
+def _left_out_labels(options: JobsOptions) -> frozenset[str]:
+    is_wanted = {"account": options.account, "user": options.user, "username": options.user, "qos": options.qos}
+    return frozenset(label for label, wanted in is_wanted.items() if not wanted)
+
+
+def _waiting_families(tables: Tables, jobs: Jobs) -> Iterator[Family]:
+    yield Family(PENDING_JOBS, _count_pending(tables))
+    yield Family(HELD_JOBS, _count_held(tables))
+    yield Family(OLDEST, _oldest_ages(tables, jobs.taken_at_seconds))
     yield Family(WAITS, {labels: Histogram(tally.counts, tally.total_seconds) for labels, tally in jobs.waits.items()})
 
 
@@ -90,30 +103,30 @@ def reason_word(reason: str) -> str:
     return match[0] if match else "unknown"
 
 
-def _count_pending(pending: Iterable[JobGroup]) -> Counter[Labels]:
+def _count_pending(tables: Tables) -> Counter[Labels]:
     counts: Counter[Labels] = Counter()
-    for group in pending:
-        for partition in group.partitions:
-            counts[partition, reason_word(group.reason)] += group.jobs
+    for (partitions, reason), wait in tables.waits.items():
+        for partition in partitions:
+            counts[partition, reason_word(reason)] += wait.jobs
     return counts
 
 
-def _count_held(pending: Iterable[JobGroup]) -> Counter[Labels]:
+def _count_held(tables: Tables) -> Counter[Labels]:
     counts: Counter[Labels] = Counter()
-    for group in pending:
-        if by := HELD_BY.get(reason_word(group.reason)):
-            for partition in group.partitions:
-                counts[partition, by] += group.jobs
+    for (partitions, reason), wait in tables.waits.items():
+        if by := HELD_BY.get(reason_word(reason)):
+            for partition in partitions:
+                counts[partition, by] += wait.jobs
     return counts
 
 
-def _oldest_ages(pending: Iterable[JobGroup], now_seconds: float) -> dict[Labels, float]:
+def _oldest_ages(tables: Tables, now_seconds: float) -> dict[Labels, float]:
     ages: dict[Labels, float] = {}
-    for group in pending:
-        if reason_word(group.reason) in HELD_BY:
+    for (partitions, reason), wait in tables.waits.items():
+        if reason_word(reason) in HELD_BY:
             continue
-        age_seconds = max(0.0, now_seconds - group.first_submit_seconds)
-        for partition in group.partitions:
+        age_seconds = max(0.0, now_seconds - wait.first_submit_seconds)
+        for partition in partitions:
             ages[partition,] = max(age_seconds, ages.get((partition,), 0.0))
     return ages
 

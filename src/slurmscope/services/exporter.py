@@ -25,6 +25,7 @@ from slurmscope.outputs.settings import OutputSettings, WebSettings
 from slurmscope.services.collecting import EnabledCollector
 from slurmscope.services.exposition import ExpositionService
 from slurmscope.services.loops import open_push_loop, open_textfile_loop
+from slurmscope.services.memory import settle_memory
 from slurmscope.services.self_metrics import SelfReport
 from slurmscope.services.settings import LogSettings, MetricsSettings, Switch, all_collectors
 from slurmscope.services.signals import Signals
@@ -141,6 +142,7 @@ def run_forever(exporter: Exporter) -> int:
     config = exporter.load()
     configure_log(config)
     output = config.of(OutputSettings)
+    settle_memory()
     with Signals() as signals, closing(LiveExposition(exporter, config)) as live, ExitStack() as stack:
         if output.textfile:
             stack.enter_context(open_textfile_loop(live, output.textfile, output.interval))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answer like scontrol 22.05 what an exporter asks: ``ping``, and ``show`` of what it knows.
 
-Known options: ``-o -a -d -V``. A record is always printed on one line, as with ``-o``.
+That is assoc_mgr, config, licenses, nodes and reservations. Known options: ``-o -a -d -V``. A record is always printed
+on one line, as with ``-o``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _NAME = "scontrol"
 _COLUMNS = (
     "controllers", "associations", "qos", "licenses", "reservation_heads", "reservation_starts", "reservation_ends",
-    "reservation_tails",
+    "reservation_tails", "node_heads", "node_times", "node_tails",
 )  # fmt: skip
 _CONFIG = (
     b"ClusterName             = simulated",
@@ -60,6 +61,8 @@ def _lines(read: ReadColumn, words: Sequence[str], environment: Mapping[str, str
         return list(read("licenses")) or [b"No licenses configured in Slurm."]
     if "reservations".startswith(subject):
         return _reservations(read, environment)
+    if "nodes".startswith(subject):
+        return _nodes(read, environment)
     if "config".startswith(subject):
         return list(_CONFIG)
     if "assoc_mgr".startswith(subject):
@@ -83,6 +86,12 @@ def _reservations(read: ReadColumn, environment: Mapping[str, str]) -> list[byte
     parts = zip(read("reservation_heads"), starts, ends, read("reservation_tails"), strict=True)
     lines = [b"%b StartTime=%b EndTime=%b %b" % found for found in parts]
     return lines or [b"No reservations in the system"]
+
+
+def _nodes(read: ReadColumn, environment: Mapping[str, str]) -> list[bytes]:
+    times = render_times(read("node_times"), environment.get("SLURM_TIME_FORMAT", STANDARD_TIME))
+    lines = list(map(b"".join, zip(read("node_heads"), times, read("node_tails"), strict=True)))
+    return lines or [b"No nodes in the system"]
 
 
 COMMAND = Command(name=_NAME, columns=_COLUMNS, column=column, respond=respond)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from slurmscope.simulate.accounting import Tally, roll_up, tally, tres_text
 from slurmscope.simulate.job_states import CPU_HOLDING_STATES
 from slurmscope.simulate.records import SimulatedCluster
+from slurmscope.simulate.scontrol_nodes import make_nodes
 from slurmscope.simulate.table import encode
 from slurmscope.simulate.texts import duration_text, hosts_text
 
@@ -147,6 +148,9 @@ RECORDS: Mapping[str, Callable[[SimulatedCluster], list[bytes]]] = {
     "associations": lambda cluster: _encoded(make_associations(cluster)),
     "qos": lambda cluster: _encoded(make_qos(cluster)),
     "licenses": lambda cluster: _encoded(make_licenses(cluster)),
+    "node_heads": lambda cluster: _encoded(head for head, _, _ in make_nodes(cluster)),
+    "node_times": lambda cluster: _encoded(moment for _, moment, _ in make_nodes(cluster)),
+    "node_tails": lambda cluster: _encoded(tail for _, _, tail in make_nodes(cluster)),
     "reservation_heads": lambda cluster: _encoded(each.head for each in make_reservations(cluster)),
     "reservation_starts": lambda cluster: _encoded(str(each.start) for each in make_reservations(cluster)),
     "reservation_ends": lambda cluster: _encoded(str(each.end) for each in make_reservations(cluster)),

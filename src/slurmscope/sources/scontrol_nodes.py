@@ -5,8 +5,8 @@ sinfo would tell the same in columns of our choice, but it compares each row wit
 nodes that takes it half a minute. scontrol needs a fraction of a second. One call costs the controller two requests,
 for nodes and for partitions. With ``--details`` it tells what is in use of generic resources.
 
-A record is one line. Only the reason at its end, which administrators write, may hold anything; what stands before
-it is Slurm's own.
+A record is one line. Only what stands at its end may hold anything: the reason, then a comment and a text called
+extra, which administrators write. What stands before them is Slurm's own.
 """
 
 from __future__ import annotations
@@ -25,8 +25,14 @@ ARGUMENTS = ("--oneliner", "--details", "--all", "show", "nodes")
 MIB = 1024 * 1024
 CACHED_TEXTS = 4096
 _NOTHING = "No nodes in the system"
+_LINE_END = " " * 8
 # Who and when stand behind the first line of a reason; scontrol sets further lines off by eight spaces.
-_REASON = re.compile(r"(?P<text>.*?) \[(?P<user>[^@\[\]]*)@(?P<time>\d+)\](?: {8}(?P<more>.*))?\Z", re.DOTALL)
+_REASON = re.compile(
+    rf"(?P<text>.*?) \[(?P<user>\S*)@(?P<time>\d{{1,15}})\](?P<more>(?:{_LINE_END}.*?)?)"
+    r"(?: (?:ReservationName|Comment|Extra)=.*)?\Z",
+    re.DOTALL,
+)
+_FREE_TEXT = re.compile(" (?:Comment|Extra)=")
 
 _cached_gres = lru_cache(maxsize=CACHED_TEXTS)(parse_node_gres)
 
@@ -46,6 +52,9 @@ def parse_nodes(answer: bytes) -> Nodes:
 
 def _parse_record(record: str) -> Node | None:
     head, _, reason = record.partition(" Reason=")
+    if found := _FREE_TEXT.search(head):
+        # These follow the reason, so there is none: it is their own text that looks like one.
+        head, reason = head[: found.start()], ""
     try:
         return _make_node(head, reason.rstrip(" "))
     except ValueError:
@@ -62,9 +71,17 @@ def _take(head: str, key: str) -> str:
     return head[start:] if end < 0 else head[start:end]
 
 
+def _take_count(head: str, key: str) -> int:
+    """Return the whole number behind a key; int() alone would take a sign as well."""
+    word = _take(head, key)
+    if not word.isascii() or not word.isdecimal():
+        raise ValueError(f"{word!r} is not a count")
+    return int(word)
+
+
 def _make_node(head: str, reason: str) -> Node:
     base, flags, state_text = _parse_state(_take(head, " State="))
-    total, allocated = int(_take(head, " CPUTot=")), int(_take(head, " CPUAlloc="))
+    total, allocated = _take_count(head, " CPUTot="), _take_count(head, " CPUAlloc=")
     free_memory, load = _take(head, " FreeMem="), _take(head, " CPULoad=")
     text, user, since = _parse_reason(reason)
     return Node(
@@ -77,9 +94,9 @@ def _make_node(head: str, reason: str) -> Node:
         cpus_allocated=allocated,
         # As sinfo counts: what is not allocated of a node that is down or drained is not idle.
         cpus_idle=0 if base == "down" or "drain" in flags else max(0, total - allocated),
-        memory_bytes=int(_take(head, " RealMemory=")) * MIB,
-        allocated_memory_bytes=int(_take(head, " AllocMem=")) * MIB,
-        weight=int(_take(head, " Weight=")),
+        memory_bytes=_take_count(head, " RealMemory=") * MIB,
+        allocated_memory_bytes=_take_count(head, " AllocMem=") * MIB,
+        weight=_take_count(head, " Weight="),
         free_memory_bytes=int(free_memory) * MIB if free_memory.isdigit() else None,
         load=None if load == "N/A" else float(load),
         gres=_cached_gres(_take(head, " Gres="), _take(head, " GresUsed=")),
@@ -108,5 +125,5 @@ def _parse_reason(reason: str) -> tuple[str | None, str | None, int | None]:
     match = _REASON.match(reason)
     if not match:
         return reason, None, None
-    text = match["text"] if match["more"] is None else f"{match['text']}\n{match['more']}"
+    text = match["text"] + match["more"].replace(_LINE_END, "\n")
     return text or None, match["user"] or None, int(match["time"])

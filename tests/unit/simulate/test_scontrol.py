@@ -9,10 +9,11 @@ import pytest
 
 from slurmscope.model.limits import Limits
 from slurmscope.simulate import scontrol
+from slurmscope.simulate import sinfo as simulated_sinfo
 from slurmscope.simulate.cluster import simulate
 from slurmscope.simulate.job_states import CPU_HOLDING_STATES
 from slurmscope.simulate.records import Shape, SimulatedCluster
-from slurmscope.sources import scontrol_licenses, scontrol_limits, scontrol_reservations
+from slurmscope.sources import scontrol_licenses, scontrol_limits, scontrol_nodes, scontrol_reservations, sinfo
 
 NOW = 1_800_000_000
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
@@ -119,3 +120,15 @@ def test_wrong_usage_is_refused(argv: list[str]) -> None:
 
 def test_the_version_is_told() -> None:
     assert (0, b"slurm 22.05.8\n", b"") == scontrol.answer(EMPTY, ["--version"])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nodes_are_those_of_sinfo(seed: int) -> None:
+    cluster = simulate(Shape(seed=seed, nodes=100, partitions=6), now=NOW)
+    _, rows, _ = simulated_sinfo.answer(cluster, sinfo.arguments("5eparat0r"), EPOCH)
+
+    shown = scontrol_nodes.parse_nodes(ask(*scontrol_nodes.ARGUMENTS, cluster=cluster))
+
+    assert 0 == shown.unreadable_rows
+    listed = {node.name: node for node in sinfo.parse_nodes(rows, "5eparat0r").nodes}
+    assert listed == {node.name: node for node in shown.nodes if node.partitions}

@@ -77,12 +77,27 @@ def test_state_is_split_as_sinfo_says_it(state: str, base: str, flags: set[str],
         ("a=b | [z@x] 'q' é [ops@5]", ("a=b | [z@x] 'q' é", "ops", 5)),
         ("bad [root@1794739094]        NodeName=fake State=x", ("bad\nNodeName=fake State=x", "root", 1794739094)),
         ("no stamp", ("no stamp", None, None)),
+        ("fan [ada@example.org@5]", ("fan", "ada@example.org", 5)),
+        ("fan [root@5] Comment=spare [bob@7]", ("fan", "root", 5)),
+        ("fan [root@5] Extra=x", ("fan", "root", 5)),
+        ("a [root@5]        b        c", ("a\nb\nc", "root", 5)),
     ],
 )
 def test_reason_is_taken_apart(written: str, told: tuple[str, str | None, int | None]) -> None:
     (node,) = parse_nodes(record(reason=written).encode()).nodes
 
     assert told == (node.reason, node.reason_user, node.reason_since_seconds)
+
+
+@pytest.mark.parametrize("free_text", [" Comment=x Reason=y [root@5]", " Extra=Reason=y [root@5]"])
+def test_comment_is_no_reason(free_text: str) -> None:
+    (node,) = parse_nodes(record().encode()[:-1] + free_text.encode() + b"\n").nodes
+
+    assert (None, None, None) == (node.reason, node.reason_user, node.reason_since_seconds)
+
+
+def test_count_with_a_sign_is_no_count() -> None:
+    assert 1 == parse_nodes((record() + record(memory="-4000")).encode()).unreadable_rows
 
 
 def test_odd_record_costs_only_itself() -> None:

@@ -171,8 +171,8 @@ class ControllerGroup:
 
     def _read_rare(self) -> _Rare:
         for folder in self._folders.values():
-            folder.retry()
-        self._batch.reset()
+            if folder.retry():
+                self._batch.reset()
         memory, both = self._limit("memory.limit_in_bytes"), self._limit("memory.memsw.limit_in_bytes")
         return _Rare(
             cores=parse_cores(self._read("cpuset.effective_cpus")) or parse_cores(self._read("cpuset.cpus")),

@@ -18,7 +18,7 @@ from slurmscope.sources.cgroup.places import Place
 # it is made, an old one goes a moment after its last.
 STALE_SECONDS = 10.0
 # How seldom an old job is asked whether any process is left in it.
-LOOK_SECONDS = 60.0
+LOOK_SECONDS = 120.0
 
 
 class Entry:

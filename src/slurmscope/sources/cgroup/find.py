@@ -16,7 +16,7 @@ from slurmscope.sources.cgroup.kept import PASSING
 from slurmscope.sources.cgroup.names import NOT_JOBS, JobName, parse_job
 from slurmscope.sources.cgroup.nodes import subfolders
 
-SEARCH_SECONDS = 30.0
+SEARCH_SECONDS = 60.0
 # While no slurmd has a place for jobs here: it may be starting just now.
 WAIT_SECONDS = 5.0
 

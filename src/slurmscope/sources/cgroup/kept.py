@@ -110,12 +110,13 @@ class Folder:
         """Remember that a file was opened anew."""
         self._was_opened = True
 
-    def retry(self) -> None:
-        """Try files again that were missing or refused."""
-        self.unreadable.clear()
+    def retry(self) -> bool:
+        """Try files again that were missing or refused; tell whether there are any."""
+        has_any = bool(self._skipped)
         for file in self._skipped:
             file.is_skipped = False
         self._skipped.clear()
+        return has_any
 
     def skip(self, file: KeptFile) -> None:
         """Leave a file alone until it is time to try again."""
@@ -196,6 +197,7 @@ class KeptFile:
             os.close(descriptor)
             return self._fail(error)
         self._folder.note_opening()
+        self._folder.unreadable.pop(self.name, None)
         if self._budget.take(is_spare=self._is_spare):
             self.descriptor = descriptor
         else:
@@ -205,6 +207,7 @@ class KeptFile:
     def _fail(self, error: OSError) -> bytes:
         self.release()
         if error.errno in NOT_THERE:
+            self._folder.unreadable.pop(self.name, None)
             self._folder.skip(self)
             self._folder.count_links()
             return b""

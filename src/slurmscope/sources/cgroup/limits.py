@@ -9,7 +9,7 @@ from pathlib import Path
 from slurmscope.sources.cgroup.files import parse_limit
 from slurmscope.sources.cgroup.kept import PAGE
 
-LIFETIME_SECONDS = 30.0
+LIFETIME_SECONDS = 60.0
 
 
 class InheritedLimits:

@@ -16,7 +16,7 @@ from slurmscope.sources.cgroup.pace import Pace
 MOST_LEVELS = 8
 MOST_CHILDREN = 20_000
 # How seldom an old folder below a job is looked at for folders that came later.
-SLOWEST_SECONDS = 60.0
+SLOWEST_SECONDS = 120.0
 
 
 class NodeTools(Protocol):

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 
 FIRST_SECONDS = 0.02
-SLOWEST_SECONDS = 30.0
+SLOWEST_SECONDS = 60.0
 
 
 class Pace:

@@ -118,8 +118,8 @@ class UnifiedGroup:
         return seconds
 
     def _read_rare(self) -> None:
-        self._folder.retry()
-        self._batch.reset()
+        if self._folder.retry():
+            self._batch.reset()
         path = self._folder.path
         self._limit_of = {
             name: self._limits.effective(file.read(), path, self._top, name) for name, file in self._rare.items()

@@ -104,6 +104,7 @@ def test_no_descriptor_left_on_the_machine_is_a_passing_trouble(tmp_path: Path) 
     assert b"" == short
     assert {"f": "Too many open files"} == folder.unreadable
     assert b"1\n" == file.read()
+    assert {} == folder.unreadable
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")

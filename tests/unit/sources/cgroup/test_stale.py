@@ -48,7 +48,7 @@ def test_job_that_was_left_behind_can_come_back_to_life(v2: Machine) -> None:
     leave(v2, f"{SCOPE}/job_1")
     v2.tree.scan()
     v2.write(f"{SCOPE}/job_1/cgroup.events", "populated 1\n")
-    v2.clock.now += 60
+    v2.clock.now += 200
     assert {N1, N2} == set(v2.tree.scan())
     assert TreeHealth(scopes=2) == v2.tree.health
 
@@ -62,7 +62,7 @@ def test_stale_job_keeps_no_descriptor(make_machine: MakeMachine, name: str) -> 
     groups = job.read_groups(steps=True, tasks=True)
     leave(machine, ".")
     for _ in range(3):
-        machine.clock.now += 60
+        machine.clock.now += 200
         machine.tree.scan()
     assert TreeHealth(scopes=1, stale=1) == machine.tree.health
     assert use == job.read()

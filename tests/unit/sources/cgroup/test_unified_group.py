@@ -175,7 +175,7 @@ def test_limit_that_is_set_a_moment_after_the_folder_is_seen_soon(v2: Machine) -
     assert 5000 == use.memory.limit_bytes
 
 
-def test_limit_of_an_old_job_is_read_within_a_minute(v2: Machine) -> None:
+def test_limit_of_an_old_job_is_read_again_within_two_minutes(v2: Machine) -> None:
     job = v2.job()
     job.read()
     v2.clock.now += 1000
@@ -183,7 +183,7 @@ def test_limit_of_an_old_job_is_read_within_a_minute(v2: Machine) -> None:
     v2.write(f"{JOB}/memory.max", "5000\n")
     v2.clock.now += 1
     early = job.read()
-    v2.clock.now += 60
+    v2.clock.now += 90
     late = job.read()
     assert early is not None
     assert late is not None
