@@ -28,7 +28,7 @@ check: lint ## Format, lint, types, imports, docs drift and unit tests: under a 
 	$(BIN)/coverage report --include='src/slurmscope/analysis/*,src/slurmscope/metrics/*,src/slurmscope/model/*,src/slurmscope/collectors/*,src/slurmscope/gres.py,src/slurmscope/hostlist.py,src/slurmscope/settings.py,src/slurmscope/tres.py,src/slurmscope/units.py' --fail-under=100
 
 test: check ## All tests, also those against real daemons
-	$(BIN)/pytest tests/e2e -n 2 --dist loadgroup --cov --cov-append --cov-report=term --cov-fail-under=90
+	$(BIN)/pytest tests/e2e --cov --cov-append --cov-report=term --cov-fail-under=90
 
 bench: setup-test ## Measure the promises about speed, side by side in one run
 	$(BIN)/python -m bench

@@ -21,7 +21,7 @@ from pathlib import Path
 from slurmscope.sources.cgroup import CgroupTree, Layout, LayoutKind, detect_layout
 
 JOBS = 64
-ROUNDS = 40
+ROUNDS = 120
 SCRAPES = 4
 SCRAPE_SECONDS = 15.0
 PROMISE_MILLISECONDS = 5.0

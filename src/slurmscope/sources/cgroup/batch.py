@@ -43,12 +43,15 @@ class Batch:
         if self._open is None:
             return self._read_each()
         texts = self._nothing.copy()
+        pread = os.pread
         try:
             for index, descriptor in self._open:
-                texts[index] = os.pread(descriptor, SIZE, 0)
+                texts[index] = text = pread(descriptor, SIZE, 0)
+                if len(text) == SIZE:
+                    return self._read_each()
         except OSError:
             return self._read_each()
-        return texts if max(map(len, texts), default=0) < SIZE else self._read_each()
+        return texts
 
     def _read_each(self) -> list[bytes]:
         texts = [b"" if file is None else file.read() for file in self._files]

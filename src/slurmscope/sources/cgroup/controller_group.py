@@ -80,6 +80,7 @@ class ControllerGroup:
         self._files: dict[str, KeptFile] = {}
         self._batch = Batch(tools.budget, [None] * len(FILES))
         self._rare_files: dict[str, KeptFile] = {}
+        self._core_set: Folder | None = None
         self._memory_node: Node | None = None
         self._events: EventCounts | None = None
         self._rare = _Rare()
@@ -95,11 +96,9 @@ class ControllerGroup:
             self._rare = self._read_rare()
         texts = self._batch.read()
         events = self._events.read() if self._events else {}
-        if not self._is_here():
+        unreadable = self._check_folders()
+        if unreadable is None:
             return None
-        unreadable: dict[str, str] = {}
-        for folder in self._folders.values():
-            unreadable.update(folder.unreadable)
         return CgroupUse(
             cpu=self._parse_cpu(*texts[:4]),
             memory=self._parse_memory(*texts[4:8], events=events),
@@ -124,15 +123,20 @@ class ControllerGroup:
         if self._memory_node:
             self._memory_node.release()
 
-    def _is_here(self) -> bool:
-        folders = self._folders.values()
-        if any(folder.was_replaced() for folder in folders):
-            return False
-        cores = self._folders.get("cpuset")
-        if any(not folder.is_gone for folder in folders if folder is not cores):
-            return True
-        # Nothing was read there just now, so it has to be looked at.
-        return cores is not None and cores.count_links() > 0
+    def _check_folders(self) -> dict[str, str] | None:
+        """Return which files could not be read; None when it was not this cgroup that was read."""
+        unreadable: dict[str, str] = {}
+        is_here = False
+        for folder in self._folders.values():
+            if folder.was_opened and folder.was_replaced():
+                return None
+            # Nothing has been read of the core set just now, so it does not know that it is gone.
+            is_here = is_here or not (folder.is_gone or folder is self._core_set)
+            if folder.unreadable:
+                unreadable.update(folder.unreadable)
+        if not is_here:
+            is_here = self._core_set is not None and self._core_set.count_links() > 0
+        return unreadable if is_here else None
 
     def _parse_cpu(self, usage: bytes, stat: bytes, cores: bytes, throttling: bytes) -> CpuUse:
         user, system = counts_of(stat, TIME_KEYS)
@@ -206,6 +210,7 @@ class ControllerGroup:
 
     def _open_files(self, new: Mapping[str, Folder]) -> None:
         self._folders.update(new)
+        self._core_set = self._folders.get("cpuset")
         for name, controller in FILES.items():
             if controller in new:
                 self._files[name] = new[controller].open_file(name)

@@ -51,9 +51,12 @@ NOTHING_KEPT = DescriptorBudget(0)
 
 
 class Folder:
-    """Hold one cgroup folder: whether it is still there, and which of its files cannot be read."""
+    """Hold one cgroup folder: whether it is still there, and which of its files cannot be read.
 
-    __slots__ = ("_budget", "_files", "_inode", "_is_spare", "_skipped", "_was_opened", "is_gone", "path", "unreadable")
+    ``was_opened`` tells that a file was opened since ``was_replaced`` was asked.
+    """
+
+    __slots__ = ("_budget", "_files", "_inode", "_is_spare", "_skipped", "is_gone", "path", "unreadable", "was_opened")
 
     def __init__(self, path: str, budget: DescriptorBudget, *, is_spare: bool = False) -> None:
         """Look at the folder; ``is_gone`` tells when there is none."""
@@ -65,7 +68,7 @@ class Folder:
         self._files: list[KeptFile] = []
         self._skipped: list[KeptFile] = []
         self._inode = 0
-        self._was_opened = False
+        self.was_opened = False
         self.count_links()
 
     def open_file(self, name: str, size: int = PAGE) -> KeptFile:
@@ -100,15 +103,11 @@ class Folder:
         A kept descriptor never does that; a file that was opened anew may. Numbers of a folder that went just now
         are good.
         """
-        was_opened, self._was_opened = self._was_opened, False
+        was_opened, self.was_opened = self.was_opened, False
         if was_opened:
             with contextlib.suppress(OSError):
                 self.is_gone = self.is_gone or self._stat().st_ino != self._inode
         return was_opened and self.is_gone
-
-    def note_opening(self) -> None:
-        """Remember that a file was opened anew."""
-        self._was_opened = True
 
     def retry(self) -> bool:
         """Try files again that were missing or refused; tell whether there are any."""
@@ -196,7 +195,7 @@ class KeptFile:
         except OSError as error:
             os.close(descriptor)
             return self._fail(error)
-        self._folder.note_opening()
+        self._folder.was_opened = True
         self._folder.unreadable.pop(self.name, None)
         if self._budget.take(is_spare=self._is_spare):
             self.descriptor = descriptor
