@@ -260,7 +260,7 @@ def test_jobs_that_come_and_go_while_they_are_read_do_no_harm(v1: Sandbox) -> No
             v1.make(f"{relative}/step_0/task_0")
             v1.remove(relative)
 
-    seen = gone = 0
+    seen = 0
     before = count_descriptors()
     maker = threading.Thread(target=come_and_go)
     with open_tree(v1) as tree:
@@ -272,7 +272,6 @@ def test_jobs_that_come_and_go_while_they_are_read_do_no_harm(v1: Sandbox) -> No
                 groups = job.read_groups(steps=True, tasks=True)
                 job.members()
                 seen += use is not None
-                gone += use is None
                 for found in [*groups.values(), *([use] if use else [])]:
                     assert {} == found.unreadable
         stop.set()
@@ -282,7 +281,7 @@ def test_jobs_that_come_and_go_while_they_are_read_do_no_harm(v1: Sandbox) -> No
         assert 0 == tree.health.kept_descriptors
     assert before == count_descriptors()
     assert next(rounds) > 3
-    assert seen + gone > 0
+    assert seen > 0
 
 
 @can_make_v2
