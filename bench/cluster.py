@@ -34,13 +34,13 @@ from slurmscope.sources import squeue
 SHAPE = Shape(jobs=100_000, nodes=10_000, users=500, accounts=80, partitions=12, gpus=8_000)
 
 PAGE_PROMISE_SECONDS = 0.6
-SUMS_PROMISE_SECONDS = 0.35
+SUMS_PROMISE_SECONDS = 0.2
 MEMORY_PROMISE_BYTES = 150_000_000
 KEPT_PROMISE_SECONDS = 0.003  # a third of it is copying: half a megabyte goes through a socket
-RATIO_PROMISE = 4  # where 40,000 of 100,000 rows differ
+RATIO_PROMISE = 5  # where 40,000 of 100,000 rows differ
 ARRAYS_RATIO_PROMISE = 10  # where 4,000 do
-GROWTH_PROMISE = 3
-QUESTIONS_PROMISE = 10
+GROWTH_PROMISE = 2
+QUESTIONS_PROMISE = 7
 
 SCRAPES = 10
 KEPT_SCRAPES = 200
