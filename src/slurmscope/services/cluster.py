@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from slurmscope.sources import (
     sshare,
 )
 from slurmscope.sources.backends import Backend, open_backend
-from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.sources.slurm import SlurmCommands, SlurmSettings, random_separator
 from slurmscope.units import parse_seconds
 
 KEEP_SECONDS = 300.0
@@ -148,13 +147,8 @@ def _readers(
 
 
 def _read_job_list(commands: SlurmCommands) -> JobList:
-    separator = new_separator()
+    separator = random_separator()
     return squeue_list.parse_job_list(commands.run("squeue", squeue_list.arguments(separator)), separator)
-
-
-def new_separator() -> str:
-    """Return a text that nobody can have written into a job's name or a drain reason: it is new for every call."""
-    return secrets.token_hex(4)
 
 
 def _make_reading(name: str, read: Callable[[], object], interval_seconds: float) -> SharedReading:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from slurmscope.services.completions_state import (
     next_window,
 )
 from slurmscope.sources import sacct
+from slurmscope.sources.slurm import random_separator
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +31,6 @@ Run = Callable[[str, Sequence[str]], bytes]
 SHORTEST_WINDOW_SECONDS = 60
 UNFINISHED_SECONDS = 300
 """Each reading that takes too long halves the next window, down to this."""
-
-
-def random_separator() -> str:
-    """Return a word that nobody can have written into a column before."""
-    return secrets.token_hex(8)
 
 
 class CompletionsTracker:

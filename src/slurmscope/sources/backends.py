@@ -8,7 +8,6 @@ not is listed in ``tests/e2e/test_backends.py``.
 from __future__ import annotations
 
 import importlib.util
-import secrets
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -16,7 +15,7 @@ from slurmscope.errors import CommandFailed, CommandTimedOut, MissingExtraError
 from slurmscope.model.jobs import Jobs
 from slurmscope.model.nodes import Nodes
 from slurmscope.sources import scontrol_nodes, sinfo, squeue
-from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.sources.slurm import SlurmCommands, SlurmSettings, random_separator
 from slurmscope.sources.squeue import StartWindow
 
 MANY_NODES = 2_000
@@ -39,7 +38,7 @@ class Backend(Protocol):
 class TextCommands:
     """Ask by the commands of Slurm, for columns of text: far cheaper than JSON."""
 
-    def __init__(self, run: Run, make_word: Callable[[], str] = lambda: secrets.token_hex(8)) -> None:
+    def __init__(self, run: Run, make_word: Callable[[], str] = random_separator) -> None:
         """Take what runs a command, and what makes a word that nobody can foresee."""
         self._run = run
         self._make_word = make_word

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,6 +97,11 @@ class SlurmSettings:
         parse=parse_version,
         metavar="VERSION",
     )
+
+
+def random_separator() -> str:
+    """Return a text that nobody can have written into a job's name or a drain reason: it is new for every call."""
+    return secrets.token_hex(8)
 
 
 class SlurmCommands:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from slurmscope.errors import CommandRefused, CommandTimedOut
 from slurmscope.model.completions import Completions
-from slurmscope.services.completions import SHORTEST_WINDOW_SECONDS, CompletionsTracker, random_separator
+from slurmscope.services.completions import SHORTEST_WINDOW_SECONDS, CompletionsTracker
 from slurmscope.services.completions_state import GAP_SECONDS, LONGEST_WINDOW_SECONDS, SETTLE_SECONDS
+from slurmscope.sources.slurm import random_separator
 from tests.fakes.accounting import START, Accounting, Record
 
 MINUTE = 60
