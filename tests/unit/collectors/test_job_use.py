@@ -167,3 +167,10 @@ def test_every_declared_metric_is_served() -> None:
     served = collect(JOB, options=JobUseOptions(steps=True))
 
     assert {metric.name for metric in COLLECTOR.metrics} == {name for name, samples in served.items() if samples}
+
+
+def test_processes_whose_io_is_closed_to_us_have_no_io() -> None:
+    served = collect(JobUse(key=JobKey(5), processes=ProcessUse(processes=2)))
+
+    assert {("5", ""): 2} == served["jobs_spawned_processes"]
+    assert {} == served["jobs_write_mb"]

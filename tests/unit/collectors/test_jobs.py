@@ -157,3 +157,7 @@ def test_empty_cluster_has_no_series_but_the_count_of_odd_rows() -> None:
 )  # fmt: skip
 def test_reason_is_one_word(reason: str, word: str) -> None:
     assert word == reason_word(reason)
+
+
+def test_only_jobs_in_a_final_state_have_ended() -> None:
+    assert [False, True, False] == [BLANK._replace(state=s).has_ended for s in ("RUNNING", "FAILED", "PENDING")]
