@@ -12,11 +12,12 @@
     │   │   ├── CommandTimedOut    it was killed at its time limit
     │   │   ├── CommandRefused     Slurm did not let us in, or could not be reached
     │   │   └── CommandFailed      it ended with another exit code or by a signal
-    │   ├── ServerError        slurmrestd gave no usable answer
+    │   ├── ServerError        a server (slurmrestd, Prometheus, a database) gave no usable answer
     │   │   ├── ServerTimedOut     no whole answer came within the time limit
     │   │   └── ServerRefused      it cannot be reached, or did not let us in
     │   ├── SlurmRefused       an answer came, and it says that Slurm could not give one
     │   └── MalformedAnswer    an answer came, but not in a shape we know
+    ├── ArchiveError           the archive of jobs could not be read or written
     └── OutputError            something could not be written or sent
 """
 
@@ -106,6 +107,10 @@ class MalformedAnswer(SourceError):
     """The answer was cut, too large, or not in a shape we know."""
 
     reason = "malformed"
+
+
+class ArchiveError(SlurmscopeError):
+    """Tell what the database of the archive could not do."""
 
 
 class OutputError(SlurmscopeError):

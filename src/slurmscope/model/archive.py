@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say what can be asked of the archive of jobs. Every question names who asks, and nobody gets what is not theirs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from slurmscope.model.finding import Severity
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """Hold one line of a job list; ratios are 0 to 1, None when not measured."""
+
+    cluster: str
+    job_id: int
+    shown_id: str
+    array_job_id: int | None
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: str
+    submit_seconds: int
+    start_seconds: int | None
+    end_seconds: int | None
+    run_seconds: float
+    nodes: int
+    cpus: int
+    gpus: int
+    memory_bytes: float | None
+    cpu_ratio: float | None
+    memory_ratio: float | None
+    gpu_ratio: float | None
+    time_ratio: float | None
+    core_seconds: float
+    """Cores times run time."""
+    wasted_core_seconds: float | None
+    wasted_gpu_seconds: float | None
+    worst: Severity | None
+    rules: tuple[str, ...]
+
+
+class JobKey(NamedTuple):
+    """Say where a page of a list ended: lists go from the newest submission to the oldest."""
+
+    submit_seconds: int
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """Narrow a list of jobs; None and empty mean everything. Times are of submission."""
+
+    cluster: str = ""
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    state: str = ""
+    name: str = ""
+    """Text that the job's name begins with."""
+    rule: str = ""
+    worst: Severity | None = None
+    array_job_id: int | None = None
+    since_seconds: int | None = None
+    until_seconds: int | None = None
+    is_running: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """Hold one page of a list; ``next_key`` is None on the last."""
+
+    rows: tuple[JobRow, ...]
+    next_key: JobKey | None
+
+
+class GroupBy(enum.StrEnum):
+    """Say what a sum is made over."""
+
+    USER = "user"
+    ACCOUNT = "account"
+    PARTITION = "partition"
+    STATE = "state"
+    DAY = "day"
+    RULE = "rule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseTotal:
+    """Sum up jobs; ``key`` is a name, or a day as YYYY-MM-DD (UTC, of submission).
+
+    ``measured_core_seconds`` is the part of ``core_seconds`` whose use is known: ``used_core_seconds`` is out of
+    that part. The same holds for GPUs.
+    """
+
+    key: str
+    jobs: int
+    core_seconds: float
+    measured_core_seconds: float
+    used_core_seconds: float
+    gpu_seconds: float
+    measured_gpu_seconds: float
+    used_gpu_seconds: float
+    jobs_with_findings: int
+
+
+class Archive(Protocol):
+    """Keep reports of jobs. What goes wrong is an ``ArchiveError``."""
+
+    def save(self, reports: Sequence[JobReport]) -> None:
+        """Keep reports, in place of older ones of the same runs, all or none."""
+        ...
+
+    def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
+        """Return the runs of the job with this unique number, newest first; none if they are not the viewer's to see."""
+        ...
+
+    def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
+        """Return jobs by the number users write: 12, 12_3, 12+1; for a whole array see ``list_jobs``."""
+        ...
+
+    def list_jobs(self, viewer: Viewer, wanted: JobFilter, *, after: JobKey | None = None, limit: int = 50) -> JobPage:
+        """Return one page of jobs, newest first."""
+        ...
+
+    def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
+        """Sum up, largest waste of core time first; days in order."""
+        ...
+
+    def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
+        """Return runs that were running when they were last saved."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold what a rule found in a job."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Severity(enum.StrEnum):
+    """Say how bad it is, worst first."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """Return 0 for the worst."""
+        return tuple(Severity).index(self)
+
+
+class Subject(enum.StrEnum):
+    """Say what a finding is about; the chart of that subject is marked with it."""
+
+    CPU = "cpu"
+    MEMORY = "memory"
+    GPU = "gpu"
+    TIME = "time"
+    FILES = "files"
+    THREADS = "threads"
+    NODES = "nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Say one thing about one job, in words, with what to do about it."""
+
+    rule: str
+    severity: Severity
+    subject: Subject
+    title: str
+    """A few words: "Most cores were idle"."""
+    explanation: str
+    """One or two sentences with the job's own numbers."""
+    advice: str
+    suggestion: str = ""
+    """A line for the job script that would mend it, such as ``#SBATCH --mem=4G``."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """What was compared, measured values and thresholds by name, units in the names."""

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold what Slurm's accounting tells of one run of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from slurmscope.gres import Gres
+from slurmscope.model.jobs import ENDED_STATES, RUNNING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """Hold one step; ``max_rss_bytes`` is that of its largest task, as Slurm sampled it."""
+
+    name: str
+    state: str
+    start_seconds: int | None = None
+    end_seconds: int | None = None
+    tasks: int | None = None
+    nodes: int | None = None
+    cpu_seconds: float | None = None
+    max_rss_bytes: int | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """Hold one run of one job; a task of an array, or a part of a heterogeneous job, is a job of its own.
+
+    ``job_id`` is the number that is unique in the cluster, not the one users see for an array task. Times are seconds
+    since 1970. Amounts are what was allocated, or asked for by a job that has not started; None is not known, and as a
+    time limit none at all.
+    """
+
+    cluster: str
+    job_id: int
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: str
+    submit_seconds: int
+    uid: int | None = None
+    qos: str = ""
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+    het_job_id: int | None = None
+    het_offset: int | None = None
+    eligible_seconds: int | None = None
+    start_seconds: int | None = None
+    end_seconds: int | None = None
+    time_limit_seconds: int | None = None
+    nodes: tuple[str, ...] = ()
+    node_count: int = 0
+    cpus: int = 0
+    memory_bytes: int | None = None
+    gres: tuple[Gres, ...] = ()
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    restarts: int = 0
+    cpu_seconds: float | None = None
+    reason: str = ""
+    submit_line: str = ""
+    work_dir: str = ""
+    steps: tuple[StepRecord, ...] = ()
+
+    @property
+    def shown_id(self) -> str:
+        """Return the number as users write it."""
+        if self.array_job_id is not None and self.array_task_id is not None:
+            return f"{self.array_job_id}_{self.array_task_id}"
+        if self.het_job_id is not None and self.het_offset is not None:
+            return f"{self.het_job_id}+{self.het_offset}"
+        return str(self.job_id)
+
+    @property
+    def gpus(self) -> int:
+        """Count GPUs of all types."""
+        return sum(gres.count for gres in self.gres if gres.name == "gpu")
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the job runs now."""
+        return self.state == RUNNING
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether this run is over."""
+        return self.state in ENDED_STATES or self.state == "REQUEUED"
+
+
+class JobAccounting(Protocol):
+    """Answer questions about jobs, newest runs included; what goes wrong is a ``SourceError``."""
+
+    def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        """Return every run of these jobs; the number of an array or heterogeneous job stands for all its parts."""
+        ...
+
+    def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield runs that ended in this time."""
+        ...
+
+    def read_current(self) -> Iterator[JobRecord]:
+        """Yield jobs that run or wait now."""
+        ...

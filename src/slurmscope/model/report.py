@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold the one document that every rendering of a job report starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurmscope.model.finding import Finding, Severity, Subject
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.summary import JobSummary
+
+REPORT_VERSION = 1
+MAX_CHART_POINTS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartLine:
+    """Hold one line of a chart; a gap in the measurement is None."""
+
+    label: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Hold lines over a common time axis; ``reference`` is the level that was asked for or is the limit.
+
+    ``unit`` is one of cores, bytes, bytes/s, ratio, count.
+    """
+
+    name: str
+    title: str
+    unit: str
+    subject: Subject
+    times: tuple[float, ...]
+    lines: tuple[ChartLine, ...]
+    reference: float | None = None
+    reference_label: str = ""
+    help: str = ""
+    """One sentence: what is shown here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """Say what a job did, what is wrong with it, and what is not known."""
+
+    summary: JobSummary
+    made_seconds: int
+    findings: tuple[Finding, ...] = ()
+    charts: tuple[Chart, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Sentences: what was not measured, or not answered, and why."""
+    version: int = REPORT_VERSION
+
+    @property
+    def record(self) -> JobRecord:
+        """Return what accounting told."""
+        return self.summary.record
+
+    @property
+    def worst(self) -> Severity | None:
+        """Return the severity of the worst finding."""
+        return min((finding.severity for finding in self.findings), key=lambda severity: severity.rank, default=None)
+
+    @property
+    def has_warning(self) -> bool:
+        """Tell whether something should be changed."""
+        return self.worst in {Severity.CRITICAL, Severity.WARNING}

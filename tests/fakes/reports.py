@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make reports of jobs for tests of what stores, renders and serves them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from slurmscope.gres import Gres
+from slurmscope.model.finding import Finding, Severity, Subject
+from slurmscope.model.job_record import JobRecord, StepRecord
+from slurmscope.model.report import Chart, ChartLine, JobReport
+from slurmscope.model.summary import (
+    Coverage,
+    CpuSummary,
+    GpuSummary,
+    IoSummary,
+    JobSummary,
+    MemorySummary,
+    NodeSummary,
+    Share,
+)
+
+GIB = 1 << 30
+START = 1_790_000_000
+HOSTILE_NAME = '=cmd|"/c calc"!A1<script>alert(1)</script>\x1b[31m\u202eabc\r\nBcc: x@example.org'
+
+
+def make_record(job_id: int = 4711, **changed: object) -> JobRecord:
+    """Make the record of a job of two hours on one node of four cores and 8 GiB."""
+    record = JobRecord(
+        cluster="lab",
+        job_id=job_id,
+        name="relax",
+        user="ada",
+        uid=1001,
+        account="physics",
+        partition="batch",
+        qos="normal",
+        state="COMPLETED",
+        submit_seconds=START - 600,
+        eligible_seconds=START - 600,
+        start_seconds=START,
+        end_seconds=START + 7200,
+        time_limit_seconds=24 * 3600,
+        nodes=("n1",),
+        node_count=1,
+        cpus=4,
+        memory_bytes=8 * GIB,
+        exit_code=0,
+        exit_signal=0,
+        cpu_seconds=14000.0,
+        submit_line="sbatch --mem=8G -c4 relax.sh",
+        work_dir="/home/ada/relax",
+        steps=(StepRecord(name="batch", state="COMPLETED", tasks=1, nodes=1, max_rss_bytes=GIB // 2),),
+    )
+    return replace(record, **changed)  # type: ignore[arg-type]
+
+
+def make_report(record: JobRecord | None = None, **changed: object) -> JobReport:
+    """Make the report of a job that kept two of its four cores busy and used a tenth of its memory."""
+    record = record or make_record()
+    run_seconds = 7200.0
+    covered = Coverage(nodes=1, nodes_measured=1, run_ratio=0.99)
+    summary = JobSummary(
+        record=record,
+        run_seconds=run_seconds,
+        time=Share(asked=record.time_limit_seconds, used=run_seconds),
+        cpu=CpuSummary(
+            time=Share(asked=record.cpus * run_seconds, used=2 * run_seconds, coverage=covered),
+            user_seconds=1.9 * run_seconds,
+            system_seconds=0.1 * run_seconds,
+            mean_cores=2.0,
+            peak_cores=2.1,
+            cores_used=2,
+            idle_tail_seconds=0.0,
+        ),
+        memory=MemorySummary(
+            asked_bytes=8 * GIB,
+            limit_bytes=8 * GIB,
+            charged_peak_bytes=2 * GIB,
+            working_peak_bytes=0.8 * GIB,
+            slurm_peak_bytes=0.5 * GIB,
+            growth_ratio=1.0,
+            oom_kills=0,
+            coverage=covered,
+        ),
+        io=IoSummary(
+            read_bytes=5e9, write_bytes=1e9, reads=50_000, writes=9_000, peak_open_files=40, mean_open_files=30,
+            uses_scratch=False,
+        ),
+        nodes=(
+            NodeSummary(
+                node="n1", cpus=4, cpu_seconds=2 * run_seconds, mean_cores=2.0, working_peak_bytes=0.8 * GIB,
+                limit_bytes=8 * GIB, read_bytes=5e9, write_bytes=1e9,
+                core_seconds={"0": run_seconds, "1": run_seconds, "2": 0.0, "3": 12.0}, run_ratio=0.99,
+            ),
+        ),
+        program_threads={"relax": 2.0},
+        mean_running_threads=2.0,
+        coverage=covered,
+    )  # fmt: skip
+    report = JobReport(
+        summary=summary,
+        made_seconds=START + 7300,
+        findings=(make_finding(), make_finding("memory_over_asked", Subject.MEMORY, Severity.WARNING)),
+        charts=(make_chart(), make_chart("memory", Subject.MEMORY, "bytes", 0.8 * GIB, 8.0 * GIB)),
+        missing=("GPU use was not measured: the job had none.",),
+    )
+    return replace(report, **changed)  # type: ignore[arg-type]
+
+
+def make_gpu_report(job_id: int = 4712) -> JobReport:
+    """Make the report of a job whose GPUs were idle."""
+    report = make_report(make_record(job_id, gres=(Gres(name="gpu", model="h200", count=2),), user="bob"))
+    gpu = GpuSummary(
+        asked=2, mean_utilization=0.01, peak_memory_bytes=0.0, held_idle=2,
+        coverage=Coverage(nodes=1, nodes_measured=1, run_ratio=1.0),
+    )  # fmt: skip
+    return replace(report, summary=replace(report.summary, gpu=gpu))
+
+
+def make_unmeasured_report(record: JobRecord) -> JobReport:
+    """Make the report of a job of which only accounting knows."""
+    summary = JobSummary(record=record, run_seconds=30.0, time=Share(asked=record.time_limit_seconds, used=30.0))
+    return JobReport(summary=summary, made_seconds=START, missing=("No node told anything about this job.",))
+
+
+def make_finding(
+    rule: str = "cpu_idle", subject: Subject = Subject.CPU, severity: Severity = Severity.CRITICAL
+) -> Finding:
+    """Make a finding with words, a suggestion and numbers."""
+    return Finding(
+        rule=rule,
+        severity=severity,
+        subject=subject,
+        title=f"Title of {rule}",
+        explanation="Only 2 of 4 cores were busy on average.",
+        advice="Ask for as many cores as the program uses.",
+        suggestion="#SBATCH --cpus-per-task=2",
+        numbers={"mean_cores": 2.0, "cores": 4.0},
+    )
+
+
+def make_chart(
+    name: str = "cpu", subject: Subject = Subject.CPU, unit: str = "cores", level: float = 2.0, limit: float = 4.0
+) -> Chart:
+    """Make a chart of 241 points with a gap in its middle."""
+    times = tuple(float(START + 30 * index) for index in range(241))
+    values = tuple(
+        None if 100 <= index < 110 else level * (1 + 0.05 * math.sin(index / 9)) for index in range(len(times))
+    )
+    return Chart(
+        name=name,
+        title=f"Chart of {name}",
+        unit=unit,
+        subject=subject,
+        times=times,
+        lines=(ChartLine(label="n1", values=values),),
+        reference=limit,
+        reference_label="asked for",
+        help="What is shown here.",
+    )
