@@ -118,7 +118,7 @@ class Archive(Protocol):
         ...
 
     def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
-        """Return the runs of the job with this unique number, newest first; none if they are not the viewer's to see."""
+        """Return the runs of the job with this unique number, newest first; none if the viewer may not see them."""
         ...
 
     def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
