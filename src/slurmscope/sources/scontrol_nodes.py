@@ -15,7 +15,7 @@ import re
 from functools import lru_cache
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.model.nodes import BASE_STATES, Node, Nodes
+from slurmscope.model.nodes import BASE_STATES, Node, NodeGres, Nodes
 from slurmscope.sources.node_gres import parse_node_gres
 from slurmscope.sources.slurm_json.states import node_state_text
 
@@ -34,8 +34,6 @@ _REASON = re.compile(
 )
 _FREE_TEXT = re.compile(" (?:Comment|Extra)=")
 
-_cached_gres = lru_cache(maxsize=CACHED_TEXTS)(parse_node_gres)
-
 
 def parse_nodes(answer: bytes) -> Nodes:
     """Turn the records into nodes; one without an amount that every node has is counted as unreadable."""
@@ -52,61 +50,95 @@ def parse_nodes(answer: bytes) -> Nodes:
 
 def _parse_record(record: str) -> Node | None:
     head, _, reason = record.partition(" Reason=")
-    if found := _FREE_TEXT.search(head):
+    if " Comment=" in head or " Extra=" in head:
         # These follow the reason, so there is none: it is their own text that looks like one.
-        head, reason = head[: found.start()], ""
+        head, reason = _FREE_TEXT.split(head, 1)[0], ""
     try:
         return _make_node(head, reason.rstrip(" "))
     except ValueError:
         return None
 
 
-def _take(head: str, key: str) -> str:
-    """Return the word behind a key, or an empty text; five times as fast as splitting the whole record."""
-    start = head.find(key)
+def _make_node(head: str, reason: str) -> Node:
+    """Read a record in stretches: those that say the same of many nodes are read once for all of them."""
+    total, allocated = _parse_cpus(_stretch(head, " CPUAlloc=", " CPULoad="))
+    memory_bytes, allocated_memory_bytes = _parse_memory(_stretch(head, " RealMemory=", " FreeMem="))
+    base, flags, state_text, weight, partitions = _parse_standing(_stretch(head, " State=", " BootTime="))
+    free_memory, load = _take(head, " FreeMem="), _take(head, " CPULoad=")
+    text, user, since = _parse_reason(reason) if reason else (None, None, None)
+    # By position, in the order of the fields: by name it takes twice as long, for every node at every reading.
+    return Node(
+        head.partition(" ")[0],
+        base,
+        flags,
+        state_text,
+        partitions,
+        total,
+        allocated,
+        # As sinfo counts: what is not allocated of a node that is down or drained is not idle.
+        0 if base == "down" or "drain" in flags else max(0, total - allocated),
+        memory_bytes,
+        allocated_memory_bytes,
+        weight,
+        int(free_memory) * MIB if free_memory.isdigit() else None,
+        None if load == "N/A" else float(load),
+        _parse_gres(_stretch(head, " Gres=", " NodeAddr=")),
+        text,
+        user,
+        since,
+    )
+
+
+def _stretch(head: str, first: str, end: str) -> str:
+    """Return what stands from one key up to another; to the end of the record when the other one does not follow."""
+    start = head.find(first)
+    if start < 0:
+        raise ValueError(f"there is no{first}")
+    stop = head.find(end, start)
+    return head[start:] if stop < 0 else head[start:stop]
+
+
+def _take(text: str, key: str) -> str:
+    """Return the word behind a key, or an empty text."""
+    start = text.find(key)
     if start < 0:
         return ""
     start += len(key)
-    end = head.find(" ", start)
-    return head[start:] if end < 0 else head[start:end]
+    end = text.find(" ", start)
+    return text[start:] if end < 0 else text[start:end]
 
 
-def _take_count(head: str, key: str) -> int:
+def _take_count(text: str, key: str) -> int:
     """Return the whole number behind a key; int() alone would take a sign as well."""
-    word = _take(head, key)
+    word = _take(text, key)
     if not word.isascii() or not word.isdecimal():
         raise ValueError(f"{word!r} is not a count")
     return int(word)
 
 
-def _make_node(head: str, reason: str) -> Node:
-    base, flags, state_text = _parse_state(_take(head, " State="))
-    total, allocated = _take_count(head, " CPUTot="), _take_count(head, " CPUAlloc=")
-    free_memory, load = _take(head, " FreeMem="), _take(head, " CPULoad=")
-    text, user, since = _parse_reason(reason)
-    return Node(
-        name=head.partition(" ")[0],
-        base_state=base,
-        flags=flags,
-        state_text=state_text,
-        partitions=_parse_partitions(_take(head, " Partitions=")),
-        cpus_total=total,
-        cpus_allocated=allocated,
-        # As sinfo counts: what is not allocated of a node that is down or drained is not idle.
-        cpus_idle=0 if base == "down" or "drain" in flags else max(0, total - allocated),
-        memory_bytes=_take_count(head, " RealMemory=") * MIB,
-        allocated_memory_bytes=_take_count(head, " AllocMem=") * MIB,
-        weight=_take_count(head, " Weight="),
-        free_memory_bytes=int(free_memory) * MIB if free_memory.isdigit() else None,
-        load=None if load == "N/A" else float(load),
-        gres=_cached_gres(_take(head, " Gres="), _take(head, " GresUsed=")),
-        reason=text,
-        reason_user=user,
-        reason_since_seconds=since,
-    )
+@lru_cache(maxsize=CACHED_TEXTS)
+def _parse_cpus(stretch: str) -> tuple[int, int]:
+    return _take_count(stretch, " CPUTot="), _take_count(stretch, " CPUAlloc=")
 
 
 @lru_cache(maxsize=CACHED_TEXTS)
+def _parse_memory(stretch: str) -> tuple[int, int]:
+    return _take_count(stretch, " RealMemory=") * MIB, _take_count(stretch, " AllocMem=") * MIB
+
+
+@lru_cache(maxsize=CACHED_TEXTS)
+def _parse_gres(stretch: str) -> tuple[NodeGres, ...] | None:
+    return parse_node_gres(_take(stretch, " Gres="), _take(stretch, " GresUsed="))
+
+
+@lru_cache(maxsize=CACHED_TEXTS)
+def _parse_standing(stretch: str) -> tuple[str, frozenset[str], str, int, tuple[str, ...]]:
+    """Read state, weight and partitions."""
+    base, flags, state_text = _parse_state(_take(stretch, " State="))
+    partitions = sorted({name for name in _take(stretch, " Partitions=").split(",") if name})
+    return base, flags, state_text, _take_count(stretch, " Weight="), tuple(partitions)
+
+
 def _parse_state(text: str) -> tuple[str, frozenset[str], str]:
     """Split ``MIXED+CLOUD*``; the star, for a node that does not answer, is a flag elsewhere."""
     base, *flags = text.lower().replace("*", "+not_responding").split("+")
@@ -114,14 +146,7 @@ def _parse_state(text: str) -> tuple[str, frozenset[str], str]:
     return base if base in BASE_STATES else "unknown", found, node_state_text(base, found)
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
-def _parse_partitions(text: str) -> tuple[str, ...]:
-    return tuple(sorted({name for name in text.split(",") if name}))
-
-
 def _parse_reason(reason: str) -> tuple[str | None, str | None, int | None]:
-    if not reason:
-        return None, None, None
     match = _REASON.match(reason)
     if not match:
         return reason, None, None

@@ -39,7 +39,6 @@ _EPOCH = re.compile(r"[0-9]{1,15}")
 
 # Thousands of nodes have few states and few sets of resources, and the same ones at the next call.
 CACHED_TEXTS = 4096
-_cached_gres = lru_cache(maxsize=CACHED_TEXTS)(parse_node_gres)
 
 
 def arguments(separator: str) -> tuple[str, ...]:
@@ -103,7 +102,7 @@ def _parse_node(name: str, partitions: Iterable[str], fields: Sequence[str]) -> 
         weight=int(weight),
         free_memory_bytes=None if free_memory == "N/A" else int(free_memory) * MIB,
         load=None if load == "N/A" else float(load),
-        gres=_cached_gres(gres, gres_used),
+        gres=parse_node_gres(gres, gres_used),
         # User and time outlive the reason they belong to.
         reason=reason if has_reason else None,
         reason_user=user if has_reason and user != "Unknown" else None,

@@ -5,21 +5,22 @@
 of the columns holds text that a user can choose freely, so no job name can forge a row. Unlike
 ``-o %C``, the ``-O`` form does not make slurmctld send the detail records of every job.
 
-A row has three parts: names, amounts, times. Equal rows are counted first, and each part is split
-only once per distinct text, so the cost follows what is different, not the number of jobs: of
-100,000 jobs of a queue full of arrays a handful of rows are left.
+A row has three parts: names, amounts, times. Equal rows are counted first, then rows that differ but in
+their times, and each part is split only once per distinct text. So the cost follows what is different, not
+the number of jobs: of 100,000 jobs of a queue full of arrays a handful of rows are left.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.gres import Gres, as_gres
+from slurmscope.gres import Gres
 from slurmscope.model.jobs import NOT_STARTED_STATES, JobGroup, Jobs, JobStart
 from slurmscope.tres import parse_tres
 
@@ -58,123 +59,107 @@ class _Amounts(NamedTuple):
     gres: tuple[Gres, ...]
 
 
-_Start = tuple[bytes, bytes, bytes, int]
-"""Names, submit time, start time and number of jobs of a row that may have started in the window."""
+_Names = tuple[str, str, tuple[str, ...], str, str, str, tuple[str, ...]]
+_Start = tuple[bytes, bytes, int]
+"""Names and amounts, times, and number of jobs of a row that may have started in the window."""
 
-
-class _Sum:
-    """Add up the rows that have their names in common; most often there is but one."""
-
-    __slots__ = ("cpus", "first_submit", "gres", "jobs", "memory_bytes", "nodes")
-
-    def __init__(self, count: int, amounts: _Amounts, submit: bytes) -> None:
-        nodes, cpus, memory_bytes, gres = amounts
-        self.jobs = count
-        self.nodes = count * nodes
-        self.cpus = count * cpus
-        self.memory_bytes = None if memory_bytes is None else count * memory_bytes
-        self.gres = gres if count == 1 or not gres else _add_gres((), gres, count)
-        self.first_submit = submit
-
-    def add(self, count: int, amounts: _Amounts, submit: bytes) -> None:
-        nodes, cpus, memory_bytes, gres = amounts
-        self.jobs += count
-        self.nodes += count * nodes
-        self.cpus += count * cpus
-        if memory_bytes is not None:
-            self.memory_bytes = (self.memory_bytes or 0) + count * memory_bytes
-        if gres:
-            self.gres = _add_gres(self.gres, gres, count)
-        # Epoch seconds have the same number of digits until the year 2286, so the least text is the first time.
-        self.first_submit = min(submit, self.first_submit)
+# Of one reading nearly all names are there again at the next; amounts are few on any cluster.
+CACHED_NAMES = 32_768
+CACHED_AMOUNTS = 16_384
 
 
 def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -> Jobs:
     """Turn squeue's answer into groups of like jobs, and tell which of them started in the window."""
     if answer and not answer.endswith(b"\n"):
         raise MalformedAnswer("squeue: the answer ends in the middle of a line")
-    sums, starts, unreadable_rows = _add_up(answer, window)
-    groups: dict[bytes, JobGroup] = {}
-    for names, total in sums.items():
+    counts, starts = _count_rows(answer, window)
+    groups: list[JobGroup] = []
+    unreadable_rows = 0
+    for head, (jobs, times) in counts.items():
         try:
-            groups[names] = _make_group(names, total)
+            groups.append(_make_group(head, jobs, times))
         except ValueError:
-            unreadable_rows += total.jobs
+            unreadable_rows += jobs
     return Jobs(
-        groups=tuple(groups.values()),
+        groups=tuple(groups),
         taken_at_seconds=taken_at_seconds,
-        starts=_count_starts(starts, groups),
+        starts=_count_starts(starts, window),
         unreadable_rows=unreadable_rows,
     )
 
 
-def _add_up(answer: bytes, window: StartWindow) -> tuple[dict[bytes, _Sum], list[_Start], int]:
-    """Count equal rows and add up those with the same names; return what may be new starts and the odd rows too."""
-    sums: dict[bytes, _Sum] = {}
+def _count_rows(answer: bytes, window: StartWindow) -> tuple[dict[bytes, tuple[int, bytes]], list[_Start]]:
+    """Count rows by all but their times, with the earliest of these, and return what may be new starts.
+
+    Epoch seconds have the same number of digits until the year 2286, so the least text is the first time.
+    """
+    counts: dict[bytes, tuple[int, bytes]] = {}
     starts: list[_Start] = []
-    unreadable_rows = 0
-    first = str(window.first_seconds).encode()
+    first, end = str(window.first_seconds).encode(), str(window.end_seconds).encode()
     for line, count in Counter(answer.split(b"\n")[:-1]).items():
-        try:
-            names, amounts_text, times = line.split(b"\x1e")
-            submit, start = times.split(b"\x1f")
-            amounts = _parse_amounts(amounts_text)
-        except ValueError:
-            unreadable_rows += count
-            continue
-        if (total := sums.get(names)) is None:
-            sums[names] = _Sum(count, amounts, submit)
+        head, _, times = line.rpartition(b"\x1e")
+        if (known := counts.get(head)) is None:
+            counts[head] = (count, times)
         else:
-            total.add(count, amounts, submit)
-        # Text first, number second: nearly all starts are older than the window.
-        if start >= first and start.isdigit() and submit.isdigit() and int(start) < window.end_seconds:
-            starts.append((names, submit, start, count))
-    return sums, starts, unreadable_rows
+            counts[head] = (known[0] + count, min(times, known[1]))
+        # As text, and only ten letters of it: nearly all starts are older than the window. Numbers are read later.
+        if first <= times[-10:] < end:
+            starts.append((head, times, count))
+    return counts, starts
 
 
-@lru_cache(maxsize=16384)
+def _make_group(head: bytes, jobs: int, times: bytes) -> JobGroup:
+    names, amounts_text = head.split(b"\x1e")
+    nodes, cpus, memory_bytes, gres = _parse_amounts(amounts_text)
+    submit, _ = times.split(b"\x1f")
+    account, user, partitions, qos, state, reason, features = _parse_names(names)
+    # By position, in the order of the fields: by name it takes twice as long, for every group at every reading.
+    return JobGroup(
+        account,
+        user,
+        partitions,
+        qos,
+        state,
+        reason,
+        features,
+        jobs,
+        jobs * nodes,
+        jobs * cpus,
+        None if memory_bytes is None else jobs * memory_bytes,
+        gres if jobs == 1 or not gres else tuple(replace(one, count=jobs * one.count) for one in gres),
+        int(submit),
+    )
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def _parse_names(text: bytes) -> _Names:
+    fields = text.decode("utf-8", "surrogateescape").split(SEPARATOR)
+    # The same few texts stand in thousands of rows.
+    account, user, partition, qos, state, reason, features = map(sys.intern, fields)
+    if not state:
+        raise ValueError("the row has no state")
+    wanted = () if features in ("", "(null)") else tuple(features.split("&"))
+    return account, user, tuple(partition.split(",")), qos, state, reason, wanted
+
+
+@lru_cache(maxsize=CACHED_AMOUNTS)
 def _parse_amounts(text: bytes) -> _Amounts:
     nodes, cpus, tres_text = text.decode("ascii").split(SEPARATOR)
     tres = parse_tres(tres_text)
     return _Amounts(_parse_count(nodes), _parse_count(cpus), tres.memory_bytes, tres.gres)
 
 
-def _add_gres(held: Iterable[Gres], more: Iterable[Gres], jobs: int) -> tuple[Gres, ...]:
-    counts = {(gres.name, gres.model): gres.count for gres in held}
-    for gres in more:
-        key = (gres.name, gres.model)
-        counts[key] = counts.get(key, 0) + jobs * gres.count
-    return as_gres(counts.items())
-
-
-def _make_group(names: bytes, total: _Sum) -> JobGroup:
-    account, user, partition, qos, state, reason, features = names.decode("utf-8", "surrogateescape").split(SEPARATOR)
-    if not state:
-        raise ValueError("the row has no state")
-    # By position, in the order of the fields: by name it takes twice as long, for every group at every reading.
-    return JobGroup(
-        account,
-        user,
-        tuple(partition.split(",")) if "," in partition else (partition,),
-        qos,
-        state,
-        reason,
-        () if features in ("", "(null)") else tuple(features.split("&")),
-        total.jobs,
-        total.nodes,
-        total.cpus,
-        total.memory_bytes,
-        total.gres,
-        int(total.first_submit),
-    )
-
-
-def _count_starts(new_starts: Iterable[_Start], groups: Mapping[bytes, JobGroup]) -> tuple[JobStart, ...]:
+def _count_starts(new_starts: Iterable[_Start], window: StartWindow) -> tuple[JobStart, ...]:
     starts: Counter[tuple[str, str, int]] = Counter()
-    for names, submit, start, jobs in new_starts:
-        group = groups.get(names)
-        if group and group.state not in NOT_STARTED_STATES:
-            starts[group.partitions[0], group.qos, max(0, int(start) - int(submit))] += jobs
+    for head, times, jobs in new_starts:
+        try:
+            group = _make_group(head, jobs, times)
+            start = int(times.rpartition(b"\x1f")[2])
+        except ValueError:
+            continue
+        if window.first_seconds <= start < window.end_seconds and group.state not in NOT_STARTED_STATES:
+            wait_seconds = max(0, start - group.first_submit_seconds)
+            starts[group.partitions[0], group.qos, wait_seconds] += jobs
     return tuple(JobStart(partition, qos, wait, jobs) for (partition, qos, wait), jobs in starts.items())
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -232,7 +231,7 @@ def test_unknown_flag_is_counted_under_its_own_name() -> None:
 
 
 def test_sum_of_loads_has_no_more_decimals_than_loads() -> None:
-    nodes = tuple(replace(BUSY, name=f"n{number}", load=0.1) for number in range(3))
+    nodes = tuple(BUSY._replace(name=f"n{number}", load=0.1) for number in range(3))
 
     assert 0.3 == collect(Nodes(nodes=nodes))["slurm_load"][()]
 

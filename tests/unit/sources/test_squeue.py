@@ -49,9 +49,8 @@ def test_one_call_asks_for_every_column() -> None:
 
 
 def test_like_jobs_are_one_group_with_their_sums() -> None:
-    answer = row() * 3 + row(
-        nodes="2", cpus="8", tres="cpu=8,mem=1G,node=2,gres/gpu=4,gres/gpu:a100=3", submit="1794732400"
-    )
+    amounts = {"nodes": "2", "cpus": "8", "tres": "cpu=8,mem=1G,node=2,gres/gpu=4,gres/gpu:a100=3"}
+    answer = row(**amounts) * 3 + row(**amounts, submit="1794732400")
 
     (group,) = parse(answer).groups
 
@@ -65,10 +64,10 @@ def test_like_jobs_are_one_group_with_their_sums() -> None:
             reason="None",
             features=(),
             jobs=4,
-            nodes=3 * 1 + 2,
-            cpus=3 * 2 + 8,
-            memory_bytes=3 * 200 * 2**20 + 2**30,
-            gres=(Gres(name="gpu", model="a100", count=3), Gres(name="gpu", model="", count=1)),
+            nodes=4 * 2,
+            cpus=4 * 8,
+            memory_bytes=4 * 2**30,
+            gres=(Gres(name="gpu", model="a100", count=4 * 3), Gres(name="gpu", model="", count=4 * 1)),
             first_submit_seconds=1794732400,
         )
         == group
