@@ -20,7 +20,11 @@ BUSY_SECONDS = 6.0
 
 
 def main(folder: Path) -> None:
-    """Fill memory, write through a child that ends, open files, start threads, keep two cores busy, then wait."""
+    """Keep two cores busy, fill memory, write through a child that ends, open files, start threads, then wait."""
+    # Before there is memory to share: Slurm counts shared pages once for every process.
+    workers = [multiprocessing.Process(target=spin) for _ in range(2)]
+    for worker in workers:
+        worker.start()
     memory = bytearray(os.urandom(1024) * (RESIDENT // 1024))
     files = [tempfile.TemporaryFile(dir=folder) for _ in range(FILES)]  # noqa: SIM115 - they stay open
     code = f"open({str(folder / 'written')!r}, 'wb').write(bytes({WRITTEN}))"
@@ -29,9 +33,6 @@ def main(folder: Path) -> None:
     threads = [threading.Thread(target=stop.wait) for _ in range(THREADS - 1)]
     for thread in threads:
         thread.start()
-    workers = [multiprocessing.Process(target=spin) for _ in range(2)]
-    for worker in workers:
-        worker.start()
     for worker in workers:
         worker.join()
     report = {"pid": os.getpid(), "memory": len(memory), "files": len(files), "cpu_seconds": sum(os.times()[:4])}

@@ -54,8 +54,17 @@ def accounting_rows(lab: SlurmLab, start: int, columns: str) -> list[list[str]]:
     answer = lab.run(
         "sacct", "-a", "-X", "-D", "-n", "-S", window[0], "-E", window[1], "-s", ENDINGS, f"--format={columns}"
     )
+    # A column may be empty: a job cancelled before accounting knew of it has no partition there.
+    widths = [int(column.partition("%")[2] or 10) for column in columns.split(",")]
+    begins = [sum(widths[:place]) + place for place in range(len(widths))]
     # Who cancelled a job is told after the state.
-    return [re.sub(r" by \d+", "", line).split() for line in answer.splitlines()]
+    return [
+        [
+            re.sub(r" by \d+", "", line[begin : begin + width]).strip()
+            for begin, width in zip(begins, widths, strict=True)
+        ]
+        for line in answer.splitlines()
+    ]
 
 
 def as_seconds(elapsed: str) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,10 +73,13 @@ def known(slurm_lab: SlurmLab) -> Known:
     with serving("node") as agent:
         until(lambda: agent.get()[0] == 200 and (folder / "report.json").exists(), 120)
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        process = psutil.Process(int(report["pid"]))
+        until(lambda: not process.children())
         # A reading may be a second old, from when the workers still shared the memory of their parent.
+        agent.get()
+        time.sleep(2.0)
         until(lambda: values_of(agent.get()[1], "jobs_processes", job).get((), 99) < 3)
         _, page = agent.get()
-    process = psutil.Process(int(report["pid"]))
     # Slurm samples once a second and tells kilobytes.
     said = lab.run("sstat", "--noheader", "--parsable2", f"--jobs={job}.batch", "--format=MaxRSS").strip()
     return Known(
