@@ -25,7 +25,8 @@ def main(folder: Path) -> None:
     workers = [multiprocessing.Process(target=spin) for _ in range(2)]
     for worker in workers:
         worker.start()
-    memory = bytearray(os.urandom(1024) * (RESIDENT // 1024))
+    memory = bytearray(RESIDENT)
+    memory[::4096] = b"x" * len(range(0, RESIDENT, 4096))  # in place: no moment with twice the memory
     files = [tempfile.TemporaryFile(dir=folder) for _ in range(FILES)]  # noqa: SIM115 - they stay open
     code = f"open({str(folder / 'written')!r}, 'wb').write(bytes({WRITTEN}))"
     subprocess.run([sys.executable, "-c", code], check=True)
