@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -18,6 +19,7 @@ from lab.requirements import SEARCH_PATH, find_program
 from lab.supervisor import Supervisor
 
 ANSWER_SECONDS = 10.0
+BLOCKS_SECONDS = 120.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 # Loopback never goes through the proxy that the environment may name.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -59,6 +61,11 @@ class Server:
                 words = error.read(2000).decode(errors="replace")
             raise LabError(f"{self.url}{path} answered {error.code}: {words}") from error
 
+    def post(self, path: str, body: bytes) -> None:
+        """Send a body, such as samples to import."""
+        with _OPENER.open(urllib.request.Request(f"{self.url}{path}", data=body), timeout=ANSWER_SECONDS) as answer:
+            answer.read(MAX_ANSWER_BYTES)
+
     def query(self, expression: str) -> list[Sample]:
         """Evaluate an expression now, on Prometheus or VictoriaMetrics."""
         results = self._data("/api/v1/query", query=expression)["result"]
@@ -77,8 +84,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def run_prometheus(folder: Path, config_text: str) -> Iterator[Server]:
-    """Run a Prometheus with this configuration; its files go into the folder."""
+def run_prometheus(folder: Path, config_text: str, *flags: str) -> Iterator[Server]:
+    """Run a Prometheus with this configuration and further flags; its files go into the folder.
+
+    Blocks that ``create_blocks`` made in its folder ``data`` are its past.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "prometheus.yml"
     config.write_text(config_text, encoding="utf-8")
@@ -88,9 +98,20 @@ def run_prometheus(folder: Path, config_text: str) -> Iterator[Server]:
         f"--storage.tsdb.path={folder}/data",
         f"--web.listen-address=127.0.0.1:{port}",
         "--log.level=warn",
+        *flags,
     )
     with _serve("prometheus", arguments, port, ready="/-/ready", log_file=folder / "prometheus.log") as server:
         yield server
+
+
+def create_blocks(folder: Path, openmetrics_text: str) -> None:
+    """Give a Prometheus that is not started yet a past: samples with their times, in OpenMetrics."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = folder / "history.txt"
+    source.write_text(openmetrics_text, encoding="utf-8")
+    promtool = find_program("promtool", "prometheus")
+    argv = [promtool, "tsdb", "create-blocks-from", "openmetrics", "--quiet", str(source), str(folder / "data")]
+    subprocess.run(argv, check=True, capture_output=True, timeout=BLOCKS_SECONDS)
 
 
 @contextlib.contextmanager

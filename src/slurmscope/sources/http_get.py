@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, cast
+from urllib.parse import urlencode
 
 from slurmscope.errors import MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.log import escape
@@ -36,6 +37,10 @@ class Answer:
     body: bytes
 
 
+class AnswerTooLong(MalformedAnswer):
+    """The answer was given up because it is longer than the caller can use."""
+
+
 def get(
     address: Address,
     path: str,
@@ -49,12 +54,38 @@ def get(
 
     The deadline is for everything but the name lookup, whose limit is set by the system's resolver.
     """
+    request = _head("GET", address, path, headers)
+    return _exchange(address, request, deadline=deadline, tls=tls, limit_bytes=limit_bytes)
+
+
+def post_form(  # noqa: PLR0913 - the words of get, and the form
+    address: Address,
+    path: str,
+    form: Mapping[str, str],
+    headers: Mapping[str, str],
+    *,
+    deadline: float,
+    tls: SSLContext | None = None,
+    limit_bytes: int = BODY_LIMIT_BYTES,
+) -> Answer:
+    """Ask as ``get`` does, with the fields of a form, which may be longer than an address can be."""
+    body = urlencode(form).encode("ascii")
+    described = {
+        **headers,
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Content-Length": str(len(body)),
+    }
+    request = _head("POST", address, path, described) + body
+    return _exchange(address, request, deadline=deadline, tls=tls, limit_bytes=limit_bytes)
+
+
+def _exchange(address: Address, request: bytes, *, deadline: float, tls: SSLContext | None, limit_bytes: int) -> Answer:
     try:
         with _connect(address, deadline, tls) as connection:
             connection.settimeout(_left(deadline))
-            connection.sendall(_request(address, path, headers))
+            _send(connection, request)
             incoming = cast("socket.socket", _Incoming(connection, deadline))
-            with HTTPResponse(incoming, method="GET") as response:
+            with HTTPResponse(incoming) as response:
                 response.begin()
                 return Answer(status=response.status, body=_read_body(response, limit_bytes))
     except TimeoutError as error:
@@ -82,9 +113,9 @@ def _connect(address: Address, deadline: float, tls: SSLContext | None) -> socke
         raise
 
 
-def _request(address: Address, path: str, headers: Mapping[str, str]) -> bytes:
+def _head(method: str, address: Address, path: str, headers: Mapping[str, str]) -> bytes:
     lines = [
-        f"GET {address.prefix}{path} HTTP/1.1",
+        f"{method} {address.prefix}{path} HTTP/1.1",
         f"Host: {address.host_and_port}",
         "User-Agent: slurmscope",
         "Accept: application/json",
@@ -92,6 +123,14 @@ def _request(address: Address, path: str, headers: Mapping[str, str]) -> bytes:
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
     return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
+def _send(connection: socket.socket, request: bytes) -> None:
+    try:
+        connection.sendall(request)
+    except (BrokenPipeError, ConnectionResetError):
+        # One who has read enough to refuse answers and closes; the answer tells more than the broken pipe.
+        return
 
 
 def _read_body(response: HTTPResponse, limit_bytes: int) -> bytes:
@@ -102,7 +141,7 @@ def _read_body(response: HTTPResponse, limit_bytes: int) -> bytes:
         blocks.append(block)
         length += len(block)
         if length > limit_bytes:
-            raise MalformedAnswer(f"the server's answer is longer than {limit_bytes} bytes")
+            raise AnswerTooLong(f"the server's answer is longer than {limit_bytes} bytes")
     if response.length:
         raise MalformedAnswer(f"the server's answer was cut: {response.length} bytes of it did not come")
     return b"".join(blocks)

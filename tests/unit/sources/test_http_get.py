@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from slurmscope.errors import MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
-from slurmscope.sources.http_get import Answer, get
+from slurmscope.sources.http_get import Answer, get, post_form
 from slurmscope.sources.server_address import parse_address
 from tests.fakes.certificates import make_authority, make_identity
+from tests.fakes.prometheus_server import Asked, read_form
 from tests.fakes.talking_server import GENEROUS_SECONDS, Talk, http_answer, read_request, talking_server
 
 
@@ -68,6 +69,38 @@ def test_unix_socket_is_asked(tmp_path: Path) -> None:
     lines = request.split("\r\n")
     assert "GET /slurm/v0.0.42/jobs/ HTTP/1.1" == lines[0]
     assert {"Host: localhost", "Accept: application/json", "Connection: close", "X-A: b"} <= set(lines)
+
+
+def test_form_is_sent_whole_and_quoted() -> None:
+    seen: list[Asked] = []
+
+    def talk(connection: socket.socket) -> None:
+        seen.append(read_form(connection))
+        connection.sendall(http_answer(200, b"{}"))
+
+    form = {"query": 'up{a="b&c=d"} + 1', "long": "x" * 300_000, "text": "é\n"}
+    with talking_server(talk) as url:
+        answer = post_form(parse_address(url), "/ask", form, {"X-A": "b"}, deadline=time.monotonic() + GENEROUS_SECONDS)
+
+    (asked,) = seen
+    assert Answer(status=200, body=b"{}") == answer
+    assert "POST /ask HTTP/1.1" == asked.line
+    assert form == asked.form
+    assert ("b", "application/x-www-form-urlencoded") == (asked.headers["X-A"], asked.headers["Content-Type"])
+
+
+def test_answer_that_comes_before_the_form_was_read_is_returned() -> None:
+    def talk(connection: socket.socket) -> None:
+        connection.recv(100)
+        # The connection is closed with most of the form unread: sending breaks, and the answer is there already.
+        connection.sendall(http_answer(413, b"too much"))
+
+    with talking_server(talk) as url:
+        answer = post_form(
+            parse_address(url), "/", {"a": "x" * 5_000_000}, {}, deadline=time.monotonic() + GENEROUS_SECONDS
+        )
+
+    assert Answer(status=413, body=b"too much") == answer
 
 
 @pytest.mark.parametrize("status", [204, 301, 304, 404, 500])

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draw a chart as SVG that needs no script, no font and no server."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from slurmscope.model.report import Chart, ChartLine
+from slurmscope.reports.axes import Mark, find_highest, make_time_marks, make_value_marks, say_value
+from slurmscope.reports.palette import DARK, LIGHT, Palette
+from slurmscope.reports.svg import Markup, element, measure_pixels, number, picture
+from slurmscope.reports.words import NOT_MEASURED, format_day, show
+
+MAX_LINES = 15
+"""More lines than this cannot be told apart; their lowest, middle and highest are drawn instead."""
+
+_TOP, _RIGHT, _ROW = 38, 16, 18
+_LABEL_LIMIT = 28
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """Know where the lines go."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    first: float
+    last: float
+    highest: float
+
+    def x(self, time: float) -> float:
+        span = self.last - self.first
+        return self.left + (self.right - self.left) * ((time - self.first) / span if span > 0 else 0.5)
+
+    def y(self, value: float) -> float:
+        return self.bottom - (self.bottom - self.top) * (value / self.highest)
+
+
+def render_chart_svg(chart: Chart, *, width: int = 720, height: int = 260, dark: bool = False) -> Markup:
+    """Draw the lines of a chart over time; what was not measured is a gap."""
+    palette = DARK if dark else LIGHT
+    chart = fold_lines(chart)
+    legend = _place_legend(chart, width)
+    rows = max((row for row, _, _ in legend), default=-1) + 1
+    marks = make_value_marks(_highest(chart), chart.unit, count=max(2, int(height / 45)))
+    frame = _Frame(
+        left=max(measure_pixels(mark.text) for mark in marks) + 14,
+        top=_TOP,
+        right=width - _RIGHT,
+        bottom=height - 24 - rows * _ROW,
+        first=chart.times[0] if chart.times else 0.0,
+        last=chart.times[-1] if chart.times else 0.0,
+        highest=marks[-1].value,
+    )
+    return picture(
+        element("rect", width=width, height=height, fill=palette.paper, class_="paper"),
+        _text(8, 18, chart.title, palette, font_weight="600"),
+        *_value_axis(frame, marks, palette),
+        *_time_axis(frame, palette),
+        *(_line(frame, chart, index, palette) for index in range(len(chart.lines))),
+        *_reference(frame, chart, palette),
+        *_legend(legend, height - rows * _ROW, palette),
+        *([] if find_any(chart) else [_nothing(frame, palette)]),
+        width=width,
+        height=height,
+        title=chart.title,
+        description=describe(chart),
+    )
+
+
+def fold_lines(chart: Chart) -> Chart:
+    """Return a chart that can be read: of too many lines their highest, middle and lowest."""
+    if len(chart.lines) <= MAX_LINES:
+        return chart
+    columns = [
+        sorted(value for value in column if value is not None)
+        for column in zip(*(line.values for line in chart.lines), strict=True)
+    ]
+    count = len(chart.lines)
+    lines = (
+        ChartLine(label=f"highest of {count:,}", values=tuple(known[-1] if known else None for known in columns)),
+        ChartLine(label="median", values=tuple(median(known) if known else None for known in columns)),
+        ChartLine(label="lowest", values=tuple(known[0] if known else None for known in columns)),
+    )
+    return replace(chart, lines=lines)
+
+
+def describe(chart: Chart) -> str:
+    """Say in words what the chart shows, for those who do not see it."""
+    parts = [chart.help] if chart.help else []
+    for line in fold_lines(chart).lines:
+        known = [value for value in line.values if value is not None and math.isfinite(value)]
+        if known:
+            low, high = say_value(min(known), chart.unit), say_value(max(known), chart.unit)
+            parts.append(f"{line.label}: between {low} and {high}.")
+        else:
+            parts.append(f"{line.label}: not measured.")
+    if chart.reference is not None:
+        parts.append(f"{chart.reference_label or 'Reference'}: {say_value(chart.reference, chart.unit)}.")
+    return " ".join(parts) or "Nothing was measured."
+
+
+def find_any(chart: Chart) -> bool:
+    """Tell whether anything was measured."""
+    return any(value is not None for line in chart.lines for value in line.values)
+
+
+def _highest(chart: Chart) -> float:
+    reference = [] if chart.reference is None else [[chart.reference]]
+    return find_highest([*(line.values for line in chart.lines), *reference])
+
+
+def _value_axis(frame: _Frame, marks: Sequence[Mark], palette: Palette) -> Iterator[Markup]:
+    for mark in marks:
+        y = frame.y(mark.value)
+        yield element(
+            "line", x1=frame.left, y1=y, x2=frame.right, y2=y, stroke=palette.grid, stroke_width=1, class_="grid"
+        )
+        yield _text(frame.left - 6, y + 4, mark.text, palette, text_anchor="end")
+
+
+def _time_axis(frame: _Frame, palette: Palette) -> Iterator[Markup]:
+    count = max(1, int((frame.right - frame.left) / 90))
+    if frame.last > frame.first:
+        day = f"{format_day(frame.first)}, UTC"
+        yield _text(frame.right, 18, day, palette, text_anchor="end")
+    for mark in make_time_marks(frame.first, frame.last, count=count):
+        x = frame.x(mark.value)
+        yield element(
+            "line", x1=x, y1=frame.bottom, x2=x, y2=frame.bottom + 4, stroke=palette.ink, stroke_width=1, class_="tick"
+        )
+        # A mark at the very edge keeps its line and its words stay inside of the picture.
+        half = measure_pixels(mark.text) / 2
+        yield _text(min(x, frame.right + _RIGHT - half), frame.bottom + 17, mark.text, palette, text_anchor="middle")
+
+
+def _line(frame: _Frame, chart: Chart, index: int, palette: Palette) -> Markup:
+    return element(
+        "path",
+        d=_path(frame, chart.times, chart.lines[index].values),
+        fill="none",
+        stroke=palette.lines[index % len(palette.lines)],
+        stroke_width=1.8,
+        stroke_linecap="round",
+        stroke_linejoin="round",
+        class_=f"line line-{index % len(palette.lines)}",
+        **_dashes(index, palette),
+    )
+
+
+def _path(frame: _Frame, times: Sequence[float], values: Sequence[float | None]) -> str:
+    words, is_down = list[str](), False
+    for time, value in zip(times, values, strict=True):
+        if value is None or not math.isfinite(value):
+            is_down = False
+            continue
+        point = f"{number(frame.x(time))} {number(frame.y(max(0.0, value)))}"
+        # Going nowhere from a new start makes a lone point a dot.
+        words.append(f"L{point}" if is_down else f"M{point}h0")
+        is_down = True
+    return "".join(words)
+
+
+def _dashes(index: int, palette: Palette) -> dict[str, str]:
+    pattern = ("", "6 4", "2 4")[index // len(palette.lines) % 3]
+    return {"stroke_dasharray": pattern} if pattern else {}
+
+
+def _reference(frame: _Frame, chart: Chart, palette: Palette) -> Iterator[Markup]:
+    if chart.reference is None or not math.isfinite(chart.reference):
+        return
+    y = frame.y(chart.reference)
+    label = f"{chart.reference_label} {say_value(chart.reference, chart.unit)}".strip()
+    yield element(
+        "line",
+        x1=frame.left, y1=y, x2=frame.right, y2=y,
+        stroke=palette.reference, stroke_width=1.5, stroke_dasharray="7 4", class_="reference",
+    )  # fmt: skip
+    below = y + 14 if y - 5 < frame.top + 8 else y - 5
+    yield _text(frame.right - 4, below, label, palette, text_anchor="end", fill=palette.reference, class_="reference")
+
+
+def _place_legend(chart: Chart, width: int) -> list[tuple[int, float, str]]:
+    """Say in which row and at which place each line is named; a lone line needs no name."""
+    places, row, x = list[tuple[int, float, str]](), 0, 8.0
+    for line in chart.lines if len(chart.lines) > 1 else ():
+        label = show(line.label, _LABEL_LIMIT)
+        needed = 24 + measure_pixels(label) + 14
+        if x > 8 and x + needed > width:
+            row, x = row + 1, 8.0
+        places.append((row, x, label))
+        x += needed
+    return places
+
+
+def _legend(places: Sequence[tuple[int, float, str]], top: float, palette: Palette) -> Iterator[Markup]:
+    for index, (row, x, label) in enumerate(places):
+        y = top + row * _ROW + 6
+        color = palette.lines[index % len(palette.lines)]
+        yield element(
+            "line", x1=x, y1=y, x2=x + 18, y2=y, stroke=color, stroke_width=2.5,
+            class_=f"line line-{index % len(palette.lines)}", **_dashes(index, palette),
+        )  # fmt: skip
+        yield _text(x + 24, y + 4, label, palette)
+
+
+def _nothing(frame: _Frame, palette: Palette) -> Markup:
+    middle = (frame.left + frame.right) / 2
+    return _text(middle, (frame.top + frame.bottom) / 2 - 10, NOT_MEASURED, palette, text_anchor="middle")
+
+
+def _text(x: float, y: float, words: str, palette: Palette, **attributes: str | float) -> Markup:
+    return element("text", words, x=x, y=y, **{"fill": palette.ink, "class_": "ink", **attributes})

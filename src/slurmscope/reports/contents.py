@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put the numbers of a report into words, once for all of its renderings.
+
+Every text that comes from outside is made safe to show here; escaping for HTML is up to the template.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from slurmscope.model.finding import Finding, Severity, Subject
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.report import JobReport
+from slurmscope.model.summary import Coverage, JobSummary
+from slurmscope.reports.words import (
+    NOT_MEASURED,
+    format_bytes,
+    format_count,
+    format_ratio,
+    format_seconds,
+    format_some,
+    format_time,
+    show,
+)
+
+_MEMORY_NOTE = (
+    "They differ because the kernel also charges the file cache, which it takes back when memory gets scarce, "
+    "and because Slurm only looks now and then, at the largest task."
+)
+
+
+class Row(NamedTuple):
+    """Say one thing under one name."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """Show one share of what was asked for; ``ratio`` is None where there is nothing to show a bar of."""
+
+    label: str
+    ratio: float | None
+    text: str
+    severity: Severity | None = None
+    """That of the worst finding on this subject."""
+
+    @property
+    def percent(self) -> str:
+        """Return the share in words, or nothing."""
+        return "" if self.ratio is None else format_ratio(self.ratio)
+
+
+def title(report: JobReport) -> str:
+    """Name the job."""
+    return show(f"Job {report.record.shown_id}: {report.record.name}", 200)
+
+
+def facts(report: JobReport) -> tuple[Row, ...]:
+    """Say what Slurm knows of the job."""
+    record = report.record
+    rows = (
+        Row("Job", f"{record.shown_id} on {record.cluster}" if record.cluster else record.shown_id),
+        Row("Name", record.name),
+        Row("User, account", f"{record.user}, {record.account}"),
+        Row("Partition, QOS", ", ".join(filter(None, (record.partition, record.qos)))),
+        Row("State", _state(record)),
+        Row("Nodes", _nodes(record)),
+        Row("Cores", f"{record.cpus:,}"),
+        Row("Memory", format_bytes(record.memory_bytes) if record.memory_bytes is not None else "not known"),
+        Row("GPUs", _gpus(record)),
+        *_times(report),
+        Row("Restarts", str(record.restarts) if record.restarts else ""),
+        Row("Submitted as", record.submit_line),
+        Row("Folder", record.work_dir),
+    )
+    return tuple(Row(row.label, show(row.text)) for row in rows if row.text)
+
+
+def gauges(report: JobReport) -> tuple[Gauge, ...]:
+    """Compare use with what was asked for; none is ever left out."""
+    summary = report.summary
+    asked_gpus = max(summary.gpu.asked, report.record.gpus)
+    rows = (
+        (Subject.CPU, "CPU", summary.cpu.time.ratio, _cpu(summary)),
+        (Subject.MEMORY, "Memory", summary.memory.ratio, _memory(summary)),
+        (Subject.GPU, "GPU", summary.gpu.mean_utilization if asked_gpus else None, _gpu_use(summary, asked_gpus)),
+        (Subject.GPU, "GPU memory", None, _gpu_memory(summary, asked_gpus)),
+        (Subject.TIME, "Time", summary.time.ratio, _time(summary)),
+    )
+    return tuple(
+        Gauge(label=label, ratio=_finite(ratio), text=text, severity=_worst(report.findings, subject))
+        for subject, label, ratio, text in rows
+    )
+
+
+def findings(report: JobReport) -> tuple[Finding, ...]:
+    """Return findings, worst first, safe to show."""
+    return tuple(
+        replace(
+            finding,
+            rule=show(finding.rule),
+            title=show(finding.title),
+            explanation=show(finding.explanation),
+            advice=show(finding.advice),
+            suggestion=show(finding.suggestion),
+        )
+        for finding in sorted(report.findings, key=lambda finding: finding.severity.rank)
+    )
+
+
+def no_findings(report: JobReport) -> str:
+    """Say that there is nothing to say, and how much that is worth."""
+    if report.summary.coverage.is_good:
+        return "No findings: nothing in what was measured needs to change."
+    return "No findings, but too little was measured to be sure."
+
+
+def memory_rows(report: JobReport) -> tuple[Row, ...]:
+    """Say the job's memory in three ways, beside what was asked for."""
+    memory = report.summary.memory
+    is_whole = memory.slurm_peak_is_whole or memory.slurm_peak_bytes is None
+    return (
+        Row("Asked for", format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known"),
+        Row("Needed (anonymous and shared)", format_bytes(memory.working_peak_bytes)),
+        Row("Charged by the kernel", format_bytes(memory.charged_peak_bytes)),
+        Row(
+            "Slurm's MaxRSS", format_bytes(memory.slurm_peak_bytes) + ("" if is_whole else " (its largest task alone)")
+        ),
+    )
+
+
+def memory_note(report: JobReport) -> str:
+    """Say why the figures of memory differ, where there are any to compare."""
+    memory = report.summary.memory
+    peaks = (memory.working_peak_bytes, memory.charged_peak_bytes, memory.slurm_peak_bytes)
+    return _MEMORY_NOTE if sum(peak is not None for peak in peaks) > 1 else ""
+
+
+def cpu_rows(report: JobReport) -> tuple[Row, ...]:
+    """Say how the cores were used."""
+    cpu = report.summary.cpu
+    return (
+        Row("In user code", format_seconds(cpu.user_seconds)),
+        Row("In the kernel", format_seconds(cpu.system_seconds)),
+        Row("Cores busy, mean", format_count(cpu.mean_cores)),
+        Row("Cores busy, peak", format_count(cpu.peak_cores)),
+    )
+
+
+def io_rows(report: JobReport) -> tuple[Row, ...]:
+    """Say what the job read and wrote."""
+    io = report.summary.io
+    scratch = {True: "used", False: "not used", None: NOT_MEASURED}[io.uses_scratch]
+    rows = (
+        Row("Read", _calls(io.read_bytes, io.reads)),
+        Row("Written", _calls(io.write_bytes, io.writes)),
+        Row("Files open, peak", format_count(io.peak_open_files)),
+        Row("Scratch", scratch),
+    )
+    if io.metadata_operations is None:
+        return rows
+    return (*rows, Row("Metadata operations", format_count(io.metadata_operations)))
+
+
+def missing(report: JobReport) -> tuple[str, ...]:
+    """Say what is not known."""
+    return tuple(show(sentence) for sentence in report.missing)
+
+
+def _state(record: JobRecord) -> str:
+    notes = []
+    if record.exit_code:
+        notes.append(f"exit code {record.exit_code}")
+    if record.exit_signal:
+        notes.append(f"signal {record.exit_signal}")
+    if record.reason not in {"", "None"}:
+        notes.append(record.reason)
+    return f"{record.state} ({', '.join(notes)})" if notes else record.state
+
+
+def _nodes(record: JobRecord) -> str:
+    names = ", ".join(record.nodes[:4]) + (", …" if len(record.nodes) > 4 else "")
+    return f"{record.node_count:,} ({names})" if names else f"{record.node_count:,}"
+
+
+def _gpus(record: JobRecord) -> str:
+    named = ", ".join(f"{gres.count} {gres.model}".strip() for gres in record.gres if gres.name == "gpu")
+    return named if record.gpus else "none"
+
+
+def _times(report: JobReport) -> tuple[Row, ...]:
+    record, summary = report.record, report.summary
+    waited = (record.start_seconds or 0) - (record.eligible_seconds or record.submit_seconds)
+    is_started = record.start_seconds is not None
+    limit = record.time_limit_seconds
+    return (
+        Row("Submitted", format_time(record.submit_seconds)),
+        Row("Waited", format_seconds(max(0, waited)) if is_started else ""),
+        Row("Started", format_time(record.start_seconds) if is_started else "not yet"),
+        Row("Ended", format_time(record.end_seconds) if record.end_seconds is not None else ""),
+        Row("Run time", format_seconds(summary.run_seconds) + (", still running" if record.is_running else "")),
+        Row("Time limit", "none" if limit is None else format_seconds(limit)),
+    )
+
+
+def _cpu(summary: JobSummary) -> str:
+    cpu = summary.cpu
+    if cpu.time.ratio is None:
+        return NOT_MEASURED
+    if cpu.mean_cores is None:
+        return f"{format_seconds(cpu.time.used)} of {format_seconds(cpu.time.asked)}"
+    busy = f"{format_count(cpu.mean_cores)} of {format_some(summary.record.cpus, 'core')} busy"
+    return busy + _caveat(cpu.time.coverage)
+
+
+def _memory(summary: JobSummary) -> str:
+    memory = summary.memory
+    if memory.best_peak_bytes is None:
+        return NOT_MEASURED
+    if memory.asked_bytes is None:
+        return format_bytes(memory.best_peak_bytes)
+    text = f"{format_bytes(memory.best_peak_bytes)} of {format_bytes(memory.asked_bytes)}"
+    # Slurm's own figure has no coverage of ours.
+    is_ours = memory.working_peak_bytes is not None or memory.slurm_peak_bytes is None
+    return text + _caveat(memory.coverage if is_ours else None)
+
+
+def _gpu_use(summary: JobSummary, asked: int) -> str:
+    if not asked:
+        return "none asked for"
+    if summary.gpu.mean_utilization is None:
+        return NOT_MEASURED
+    text = f"mean of {format_some(asked, 'GPU')}"
+    if summary.gpu.held_idle:
+        text += f", {summary.gpu.held_idle} never used"
+    return text + _caveat(summary.gpu.coverage)
+
+
+def _gpu_memory(summary: JobSummary, asked: int) -> str:
+    if not asked:
+        return "none asked for"
+    peak = summary.gpu.peak_memory_bytes
+    return NOT_MEASURED if peak is None else f"{format_bytes(peak)} at its peak"
+
+
+def _time(summary: JobSummary) -> str:
+    if summary.time.used is None:
+        return NOT_MEASURED
+    if summary.time.asked is None:
+        return f"{format_seconds(summary.time.used)}, no limit"
+    return f"{format_seconds(summary.time.used)} of {format_seconds(summary.time.asked)}"
+
+
+def _caveat(coverage: Coverage | None) -> str:
+    """Say on how little a number stands, where that matters."""
+    if coverage is None or coverage.is_good:
+        return ""
+    if coverage.nodes_measured < coverage.nodes:
+        return f" (measured on {coverage.nodes_measured:,} of {coverage.nodes:,} nodes)"
+    return f" (measured for {format_ratio(coverage.run_ratio)} of the run)"
+
+
+def _finite(ratio: float | None) -> float | None:
+    return ratio if ratio is not None and math.isfinite(ratio) else None
+
+
+def _worst(found: Sequence[Finding], subject: Subject) -> Severity | None:
+    severities = [finding.severity for finding in found if finding.subject is subject]
+    return min(severities, key=lambda severity: severity.rank, default=None)
+
+
+def _calls(amount: float | None, calls: float | None) -> str:
+    text = format_bytes(amount)
+    return text if amount is None or not calls else f"{text} in {format_some(calls, 'call')}"

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sum up a week of a user or an account: hours asked for and used, the trend, what to mend first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slurmscope.model.archive import JobRow, UseTotal
+
+MAX_JOBS = 10
+MAX_FIXES = 3
+
+GPU_WEIGHT = 16.0
+"""As many idle cores as one idle GPU counts for when jobs are put in order."""
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """Hold what the archive told: sums of this period and the one before, in any grouping without overlap.
+
+    ``rules`` are sums by rule. Of ``jobs`` those that wasted most will be shown.
+    """
+
+    totals: Sequence[UseTotal]
+    before: Sequence[UseTotal] = ()
+    rules: Sequence[UseTotal] = ()
+    jobs: Sequence[JobRow] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """Hold hours of one resource; ``used`` is out of the ``measured`` part of what was ``asked`` for."""
+
+    asked_hours: float = 0.0
+    measured_hours: float = 0.0
+    used_hours: float = 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """Return used over measured; None when nothing was measured."""
+        return self.used_hours / self.measured_hours if self.measured_hours else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """Name one thing to change: how many jobs it would help, and how many hours these left unused."""
+
+    rule: str
+    title: str
+    jobs: int
+    wasted_core_hours: float
+    wasted_gpu_hours: float
+
+    @property
+    def weight(self) -> float:
+        """Return what puts fixes in order."""
+        return self.wasted_core_hours + GPU_WEIGHT * self.wasted_gpu_hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """Hold what one letter says; ``subject`` is a user, or an account when ``is_account``."""
+
+    subject: str
+    is_account: bool
+    since_seconds: int
+    until_seconds: int
+    jobs: int
+    jobs_with_findings: int
+    cores: Use
+    gpus: Use
+    cores_before: Use
+    gpus_before: Use
+    worst_jobs: tuple[JobRow, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    opt_out: str = ""
+    """A sentence or an address: how to get no more of these letters."""
+
+
+def make_digest(
+    subject: str,
+    period: tuple[int, int],
+    sums: Sums,
+    *,
+    rule_titles: Mapping[str, str] | None = None,
+    is_account: bool = False,
+    opt_out: str = "",
+) -> Digest:
+    """Put a letter together; a rule without a title is called by its name."""
+    titles = rule_titles or {}
+    wasteful = sorted((row for row in sums.jobs if _wasted_hours(row) > 0), key=_wasted_hours, reverse=True)
+    fixes = [
+        Fix(
+            rule=rule.key,
+            title=titles.get(rule.key, rule.key.replace("_", " ")),
+            jobs=rule.jobs,
+            wasted_core_hours=(rule.measured_core_seconds - rule.used_core_seconds) / _HOUR,
+            wasted_gpu_hours=(rule.measured_gpu_seconds - rule.used_gpu_seconds) / _HOUR,
+        )
+        for rule in sums.rules
+    ]
+    return Digest(
+        subject=subject,
+        is_account=is_account,
+        since_seconds=period[0],
+        until_seconds=period[1],
+        jobs=sum(total.jobs for total in sums.totals),
+        jobs_with_findings=sum(total.jobs_with_findings for total in sums.totals),
+        cores=_sum_cores(sums.totals),
+        gpus=_sum_gpus(sums.totals),
+        cores_before=_sum_cores(sums.before),
+        gpus_before=_sum_gpus(sums.before),
+        worst_jobs=tuple(wasteful[:MAX_JOBS]),
+        fixes=tuple(sorted(fixes, key=lambda fix: fix.weight, reverse=True)[:MAX_FIXES]),
+        opt_out=opt_out,
+    )
+
+
+def _wasted_hours(row: JobRow) -> float:
+    """Weigh jobs: an idle GPU costs about as much as many idle cores."""
+    return ((row.wasted_core_seconds or 0.0) + GPU_WEIGHT * (row.wasted_gpu_seconds or 0.0)) / _HOUR
+
+
+def _sum_cores(totals: Sequence[UseTotal]) -> Use:
+    return Use(
+        asked_hours=sum(total.core_seconds for total in totals) / _HOUR,
+        measured_hours=sum(total.measured_core_seconds for total in totals) / _HOUR,
+        used_hours=sum(total.used_core_seconds for total in totals) / _HOUR,
+    )
+
+
+def _sum_gpus(totals: Sequence[UseTotal]) -> Use:
+    return Use(
+        asked_hours=sum(total.gpu_seconds for total in totals) / _HOUR,
+        measured_hours=sum(total.measured_gpu_seconds for total in totals) / _HOUR,
+        used_hours=sum(total.used_gpu_seconds for total in totals) / _HOUR,
+    )

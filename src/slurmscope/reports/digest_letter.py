@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Render the weekly letter to a user or an account as text, HTML and mail."""
+
+from __future__ import annotations
+
+from email.message import EmailMessage
+
+from slurmscope.reports.columns import lay_table, wrap
+from slurmscope.reports.digest import Digest, Fix, Use
+from slurmscope.reports.html import render_template, safe_url
+from slurmscope.reports.mail import MAIL_WIDTH, start_mail
+from slurmscope.reports.words import NOT_MEASURED, format_count, format_day, format_ratio, format_some, show
+
+_HOUR = 3600.0
+_JOB_HEAD = ("Job", "Core h unused", "GPU h unused", "CPU", "Memory", "State")
+
+
+def render_digest_text(digest: Digest, *, url: str = "") -> str:
+    """Return the letter as plain text."""
+    head, use = _use_table(digest)
+    lines = [
+        _title(digest),
+        "",
+        *wrap(_opening(digest), MAIL_WIDTH),
+        "",
+        *lay_table(head, use, MAIL_WIDTH),
+    ]
+    if digest.fixes:
+        lines += ["", "What to mend first", *(f"  {number}. {line}" for number, line in _numbered_fixes(digest))]
+    if digest.worst_jobs:
+        lines += ["", "Jobs that left most unused", *lay_table(_JOB_HEAD, _job_rows(digest), MAIL_WIDTH)]
+    if url:
+        lines += ["", f"More: {show(url)}"]
+    if digest.opt_out:
+        lines += ["", *wrap(f"To get no more of these letters: {show(digest.opt_out)}", MAIL_WIDTH)]
+    return "\n".join(lines) + "\n"
+
+
+def render_digest_html(digest: Digest, *, url: str = "") -> str:
+    """Return the letter as one HTML document."""
+    head, use = _use_table(digest)
+    return render_template(
+        "digest.html",
+        title=_title(digest),
+        opening=_opening(digest),
+        use_head=head,
+        use_rows=use,
+        fixes=[line for _, line in _numbered_fixes(digest)],
+        job_head=_JOB_HEAD,
+        job_rows=_job_rows(digest),
+        url=safe_url(url),
+        opt_out=show(digest.opt_out),
+        opt_out_url=safe_url(digest.opt_out),
+    )
+
+
+def make_digest_mail(digest: Digest, *, sender: str, recipient: str, url: str = "") -> EmailMessage:
+    """Make the mail of the letter."""
+    mail = start_mail(sender=sender, recipient=recipient, subject=_title(digest))
+    if address := safe_url(digest.opt_out):
+        mail["List-Unsubscribe"] = f"<{address}>"
+    mail.set_content(render_digest_text(digest, url=url))
+    mail.add_alternative(render_digest_html(digest, url=url), subtype="html")
+    return mail
+
+
+def _title(digest: Digest) -> str:
+    who = f"account {digest.subject}" if digest.is_account else digest.subject
+    return show(
+        f"Use of the cluster by {who}, {format_day(digest.since_seconds)} to {format_day(digest.until_seconds)}"
+    )
+
+
+def _opening(digest: Digest) -> str:
+    if not digest.jobs:
+        return "No jobs ended in this time."
+    if not digest.jobs_with_findings:
+        return f"{format_some(digest.jobs, 'job')} ended, and there is nothing to mend in what was measured."
+    return f"{format_some(digest.jobs, 'job')} ended, {digest.jobs_with_findings:,} of them with findings."
+
+
+def _use_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    head = ("", "Hours held", "Measured", "Used", "Share", "Before")
+    rows = [_use_row("Cores", digest.cores, digest.cores_before)]
+    if digest.gpus.asked_hours or digest.gpus_before.asked_hours:
+        rows.append(_use_row("GPUs", digest.gpus, digest.gpus_before))
+    return head, rows
+
+
+def _use_row(label: str, use: Use, before: Use) -> tuple[str, ...]:
+    used = format_count(use.used_hours) if use.measured_hours else NOT_MEASURED
+    held, measured = format_count(use.asked_hours), format_count(use.measured_hours)
+    return (label, held, measured, used, format_ratio(use.ratio), format_ratio(before.ratio))
+
+
+def _numbered_fixes(digest: Digest) -> list[tuple[int, str]]:
+    return [(number, _say_fix(fix)) for number, fix in enumerate(digest.fixes, 1)]
+
+
+def _say_fix(fix: Fix) -> str:
+    hours = f"{format_count(fix.wasted_core_hours)} core hours"
+    if fix.wasted_gpu_hours > 0:
+        hours += f" and {format_count(fix.wasted_gpu_hours)} GPU hours"
+    return f"{show(fix.title, 200)}: {format_some(fix.jobs, 'job')} left {hours} unused"
+
+
+def _job_rows(digest: Digest) -> list[tuple[str, ...]]:
+    return [
+        (
+            f"{show(row.shown_id, 20)} {show(row.name, 60)}",
+            _hours(row.wasted_core_seconds),
+            _hours(row.wasted_gpu_seconds),
+            format_ratio(row.cpu_ratio),
+            format_ratio(row.memory_ratio),
+            show(row.state, 20),
+        )
+        for row in digest.worst_jobs
+    ]
+
+
+def _hours(seconds: float | None) -> str:
+    return "–" if seconds is None else format_count(seconds / _HOUR)

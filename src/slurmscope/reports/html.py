@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Render a job report as one HTML document that needs nothing else."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from slurmscope.errors import MissingExtraError
+from slurmscope.model.finding import Severity
+from slurmscope.model.report import JobReport
+from slurmscope.reports import contents
+from slurmscope.reports.charts_svg import render_chart_svg
+from slurmscope.reports.contents import Gauge
+from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
+from slurmscope.reports.node_table import make_node_table
+from slurmscope.reports.palette import DARK, LIGHT, Palette
+from slurmscope.reports.svg import Markup
+from slurmscope.reports.words import NOT_MEASURED, format_time, show
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def render_html(report: JobReport, *, url: str = "") -> str:
+    """Return a document with its charts; it follows the reader's choice of light or dark."""
+    gauges = [(gauge, _bar(gauge)) for gauge in contents.gauges(report)]
+    charts = [(chart.subject.value, render_chart_svg(chart), show(chart.help)) for chart in report.charts]
+    cpu = report.summary.cpu
+    figures = [render_use_pie_svg(report)] if cpu.user_seconds is not None else []
+    cores = render_cores_svg(report)
+    return _render(report, url, gauges=gauges, charts=charts, figures=[*figures, *([cores] if cores else [])])
+
+
+def render_mail_html(report: JobReport, *, url: str = "") -> str:
+    """Return the document as mail readers can show it: without charts, small enough to be shown whole."""
+    gauges = [(gauge, "") for gauge in contents.gauges(report)]
+    return _render(report, url, gauges=gauges, charts=(), figures=())
+
+
+def render_template(name: str, /, **values: object) -> str:
+    """Fill one of our templates; every value is escaped."""
+    return _environment().get_template(name).render(light=LIGHT, dark=DARK, dark_css=make_chart_css(DARK), **values)
+
+
+def make_chart_css(palette: Palette) -> Markup:
+    """Return rules that recolour every chart of a page."""
+    rules = [
+        f".paper {{ fill: {palette.paper} }}",
+        f".ink {{ fill: {palette.ink} }}",
+        f".on-fill {{ fill: {palette.paper} }}",
+        f".grid {{ stroke: {palette.grid} }}",
+        f".tick, .frame {{ stroke: {palette.ink} }}",
+        f"line.reference {{ stroke: {palette.reference} }}",
+        f"text.reference {{ fill: {palette.reference} }}",
+        *(f".line-{index} {{ stroke: {color} }}" for index, color in enumerate(palette.lines)),
+        *(f".fill-{index} {{ fill: {color} }}" for index, color in enumerate(palette.lines)),
+        *(f"rect.{severity.value} {{ fill: {palette.of(severity)} }}" for severity in Severity),
+        f"rect.fine {{ fill: {palette.fine} }}",
+    ]
+    return Markup("\n".join(f"svg {rule}" for rule in rules).replace(", .frame", ", svg .frame"))
+
+
+def safe_url(url: str) -> str:
+    """Return an address that a link may have, or nothing."""
+    return show(url) if url.startswith(("https://", "http://")) else ""
+
+
+def _render(report: JobReport, url: str, **pictures: object) -> str:
+    return render_template(
+        "report.html",
+        title=contents.title(report),
+        state=show(report.record.state),
+        facts=contents.facts(report),
+        findings=contents.findings(report),
+        no_findings=contents.no_findings(report),
+        memory=contents.memory_rows(report),
+        memory_note=contents.memory_note(report),
+        cpu=contents.cpu_rows(report),
+        io=contents.io_rows(report),
+        nodes=make_node_table(report),
+        missing=contents.missing(report),
+        made=format_time(report.made_seconds),
+        url=safe_url(url),
+        **pictures,
+    )
+
+
+def _bar(gauge: Gauge) -> str:
+    """Draw a bar; what is measured but no share of anything has none."""
+    if gauge.ratio is None and gauge.text != NOT_MEASURED:
+        return ""
+    return render_gauge_svg(gauge.label, gauge.ratio, severity=gauge.severity)
+
+
+@cache
+def _environment() -> Environment:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise MissingExtraError("a report in HTML", "reports") from error
+    return Environment(
+        loader=PackageLoader("slurmscope.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

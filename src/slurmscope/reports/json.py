@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Render a job report as JSON: the fields of the model by their names, and what follows from them.
+
+::
+
+    {"version": 1, "made_seconds": 1790007300, "has_warning": true, "worst": "critical",
+     "summary": {"record": {"job_id": 4711, "shown_id": "4711", ...}, "cpu": {"time": {"ratio": 0.5, ...}}, ...},
+     "findings": [...], "charts": [...], "missing": [...]}
+
+A key is never left out; what was not measured is null. Keys are added, never renamed, within one ``version``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.report import JobReport
+from slurmscope.model.summary import Coverage, MemorySummary, Share
+
+_DERIVED: Mapping[type, tuple[str, ...]] = {
+    JobReport: ("worst", "has_warning"),
+    JobRecord: ("shown_id", "gpus", "is_running", "has_ended"),
+    Share: ("ratio",),
+    MemorySummary: ("best_peak_bytes", "ratio"),
+    Coverage: ("is_good",),
+}
+"""Values that the model computes and readers of JSON would have to compute again."""
+
+
+def render_json(report: JobReport) -> bytes:
+    """Return the report as one JSON object in ASCII, which no HTML parser takes for markup either."""
+    text = json.dumps(as_plain(report), allow_nan=False, separators=(",", ":"))
+    # Only strings can hold these: a page that takes this for HTML finds no tag in it.
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode("ascii")
+
+
+def as_plain(value: object) -> object:
+    """Return the same in dicts, lists, texts and numbers; a number that is none becomes null."""
+    if isinstance(value, str):
+        # Half a character, as badly encoded names leave behind, has no place in UTF-8.
+        return str(value) if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value):
+        names = (*(field.name for field in dataclasses.fields(value)), *_DERIVED.get(type(value), ()))
+        return {name: as_plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {str(key): as_plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_plain(inner) for inner in value]
+    return value

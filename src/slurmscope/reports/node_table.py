@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say what each node of a job did, or, where they are many, the least, the middle and the most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from slurmscope.model.report import JobReport
+from slurmscope.model.summary import NodeSummary
+from slurmscope.reports.words import NOT_MEASURED, format_bytes, format_count, format_ratio, show
+
+MAX_NODE_ROWS = 20
+
+_WAYS: tuple[tuple[str, Callable[[Sequence[float]], float]], ...] = (
+    ("least", min), ("median", median), ("most", max)
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTable:
+    """Hold rows of words, and a sentence about them where one is needed."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def make_node_table(report: JobReport) -> NodeTable:
+    """Make one row for each node, or three for all of them."""
+    nodes = report.summary.nodes
+    head = ("Node", *(column for column, _, _ in _COLUMNS))
+    if len(nodes) <= MAX_NODE_ROWS:
+        return NodeTable(head=head, rows=tuple((show(node.node, 64), *_cells([node], min)) for node in nodes))
+    return NodeTable(
+        head=head,
+        rows=tuple((name, *_cells(nodes, way)) for name, way in _WAYS),
+        note=f"{len(nodes):,} nodes; each number stands by itself, a row is not one node.",
+    )
+
+
+def _cells(nodes: Sequence[NodeSummary], way: Callable[[Sequence[float]], float]) -> tuple[str, ...]:
+    cells = []
+    for _, read, say in _COLUMNS:
+        known = [value for value in map(read, nodes) if value is not None]
+        text = say(way(known)) if known else NOT_MEASURED
+        cells.append("–" if text == NOT_MEASURED else text)
+    return tuple(cells)
+
+
+def _cpu_ratio(node: NodeSummary) -> float | None:
+    return node.mean_cores / node.cpus if node.mean_cores is not None and node.cpus else None
+
+
+_COLUMNS: tuple[tuple[str, Callable[[NodeSummary], float | None], Callable[[float | None], str]], ...] = (
+    ("CPU", _cpu_ratio, format_ratio),
+    ("Cores busy", lambda node: node.mean_cores, format_count),
+    ("Memory", lambda node: node.working_peak_bytes, format_bytes),
+    ("Limit", lambda node: node.limit_bytes, format_bytes),
+    ("GPU", lambda node: node.gpu_utilization, format_ratio),
+    ("Read", lambda node: node.read_bytes, format_bytes),
+    ("Written", lambda node: node.write_bytes, format_bytes),
+)

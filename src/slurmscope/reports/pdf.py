@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Render a job report as PDF, and charts as PNG.
+
+The template gets the report as data: nothing that a user wrote is ever read as markup. The fonts are those that come
+with typst; others of the machine only stand in for characters that these do not have.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from types import ModuleType
+
+from slurmscope.errors import MissingExtraError, OutputError
+from slurmscope.log import escape
+from slurmscope.model.report import Chart, JobReport
+from slurmscope.reports import contents
+from slurmscope.reports.charts_svg import render_chart_svg
+from slurmscope.reports.contents import Row
+from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
+from slurmscope.reports.node_table import make_node_table
+from slurmscope.reports.words import format_time, show
+
+_PICTURE = b"""#set page(width: auto, height: auto, margin: 0pt)
+#image(bytes(sys.inputs.picture), format: "svg")"""
+
+
+def render_pdf(report: JobReport) -> bytes:
+    """Return the document: A4, pages numbered, the same bytes for the same report."""
+    return _compile(_template(), {"report": json.dumps(_document(report))}, "pdf", timestamp=report.made_seconds)
+
+
+def render_chart_png(chart: Chart, *, width: int = 800, height: int = 320) -> bytes:
+    """Return one chart as a picture."""
+    return render_svg_png(render_chart_svg(chart, width=width, height=height))
+
+
+def render_svg_png(svg: str) -> bytes:
+    """Return one of our own SVG pictures as PNG, with one and a half times its pixels."""
+    return _compile(_PICTURE, {"picture": svg}, "png", ppi=144.0)
+
+
+def _document(report: JobReport) -> dict[str, object]:
+    cpu = report.summary.cpu
+    pictures = [(render_chart_svg(chart, width=640, height=230), show(chart.help)) for chart in report.charts]
+    if cpu.user_seconds is not None:
+        pictures.append((render_use_pie_svg(report, width=640, height=180), ""))
+    if (cores := render_cores_svg(report, width=640)) is not None:
+        pictures.append((cores, "The busier a core was, the darker is its cell."))
+    table = make_node_table(report)
+    return {
+        "title": contents.title(report),
+        "made": format_time(report.made_seconds),
+        "facts": _pairs(contents.facts(report)),
+        "gauges": [
+            {
+                "label": gauge.label,
+                "percent": gauge.percent,
+                "text": gauge.text,
+                "bar": "" if gauge.ratio is None else render_gauge_svg("", gauge.ratio, severity=gauge.severity),
+            }
+            for gauge in contents.gauges(report)
+        ],
+        "findings": [
+            {
+                "severity": finding.severity.value,
+                "title": finding.title,
+                "text": f"{finding.explanation} {finding.advice}",
+                "suggestion": finding.suggestion,
+            }
+            for finding in contents.findings(report)
+        ],
+        "no_findings": contents.no_findings(report),
+        "memory": _pairs(contents.memory_rows(report)),
+        "memory_note": contents.memory_note(report),
+        "cpu": _pairs(contents.cpu_rows(report)),
+        "files": _pairs(contents.io_rows(report)),
+        "nodes": {"head": table.head, "rows": table.rows, "note": table.note},
+        "missing": contents.missing(report),
+        "pictures": pictures,
+    }
+
+
+def _pairs(rows: tuple[Row, ...]) -> list[tuple[str, str]]:
+    return [(row.label, row.text) for row in rows]
+
+
+def _compile(
+    source: bytes, inputs: dict[str, str], format: str, *, ppi: float | None = None, timestamp: int | None = None
+) -> bytes:
+    typst = _typst()
+    try:
+        made = typst.compile(source, sys_inputs=inputs, format=format, ppi=ppi, timestamp=timestamp)
+    except typst.TypstError as error:
+        raise OutputError(f"typst could not make the {format.upper()}: {escape(str(error), 300)}") from error
+    # More than one page of PNG comes as a list; ours have one.
+    return bytes(made[0] if isinstance(made, list) else made)
+
+
+def _typst() -> ModuleType:
+    try:
+        import typst
+    except ImportError as error:
+        raise MissingExtraError("a report in PDF", "reports") from error
+    return typst
+
+
+@cache
+def _template() -> bytes:
+    return files("slurmscope.reports").joinpath("templates", "report.typ").read_bytes()

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Render a job report for a terminal, or for a mail in plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slurmscope.model.finding import Finding, Severity
+from slurmscope.model.report import JobReport
+from slurmscope.reports import contents
+from slurmscope.reports.columns import cut, lay_table, measure, pad, wrap
+from slurmscope.reports.contents import Gauge, Row
+from slurmscope.reports.node_table import make_node_table
+from slurmscope.reports.words import format_time, show
+
+MIN_WIDTH = 40
+MAX_WIDTH = 200
+
+_RESET = "\x1b[0m"
+_BOLD = "\x1b[1m"
+_COLORS = {Severity.CRITICAL: "\x1b[1;31m", Severity.WARNING: "\x1b[33m", Severity.INFO: "\x1b[36m"}
+_GREEN = "\x1b[32m"
+
+
+def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, url: str = "") -> str:
+    """Return the report in lines of at most so many columns; only our own escape codes are in it."""
+    page = _Page(max(MIN_WIDTH, min(width, MAX_WIDTH)), use_color=use_color)
+    lines = [
+        *page.top(contents.title(report)),
+        *page.rows(contents.facts(report)),
+        *page.heading("Use of what was asked for"),
+        *(line for gauge in contents.gauges(report) for line in page.gauge(gauge)),
+        *page.heading("Findings"),
+        *page.findings(report),
+        *page.heading("Memory"),
+        *page.rows(contents.memory_rows(report)),
+        *page.sentence(contents.memory_note(report)),
+        *page.heading("CPU"),
+        *page.rows(contents.cpu_rows(report)),
+        *page.heading("Files"),
+        *page.rows(contents.io_rows(report)),
+        *page.nodes(report),
+        *page.missing(report),
+        *page.bottom(report, url),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class _Page:
+    """Know how wide the page is, and whether it has colours."""
+
+    def __init__(self, width: int, *, use_color: bool) -> None:
+        self._width = width
+        self._use_color = use_color
+
+    def top(self, title: str) -> Iterator[str]:
+        yield self._paint("=" * self._width, _BOLD)
+        yield self._paint(cut(title, self._width), _BOLD)
+        yield self._paint("=" * self._width, _BOLD)
+
+    def heading(self, text: str) -> Iterator[str]:
+        yield ""
+        yield self._paint(f"{text} ".ljust(self._width, "-"), _BOLD)
+
+    def rows(self, rows: tuple[Row, ...]) -> Iterator[str]:
+        label_width = min(max(measure(row.label) for row in rows), self._width // 2 - 2)
+        for row in rows:
+            for index, line in enumerate(wrap(row.text, self._width - label_width - 4)):
+                yield f"  {pad('' if index else row.label, label_width)}  {line}"
+
+    def gauge(self, gauge: Gauge) -> Iterator[str]:
+        label = f"  {pad(gauge.label, 10)}  "
+        if gauge.ratio is None:
+            yield from self._under(label, gauge.text)
+            return
+        # On a usual terminal the words stand behind the bar, on a narrow one below it.
+        bar_width = 36 if self._width >= 72 else self._width - len(label) - 2
+        filled = round(max(0.0, min(gauge.ratio, 1.0)) * bar_width)
+        percent = gauge.percent
+        bar = "|" * filled + " " * (bar_width - filled)
+        bar = bar[: bar_width - len(percent) - 1] + " " + percent
+        line = f"{label}[{self._paint(bar, _COLORS[gauge.severity] if gauge.severity else _GREEN)}]"
+        if len(label) + bar_width + 4 + measure(gauge.text) <= self._width:
+            yield f"{line}  {gauge.text}"
+        else:
+            yield line
+            yield from self._under(" " * len(label), gauge.text)
+
+    def findings(self, report: JobReport) -> Iterator[str]:
+        found = contents.findings(report)
+        if not found:
+            yield from self.sentence(contents.no_findings(report))
+        for index, finding in enumerate(found):
+            if index:
+                yield ""
+            yield from self._finding(finding)
+
+    def sentence(self, text: str) -> Iterator[str]:
+        if text:
+            yield from self._under("  ", text)
+
+    def nodes(self, report: JobReport) -> Iterator[str]:
+        table = make_node_table(report)
+        if table.rows:
+            yield from self.heading("Nodes")
+            yield from (f"  {line}" for line in lay_table(table.head, table.rows, self._width - 2))
+        yield from self.sentence(table.note)
+
+    def missing(self, report: JobReport) -> Iterator[str]:
+        sentences = contents.missing(report)
+        if sentences:
+            yield from self.heading("Not known")
+        for sentence in sentences:
+            yield from self._under("  - ", sentence)
+
+    def bottom(self, report: JobReport, url: str) -> Iterator[str]:
+        yield ""
+        yield from self.sentence(f"Made by slurmscope at {format_time(report.made_seconds)}.")
+        if url:
+            yield from self._under("  ", f"Charts and more: {show(url)}")
+
+    def _finding(self, finding: Finding) -> Iterator[str]:
+        label = finding.severity.value.upper()
+        for index, line in enumerate(wrap(f"{label}: {finding.title}", self._width - 2)):
+            yield f"  {self._paint(line, _COLORS[finding.severity])}" if not index else f"  {line}"
+        yield from self._under("    ", finding.explanation)
+        yield from self._under("    ", finding.advice)
+        if finding.suggestion:
+            yield from self._under("        ", finding.suggestion)
+
+    def _under(self, start: str, text: str) -> Iterator[str]:
+        """Wrap a text behind a start, and further lines below it."""
+        for index, line in enumerate(wrap(text, self._width - len(start))):
+            yield f"{' ' * len(start) if index else start}{line}"
+
+    def _paint(self, text: str, code: str) -> str:
+        return f"{code}{text}{_RESET}" if self._use_color else text

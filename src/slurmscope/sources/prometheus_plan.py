@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group runs of jobs into questions that a server of time series can answer at once.
+
+Steps are the scrape interval times a power of two, and all times of evaluation are multiples of the step. So runs of
+similar length share their times, and one question answers for all of them. What comes back is cut to each run later.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from slurmscope.model.series import How, JobSpan
+
+MAX_JOBS = 100
+"""Most jobs in one question."""
+
+_RATE_SCRAPES = 4.0
+"""A rate needs two samples in its window even when one scrape in between has failed."""
+_GAUGE_SCRAPES = 2.0
+"""Scrapes come a little early or late: a window of one interval is now and then empty."""
+_LEAST_STEPS = 8
+_LEAST_SCRAPES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvesQuestion:
+    """Ask for curves of some runs, evaluated at the first time and every step up to the last."""
+
+    spans: tuple[JobSpan, ...]
+    step_seconds: float
+    window_seconds: float
+    first_seconds: float
+    last_seconds: float
+
+    def split(self) -> tuple[CurvesQuestion, ...]:
+        """Return two halves, by jobs or else by time; nothing when it is too small for that."""
+        if len(self.spans) > 1:
+            middle = len(self.spans) // 2
+            halves = (self.spans[:middle], self.spans[middle:])
+            return tuple(_curves_question(half, self.step_seconds, self.window_seconds) for half in halves)
+        steps = round((self.last_seconds - self.first_seconds) / self.step_seconds)
+        if steps < 2 * _LEAST_STEPS:
+            return ()
+        middle_seconds = self.first_seconds + steps // 2 * self.step_seconds
+        return (
+            replace(self, last_seconds=middle_seconds),
+            replace(self, first_seconds=middle_seconds + self.step_seconds),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalsQuestion:
+    """Ask for one number for each series of some runs."""
+
+    spans: tuple[JobSpan, ...]
+    least_seconds: float
+
+    def split(self) -> tuple[TotalsQuestion, ...]:
+        """Return two halves, by jobs or else by time; nothing when it is too small for that."""
+        if len(self.spans) > 1:
+            middle = len(self.spans) // 2
+            return replace(self, spans=self.spans[:middle]), replace(self, spans=self.spans[middle:])
+        (span,) = self.spans
+        half_seconds = (span.end_seconds - span.start_seconds) / 2
+        if half_seconds < self.least_seconds:
+            return ()
+        middle_seconds = span.start_seconds + half_seconds
+        return (
+            replace(self, spans=(span._replace(end_seconds=middle_seconds),)),
+            replace(self, spans=(span._replace(start_seconds=middle_seconds),)),
+        )
+
+
+def plan_curves(
+    spans: Sequence[JobSpan], how: How, *, points: int, max_points: int, scrape_seconds: float
+) -> Iterator[CurvesQuestion]:
+    """Yield questions for curves of at most so many points; none covers more than ``max_points`` steps."""
+    # The first step at or behind the end of a run is one point more.
+    most = max(1, min(points, max_points) - 1)
+    widest_steps = min(max_points - 2, 4 * points)
+    scrapes = _RATE_SCRAPES if how is How.RATE else _GAUGE_SCRAPES
+    sized = sorted((_step_seconds(span, most, scrape_seconds), span.start_seconds, span) for span in spans)
+    for step, members in itertools.groupby(sized, key=operator.itemgetter(0)):
+        for packed in _packed([span for _, _, span in members], widest_steps * step):
+            yield _curves_question(packed, step, max(step, scrapes * scrape_seconds))
+
+
+def plan_totals(spans: Sequence[JobSpan], how: How, *, jobs: int, scrape_seconds: float) -> Iterator[TotalsQuestion]:
+    """Yield questions for at most so many runs each.
+
+    For a maximum, the two scrapes after a run count too: the agent shows the last numbers of a job for a while, and
+    only there a counter has its final value.
+    """
+    later_seconds = 2 * scrape_seconds if how is How.MAX else 0.0
+    ordered = sorted(span._replace(end_seconds=span.end_seconds + later_seconds) for span in spans)
+    for begin in range(0, len(ordered), jobs):
+        yield TotalsQuestion(spans=tuple(ordered[begin : begin + jobs]), least_seconds=_LEAST_SCRAPES * scrape_seconds)
+
+
+def _packed(spans: Sequence[JobSpan], widest_seconds: float) -> Iterator[tuple[JobSpan, ...]]:
+    """Put runs together, in the order of their starts, as long as they lie close together."""
+    group: list[JobSpan] = []
+    for span in spans:
+        if group and (len(group) == MAX_JOBS or span.end_seconds - group[0].start_seconds > widest_seconds):
+            yield tuple(group)
+            group = []
+        group.append(span)
+    yield tuple(group)
+
+
+def _step_seconds(span: JobSpan, points: int, scrape_seconds: float) -> float:
+    wanted = (span.end_seconds - span.start_seconds) / points
+    doublings = max(0, math.ceil(math.log2(wanted / scrape_seconds)))
+    return scrape_seconds * float(1 << doublings)
+
+
+def _curves_question(spans: tuple[JobSpan, ...], step_seconds: float, window_seconds: float) -> CurvesQuestion:
+    """Cover all the runs, up to the first step at or behind their ends."""
+    start = min(span.start_seconds for span in spans)
+    end = max(span.end_seconds for span in spans)
+    return CurvesQuestion(
+        spans=spans,
+        step_seconds=step_seconds,
+        window_seconds=window_seconds,
+        first_seconds=math.ceil(start / step_seconds) * step_seconds,
+        last_seconds=math.ceil(end / step_seconds) * step_seconds,
+    )

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answer questions about the past of jobs out of a Prometheus.
+
+A point of a curve stands for the window that ends at its time; the last one lies at the end of the run. What a server
+refuses as too much at once is asked again in halves, down to a floor; what is then still missing makes the answer
+partial.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from slurmscope.model.series import JOB_LABEL, Curves, How, JobSpan, Series, Totals, Wanted
+from slurmscope.sources.prometheus_answers import Found, Reply, TooMuchAsked
+from slurmscope.sources.prometheus_plan import MAX_JOBS, CurvesQuestion, TotalsQuestion, plan_curves, plan_totals
+from slurmscope.sources.prometheus_settings import PrometheusSettings
+from slurmscope.sources.promql import curves_query, totals_query
+from slurmscope.sources.query_ledger import QueryLedger
+
+CURVES_KIND = "curves"
+TOTALS_KIND = "totals"
+
+_MAX_SPLITS = 64
+"""How often one reading may put a question again in halves; beyond that it is partial."""
+# VictoriaMetrics takes questions of up to 16 KiB.
+_MAX_QUERY_BYTES = 12_000
+
+Question = TypeVar("Question", CurvesQuestion, TotalsQuestion)
+
+
+class Client(Protocol):
+    """Evaluate expressions; see ``sources.prometheus``."""
+
+    @property
+    def ledger(self) -> QueryLedger:
+        """Return where questions are counted."""
+
+    def ask_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
+        """Evaluate at one time."""
+
+    def ask_range(
+        self, query: str, times: tuple[float, float], step_seconds: float, *, kind: str, until: float
+    ) -> Reply:
+        """Evaluate at the first time and every step up to the last."""
+
+
+class PrometheusSeries:
+    """Answer for many jobs at once; any thread may ask. Two runs of one job need two readings."""
+
+    def __init__(self, client: Client, settings: PrometheusSettings) -> None:
+        """Take what asks the server, and how often it scrapes."""
+        self._client = client
+        self._settings = settings
+
+    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        """Return curves of at most so many points each."""
+        spans = _check(spans)
+        by_job: dict[int, dict[tuple[str, ...], Series]] = {}
+        plan = plan_curves(
+            spans,
+            wanted.how,
+            points=points,
+            max_points=self._settings.max_points,
+            scrape_seconds=self._settings.scrape_interval,
+        )
+        answers = _Answers(self._client.ledger, CURVES_KIND)
+        for question, reply in answers.of(plan, lambda question: self._ask_curves(wanted, question, until)):
+            for span, labels, found in _sorted_out(reply, question.spans, wanted):
+                curve = _cut(found, span, question, wanted.how, labels)
+                if curve.times:
+                    known = by_job.setdefault(span.job_id, {})
+                    known[labels] = _merged(known[labels], curve) if labels in known else curve
+        return Curves({job: tuple(curves.values()) for job, curves in by_job.items()}, answers.is_partial)
+
+    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        """Return one number per series, over the whole span of each job."""
+        spans = _check(spans)
+        if not spans:
+            return Totals()
+        jobs = max(1, min(MAX_JOBS, _MAX_QUERY_BYTES // len(self._totals_query(wanted, spans[:1]))))
+        plan = plan_totals(spans, wanted.how, jobs=jobs, scrape_seconds=self._settings.scrape_interval)
+        pieces: dict[int, dict[tuple[str, ...], list[_Piece]]] = {}
+        answers = _Answers(self._client.ledger, TOTALS_KIND)
+        for question, reply in answers.of(plan, lambda question: self._ask_totals(wanted, question, until)):
+            for (span, labels), value in _highest(_sorted_out(reply, question.spans, wanted)).items():
+                piece = _Piece(value, span.end_seconds - span.start_seconds)
+                pieces.setdefault(span.job_id, {}).setdefault(labels, []).append(piece)
+        run_seconds = {span.job_id: span.end_seconds - span.start_seconds for span in spans}
+        by_job = {
+            job: {labels: _total(wanted.how, values, run_seconds[job]) for labels, values in series.items()}
+            for job, series in pieces.items()
+        }
+        return Totals(by_job, answers.is_partial)
+
+    def _ask_curves(self, wanted: Wanted, question: CurvesQuestion, until: float) -> Reply:
+        job_ids = [span.job_id for span in question.spans]
+        matchers, window = self._settings.matchers, question.window_seconds
+        query = curves_query(wanted, job_ids, window_seconds=window, matchers=matchers)
+        times = (question.first_seconds, question.last_seconds)
+        return self._client.ask_range(query, times, question.step_seconds, kind=CURVES_KIND, until=until)
+
+    def _ask_totals(self, wanted: Wanted, question: TotalsQuestion, until: float) -> Reply:
+        query = self._totals_query(wanted, question.spans)
+        at_seconds = max(span.end_seconds for span in question.spans)
+        return self._client.ask_instant(query, at_seconds, kind=TOTALS_KIND, until=until)
+
+    def _totals_query(self, wanted: Wanted, spans: Sequence[JobSpan]) -> str:
+        return totals_query(wanted, spans, matchers=self._settings.matchers)
+
+
+class _Answers:
+    """Put questions, in halves where they are too much, and keep in mind whether something was left out."""
+
+    def __init__(self, ledger: QueryLedger, kind: str) -> None:
+        self.is_partial = False
+        self._ledger = ledger
+        self._kind = kind
+        self._splits_left = _MAX_SPLITS
+
+    def of(self, plan: Iterable[Question], ask: Callable[[Question], Reply]) -> Iterator[tuple[Question, Reply]]:
+        for planned in plan:
+            waiting = [planned]
+            while waiting:
+                question = waiting.pop()
+                try:
+                    reply = ask(question)
+                except TooMuchAsked:
+                    waiting.extend(reversed(self._halves(question)))
+                    continue
+                self.is_partial |= reply.is_partial
+                yield question, reply
+
+    def _halves(self, question: Question) -> tuple[Question, ...]:
+        halves = question.split() if self._splits_left else ()
+        if not halves:
+            self.is_partial = True
+            return ()
+        self._splits_left -= 1
+        self._ledger.note_split(self._kind)
+        return halves
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Hold the number of a part of a run, and how long that part is."""
+
+    value: float
+    seconds: float
+
+
+def _check(spans: Sequence[JobSpan]) -> list[JobSpan]:
+    """Leave out what did not last; refuse what an answer could not tell apart."""
+    lasting = [span for span in spans if span.end_seconds > span.start_seconds]
+    if len({span.job_id for span in lasting}) != len(lasting):
+        raise ValueError("two runs of one job cannot be read together: an answer is by job number")
+    return lasting
+
+
+def _sorted_out(
+    reply: Reply, spans: Sequence[JobSpan], wanted: Wanted
+) -> Iterator[tuple[JobSpan, tuple[str, ...], Found]]:
+    """Give each series to its run; what nobody asked for is left out."""
+    by_label = {str(span.job_id): span for span in spans}
+    for found in reply.series:
+        span = by_label.get(found.labels.get(JOB_LABEL, ""))
+        if span is not None:
+            yield span, tuple(found.labels.get(name, "") for name in wanted.by), found
+
+
+def _cut(found: Found, span: JobSpan, question: CurvesQuestion, how: How, labels: tuple[str, ...]) -> Series:
+    """Keep what lies within the run, and the one point behind its end whose window reaches into it."""
+    begin = bisect_right(found.times, span.start_seconds)
+    end = bisect_left(found.times, span.end_seconds)
+    if end < len(found.times) and found.times[end] < span.end_seconds + question.step_seconds:
+        end += 1
+    times, values = found.times[begin:end], found.values[begin:end]
+    if how is How.RATE:
+        times, values = _rates(times, values, span, question.window_seconds)
+    if times and times[-1] > span.end_seconds:
+        times = (*times[:-1], span.end_seconds)
+    return Series(labels, times, values)
+
+
+def _rates(
+    times: Sequence[float], values: Sequence[float], span: JobSpan, window_seconds: float
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Divide growth by the part of each window in which the job ran; leave out where that is a small part."""
+    least = min(window_seconds, span.end_seconds - span.start_seconds) / 2
+    covered = [min(time, span.end_seconds) - max(time - window_seconds, span.start_seconds) for time in times]
+    kept = [(time, value / part) for time, value, part in zip(times, values, covered, strict=True) if part >= least]
+    return tuple(time for time, _ in kept), tuple(value for _, value in kept)
+
+
+def _merged(one: Series, other: Series) -> Series:
+    """Put two parts of a curve together; where both have a value, the higher one counts."""
+    points = dict(zip(one.times, one.values, strict=True))
+    for time, value in zip(other.times, other.values, strict=True):
+        points[time] = max(value, points.get(time, value))
+    times = tuple(sorted(points))
+    return Series(one.labels, times, tuple(points[time] for time in times))
+
+
+def _highest(
+    series: Iterable[tuple[JobSpan, tuple[str, ...], Found]],
+) -> Mapping[tuple[JobSpan, tuple[str, ...]], float]:
+    highest: dict[tuple[JobSpan, tuple[str, ...]], float] = {}
+    for span, labels, found in series:
+        for value in found.values:
+            highest[span, labels] = max(value, highest.get((span, labels), value))
+    return highest
+
+
+def _total(how: How, pieces: Sequence[_Piece], run_seconds: float) -> float:
+    """Make one number of the parts of a run: mostly there is one part only."""
+    if how is How.MAX:
+        return max(piece.value for piece in pieces)
+    if how is How.RATE:
+        return sum(piece.value for piece in pieces) / run_seconds
+    return sum(piece.value * piece.seconds for piece in pieces) / sum(piece.seconds for piece in pieces)

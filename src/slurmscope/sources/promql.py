@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write questions in PromQL, with every text from outside quoted by one function.
+
+What is written is understood by Prometheus since 2.33 and by VictoriaMetrics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from slurmscope.model.series import JOB_LABEL, How, JobSpan, Wanted
+
+Matchers = tuple[tuple[str, str], ...]
+"""Labels and the values they must have."""
+
+# Growth instead of a rate: it is the same in the first seconds of a job, when only a part of the window is filled.
+_FUNCTIONS = {How.RATE: "increase", How.MEAN: "avg_over_time", How.MAX: "max_over_time"}
+_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
+_REGEX_SIGNS = re.compile(r"[\\.+*?()|\[\]{}^$]")
+_NOT_PLAIN = re.compile(r"[^ !#-\[\]-~]")
+
+
+def quote(text: str) -> str:
+    """Write any text as a string of PromQL.
+
+    All but plain ASCII is spelled by number: Prometheus 2.42 takes U+FFFD itself for broken UTF-8. Half of a
+    surrogate pair is in no label; it becomes U+FFFD too.
+    """
+    return '"' + _NOT_PLAIN.sub(lambda found: _spell(found[0]), text) + '"'
+
+
+def quote_regex(values: Iterable[str]) -> str:
+    """Write the string of an anchored pattern that matches these values and no others."""
+    return quote("|".join(_REGEX_SIGNS.sub(r"\\\g<0>", value) for value in values))
+
+
+def curves_query(wanted: Wanted, job_ids: Sequence[int], *, window_seconds: float, matchers: Matchers = ()) -> str:
+    """Ask for one metric of several jobs, for evaluation at each step of a range.
+
+    The value of a rate is the growth within the window.
+    """
+    selector = _selector(wanted, job_ids, matchers)
+    return _grouped(wanted, f"{_FUNCTIONS[wanted.how]}({selector}{_window(window_seconds)})")
+
+
+def totals_query(wanted: Wanted, spans: Sequence[JobSpan], *, matchers: Matchers = ()) -> str:
+    """Ask for one number for each series of several jobs, each over exactly its own span.
+
+    Two runs of one job may not be in one question: the answer does not tell them apart.
+    """
+    return _grouped(wanted, _joined([_term(wanted, span, matchers) for span in spans]))
+
+
+def _term(wanted: Wanted, span: JobSpan, matchers: Matchers) -> str:
+    window = _window(span.end_seconds - span.start_seconds)
+    selector = _selector(wanted, (span.job_id,), matchers)
+    return f"{_FUNCTIONS[wanted.how]}({selector}{window} @ {span.end_seconds:.3f})"
+
+
+def _window(seconds: float) -> str:
+    return f"[{max(1, round(seconds * 1000))}ms]"
+
+
+def _selector(wanted: Wanted, job_ids: Sequence[int], matchers: Matchers) -> str:
+    values = [str(job_id) for job_id in job_ids]
+    jobs = f"={quote(values[0])}" if len(values) == 1 else f"=~{quote_regex(values)}"
+    others = [f"{_checked(_LABEL, label)}={quote(value)}" for label, value in (*wanted.where, *matchers)]
+    return f"{_checked(_METRIC, wanted.metric)}{{{','.join([JOB_LABEL + jobs, *others])}}}"
+
+
+def _grouped(wanted: Wanted, inner: str) -> str:
+    """Let the higher of two copies of a series count, then sum up over the labels that are not kept."""
+    each = f"max by ({_labels(wanted.each)}) ({inner})"
+    if set(wanted.each) == set(wanted.by):
+        return each
+    return f"sum by ({_labels(wanted.by)}) ({each})"
+
+
+def _labels(names: Sequence[str]) -> str:
+    return ", ".join([JOB_LABEL, *(_checked(_LABEL, name) for name in names)])
+
+
+def _joined(terms: Sequence[str]) -> str:
+    """Join as a tree: in a chain, the server would look at the first job's series once for every other job."""
+    if len(terms) == 1:
+        return terms[0]
+    middle = len(terms) // 2
+    return f"({_joined(terms[:middle])} or {_joined(terms[middle:])})"
+
+
+def _spell(char: str) -> str:
+    number = ord(char)
+    if char in '\\"':
+        return f"\\{char}"
+    if 0xD800 <= number <= 0xDFFF:
+        number = 0xFFFD
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
+
+
+def _checked(pattern: re.Pattern[str], name: str) -> str:
+    if not pattern.match(name):
+        raise ValueError(f"{name!r} is not a name that Prometheus knows")
+    return name
