@@ -17,8 +17,13 @@ from slurmscope.errors import SlurmscopeError
 COMMANDS = {
     "cluster": "Serve what the controller knows to Prometheus.",
     "node": "Serve what every job on this node uses to Prometheus.",
+    "report": "Show what a job used of what it asked for, and what to change.",
+    "mail": "Mail the report of a job; also as Slurm's MailProg.",
+    "rules": "List the rules that jobs are judged by, and try them on the archive.",
+    "portal": "Serve web pages about jobs.",
     "doctor": "Explain why a metric is missing.",
     "demo": "Show slurmscope over a simulated cluster.",
+    "database": "Let slurmscope read jobs from Slurm's accounting database.",
     "config": "Check and show the configuration.",
     "simulate": "Write commands that answer like those of a Slurm cluster.",
 }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.roles import ROLE_NAMES, find_role
+from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
 
 
@@ -22,7 +22,7 @@ def make_command() -> click.Command:
 
 def _for_each_role(name: str, action: Callable[[Config], None], help: str) -> click.Group:
     group = click.Group(name, help=help)
-    for role in ROLE_NAMES:
+    for role in SECTION_NAMES:
         group.add_command(_role_command(role, action))
     return group
 
@@ -31,7 +31,7 @@ def _role_command(role: str, action: Callable[[Config], None]) -> click.Command:
     return SettingsCommand(
         role,
         callback=lambda **given: action(load_config(role, given)),
-        params=options_for(find_role(role).sections()),
+        params=options_for(find_sections(role)),
         help=f"Use the settings of slurmscope {role}; its flags may be given too.",
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.roles import find_role, keys_of_other_roles
+from slurmscope.cli.roles import find_sections, keys_of_others
 from slurmscope.cli.seed_flags import translate
 from slurmscope.config import Config, load, own_environment
 from slurmscope.settings import Section, Setting
@@ -38,8 +38,8 @@ def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
 
 
 def load_config(name: str, given: Mapping[str, object]) -> Config:
-    """Resolve the settings of a role from what click gave, the environment and the file."""
-    sections = tuple(find_role(name).sections())
+    """Resolve the settings of a role or service from what click gave, the environment and the file."""
+    sections = tuple(find_sections(name))
     by_name = {parameter_name(s): s for section in sections for s in section.settings()}
     file = given.get("config_file")
     return load(
@@ -47,7 +47,7 @@ def load_config(name: str, given: Mapping[str, object]) -> Config:
         flags={by_name[name].key: value for name, value in given.items() if name in by_name and _is_given(value)},
         environment=own_environment(),
         file=file if isinstance(file, Path) else None,
-        other_keys=lambda: keys_of_other_roles(name),
+        other_keys=lambda: keys_of_others(name),
     )
 
 

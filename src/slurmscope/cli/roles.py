@@ -15,6 +15,8 @@ from slurmscope.services.wiring import Wiring
 from slurmscope.settings import Section
 
 ROLE_NAMES = tuple(role.value for role in Role)
+SECTION_NAMES = (*ROLE_NAMES, "report", "portal", "up")
+"""Everything that has settings of its own. Reports, mails and digests share theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +34,20 @@ def find_role(name: str) -> RoleCommand:
     return {"cluster": _cluster, "node": _node}[name]()
 
 
-def keys_of_other_roles(name: str) -> Iterator[str]:
+def find_sections(name: str) -> Iterable[Section]:
+    """Return what can be set for a role or another service."""
+    if name in ROLE_NAMES:
+        return find_role(name).sections()
+    from slurmscope.services.report_settings import portal_sections, report_sections, up_sections
+
+    return {"report": report_sections, "portal": portal_sections, "up": up_sections}[name]()
+
+
+def keys_of_others(name: str) -> Iterator[str]:
     """Yield what a file shared by several services may hold for the others."""
-    for other in ROLE_NAMES:
+    for other in SECTION_NAMES:
         if other != name:
-            for section in find_role(other).sections():
+            for section in find_sections(other):
                 yield from (declared.key for declared in section.settings())
 
 

@@ -73,6 +73,8 @@ class MemorySummary:
     charged_peak_bytes: float | None = None
     working_peak_bytes: float | None = None
     slurm_peak_bytes: float | None = None
+    slurm_peak_is_whole: bool = True
+    """Whether Slurm's figure can stand for the job: not when it had several tasks, of which it is one."""
     growth_ratio: float | None = None
     """Working memory of the last tenth of the run over that of its middle; above 1 it grew to the end."""
     oom_kills: int | None = None
@@ -81,7 +83,8 @@ class MemorySummary:
     @property
     def best_peak_bytes(self) -> float | None:
         """Return the best known need: working memory, else Slurm's own figure, else what the kernel charged."""
-        for peak in (self.working_peak_bytes, self.slurm_peak_bytes, self.charged_peak_bytes):
+        slurm_peak_bytes = self.slurm_peak_bytes if self.slurm_peak_is_whole else None
+        for peak in (self.working_peak_bytes, slurm_peak_bytes, self.charged_peak_bytes):
             if peak is not None:
                 return peak
         return None

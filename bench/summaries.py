@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure how many ended jobs a second are summarised out of a real Prometheus, in batches of a hundred.
+
+Jobs of an hour on one node, sampled every 30 seconds, with everything a report asks for. The server shares the machine
+with us, so its work counts as well.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.measure import cpu_seconds_of, pace, tell
+from lab.prometheus import create_blocks, run_prometheus
+from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.model.job_record import JobRecord
+from slurmscope.services.report_maker import ReportMaker
+from slurmscope.services.reporter import BATCH_JOBS
+from slurmscope.sources.prometheus import Prometheus
+from slurmscope.sources.prometheus_series import PrometheusSeries
+from slurmscope.sources.prometheus_settings import PrometheusSettings, parse_url
+
+JOBS = 300
+CORES = 4
+RUN_SECONDS = 3600
+SAMPLE_SECONDS = 30
+PROMISE_JOBS_PER_SECOND = 100
+FIRST = 1_790_000_000
+_EXTRA_LABELS = {"core": [str(core) for core in range(CORES)], "state": ["running"], "event": ["oom_kill"]}
+
+
+def main() -> int:
+    """Print the rate beside its promise and return 1 when it is broken."""
+    records = [_record(number) for number in range(1, JOBS + 1)]
+    with tempfile.TemporaryDirectory() as folder:
+        create_blocks(Path(folder), "".join(_history()))
+        with run_prometheus(Path(folder), "") as server:
+            settings = PrometheusSettings(url=parse_url(server.url), scrape_interval=SAMPLE_SECONDS)
+            client = Prometheus(settings)
+            maker = ReportMaker(PrometheusSeries(client, settings), wall_clock=lambda: FIRST + 10 * RUN_SECONDS)
+            maker.make(records[:BATCH_JOBS], must_measure=True)
+            slowness, began, cpu = pace(), time.perf_counter(), time.process_time()
+            server_cpu = cpu_seconds_of(server.pid)
+            made = [maker.make(records[at : at + BATCH_JOBS], must_measure=True) for at in range(0, JOBS, BATCH_JOBS)]
+            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+            server_cpu = cpu_seconds_of(server.pid) - server_cpu
+    reports = [report for batch in made for report in batch]
+    assert all(len(report.charts) >= 4 and report.summary.cpu.mean_cores for report in reports)
+    print(f"questions: {sum(count.questions for count in client.ledger.snapshot().by_kind.values())}")
+    print(f"CPU per job: ours {cpu / JOBS * 1000:.1f} ms, the server's {server_cpu / JOBS * 1000:.1f} ms")
+    rate = JOBS / seconds
+    limit = PROMISE_JOBS_PER_SECOND / slowness
+    promise = f"at least {limit:.0f}, {PROMISE_JOBS_PER_SECOND} on a quiet machine"
+    return 0 if tell("summaries out of Prometheus", f"{rate:.0f} jobs a second", promise, is_kept=rate >= limit) else 1
+
+
+def _record(number: int) -> JobRecord:
+    start = FIRST + number * 10
+    return JobRecord(
+        cluster="bench", job_id=number, name="job", user=f"user{number % 50}", account="physics", partition="batch",
+        state="COMPLETED", submit_seconds=start - 60, start_seconds=start, end_seconds=start + RUN_SECONDS,
+        time_limit_seconds=2 * RUN_SECONDS, nodes=(f"n{number}",), node_count=1, cpus=CORES, memory_bytes=8 << 30,
+    )  # fmt: skip
+
+
+def _history() -> list[str]:
+    lines: list[str] = []
+    labels_of = {wanted.metric: wanted.each for wanted in (*CURVES.values(), *TOTALS.values())}
+    for metric, each in labels_of.items():
+        kind = "counter" if metric.endswith("_total") else "gauge"
+        lines.append(f"# TYPE {metric.removesuffix('_total')} {kind}\n")
+        (extra,) = [label for label in each if label in _EXTRA_LABELS] or [""]
+        for number in range(1, JOBS + 1):
+            for value in _EXTRA_LABELS.get(extra, [""]):
+                lines += _series(metric, number, f',{extra}="{value}"' if extra else "")
+    return [*lines, "# EOF\n"]
+
+
+def _series(metric: str, number: int, extra: str) -> list[str]:
+    start = FIRST + number * 10
+    labels = f'slurm_job="{number}",slurm_node="n{number}"{extra}'
+    step = 2 * SAMPLE_SECONDS if metric.endswith("_total") else 0
+    return [
+        f"{metric}{{{labels}}} {1000 + step * index} {start + SAMPLE_SECONDS * index}\n"
+        for index in range(RUN_SECONDS // SAMPLE_SECONDS + 1)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lay curves of several nodes on one common time axis, with gaps where nothing was measured."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+
+from slurmscope.model.report import MAX_CHART_POINTS
+from slurmscope.model.series import Series
+
+Values = tuple[float | None, ...]
+Combine = Callable[[Sequence[float]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Aligned:
+    """Hold curves by their labels, all on the same times."""
+
+    times: tuple[float, ...]
+    rows: Mapping[tuple[str, ...], Values]
+
+
+def step_seconds(curves: Iterable[Series]) -> float | None:
+    """Return the usual time between two points; None when no curve has two."""
+    steps = [
+        median(later - earlier for earlier, later in pairwise(series.times)) if len(series.times) > 2
+        else series.times[1] - series.times[0]
+        for series in _different_axes(curves)
+        if len(series.times) > 1
+    ]  # fmt: skip
+    return median(steps) if steps else None
+
+
+def align(curves: Sequence[Series], *, combine: Combine = fmean, points: int = MAX_CHART_POINTS) -> Aligned:
+    """Lay curves on one axis of at most so many points; points that fall together are combined.
+
+    Steps of the axis are whole multiples of the usual step, so that each holds equally many points.
+    """
+    axes = _different_axes(curves)
+    if len(axes) == 1 and len(axes[0].times) <= points and _is_even(axes[0].times):
+        return Aligned(axes[0].times, {series.labels: series.values for series in curves})
+    if not axes:
+        return Aligned((), {})
+    first = min(series.times[0] for series in axes)
+    last = max(series.times[-1] for series in axes)
+    width = _width(last - first, step_seconds(axes) or 1.0, points)
+    count = _place(last, first, width) + 1
+    times = tuple(first + index * width for index in range(count))
+    return Aligned(times, {series.labels: _row(series, first, width, count, combine) for series in curves})
+
+
+def sum_over(aligned: Aligned) -> Values:
+    """Add up all curves at each time; a time at which one of them has a gap is a gap."""
+    return tuple(_sum(column) for column in zip(*aligned.rows.values(), strict=True))
+
+
+def add(first: Values, second: Values) -> Values:
+    """Add two curves of the same times; a gap in one of them is a gap."""
+    try:
+        return tuple(map(operator.add, first, second))
+    except TypeError:
+        return sum_over(Aligned((), {("first",): first, ("second",): second}))
+
+
+def _sum(column: Values) -> float | None:
+    try:
+        return math.fsum(column)  # type: ignore[arg-type]
+    except TypeError:  # a gap; asking before each of a million sums would cost more
+        return None
+
+
+def _different_axes(curves: Iterable[Series]) -> list[Series]:
+    """Return one curve for each set of times: nodes that one query answered for have theirs in common."""
+    return list({series.times: series for series in curves if series.times}.values())
+
+
+def _is_even(times: Sequence[float]) -> bool:
+    """Tell whether there is no hole that a drawn line would hide."""
+    if len(times) < 3:
+        return True
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    return max(gaps) <= 1.5 * median(gaps)
+
+
+def _width(span: float, step: float, points: int) -> float:
+    return step * max(1, math.ceil(span / step / max(1, points - 1) - 1e-9))
+
+
+def _place(time: float, first: float, width: float) -> int:
+    return math.floor((time - first) / width + 0.5)
+
+
+def _row(series: Series, first: float, width: float, count: int, combine: Combine) -> Values:
+    row: list[float | None] = [None] * count
+    together: dict[int, list[float]] = {}
+    for time, value in zip(series.times, series.values, strict=True):
+        together.setdefault(_place(time, first, width), []).append(value)
+    for index, values in together.items():
+        row[index] = values[0] if len(values) == 1 else combine(values)
+    return tuple(row)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make the charts of a job from its curves; what was not measured has no chart.
+
+A chart has at most ``MAX_LINES`` lines. Beyond that nobody can tell them apart, so the lowest, the median and the
+highest value at each moment are drawn instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from statistics import fmean
+
+from slurmscope.analysis.alignment import Aligned, Combine, Values, align
+from slurmscope.analysis.memory_summary import working_memory
+from slurmscope.analysis.run import Run, prepare_run
+from slurmscope.model.finding import Subject
+from slurmscope.model.report import MAX_CHART_POINTS, Chart, ChartLine
+from slurmscope.model.series import Measured, Series
+from slurmscope.model.summary import JobSummary
+
+MAX_LINES = 15
+
+Reference = Callable[[JobSummary], float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """Say how one curve is drawn; ``combine`` thins it: peaks of sizes must survive, rates are averaged."""
+
+    name: str
+    title: str
+    unit: str
+    subject: Subject
+    help: str
+    combine: Combine = fmean
+    reference: Reference | None = None
+    reference_label: str = ""
+
+
+def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
+    """Make every chart that has data, in the order in which a page shows them."""
+    record = summary.record
+    run = prepare_run(record, measured, now_seconds=(record.start_seconds or 0) + summary.run_seconds)
+    made = (_chart(plan, _aligned(plan, run, summary), summary) for plan in _PLANS)
+    return tuple(chart for chart in made if chart is not None)
+
+
+def _aligned(plan: _Plan, run: Run, summary: JobSummary) -> Aligned:
+    if plan.name == "memory":
+        return working_memory(run, points=MAX_CHART_POINTS)
+    if plan.name == "cpu_split":
+        return _split(run)
+    curves = run.curves.get(plan.name, ())
+    if plan.name == "cpu_core":
+        own = {(node.node, core) for node in summary.nodes for core in node.core_seconds}
+        curves = tuple(series for series in curves if series.labels in own)
+    return align(curves, combine=plan.combine)
+
+
+def _split(run: Run) -> Aligned:
+    parts = (("user", "cpu_user"), ("system", "cpu_system"))
+    named = [
+        Series((label,), series.times, series.values) for label, name in parts for series in run.curves.get(name, ())
+    ]
+    return align(named)
+
+
+def _chart(plan: _Plan, aligned: Aligned, summary: JobSummary) -> Chart | None:
+    if not aligned.rows:
+        return None
+    reference = plan.reference(summary) if plan.reference else None
+    return Chart(
+        name=plan.name,
+        title=plan.title,
+        unit=plan.unit,
+        subject=plan.subject,
+        times=aligned.times,
+        lines=tuple(_lines(aligned.rows)),
+        reference=reference,
+        reference_label=plan.reference_label if reference is not None else "",
+        help=plan.help,
+    )
+
+
+def _lines(rows: Mapping[tuple[str, ...], Values]) -> Iterator[ChartLine]:
+    if len(rows) <= MAX_LINES:
+        for labels, values in rows.items():
+            yield ChartLine(label=" core ".join(labels), values=values)
+        return
+    columns = [sorted(value for value in column if value is not None) for column in zip(*rows.values(), strict=True)]
+    for label, choose in (("lowest", itemgetter(0)), ("median", _middle), ("highest", itemgetter(-1))):
+        yield ChartLine(label=f"{label} of {len(rows)}", values=tuple(choose(c) if c else None for c in columns))
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """Return the median; the one of the standard library would sort again."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _cores_per_node(summary: JobSummary) -> float | None:
+    return _alike([node.cpus for node in summary.nodes])
+
+
+def _memory_per_node(summary: JobSummary) -> float | None:
+    """Return the limit that all nodes have in common; on a single node without one, what was asked for."""
+    if len(summary.nodes) == 1 and summary.nodes[0].limit_bytes is None:
+        return summary.memory.asked_bytes
+    return _alike([node.limit_bytes for node in summary.nodes])
+
+
+def _all_cores(summary: JobSummary) -> float | None:
+    return float(summary.record.cpus) if summary.record.cpus else None
+
+
+def _alike(values: list[float | None]) -> float | None:
+    """Return the value that all nodes share: one line cannot stand for several levels."""
+    return values[0] if values and len(set(values)) == 1 else None
+
+
+_PLANS = (
+    _Plan(
+        name="cpu", title="Busy cores", unit="cores", subject=Subject.CPU, reference=_cores_per_node,
+        reference_label="cores asked for", help="How many cores the job kept busy on each node.",
+    ),
+    _Plan(
+        name="memory", title="Memory in use", unit="bytes", subject=Subject.MEMORY, combine=max,
+        reference=_memory_per_node, reference_label="memory limit",
+        help="Anonymous and shared memory on each node: what the job cannot give back. File cache is not in it.",
+    ),
+    _Plan(
+        name="gpu", title="GPU utilisation", unit="ratio", subject=Subject.GPU,
+        help="Share of time in which anything ran on the job's GPUs, mean of each node.",
+    ),
+    _Plan(
+        name="gpu_memory", title="GPU memory", unit="bytes", subject=Subject.GPU, combine=max,
+        help="GPU memory that the job's processes held on each node.",
+    ),
+    _Plan(
+        name="read", title="Reading", unit="bytes/s", subject=Subject.FILES,
+        help="What the job read on each node, from any file system or pipe.",
+    ),
+    _Plan(
+        name="write", title="Writing", unit="bytes/s", subject=Subject.FILES,
+        help="What the job wrote on each node, to any file system or pipe.",
+    ),
+    _Plan(
+        name="cpu_split", title="User and system time", unit="cores", subject=Subject.CPU, reference=_all_cores,
+        reference_label="cores asked for",
+        help="Cores busy with the program itself (user) and with the kernel's work for it (system), all nodes.",
+    ),
+    _Plan(
+        name="cpu_core", title="Single cores", unit="ratio", subject=Subject.CPU,
+        help="How busy each core of the job was.",
+    ),
+    _Plan(
+        name="running_threads", title="Running threads", unit="count", subject=Subject.THREADS,
+        reference=_cores_per_node, reference_label="cores asked for",
+        help="Threads on each node that ran or wanted to run. More than there are cores wait for each other.",
+    ),
+    _Plan(
+        name="open_files", title="Open files", unit="count", subject=Subject.FILES, combine=max,
+        help="Different files that the job had open on each node.",
+    ),
+)  # fmt: skip

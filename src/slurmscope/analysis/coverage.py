@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell for how much of a run, and on how many of its nodes, something was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean
+
+from slurmscope.analysis.alignment import step_seconds
+from slurmscope.analysis.run import Run
+from slurmscope.model.series import Series
+from slurmscope.model.summary import Coverage
+
+REACH_STEPS = 2.0
+"""A point speaks for the time to its neighbours, if these are no further away than so many steps."""
+
+
+def cover(run: Run, told: Iterable[str], curves: Sequence[Series], *, nodes: int | None = None) -> Coverage:
+    """Make the coverage: the nodes that told a number, and the mean share of the run that their curves span."""
+    told = set(told)
+    expected = run.node_count if nodes is None else nodes
+    ratios = run_ratios(run, curves)
+    return Coverage(
+        nodes=expected,
+        nodes_measured=min(len(told), expected),
+        run_ratio=fmean(ratios.get(node, 0.0) for node in told) if told else 0.0,
+    )
+
+
+def run_ratios(run: Run, curves: Sequence[Series]) -> Mapping[str, float]:
+    """Return for each node the share of the run that its curve spans."""
+    step = step_seconds(curves)
+    if step is None or run.seconds <= 0:
+        return {}
+    # Nodes that one query answered for have their times in common: each set of times is looked at once.
+    spanned = {times: _spanned(times, run, REACH_STEPS * step) for times in {series.times for series in curves}}
+    return {series.labels[0]: spanned[series.times] / run.seconds for series in curves}
+
+
+def counted_by_node(run: Run) -> Mapping[str, float]:
+    """Return for each node how long its CPU time was counted: to the end, unless its last point is long before that.
+
+    The counter starts with the job and misses nothing while nobody looks, so gaps before the last point do not matter.
+    """
+    curves = {series.labels[0]: series.times[-1] for series in run.curves.get("cpu", ())}
+    reach = REACH_STEPS * (step_seconds(run.curves.get("cpu", ())) or run.seconds)
+    return {
+        node: run.seconds if run.end_seconds - last <= reach else max(0.0, last - run.start_seconds)
+        for node in run.nodes
+        for last in (curves.get(node, run.end_seconds),)
+    }
+
+
+def _spanned(times: tuple[float, ...], run: Run, reach: float) -> float:
+    edges = (run.start_seconds, *times, run.end_seconds)
+    return min(run.seconds, sum(min(max(later - earlier, 0.0), reach) for earlier, later in pairwise(edges)))

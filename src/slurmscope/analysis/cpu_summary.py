@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare the CPU time of a run with what was asked for.
+
+Two witnesses know CPU time, and both may tell too little, never too much: the last sample of a node may be one scrape
+before the end, and Slurm's TotalCPU misses processes that were killed with their step. So the higher one counts. While
+a job runs, only the nodes know.
+
+Where not every node told, Slurm's figure is taken for the whole job. If there is none, or if it is below what the
+measured nodes alone did, the measured part is compared with what was asked for on the measured nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import fmean
+
+from slurmscope.analysis.alignment import align, sum_over
+from slurmscope.analysis.coverage import counted_by_node
+from slurmscope.analysis.curve_shapes import idle_tail_seconds, peak
+from slurmscope.analysis.run import Run
+from slurmscope.model.summary import Coverage, CpuSummary, NodeSummary, Share
+
+USED_RATIO = 0.8
+"""A core was used if it did this much of a fair share of the work."""
+
+
+def summarise_cpu(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> CpuSummary:
+    """Sum up CPU time; what is summed over nodes is None unless every node told it."""
+    time = _time(run, nodes, coverage)
+    is_whole = time.coverage is None or time.coverage.nodes_measured >= time.coverage.nodes
+    aligned = align(run.curves.get("cpu", ()))
+    busy = sum_over(aligned) if run.is_whole(labels[0] for labels in aligned.rows) else ()
+    return CpuSummary(
+        time=time,
+        user_seconds=run.whole("cpu_user"),
+        system_seconds=run.whole("cpu_system"),
+        mean_cores=time.ratio * run.record.cpus if is_whole and time.ratio is not None else None,
+        peak_cores=peak(busy),
+        cores_used=_cores_used(run, nodes),
+        idle_tail_seconds=idle_tail_seconds(
+            aligned.times[: len(busy)], busy, end_seconds=run.end_seconds, cpus=run.record.cpus
+        ),
+    )
+
+
+def node_cpus(run: Run) -> Mapping[str, float]:
+    """Return how many cores each node gave: all of them on a single node, else what its agent tells.
+
+    Where none tells, an even share is taken if there is one; else it is not known.
+    """
+    record = run.record
+    if run.node_count == 1 and record.cpus:
+        return dict.fromkeys(run.nodes, float(record.cpus))
+    told = run.by_node("cores")
+    count = max(1, run.node_count)
+    if told or not record.cpus or record.cpus % count:
+        return told
+    return dict.fromkeys(run.nodes, record.cpus / count)
+
+
+def chosen_cores(core_seconds: Mapping[str, float], cpus: float | None) -> Mapping[str, float]:
+    """Keep the job's own cores: of all cores of the node the busiest, as many as it has.
+
+    Nothing is kept when much of the work was done elsewhere: then the job was not bound to its cores, and no core
+    has a share of its own.
+    """
+    if cpus is None:
+        return {}
+    busiest = sorted(core_seconds.items(), key=lambda core: (-core[1], len(core[0]), core[0]))[: int(cpus)]
+    total = math.fsum(core_seconds.values())
+    if math.fsum(seconds for _, seconds in busiest) < 0.95 * total:
+        return {}
+    return dict(sorted(busiest, key=lambda core: (len(core[0]), core[0])))
+
+
+def _time(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> Share:
+    record = run.record
+    asked = record.cpus * run.seconds if record.cpus else None
+    # Every job costs some CPU time: exactly 0 is what Slurm tells where it does not gather any.
+    accounted = record.cpu_seconds if record.has_ended and record.cpu_seconds else None
+    told = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
+    counted = math.fsum(told) if told else None
+    if counted is None or (accounted is not None and accounted >= counted):
+        return Share(asked=asked, used=accounted)
+    return Share(asked=_asked_of_measured(run, nodes), used=counted, coverage=coverage)
+
+
+def _asked_of_measured(run: Run, nodes: tuple[NodeSummary, ...]) -> float | None:
+    """Multiply cores by time over the nodes that told, as long as each of them told."""
+    seconds = counted_by_node(run)
+    told = [node for node in nodes if node.cpu_seconds is not None]
+    if run.record.cpus and run.is_whole(node.node for node in told):
+        return run.record.cpus * fmean(seconds[node.node] for node in told)
+    parts = [node.cpus * seconds[node.node] for node in told if node.cpus is not None]
+    return math.fsum(parts) if len(parts) == len(told) else None
+
+
+def _cores_used(run: Run, nodes: tuple[NodeSummary, ...]) -> int | None:
+    """Count the cores that did their share; moving between cores all the time looks like using all of them."""
+    told = [node for node in nodes if node.core_seconds]
+    if not run.record.cpus or not run.is_whole(node.node for node in told):
+        return None
+    seconds = [value for node in told for value in node.core_seconds.values()]
+    fair_seconds = math.fsum(seconds) / run.record.cpus
+    return sum(value >= USED_RATIO * fair_seconds > 0 for value in seconds)

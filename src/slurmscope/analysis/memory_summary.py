@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sum up the memory of a run: what it needed, what the kernel charged, what Slurm saw.
+
+The peak of a job is the sum of the peaks of its nodes: memory is asked for and limited node by node, and each node
+must hold its own peak whether or not the others have theirs at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from slurmscope.analysis.alignment import Aligned, add, align, sum_over
+from slurmscope.analysis.coverage import cover
+from slurmscope.analysis.curve_shapes import growth_ratio, peak
+from slurmscope.analysis.run import Run
+from slurmscope.model.job_record import StepRecord
+from slurmscope.model.series import Series
+from slurmscope.model.summary import MemorySummary
+
+UNLIMITED_BYTES = float(1 << 60)
+"""A kernel without a limit tells a number near 2^63."""
+
+
+def summarise_memory(run: Run, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
+    """Sum up; what is summed over nodes is None unless every node told it."""
+    peaks = working_peaks(working)
+    is_whole = run.is_whole(peaks)
+    return MemorySummary(
+        asked_bytes=run.record.memory_bytes or None,
+        limit_bytes=math.fsum(limits.values()) if run.is_whole(limits) else None,
+        charged_peak_bytes=run.whole("memory_peak"),
+        working_peak_bytes=math.fsum(peaks.values()) if is_whole else None,
+        slurm_peak_bytes=_slurm_peak(run.record.steps),
+        slurm_peak_is_whole=run.node_count == 1 and all((step.tasks or 1) == 1 for step in run.record.steps),
+        growth_ratio=_growth(run, working) if is_whole else None,
+        oom_kills=_oom_kills(run),
+        coverage=cover(run, peaks, run.curves.get("memory_anon", ())),
+    )
+
+
+def working_memory(run: Run, *, points: int) -> Aligned:
+    """Add anonymous and shared memory on each node; a node that tells no shared memory has none to add."""
+    curves = [*_tagged(run, "memory_anon"), *_tagged(run, "memory_shared")]
+    aligned = align(curves, combine=max, points=points)
+    rows = {}
+    for labels, anon in aligned.rows.items():
+        if labels[1] == "memory_anon":
+            shared = aligned.rows.get((labels[0], "memory_shared"))
+            rows[labels[:1]] = anon if shared is None else add(anon, shared)
+    return Aligned(aligned.times, rows)
+
+
+def working_peaks(working: Aligned) -> dict[str, float]:
+    """Return the highest working memory of each node that told it."""
+    return {labels[0]: most for labels, values in working.rows.items() if (most := peak(values)) is not None}
+
+
+def node_limits(run: Run) -> dict[str, float]:
+    """Return the limit of each node that has one."""
+    return {node: limit for node, limit in run.by_node("memory_limit").items() if 0 < limit < UNLIMITED_BYTES}
+
+
+def _tagged(run: Run, name: str) -> Sequence[Series]:
+    return [Series((series.labels[0], name), series.times, series.values) for series in run.curves.get(name, ())]
+
+
+def _growth(run: Run, working: Aligned) -> float | None:
+    return growth_ratio(working.times, sum_over(working), start_seconds=run.start_seconds, end_seconds=run.end_seconds)
+
+
+def _oom_kills(run: Run) -> int | None:
+    """Count kills; while a node is silent, none seen is not none."""
+    told = run.by_node("oom_kills")
+    kills = round(math.fsum(told.values()))
+    return kills if kills or run.is_whole(told) else None
+
+
+def _slurm_peak(steps: Sequence[StepRecord]) -> float | None:
+    """Return the highest MaxRSS of any step; 0 is what Slurm tells where it did not look."""
+    return max((float(step.max_rss_bytes) for step in steps if step.max_rss_bytes), default=None)

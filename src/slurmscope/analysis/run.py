@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put what was measured of one run of a job in order: its time, its nodes, and only numbers that can be true."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.jobs import PENDING
+from slurmscope.model.series import NODE_LABEL, Measured, Series, Wanted
+
+NOT_STARTED = frozenset({PENDING, "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "REVOKED"})
+"""States in which a start time is only what the scheduler plans."""
+
+ROUNDING_SECONDS = 1.0
+"""Accounting rounds times to seconds: a sample so near to the start or the end belongs to the run."""
+
+PLAUSIBLE = 1e24
+"""No counter, size or count of a job is above this; what is comes from a broken answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Hold one run; ``nodes`` are those of the job, whether they were measured or not.
+
+    Curves and totals carry names of these nodes, and hold finite numbers of 0 and more within the time of the run.
+    """
+
+    record: JobRecord
+    start_seconds: float
+    end_seconds: float
+    nodes: tuple[str, ...]
+    curves: Mapping[str, tuple[Series, ...]]
+    totals: Mapping[str, Mapping[tuple[str, ...], float]]
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it ran."""
+        return self.end_seconds - self.start_seconds
+
+    @property
+    def node_count(self) -> int:
+        """Count the nodes, those that accounting does not name too."""
+        return max(self.record.node_count, len(self.nodes))
+
+    def by_node(self, total: str) -> dict[str, float]:
+        """Return a total that has one number for each node that told it."""
+        return {labels[0]: value for labels, value in self.totals.get(total, {}).items()}
+
+    def is_whole(self, nodes: Iterable[str]) -> bool:
+        """Tell whether these are all nodes of the job."""
+        return len(set(nodes)) >= self.node_count > 0
+
+    def whole(self, total: str) -> float | None:
+        """Add up a total over nodes; None unless every node told it: a part is not passed off as the whole."""
+        told = self.by_node(total)
+        return math.fsum(told.values()) if self.is_whole(told) else None
+
+
+def prepare_run(
+    record: JobRecord, measured: Measured, *, now_seconds: float, curves: Collection[str] = CURVES.keys()
+) -> Run:
+    """Choose the time of the run, give every series the name of its node, and drop what cannot be true.
+
+    ``curves`` names those that are wanted: a job on many cores has thousands that only its charts need.
+    """
+    start, end = _span(record, now_seconds)
+    nodes = record.nodes or _told_nodes(measured)
+    places = _Places(
+        nodes=frozenset(nodes), only=nodes[0] if max(record.node_count, len(nodes)) == 1 and nodes else None
+    )
+    return Run(
+        record=record,
+        start_seconds=start,
+        end_seconds=end,
+        nodes=nodes,
+        curves={
+            name: tuple(_clean_curves(series, CURVES[name], places, start, end))
+            for name, series in measured.curves.items()
+            if name in CURVES and name in curves
+        },
+        totals={
+            name: _clean_totals(totals, TOTALS[name], places)
+            for name, totals in measured.totals.items()
+            if name in TOTALS
+        },
+    )
+
+
+def _span(record: JobRecord, now_seconds: float) -> tuple[float, float]:
+    if record.start_seconds is None or record.state in NOT_STARTED:
+        return 0.0, 0.0
+    end = now_seconds if record.end_seconds is None else record.end_seconds
+    return float(record.start_seconds), float(max(end, record.start_seconds))
+
+
+def _told_nodes(measured: Measured) -> tuple[str, ...]:
+    """Name the nodes that told CPU time: accounting does not name the nodes of every job."""
+    return tuple(sorted({labels[0] for labels in measured.totals.get("cpu", {}) if labels}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Places:
+    """Find the node of a job that a label means."""
+
+    nodes: frozenset[str]
+    only: str | None
+
+    def node_of(self, label: str) -> str | None:
+        """Return the node; None for one that is not of this job.
+
+        An agent that is alone on its machine leaves the label empty: of a job on one node that is no riddle. Of a job
+        on several nodes such series cannot be told apart, so they count as not measured.
+        """
+        if label in self.nodes:
+            return label
+        short = label.partition(".")[0]
+        if short in self.nodes:
+            return short
+        return self.only if not label else None
+
+
+def _named(labels: tuple[str, ...], wanted: Wanted, places: _Places) -> tuple[str, ...] | None:
+    if len(labels) != len(wanted.by):
+        return None
+    if NODE_LABEL not in wanted.by:
+        return labels
+    node = places.node_of(labels[0])
+    return None if node is None else (node, *labels[1:])
+
+
+def _clean_curves(
+    curves: tuple[Series, ...], wanted: Wanted, places: _Places, start: float, end: float
+) -> Iterator[Series]:
+    seen = set()
+    for series in curves:
+        labels = _named(series.labels, wanted, places)
+        if labels is None or labels in seen:
+            continue
+        cleaned = _clean(series, labels, start - ROUNDING_SECONDS, end + ROUNDING_SECONDS)
+        if cleaned.times:
+            seen.add(labels)
+            yield cleaned
+
+
+def _clean(series: Series, labels: tuple[str, ...], first: float, last: float) -> Series:
+    times, values = series.times, series.values
+    # Nearly every curve is fine as it is; these checks run at the speed of C.
+    if (
+        times
+        and len(times) == len(values)
+        and math.isfinite(sum(values))
+        and min(values) >= 0
+        and max(values) <= PLAUSIBLE
+        and first <= times[0]
+        and times[-1] <= last
+        and all(map(operator.lt, times, times[1:]))
+    ):
+        return series if labels == series.labels else Series(labels, times, values)
+    good = {
+        time: value
+        for time, value in zip(times, values, strict=False)
+        if 0 <= value <= PLAUSIBLE and first <= time <= last
+    }
+    points = sorted(good.items())
+    return Series(labels, tuple(time for time, _ in points), tuple(value for _, value in points))
+
+
+def _clean_totals(
+    totals: Mapping[tuple[str, ...], float], wanted: Wanted, places: _Places
+) -> dict[tuple[str, ...], float]:
+    """Keep what can be true; where two names mean the same node, the higher number counts."""
+    kept: dict[tuple[str, ...], float] = {}
+    for labels, value in totals.items():
+        named = _named(labels, wanted, places)
+        if named is not None and 0 <= value <= PLAUSIBLE:
+            kept[named] = max(value, kept.get(named, 0.0))
+    return kept

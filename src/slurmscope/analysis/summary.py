@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sum up one run of a job: accounting and measurements in, what was asked and used out.
+
+Numbers of the whole job are given only where every node told its part; what single nodes told is in their own rows.
+A job that was too short to be seen, or that no node told of, has what accounting knows: run time, CPU time, MaxRSS.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from statistics import fmean
+
+from slurmscope.analysis.alignment import align, sum_over
+from slurmscope.analysis.coverage import counted_by_node, cover, run_ratios
+from slurmscope.analysis.cpu_summary import chosen_cores, node_cpus, summarise_cpu
+from slurmscope.analysis.curve_shapes import peak
+from slurmscope.analysis.memory_summary import node_limits, summarise_memory, working_memory, working_peaks
+from slurmscope.analysis.run import Run, prepare_run
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.report import MAX_CHART_POINTS
+from slurmscope.model.series import Measured
+from slurmscope.model.summary import GpuSummary, IoSummary, JobSummary, NodeSummary, Share
+
+MOST_OF_THE_RUN_RATIO = 0.5
+
+_CURVES = frozenset({"cpu", "memory_anon", "memory_shared", "open_files", "running_threads", "gpu"})
+
+
+def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> JobSummary:
+    """Sum up one run, until its end or until now."""
+    run = prepare_run(record, measured, now_seconds=now_seconds, curves=_CURVES)
+    if run.seconds <= 0:
+        return JobSummary(record=record, run_seconds=0.0, time=Share(asked=record.time_limit_seconds, used=0.0))
+    working = working_memory(run, points=MAX_CHART_POINTS)
+    limits = node_limits(run)
+    nodes = _nodes(run, working_peaks(working), limits)
+    coverage = cover(run, run.by_node("cpu"), run.curves.get("cpu", ()))
+    return JobSummary(
+        record=record,
+        run_seconds=run.seconds,
+        time=Share(asked=record.time_limit_seconds, used=run.seconds),
+        cpu=summarise_cpu(run, nodes, coverage),
+        memory=summarise_memory(run, working, limits),
+        gpu=_gpu(run),
+        io=_io(run),
+        nodes=nodes,
+        program_threads=_program_threads(run),
+        mean_running_threads=_mean_over_time(run, "running_threads"),
+        coverage=coverage,
+    )
+
+
+def _nodes(run: Run, peaks: Mapping[str, float], limits: Mapping[str, float]) -> tuple[NodeSummary, ...]:
+    """Make one row for every node of the job, the silent ones too."""
+    cpus, cpu, cores = node_cpus(run), run.by_node("cpu"), _cores_by_node(run)
+    gpu, read, write = run.by_node("gpu"), run.by_node("read"), run.by_node("write")
+    ratios, seconds = run_ratios(run, run.curves.get("cpu", ())), counted_by_node(run)
+    return tuple(
+        NodeSummary(
+            node=node,
+            cpus=cpus.get(node),
+            cpu_seconds=cpu.get(node),
+            mean_cores=cpu[node] / seconds[node] if node in cpu and seconds[node] else None,
+            working_peak_bytes=peaks.get(node),
+            limit_bytes=limits.get(node),
+            gpu_utilization=gpu.get(node),
+            read_bytes=read.get(node),
+            write_bytes=write.get(node),
+            core_seconds=chosen_cores(cores.get(node, {}), cpus.get(node)),
+            run_ratio=ratios.get(node, 0.0),
+        )
+        for node in run.nodes
+    )
+
+
+def _cores_by_node(run: Run) -> Mapping[str, Mapping[str, float]]:
+    cores: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for (node, core), seconds in run.totals.get("cpu_core", {}).items():
+        cores[node][core] = seconds
+    return cores
+
+
+def _gpu(run: Run) -> GpuSummary:
+    """Sum up GPUs; nodes count by the GPUs they hold for the job, and alike where that is not known."""
+    held = run.totals.get("gpu_held_idle", {})
+    weights: defaultdict[str, int] = defaultdict(int)
+    for node, _gpu_number, _instance in held:
+        weights[node] += 1
+    told = run.by_node("gpu")
+    memory = run.by_node("gpu_memory")
+    # Three GPUs on four nodes leave a node without any.
+    expected = min(run.node_count, run.record.gpus)
+    return GpuSummary(
+        asked=run.record.gpus,
+        mean_utilization=fmean(told.values(), [weights.get(node, 1) for node in told]) if told else None,
+        peak_memory_bytes=sum(memory.values()) if len(memory) >= expected > 0 else None,
+        held_idle=sum(ratio > MOST_OF_THE_RUN_RATIO for ratio in held.values()) if held else None,
+        coverage=cover(run, told, run.curves.get("gpu", ()), nodes=expected),
+    )
+
+
+def _io(run: Run) -> IoSummary:
+    return IoSummary(
+        read_bytes=run.whole("read"),
+        write_bytes=run.whole("write"),
+        reads=run.whole("reads"),
+        writes=run.whole("writes"),
+        peak_open_files=_peak(run, "open_files"),
+        mean_open_files=run.whole("mean_open_files"),
+        uses_scratch=_uses_scratch(run),
+    )
+
+
+def _uses_scratch(run: Run) -> bool | None:
+    """Tell whether any node saw scratch in use; while a node is silent, not seen is not unused."""
+    told = run.by_node("uses_scratch")
+    if any(told.values()):
+        return True
+    return False if run.is_whole(told) else None
+
+
+def _program_threads(run: Run) -> Mapping[str, float]:
+    """Add up over nodes the most threads that each program had there at once."""
+    threads: defaultdict[str, float] = defaultdict(float)
+    for (_node, program), count in run.totals.get("program_threads", {}).items():
+        threads[program] += count
+    return dict(threads)
+
+
+def _summed(run: Run, curve: str) -> list[float]:
+    aligned = align(run.curves.get(curve, ()))
+    if not run.is_whole(labels[0] for labels in aligned.rows):
+        return []
+    return [value for value in sum_over(aligned) if value is not None]
+
+
+def _peak(run: Run, curve: str) -> float | None:
+    return peak(tuple(_summed(run, curve)))
+
+
+def _mean_over_time(run: Run, curve: str) -> float | None:
+    values = _summed(run, curve)
+    return fmean(values) if values else None

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judge how a job used its cores."""
+
+from __future__ import annotations
+
+import math
+
+from slurmscope.model.finding import Severity, Subject
+from slurmscope.model.summary import JobSummary
+from slurmscope.rules.known import busy_ratio, has_gpus, mean_cores, peak_cores, task_count
+from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
+from slurmscope.rules.words import say_count, say_number, say_percent, say_seconds
+
+
+def _cpu_idle(summary: JobSummary, values: Values) -> Match | None:
+    ratio, mean = busy_ratio(summary), mean_cores(summary)
+    if ratio is None or mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
+        return None
+    if ratio >= values["min_busy_ratio"]:
+        return None
+    cpus = summary.record.cpus
+    text = f"Only {say_number(mean)} of {cpus:,} cores were busy on average"
+    if cpus == 1:
+        text = "Your one core was not busy all the time"
+    used = summary.cpu.cores_used
+    shares = f" {say_count(used, 'core')} did nearly all of the work." if used and used < cpus else ""
+    return Match(
+        explanation=f"{text}: {say_percent(ratio)} of the CPU time that you asked for.{shares}",
+        numbers={"busy_ratio": ratio, "mean_cores": mean, "cores": float(cpus)},
+        suggestion=_fewer_cores(summary),
+        severity=Severity.CRITICAL if ratio < values["critical_busy_ratio"] else None,
+    )
+
+
+def _fewer_cores(summary: JobSummary) -> str:
+    """Suggest as many cores as were ever busy at once: a mean would slow down the parallel phases."""
+    peak, cpus, tasks = peak_cores(summary), summary.record.cpus, task_count(summary)
+    if peak is None or summary.record.node_count > 1:
+        return ""
+    needed = max(1, math.floor(peak + 0.5))
+    if needed >= cpus or tasks not in {1, cpus}:
+        return ""
+    return f"#SBATCH --{'cpus-per-task' if tasks == 1 else 'ntasks'}={needed}"
+
+
+def _uneven_over_time(summary: JobSummary, values: Values) -> Match | None:
+    mean, peak = mean_cores(summary), peak_cores(summary)
+    if mean is None or peak is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
+        return None
+    if summary.record.cpus < 2 or peak < 1 or mean / peak >= values["min_mean_to_peak_ratio"]:
+        return None
+    return Match(
+        explanation=f"{say_number(peak)} cores were busy at the peak, but only {say_number(mean)} on average "
+        f"({say_percent(mean / peak)} of the peak): there were long phases with less work.",
+        numbers={"mean_cores": mean, "peak_cores": peak, "mean_to_peak_ratio": mean / peak},
+    )
+
+
+def _core_imbalance(summary: JobSummary, values: Values) -> Match | None:
+    cores = {(node.node, core): sec for node in summary.nodes for core, sec in node.core_seconds.items()}
+    if not summary.coverage.is_good or len(cores) < 2 or summary.run_seconds < values["min_run_seconds"]:
+        return None
+    fair_seconds = math.fsum(cores.values()) / len(cores)
+    if fair_seconds < values["min_mean_core_seconds"]:
+        return None
+    behind = [core for core, seconds in cores.items() if seconds < values["min_share_ratio"] * fair_seconds]
+    if not behind:
+        return None
+    node, core = min(behind, key=lambda key: cores[key])
+    least = cores[node, core]
+    return Match(
+        explanation=f"{len(behind):,} of {len(cores):,} cores did less than {say_percent(values['min_share_ratio'])} "
+        f"of a fair share of the work. Core {core} of {node} did least: {say_seconds(least)} of CPU time, "
+        f"where the mean is {say_seconds(fair_seconds)}.",
+        numbers={"cores_behind": float(len(behind)), "least_seconds": least, "mean_seconds": fair_seconds},
+    )
+
+
+def _serial_code(summary: JobSummary, values: Values) -> Match | None:
+    mean, peak = mean_cores(summary), peak_cores(summary)
+    cpus = summary.record.cpus
+    if mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
+        return None
+    if cpus < 2 or summary.record.node_count > 1:
+        return None
+    if not values["min_cores"] <= mean <= values["max_cores"] or (peak is not None and peak > values["max_peak_cores"]):
+        return None
+    return Match(
+        explanation=f"{say_number(mean)} of {cpus:,} cores were busy on average: "
+        "your program seems to compute in one thread only.",
+        numbers={"mean_cores": mean, "cores": float(cpus)},
+        suggestion="#SBATCH --cpus-per-task=1" if task_count(summary) == 1 else "#SBATCH --ntasks=1",
+        severity=Severity.CRITICAL if cpus >= values["critical_cores"] else None,
+    )
+
+
+def _stopped_early(summary: JobSummary, values: Values) -> Match | None:
+    tail = summary.cpu.idle_tail_seconds
+    if tail is None or not summary.coverage.is_good or has_gpus(summary):
+        return None
+    ratio = tail / summary.run_seconds if summary.run_seconds > 0 else 0.0
+    if tail < values["min_idle_seconds"] or ratio < values["min_idle_ratio"]:
+        return None
+    when = "before it ended" if summary.record.has_ended else "up to now"
+    return Match(
+        explanation=f"The job did nothing in the last {say_seconds(tail)} {when}: "
+        f"{say_percent(ratio)} of its {say_seconds(summary.run_seconds)}.",
+        numbers={"idle_seconds": tail, "idle_ratio": ratio},
+        severity=Severity.CRITICAL if ratio >= values["critical_idle_ratio"] else None,
+    )
+
+
+RULES = (
+    Rule(
+        id="cpu_idle",
+        title="Cores were idle",
+        subject=Subject.CPU,
+        severity=Severity.WARNING,
+        needs="CPU time on every node, or of a completed job from accounting; no GPUs",
+        advice="Ask for as many cores as the program keeps busy. If it should use more, check how many threads or "
+        "tasks it is told to start, and whether it waits for files.",
+        check=_cpu_idle,
+        thresholds=(
+            Threshold(name="min_busy_ratio", unit="ratio", default=0.8, help="Below this cores count as idle."),
+            Threshold(name="critical_busy_ratio", unit="ratio", default=0.25, help="Below this it is critical."),
+            min_run(),
+        ),
+    ),
+    Rule(
+        id="cpu_uneven_over_time",
+        title="The load changed much over time",
+        subject=Subject.CPU,
+        severity=Severity.INFO,
+        needs="CPU time on every node over the run; no GPUs",
+        advice="Find the phases in the chart of busy cores. Run serial phases, such as preparing data, in a job of "
+        "their own with one core.",
+        check=_uneven_over_time,
+        thresholds=(
+            Threshold(name="min_mean_to_peak_ratio", unit="ratio", default=0.75, help="Below this load is uneven."),
+            min_run(),
+        ),
+    ),
+    Rule(
+        id="core_imbalance",
+        title="Some cores did much less than others",
+        subject=Subject.CPU,
+        severity=Severity.WARNING,
+        needs="CPU time of single cores (cgroup v1) of a job that is bound to its cores",
+        advice="Divide the work into more equal parts, and check that tasks are not bound to the same core.",
+        check=_core_imbalance,
+        thresholds=(
+            Threshold(name="min_share_ratio", unit="ratio", default=0.8, help="Share of the mean a core should reach."),
+            Threshold(
+                name="min_mean_core_seconds", unit="seconds", default=60.0, help="Cores that did less are not compared."
+            ),
+            min_run(),
+        ),
+    ),
+    Rule(
+        id="serial_code",
+        title="Only one core worked",
+        subject=Subject.CPU,
+        severity=Severity.WARNING,
+        needs="CPU time of a job on one node with several cores; no GPUs",
+        advice="A serial program does not get faster with more cores. Ask for one, or start several runs side by side "
+        "as a job array.",
+        check=_serial_code,
+        thresholds=(
+            Threshold(name="min_cores", unit="count", default=0.85, help="Busy cores, on average, at least."),
+            Threshold(name="max_cores", unit="count", default=1.05, help="Busy cores, on average, at most."),
+            Threshold(name="max_peak_cores", unit="count", default=1.5, help="Busy cores at once, at most."),
+            Threshold(name="critical_cores", unit="count", default=8.0, help="With so many cores it is critical."),
+            min_run(),
+        ),
+        replaces=("cpu_idle", "cpu_uneven_over_time", "core_imbalance"),
+    ),
+    Rule(
+        id="stopped_early",
+        title="The work stopped long before the end",
+        subject=Subject.CPU,
+        severity=Severity.WARNING,
+        needs="CPU time on every node up to the end; no GPUs",
+        advice="Look into the output for the last thing that it did: it may wait for input, a licence or another "
+        "process, or hang. Let the script end when the work is done.",
+        check=_stopped_early,
+        thresholds=(
+            Threshold(name="min_idle_seconds", unit="seconds", default=600.0, help="Shorter pauses do not count."),
+            Threshold(name="min_idle_ratio", unit="ratio", default=0.1, help="Share of the run without work."),
+            Threshold(name="critical_idle_ratio", unit="ratio", default=0.5, help="From this share it is critical."),
+        ),
+        replaces=("cpu_idle", "cpu_uneven_over_time"),
+    ),
+)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Take from a summary only what is known well enough to judge a job by."""
+
+from __future__ import annotations
+
+from slurmscope.model.summary import JobSummary, MemorySummary
+
+SETTLED_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})
+"""A job that ended so had the time it wanted or was given; one that failed may not have come to its main part."""
+
+
+def busy_ratio(summary: JobSummary) -> float | None:
+    """Return used over asked CPU time; None unless every node was measured, or the job ended well.
+
+    Without measurements Slurm's own figure is good enough for a completed job only: of a killed one it misses
+    processes, and the job would be blamed for work that it did.
+    """
+    if summary.coverage.is_good:
+        return summary.cpu.time.ratio
+    is_accounted = summary.cpu.time.coverage is None and summary.record.state == "COMPLETED"
+    return summary.cpu.time.ratio if is_accounted else None
+
+
+def mean_cores(summary: JobSummary) -> float | None:
+    """Return how many cores were busy on average, as far as :func:`busy_ratio` may be trusted."""
+    ratio = busy_ratio(summary)
+    return None if ratio is None or not summary.record.cpus else ratio * summary.record.cpus
+
+
+def peak_cores(summary: JobSummary) -> float | None:
+    """Return the most cores busy at once; only measurements tell that."""
+    return summary.cpu.peak_cores if summary.coverage.is_good else None
+
+
+def memory_peak_bytes(memory: MemorySummary) -> float | None:
+    """Return what the job needed at most; None unless every node was measured, or Slurm's figure is of one task."""
+    if memory.coverage.is_good and memory.working_peak_bytes is not None:
+        return memory.working_peak_bytes
+    return memory.slurm_peak_bytes if memory.slurm_peak_is_whole else None
+
+
+def was_killed_for_memory(summary: JobSummary) -> bool:
+    """Tell whether the kernel or Slurm killed a process for its memory."""
+    return summary.record.state == "OUT_OF_MEMORY" or bool(summary.memory.oom_kills)
+
+
+def has_gpus(summary: JobSummary) -> bool:
+    """Tell whether GPUs were asked for: such a job is not judged by its cores."""
+    return summary.gpu.asked > 0 or summary.record.gpus > 0
+
+
+def task_count(summary: JobSummary) -> int:
+    """Return the most tasks that any step had; the step that guards the job is none of them."""
+    return max((step.tasks or 1 for step in summary.record.steps if step.name not in {"extern", "batch"}), default=1)

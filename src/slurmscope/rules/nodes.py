@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judge how a job used its nodes."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+
+from slurmscope.model.finding import Severity, Subject
+from slurmscope.model.summary import JobSummary
+from slurmscope.rules.known import has_gpus
+from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
+from slurmscope.rules.words import say_bytes, say_count, say_number
+
+LISTED_NODES = 5
+
+
+def _node_imbalance(summary: JobSummary, values: Values) -> Match | None:
+    busy = {node.node: node.mean_cores for node in summary.nodes if node.mean_cores is not None}
+    if len(busy) < 2 or not summary.coverage.is_good or has_gpus(summary):
+        return None
+    mean = fmean(busy.values())
+    if summary.run_seconds < values["min_run_seconds"] or mean < values["min_mean_cores"]:
+        return None
+    behind = sorted((cores, node) for node, cores in busy.items() if cores < values["min_share_ratio"] * mean)
+    if not behind:
+        return None
+    idle = sum(cores < values["idle_share_ratio"] * mean for cores, _ in behind)
+    return Match(
+        explanation=f"{len(behind):,} of {say_count(len(busy), 'node')} did much less than the others: "
+        f"{_listing(behind)}, where the mean is {say_number(mean)}.",
+        numbers={"nodes_behind": float(len(behind)), "idle_nodes": float(idle), "mean_cores": mean},
+        suggestion=f"#SBATCH --nodes={len(busy) - idle}" if idle else "",
+        severity=Severity.CRITICAL if idle else None,
+    )
+
+
+def _listing(behind: list[tuple[float, str]]) -> str:
+    named = [f"{node} had {say_number(cores)} busy cores" for cores, node in behind[:LISTED_NODES]]
+    rest = len(behind) - LISTED_NODES
+    return ", ".join(named) + (f", and {say_count(rest, 'more node')}" if rest > 0 else "")
+
+
+def _too_many_nodes(summary: JobSummary, values: Values) -> Match | None:
+    record, memory = summary.record, summary.memory.asked_bytes
+    nodes, cpus = record.node_count, record.cpus
+    if nodes < 2 or not cpus or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
+        return None
+    by_cores = math.ceil(cpus / max(1.0, values["cores_per_node"]))
+    by_memory = math.ceil((memory or 0.0) / max(1.0, values["memory_per_node_bytes"]))
+    enough = max(1, by_cores, by_memory)
+    if enough > values["max_needed_ratio"] * nodes:
+        return None
+    each = f" and {say_bytes(memory / nodes)} of memory" if memory else ""
+    return Match(
+        explanation=f"The job was spread over {nodes:,} nodes with {say_number(cpus / nodes)} cores{each} on each. "
+        f"{say_count(enough, 'node')} would have been enough.",
+        numbers={"nodes": float(nodes), "cores": float(cpus), "enough_nodes": float(enough)},
+        suggestion=f"#SBATCH --nodes={enough}",
+    )
+
+
+def _node_failed(summary: JobSummary, _values: Values) -> Match | None:
+    state = summary.record.state
+    if state not in {"NODE_FAIL", "BOOT_FAIL"}:
+        return None
+    what = "A node failed while the job ran" if state == "NODE_FAIL" else "A node could not be started for the job"
+    return Match(explanation=f"{what}. This is not your fault.")
+
+
+RULES = (
+    Rule(
+        id="node_failed",
+        title="A node failed",
+        subject=Subject.NODES,
+        severity=Severity.CRITICAL,
+        needs="the job's state",
+        advice="Submit the job again. If it happens twice, tell the support of your cluster the number of the job.",
+        check=_node_failed,
+    ),
+    Rule(
+        id="node_imbalance",
+        title="Some nodes did much less than others",
+        subject=Subject.NODES,
+        severity=Severity.WARNING,
+        needs="CPU time on every node of a job on several; no GPUs",
+        advice="Check that the program runs on all nodes (start it with srun), and that its work is divided evenly.",
+        check=_node_imbalance,
+        thresholds=(
+            Threshold(name="min_share_ratio", unit="ratio", default=0.5, help="Share of the mean a node should reach."),
+            Threshold(name="idle_share_ratio", unit="ratio", default=0.05, help="Below this share a node did nothing."),
+            Threshold(name="min_mean_cores", unit="count", default=0.2, help="Busy cores per node worth comparing."),
+            min_run(),
+        ),
+        replaces=("cpu_idle", "core_imbalance"),
+    ),
+    Rule(
+        id="too_many_nodes",
+        title="Spread over more nodes than needed",
+        subject=Subject.NODES,
+        severity=Severity.INFO,
+        needs="what was allocated; no GPUs",
+        advice="Ask for fewer nodes with more tasks on each: messages within a node are faster, and less is left over "
+        "between jobs.",
+        check=_too_many_nodes,
+        thresholds=(
+            Threshold(
+                name="cores_per_node", unit="count", default=16.0, help="Cores that any node has; set it to your nodes."
+            ),
+            Threshold(
+                name="memory_per_node_bytes", unit="bytes", default=32.0 * (1 << 30),
+                help="Memory that any node has; set it to your nodes.",
+            ),
+            Threshold(
+                name="max_needed_ratio", unit="ratio", default=0.5,
+                help="Share of its nodes that would be enough for a job that is told so.",
+            ),
+            min_run(),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judge how many threads the programs of a job started."""
+
+from __future__ import annotations
+
+from slurmscope.model.finding import Severity, Subject
+from slurmscope.model.summary import JobSummary
+from slurmscope.rules.known import task_count
+from slurmscope.rules.rule import Match, Rule, Threshold, Values
+from slurmscope.rules.words import say_count, say_number
+
+LISTED_PROGRAMS = 10
+NAME_LENGTH = 40
+
+
+def _too_many_threads(summary: JobSummary, values: Values) -> Match | None:
+    cpus = summary.record.cpus
+    bound = max(values["max_threads_per_core"] * cpus, values["min_threads"])
+    over = {name: count for name, count in summary.program_threads.items() if count > bound}
+    if not cpus or not over:
+        return None
+    running = summary.mean_running_threads
+    is_crowded = running is None or running > values["crowded_ratio"] * cpus
+    waiting = "" if running is None else f" {say_number(running)} of them ran or wanted to run on average."
+    return Match(
+        explanation=f"{_listing(over)}, on {say_count(cpus, 'core')}.{waiting}",
+        numbers={"cores": float(cpus), "most_threads": max(over.values())}
+        | ({} if running is None else {"mean_running_threads": running}),
+        suggestion="export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}" if task_count(summary) == 1 else "",
+        severity=None if is_crowded else Severity.INFO,
+    )
+
+
+def _listing(over: dict[str, float]) -> str:
+    """Name the programs, those with most threads first."""
+    worst = sorted(over.items(), key=lambda item: (-item[1], item[0]))
+    named = [f"{name[:NAME_LENGTH]} had {say_count(count, 'thread')}" for name, count in worst[:LISTED_PROGRAMS]]
+    rest = len(worst) - LISTED_PROGRAMS
+    return ", ".join(named) + (f", and {say_count(rest, 'more program')} too many" if rest > 0 else "")
+
+
+RULES = (
+    Rule(
+        id="too_many_threads",
+        title="More threads than cores",
+        subject=Subject.THREADS,
+        severity=Severity.WARNING,
+        needs="threads by program",
+        advice="Tell the program how many threads to start: many look at the cores of the whole node instead of yours.",
+        check=_too_many_threads,
+        thresholds=(
+            Threshold(name="max_threads_per_core", unit="ratio", default=2.0, help="Threads of one program per core."),
+            Threshold(name="min_threads", unit="count", default=4.0, help="Up to so many threads are no problem."),
+            Threshold(
+                name="crowded_ratio",
+                unit="ratio",
+                default=1.25,
+                help="Running threads per core; with fewer, the others sleep and it is only a hint.",
+            ),
+        ),
+    ),
+)

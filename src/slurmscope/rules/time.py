@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judge how a job used its time limit; Slurm's accounting knows all that is needed."""
+
+from __future__ import annotations
+
+from slurmscope.model.finding import Severity, Subject
+from slurmscope.model.summary import JobSummary
+from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
+from slurmscope.rules.words import say_percent, say_seconds, time_line, time_to_ask_seconds
+
+
+def _over_asked(summary: JobSummary, values: Values) -> Match | None:
+    limit, ratio, run_seconds = summary.time.asked, summary.time.ratio, summary.run_seconds
+    if summary.record.state != "COMPLETED" or limit is None or ratio is None:
+        return None
+    if run_seconds < values["min_run_seconds"] or limit - run_seconds < values["min_unused_seconds"]:
+        return None
+    if ratio >= values["min_used_ratio"]:
+        return None
+    better = time_to_ask_seconds(run_seconds)
+    return Match(
+        explanation=f"You asked for {say_seconds(limit)} and the job ended after {say_seconds(run_seconds)}, "
+        f"{say_percent(ratio)} of that.",
+        numbers={"limit_seconds": limit, "run_seconds": run_seconds, "used_ratio": ratio},
+        suggestion=time_line(better) if better < limit else "",
+        severity=Severity.WARNING if ratio < values["warning_used_ratio"] else None,
+    )
+
+
+def _timed_out(summary: JobSummary, values: Values) -> Match | None:
+    if summary.record.state != "TIMEOUT":
+        return None
+    limit, tail = summary.time.asked, summary.cpu.idle_tail_seconds
+    is_stuck = tail is not None and tail >= values["stuck_ratio"] * summary.run_seconds > 0
+    after = f" after {say_seconds(limit)}" if limit else ""
+    stuck = f" But it had done nothing for the last {say_seconds(tail)}." if is_stuck and tail is not None else ""
+    return Match(
+        explanation=f"Slurm ended the job at its time limit{after}.{stuck}",
+        numbers={"limit_seconds": limit} if limit else {},
+        # More time does not help a job that hangs.
+        suggestion=time_line(time_to_ask_seconds(limit)) if limit and not is_stuck else "",
+    )
+
+
+def _too_short(summary: JobSummary, values: Values) -> Match | None:
+    run_seconds = summary.run_seconds
+    if summary.record.state != "COMPLETED" or not 0 < run_seconds < values["min_run_seconds"]:
+        return None
+    return Match(
+        explanation=f"The job ran for {say_seconds(run_seconds)}. Starting and ending it costs about as much.",
+        numbers={"run_seconds": run_seconds},
+    )
+
+
+RULES = (
+    Rule(
+        id="timed_out",
+        title="The time limit was reached",
+        subject=Subject.TIME,
+        severity=Severity.CRITICAL,
+        needs="the job's state",
+        advice="Ask for more time, or let the program save its state now and then, so that the next job can go on from "
+        "there.",
+        check=_timed_out,
+        thresholds=(
+            Threshold(
+                name="stuck_ratio", unit="ratio", default=0.1,
+                help="More time is not suggested to a job that did nothing in this last share of its run.",
+            ),
+        ),
+    ),
+    Rule(
+        id="time_over_asked",
+        title="Much more time was asked for than needed",
+        subject=Subject.TIME,
+        severity=Severity.INFO,
+        needs="run time and time limit of a completed job",
+        advice="Ask for half as much time again as the job needs. Short jobs fit into gaps and start sooner.",
+        check=_over_asked,
+        thresholds=(
+            Threshold(name="min_used_ratio", unit="ratio", default=0.5, help="Below this too much was asked for."),
+            Threshold(name="warning_used_ratio", unit="ratio", default=0.1, help="Below this it is a warning."),
+            Threshold(
+                name="min_unused_seconds", unit="seconds", default=3600.0, help="Less than this is not worth a word."
+            ),
+            min_run(900.0),
+        ),
+    ),
+    Rule(
+        id="too_short",
+        title="The job was very short",
+        subject=Subject.TIME,
+        severity=Severity.INFO,
+        needs="run time of a completed job",
+        advice="If there are many of these, let one job do several of them, one after the other.",
+        check=_too_short,
+        thresholds=(
+            Threshold(name="min_run_seconds", unit="seconds", default=60.0, help="Below this a job is very short."),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the portal, and the reporter that fills its archive, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from slurmscope.config import Config
+from slurmscope.errors import ConfigError, MissingExtraError
+from slurmscope.log import fields
+from slurmscope.model.job_record import JobAccounting
+from slurmscope.model.series import SeriesSource
+from slurmscope.portal.coordinated_accounts import CoordinatedAccounts
+from slurmscope.portal.identity import Identifier
+from slurmscope.portal.portal_settings import PortalSettings, check_settings
+from slurmscope.portal.sign_in_limits import SignInLimits
+from slurmscope.portal.web_server import make_server, open_listener
+from slurmscope.services.exporter import configure_log
+from slurmscope.services.portal_desk import LivePortalDesk
+from slurmscope.services.readings import SharedReading
+from slurmscope.services.reporter import Reporter, ReporterSettings, open_reporter_loop
+from slurmscope.services.reporting import Reporting, open_reporting
+from slurmscope.sources.backends import open_backend
+from slurmscope.sources.coordinators import read_coordinated
+from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.sources.squeue import StartWindow
+
+logger = logging.getLogger(__name__)
+
+NOW_SECONDS = 30.0
+"""How old queue and nodes on a page may be before they are asked for again."""
+
+
+def run_portal(
+    config: Config,
+    environment: Mapping[str, str],
+    *,
+    series: SeriesSource | None = None,
+    accounting: JobAccounting | None = None,
+    ready: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Serve until SIGTERM or SIGINT; ``ready`` is called with the address when pages can be opened."""
+    configure_log(config)
+    settings = config.of(PortalSettings)
+    check_settings(settings)
+    with (
+        open_reporting(config, environment, series=series, accounting=accounting, may_create=True) as reporting,
+        open_desk(reporting, environment) as desk,
+        open_listener(settings.listen_address) as listener,
+    ):
+        try:
+            from slurmscope.portal.app import make_app
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("the portal", "portal") from error
+        server = make_server(make_app(desk), settings)
+        shown = _shown_address(settings, listener.getsockname())
+        logger.info("listening", extra=fields(address=shown))
+        ready(shown)
+        asyncio.run(server.serve(sockets=[listener]))
+    logger.info("stopped")
+    return 0
+
+
+@contextmanager
+def open_desk(reporting: Reporting, environment: Mapping[str, str]) -> Iterator[LivePortalDesk]:
+    """Start the reporter, and return what stands behind the portal."""
+    from slurmscope.store.audit import AuditLog
+    from slurmscope.store.checkpoints import Checkpoints
+    from slurmscope.store.tokens import TokenStore
+
+    archive, config = reporting.archive, reporting.config
+    if archive is None:
+        raise ConfigError("the portal needs an archive: name it with --archive.url")
+    commands = SlurmCommands(config.of(SlurmSettings), environment)
+    coordinators = CoordinatedAccounts(lambda user: read_coordinated(commands.run, user))
+    settings, rhythm = config.of(PortalSettings), config.of(ReporterSettings)
+    database = archive.database
+    reporter = Reporter(reporting.accounting, reporting.maker, archive, Checkpoints(database), rhythm)
+    identifier = Identifier(settings, TokenStore(database), coordinators, SignInLimits())
+    with ExitStack() as stack:
+        stack.enter_context(open_reporter_loop(reporter, rhythm.interval))
+        yield LivePortalDesk(
+            settings=settings,
+            identifier=identifier,
+            archive=archive,
+            desk=reporting.desk,
+            audit_trail=AuditLog(database),
+            readings=_readings(config, commands),
+            problems=(
+                reporting.troubles.sentences,
+                coordinators.problems,
+                lambda: [reporter.progress.problem] if reporter.progress.problem else [],
+            ),
+        )
+
+
+def _readings(config: Config, commands: SlurmCommands) -> tuple[SharedReading, SharedReading]:
+    backend = open_backend(config.of(SlurmSettings), commands)
+    nothing_new = StartWindow(0, 0)
+    return (
+        SharedReading("jobs", lambda: backend.read_jobs(nothing_new, time.time()), interval_seconds=NOW_SECONDS),
+        SharedReading("nodes", backend.read_nodes, interval_seconds=NOW_SECONDS),
+    )
+
+
+def _shown_address(settings: PortalSettings, bound: object) -> str:
+    address = settings.listen_address
+    if address.socket_path:
+        return str(address)
+    port = bound[1] if isinstance(bound, tuple) else address.port
+    host = address.host or "127.0.0.1"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}{settings.base_path}/"

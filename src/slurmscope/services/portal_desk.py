@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stand behind the portal: answer its questions from the archive, from accounting, and from the controller."""
+
+from __future__ import annotations
+
+import pwd
+import time
+from collections.abc import Callable, Iterable
+
+from slurmscope.model.archive import Archive
+from slurmscope.model.jobs import Jobs
+from slurmscope.model.nodes import Nodes
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer
+from slurmscope.portal.audit_trail import AuditTrail
+from slurmscope.portal.cluster_now import ClusterNow, sum_up_cluster
+from slurmscope.portal.desk import Identifies
+from slurmscope.portal.portal_settings import PortalSettings
+from slurmscope.services.readings import SharedReading
+from slurmscope.services.report_desk import ReportDesk
+
+Problems = Callable[[], Iterable[str]]
+
+
+class LivePortalDesk:
+    """Be the desk of a running portal; any thread may ask."""
+
+    def __init__(  # noqa: PLR0913 - everything a page may need
+        self,
+        *,
+        settings: PortalSettings,
+        identifier: Identifies,
+        archive: Archive,
+        desk: ReportDesk,
+        audit_trail: AuditTrail,
+        readings: tuple[SharedReading, SharedReading],
+        problems: Iterable[Problems] = (),
+    ) -> None:
+        """Take the parts; ``readings`` are those of jobs and of nodes."""
+        self.settings = settings
+        self.identifier = identifier
+        self.archive = archive
+        self._desk = desk
+        self._audit_trail = audit_trail
+        self._jobs, self._nodes = readings
+        self._problems = tuple(problems)
+
+    def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
+        """Return the newest run of a job; None when absent, or not for this viewer."""
+        return self._desk.report(viewer, shown_id)
+
+    def now(self) -> ClusterNow:
+        """Return the last known state of the cluster; a new one is asked for, and not waited for."""
+        self._jobs.request()
+        self._nodes.request()
+        jobs, nodes = self._jobs.wait(0.0), self._nodes.wait(0.0)
+        ages = [age for reading in (self._jobs, self._nodes) if (age := reading.age_seconds()) is not None]
+        return sum_up_cluster(
+            jobs.value if isinstance(jobs.value, Jobs) else None,
+            nodes.value if isinstance(nodes.value, Nodes) else None,
+            age_seconds=max(ages, default=None),
+            problems=tuple(_slurm_problems(self._jobs, self._nodes)),
+        )
+
+    def problems(self) -> tuple[str, ...]:
+        """Return a sentence for each server that is missing now."""
+        told = [sentence for problems in self._problems for sentence in problems()]
+        return tuple(dict.fromkeys((*told, *_slurm_problems(self._jobs, self._nodes))))
+
+    def find_uid(self, name: str) -> int | None:
+        """Return the number of a user of this system."""
+        try:
+            return pwd.getpwnam(name).pw_uid
+        except (KeyError, ValueError):
+            return None
+
+    def audit(self, viewer: Viewer, route: str, subject: str) -> None:
+        """Keep that staff looked at what belongs to somebody else."""
+        self._audit_trail.audit(viewer, route, subject)
+
+    def clock(self) -> float:
+        """Return the seconds since 1970."""
+        return time.time()
+
+
+def _slurm_problems(*readings: SharedReading) -> Iterable[str]:
+    for reading in readings:
+        snapshot = reading.wait(0.0)
+        if snapshot.error and snapshot.error != "still being read":
+            yield f"Slurm does not tell about its {reading.name}: {snapshot.error}"

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open everything that reports of jobs are made from, as the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurmscope.config import Config
+from slurmscope.model.job_record import JobAccounting
+from slurmscope.model.series import SeriesSource
+from slurmscope.services.report_desk import ReportDesk
+from slurmscope.services.report_maker import ReportMaker
+from slurmscope.services.rule_settings import thresholds_of
+from slurmscope.services.troubles import Troubles
+from slurmscope.sources.accounting import open_accounting
+from slurmscope.sources.accounting_settings import AccountingSettings
+from slurmscope.sources.prometheus_settings import PrometheusSettings
+from slurmscope.sources.query_ledger import QueryLedger
+from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.store.archive_settings import ArchiveSettings
+from slurmscope.store.opening import open_archive
+
+if TYPE_CHECKING:
+    from slurmscope.store.archive import SqlArchive
+
+_SQLITE = "sqlite:///"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reporting:
+    """Hold the parts; ``archive`` is None where there is none to read."""
+
+    config: Config
+    archive: SqlArchive | None
+    accounting: JobAccounting
+    maker: ReportMaker
+    desk: ReportDesk
+    troubles: Troubles
+    ledger: QueryLedger | None
+    """What questions to Prometheus cost; None where none is asked."""
+
+
+@contextmanager
+def open_reporting(
+    config: Config,
+    environment: Mapping[str, str],
+    *,
+    series: SeriesSource | None = None,
+    accounting: JobAccounting | None = None,
+    may_create: bool = False,
+) -> Iterator[Reporting]:
+    """Open the parts; ``series`` and ``accounting`` stand in for what the settings name.
+
+    ``may_create`` makes a new archive; otherwise a file that is not there is no archive.
+    """
+    with ExitStack() as stack:
+        archive = _open_archive(config.of(ArchiveSettings), may_create=may_create)
+        if archive:
+            stack.callback(archive.close)
+        ledger = None
+        if series is None:
+            series, ledger = _open_prometheus(config.of(PrometheusSettings))
+        if accounting is None:
+            commands = SlurmCommands(config.of(SlurmSettings), environment)
+            accounting = open_accounting(config.of(AccountingSettings), commands.run)
+        maker = ReportMaker(series, thresholds=thresholds_of(config))
+        troubles = Troubles()
+        yield Reporting(
+            config=config,
+            archive=archive,
+            accounting=accounting,
+            maker=maker,
+            desk=ReportDesk(archive, accounting, maker, troubles),
+            troubles=troubles,
+            ledger=ledger,
+        )
+
+
+def _open_archive(settings: ArchiveSettings, *, may_create: bool) -> SqlArchive | None:
+    if not may_create and settings.url.startswith(_SQLITE) and not _is_there(settings.url):
+        return None
+    return open_archive(settings)
+
+
+def _is_there(url: str) -> bool:
+    try:
+        with Path(url.removeprefix(_SQLITE)).open("rb"):
+            return True
+    except OSError:
+        return False
+
+
+def _open_prometheus(settings: PrometheusSettings) -> tuple[SeriesSource | None, QueryLedger | None]:
+    if settings.url is None:
+        return None, None
+    from slurmscope.sources.prometheus import Prometheus
+    from slurmscope.sources.prometheus_series import PrometheusSeries
+
+    client = Prometheus(settings)
+    return PrometheusSeries(client, settings), client.ledger

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make a setting of every threshold of every rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+
+from slurmscope.config import Config
+from slurmscope.rules import RULES, Rule
+from slurmscope.settings import Section, setting
+
+
+def parse_threshold(given: object) -> float:
+    """Read a number of 0 or more."""
+    try:
+        number = float(given) if isinstance(given, str | int | float) and not isinstance(given, bool) else math.nan
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{given!r} is not a number of 0 or more")
+    return number
+
+
+def rule_sections() -> Iterator[Section]:
+    """Yield a section for each rule that has thresholds."""
+    yield from _SECTIONS.values()
+
+
+def thresholds_of(config: Config) -> Mapping[str, float]:
+    """Return every threshold in force, by ``rule.threshold``."""
+    return {
+        f"{rule_id}.{declared.attribute}": _number(config.values[declared.key].value)
+        for rule_id, section in _SECTIONS.items()
+        for declared in section.settings()
+    }
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def _section(rule: Rule) -> Section:
+    declared = [
+        (
+            threshold.name,
+            float,
+            setting(
+                threshold.default,
+                help=f"{threshold.help} In: {threshold.unit}.",
+                parse=parse_threshold,
+                metavar="NUMBER",
+            ),
+        )
+        for threshold in rule.thresholds
+    ]
+    made = dataclasses.make_dataclass(f"{rule.id}_thresholds", declared, frozen=True, kw_only=True)
+    return Section(name=f"rules.{rule.id.replace('_', '-')}", type=made)
+
+
+_SECTIONS: Mapping[str, Section] = {rule.id: _section(rule) for rule in RULES if rule.thresholds}

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Be accounting, an archive and time series that do as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from slurmscope.errors import ArchiveError, SourceError
+from slurmscope.model.archive import JobFilter, JobKey, JobPage, JobRow
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.report import JobReport
+from slurmscope.model.series import Curves, JobSpan, Series, Totals, Wanted
+from slurmscope.model.viewer import Viewer
+
+
+@dataclass
+class FakeAccounting:
+    """Know some records; ``error`` is raised instead of any answer."""
+
+    records: list[JobRecord] = field(default_factory=list)
+    error: SourceError | None = None
+    windows: list[tuple[int, int]] = field(default_factory=list)
+
+    def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        """Return records by number or by the number of their array."""
+        self._fail()
+        return tuple(record for record in self.records if {record.job_id, record.array_job_id} & set(job_ids))
+
+    def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield what ended in a time, and fail after half of it if so told."""
+        self.windows.append((since_seconds, until_seconds))
+        self._fail()
+        for record in self.records:
+            if record.has_ended and since_seconds <= (record.end_seconds or 0) < until_seconds:
+                yield record
+
+    def read_current(self) -> Iterator[JobRecord]:
+        """Yield what has not ended."""
+        self._fail()
+        yield from (record for record in self.records if not record.has_ended)
+
+    def _fail(self) -> None:
+        if self.error:
+            raise self.error
+
+
+@dataclass
+class FakeSeries:
+    """Answer every question with the same number; ``errors`` are raised for the metrics they are named after."""
+
+    value: float = 1.0
+    errors: dict[str, Exception] = field(default_factory=dict)
+    is_partial: bool = False
+    asked: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+
+    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        """Return a curve of two points for each job."""
+        self._note(wanted, spans)
+        labels = tuple("n1" for _ in wanted.by)
+        return Curves(
+            {
+                span.job_id: (Series(labels, (span.start_seconds, span.end_seconds), (self.value, self.value)),)
+                for span in spans
+            },
+            self.is_partial,
+        )
+
+    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        """Return one number for each job."""
+        self._note(wanted, spans)
+        return Totals({span.job_id: {tuple("n1" for _ in wanted.by): self.value} for span in spans}, self.is_partial)
+
+    def _note(self, wanted: Wanted, spans: Sequence[JobSpan]) -> None:
+        self.asked.append((wanted.metric, tuple(span.job_id for span in spans)))
+        if error := self.errors.get(wanted.metric, self.errors.get("*")):
+            raise error
+
+
+@dataclass
+class FakeArchive:
+    """Keep reports in memory, one for each run; ``error`` is raised instead of any answer."""
+
+    reports: dict[tuple[int, int | None], JobReport] = field(default_factory=dict)
+    error: ArchiveError | None = None
+    saves: list[tuple[int, ...]] = field(default_factory=list)
+    checkpoints: dict[str, str] = field(default_factory=dict)
+
+    def save(self, reports: Sequence[JobReport]) -> None:
+        """Keep all or none."""
+        self._fail()
+        self.saves.append(tuple(report.record.job_id for report in reports))
+        self.reports.update({(r.record.job_id, r.record.start_seconds): r for r in reports})
+
+    def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
+        """Return runs by number."""
+        self._fail()
+        return tuple(r for r in self._seen(viewer) if r.record.job_id == job_id)
+
+    def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
+        """Return rows by the number users write."""
+        self._fail()
+        return tuple(make_row(r) for r in self._seen(viewer) if r.record.shown_id == shown_id)
+
+    def list_jobs(self, viewer: Viewer, wanted: JobFilter, *, after: JobKey | None = None, limit: int = 50) -> JobPage:
+        """Return pages of two rows, whatever is wanted."""
+        self._fail()
+        rows = [make_row(report) for report in self._seen(viewer)]
+        begin = 0 if after is None else after.job_id
+        end = begin + 2
+        return JobPage(rows=tuple(rows[begin:end]), next_key=JobKey(0, end) if end < len(rows) else None)
+
+    def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
+        """Return what ran when it was saved."""
+        self._fail()
+        return tuple(make_row(report) for report in self.reports.values() if report.record.is_running)
+
+    def read_checkpoint(self, name: str) -> str | None:
+        """Return what was kept."""
+        self._fail()
+        return self.checkpoints.get(name)
+
+    def write_checkpoint(self, name: str, text: str) -> None:
+        """Keep it."""
+        self._fail()
+        self.checkpoints[name] = text
+
+    def _seen(self, viewer: Viewer) -> list[JobReport]:
+        return [r for r in self.reports.values() if viewer.sees(r.record.user, r.record.account)]
+
+    def _fail(self) -> None:
+        if self.error:
+            raise self.error
+
+
+def make_row(report: JobReport) -> JobRow:
+    """Make the row of a report."""
+    record, summary = report.record, report.summary
+    return JobRow(
+        cluster=record.cluster, job_id=record.job_id, shown_id=record.shown_id, array_job_id=record.array_job_id,
+        name=record.name, user=record.user, account=record.account, partition=record.partition, state=record.state,
+        submit_seconds=record.submit_seconds, start_seconds=record.start_seconds, end_seconds=record.end_seconds,
+        run_seconds=summary.run_seconds, nodes=record.node_count, cpus=record.cpus, gpus=record.gpus,
+        memory_bytes=record.memory_bytes, cpu_ratio=summary.cpu.time.ratio, memory_ratio=summary.memory.ratio,
+        gpu_ratio=None, time_ratio=summary.time.ratio, core_seconds=record.cpus * summary.run_seconds,
+        wasted_core_seconds=3600.0, wasted_gpu_seconds=None, worst=report.worst,
+        rules=tuple(finding.rule for finding in report.findings),
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report is found by whoever may see it, in the archive or live, and what is away is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmscope.errors import ArchiveError, CommandTimedOut
+from slurmscope.model.viewer import EVERYTHING, Viewer
+from slurmscope.services.report_desk import FRESH_SECONDS, KEPT_REPORTS, ReportDesk
+from slurmscope.services.report_maker import ReportMaker
+from slurmscope.services.troubles import FORGET_SECONDS, Troubles
+from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
+from tests.fakes.reports import START, make_record, make_report
+
+ADA = Viewer(name="ada")
+BOB = Viewer(name="bob")
+AWAY = CommandTimedOut(["sacct"], "was killed")
+
+
+class Bench:
+    """Hold a desk and what it asks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.archive = FakeArchive()
+        self.accounting = FakeAccounting()
+        self.series = FakeSeries()
+        self.troubles = Troubles(lambda: self.now)
+        maker = ReportMaker(self.series, wall_clock=lambda: START + 9_000.0)
+        self.desk = ReportDesk(
+            self.archive,  # type: ignore[arg-type]
+            self.accounting,
+            maker,
+            self.troubles,
+            clock=lambda: self.now,
+        )
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_ended_job_comes_from_the_archive(bench: Bench) -> None:
+    report = make_report()
+    bench.archive.save([report])
+    assert report == bench.desk.report(ADA, "4711")
+    assert [] == bench.series.asked
+
+
+def test_newest_run_is_shown(bench: Bench) -> None:
+    bench.archive.save([make_report(make_record(start_seconds=START + 500)), make_report()])
+    report = bench.desk.report(ADA, "4711")
+    assert report is not None
+    assert START + 500 == report.record.start_seconds
+
+
+def test_running_job_is_measured_now(bench: Bench) -> None:
+    running = make_record(state="RUNNING", end_seconds=None)
+    bench.archive.save([make_report(running)])
+    bench.accounting.records.append(running)
+    report = bench.desk.report(ADA, "4711")
+    assert report is not None
+    assert 9000.0 == report.summary.run_seconds
+
+
+def test_many_looks_at_a_running_job_measure_it_once(bench: Bench) -> None:
+    bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
+    bench.desk.report(ADA, "4711")
+    asked = len(bench.series.asked)
+    bench.desk.report(ADA, "4711")
+    assert asked == len(bench.series.asked)
+    bench.now += FRESH_SECONDS
+    bench.desk.report(ADA, "4711")
+    assert 2 * asked == len(bench.series.asked)
+
+
+def test_kept_reports_are_bounded(bench: Bench) -> None:
+    bench.accounting.records.extend(
+        make_record(number, state="RUNNING", end_seconds=None) for number in range(1, KEPT_REPORTS + 10)
+    )
+    for number in range(1, KEPT_REPORTS + 10):
+        bench.desk.report(ADA, str(number))
+    assert KEPT_REPORTS == len(bench.desk._kept)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_foreign_job_is_like_none(bench: Bench, is_kept: bool) -> None:
+    bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
+    if is_kept:
+        assert bench.desk.report(ADA, "4711") is not None
+    assert bench.desk.report(BOB, "4711") is None
+    assert bench.desk.report(BOB, "4712") is None
+
+
+def test_foreign_job_is_not_measured(bench: Bench) -> None:
+    bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
+    bench.desk.report(BOB, "4711")
+    assert [] == bench.series.asked
+
+
+def test_array_task_is_found_by_its_shown_number(bench: Bench) -> None:
+    for task in (3, 4):
+        bench.accounting.records.append(
+            make_record(100 + task, array_job_id=90, array_task_id=task, state="RUNNING", end_seconds=None)
+        )
+    report = bench.desk.report(ADA, "90_4")
+    assert report is not None
+    assert 104 == report.record.job_id
+
+
+@pytest.mark.parametrize("odd", ["", "0", "12a", "12_", "12_x", "1" * 30, "12\n", "１２", "12_3_4", '12"} or x{y="'])
+def test_odd_numbers_are_no_jobs(bench: Bench, odd: str) -> None:
+    bench.accounting.error = AWAY
+    assert bench.desk.report(EVERYTHING, odd) is None
+
+
+def test_archive_that_is_away_leaves_what_runs(bench: Bench) -> None:
+    bench.archive.error = ArchiveError("the archive is away")
+    bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
+    report = bench.desk.report(ADA, "4711")
+    assert report is not None
+    assert "the archive is away" in report.missing
+    assert ("the archive is away",) == bench.troubles.sentences()
+
+
+def test_archive_that_is_away_is_not_a_job_that_is_absent(bench: Bench) -> None:
+    bench.archive.error = ArchiveError("the archive is away")
+    with pytest.raises(ArchiveError, match="is away"):
+        bench.desk.report(ADA, "4711")
+
+
+def test_accounting_that_is_away_leaves_what_is_archived(bench: Bench) -> None:
+    bench.archive.save([make_report(make_record(state="RUNNING", end_seconds=None))])
+    bench.accounting.error = AWAY
+    report = bench.desk.report(ADA, "4711")
+    assert report is not None
+    assert "Accounting could not be asked" in report.missing[-1]
+
+
+def test_desk_without_archive_says_that_accounting_is_away() -> None:
+    desk = ReportDesk(None, FakeAccounting(error=AWAY), ReportMaker(None))
+    with pytest.raises(ArchiveError, match="Accounting could not be asked"):
+        desk.report(ADA, "4711")
+
+
+def test_desk_without_accounting_knows_the_archive() -> None:
+    archive = FakeArchive()
+    archive.save([make_report()])
+    desk = ReportDesk(archive, None, ReportMaker(None))  # type: ignore[arg-type]
+    assert (True, None) == (desk.report(ADA, "4711") is not None, desk.report(ADA, "1"))
+
+
+def test_troubles_end_when_the_server_answers_or_is_forgotten(bench: Bench) -> None:
+    bench.troubles.note("archive", "it is away")
+    bench.troubles.note("accounting", "so is this")
+    bench.troubles.clear("archive")
+    assert ("so is this",) == bench.troubles.sentences()
+    bench.now += FORGET_SECONDS
+    assert () == bench.troubles.sentences()

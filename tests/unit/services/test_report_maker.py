@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports are made in batches, of whatever could be had."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.errors import MalformedAnswer, ServerRefused, ServerTimedOut
+from slurmscope.services.measuring import MAX_CORES_DRAWN
+from slurmscope.services.report_maker import NO_SERIES, ReportMaker
+from tests.fakes.reporting import FakeSeries
+from tests.fakes.reports import START, make_record
+
+NOW = START + 10_000.0
+
+
+def maker(series: FakeSeries | None) -> ReportMaker:
+    return ReportMaker(series, wall_clock=lambda: NOW)
+
+
+def test_each_question_is_asked_once_for_all_jobs() -> None:
+    series = FakeSeries()
+    reports = maker(series).make([make_record(1), make_record(2), make_record(3)])
+    assert [1, 2, 3] == [report.record.job_id for report in reports]
+    assert {(1, 2, 3)} == {jobs for _, jobs in series.asked}
+    assert len(CURVES) + len(TOTALS) == len(series.asked)
+
+
+def test_runs_of_one_job_are_asked_for_apart() -> None:
+    series = FakeSeries()
+    first = make_record(1, end_seconds=START + 60, state="REQUEUED")
+    again = make_record(1, start_seconds=START + 100)
+    reports = maker(series).make([first, again, make_record(2)])
+    assert [START, START + 100, START] == [report.record.start_seconds for report in reports]
+    assert {(1, 2): len(CURVES) + len(TOTALS), (1,): len(CURVES) + len(TOTALS)} == Counter(
+        jobs for _, jobs in series.asked
+    )
+
+
+def test_job_that_never_started_is_not_asked_for() -> None:
+    series = FakeSeries()
+    (report,) = maker(series).make([make_record(1, start_seconds=None, end_seconds=None, state="PENDING")])
+    assert ([], 0) == (series.asked, report.summary.run_seconds)
+
+
+def test_cores_of_large_jobs_have_no_curves() -> None:
+    series = FakeSeries()
+    maker(series).make([make_record(1, cpus=MAX_CORES_DRAWN + 1), make_record(2, cpus=MAX_CORES_DRAWN)])
+    core = [jobs for metric, jobs in series.asked if metric == "jobs_cpu_core_seconds_total"]
+    assert [(1, 2), (2,)] == core
+
+
+def test_question_that_fails_costs_only_its_own_numbers() -> None:
+    series = FakeSeries(errors={"jobs_io_read_bytes_total": MalformedAnswer("Prometheus: cut")})
+    (report,) = maker(series).make([make_record(1)])
+    assert ("Prometheus: cut",) == report.missing
+    assert (None, 1.0) == (report.summary.io.read_bytes, report.summary.io.write_bytes)
+
+
+@pytest.mark.parametrize("error", [ServerRefused("it is away"), ServerTimedOut("it is slow")])
+def test_server_that_is_away_is_asked_once(error: Exception) -> None:
+    series = FakeSeries(errors={"*": error})
+    (report,) = maker(series).make([make_record(1)])
+    assert ((str(error),), 1) == (report.missing, len(series.asked))
+    # What accounting knows is told all the same.
+    assert 14000.0 == report.summary.cpu.time.used
+
+
+def test_who_must_measure_hears_that_the_server_is_away() -> None:
+    series = FakeSeries(errors={"*": ServerRefused("it is away")})
+    with pytest.raises(ServerRefused, match="it is away"):
+        maker(series).make([make_record(1)], must_measure=True)
+
+
+def test_partial_answers_are_told_once() -> None:
+    (report,) = maker(FakeSeries(is_partial=True)).make([make_record(1)])
+    assert 1 == len(report.missing)
+    assert "left something out" in report.missing[0]
+
+
+def test_reports_without_any_source_say_so() -> None:
+    (report,) = maker(None).make([make_record(1)])
+    assert (NO_SERIES,) == report.missing

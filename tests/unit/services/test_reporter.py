@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each ended job is archived once, late or not, and no server that is away loses one."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from slurmscope.errors import ArchiveError, CommandTimedOut, ServerRefused
+from slurmscope.services import reporter as reporter_module
+from slurmscope.services.report_maker import ReportMaker
+from slurmscope.services.reporter import (
+    BATCH_JOBS,
+    CHECKPOINT,
+    OVERLAP_SECONDS,
+    Reporter,
+    ReporterSettings,
+    open_reporter_loop,
+)
+from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
+from tests.fakes.reports import START, make_record
+
+DAY = 86400
+
+
+class Bench:
+    """Hold a reporter and everything around it; the clock stands until a test moves it."""
+
+    def __init__(self, *records: object, now: float = START + 20_000.0) -> None:
+        self.now = now
+        self.accounting = FakeAccounting([*records])  # type: ignore[list-item]
+        self.archive = FakeArchive()
+        self.series = FakeSeries()
+        self.reporter = self.restarted()
+
+    def restarted(self) -> Reporter:
+        self.reporter = Reporter(
+            self.accounting,
+            ReportMaker(self.series, wall_clock=lambda: self.now),
+            self.archive,  # type: ignore[arg-type]
+            self.archive,
+            ReporterSettings(),
+            wall_clock=lambda: self.now,
+        )
+        return self.reporter
+
+    def archived(self) -> set[int]:
+        return {report.record.job_id for report in self.archive.reports.values() if report.record.has_ended}
+
+
+def test_ended_jobs_are_archived_once() -> None:
+    bench = Bench(make_record(1), make_record(2))
+    bench.reporter.work()
+    bench.now += 60
+    bench.reporter.work()
+    assert [(1, 2)] == bench.archive.saves
+    assert (2, 2, 0, "") == (
+        bench.reporter.progress.jobs_archived,
+        bench.reporter.progress.rounds,
+        bench.reporter.progress.failures,
+        bench.reporter.progress.problem,
+    )
+
+
+def test_job_that_ended_just_now_waits_for_its_last_samples() -> None:
+    bench = Bench(make_record(1, end_seconds=START + 20_000 - 30))
+    bench.reporter.work()
+    assert set() == bench.archived()
+    bench.now += 100
+    bench.reporter.work()
+    assert {1} == bench.archived()
+
+
+def test_new_archive_begins_a_week_back() -> None:
+    old, older = make_record(1, end_seconds=START - 6 * DAY), make_record(2, end_seconds=START - 9 * DAY)
+    bench = Bench(old, older, now=START)
+    bench.reporter.work()
+    assert {1} == bench.archived()
+
+
+def test_work_goes_on_where_it_was_after_a_restart() -> None:
+    bench = Bench(make_record(1))
+    bench.reporter.work()
+    until = int(bench.archive.checkpoints[CHECKPOINT])
+    bench.now += 3 * DAY
+    bench.accounting.windows.clear()
+    bench.restarted().work()
+    assert until - OVERLAP_SECONDS == bench.accounting.windows[0][0]
+
+
+def test_record_that_comes_late_is_not_lost() -> None:
+    bench = Bench()
+    bench.reporter.work()
+    bench.accounting.records.append(make_record(7, end_seconds=int(bench.now) - OVERLAP_SECONDS // 2))
+    bench.now += 60
+    bench.reporter.work()
+    assert {7} == bench.archived()
+
+
+def test_run_that_was_seen_is_asked_for_however_late_its_end_is_known() -> None:
+    running = make_record(5, state="RUNNING", end_seconds=None)
+    bench = Bench(running)
+    bench.reporter.work()
+    bench.accounting.records[0] = replace(running, state="COMPLETED", end_seconds=START + 100)
+    bench.now += 10 * DAY
+    bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now))
+    bench.reporter.work()
+    assert {5} == bench.archived()
+
+
+def test_nothing_moves_while_accounting_is_away() -> None:
+    bench = Bench(make_record(1))
+    bench.accounting.error = CommandTimedOut(["sacct"], "was killed")
+    bench.reporter.work()
+    assert ({}, 1) == (bench.archive.checkpoints, bench.reporter.progress.failures)
+    assert "was killed" == bench.reporter.progress.problem
+    bench.accounting.error = None
+    bench.reporter.work()
+    assert ({1}, "") == (bench.archived(), bench.reporter.progress.problem)
+
+
+def test_nothing_is_lost_while_the_archive_is_away() -> None:
+    bench = Bench(make_record(1))
+    bench.archive.error = ArchiveError("it is read-only")
+    bench.reporter.work()
+    bench.archive.error = None
+    bench.reporter.work()
+    assert {1} == bench.archived()
+
+
+def test_jobs_wait_for_the_server_of_the_series() -> None:
+    bench = Bench(make_record(1))
+    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.reporter.work()
+    assert set() == bench.archived()
+    bench.series.errors.clear()
+    bench.reporter.work()
+    (report,) = bench.archive.reports.values()
+    assert () == report.missing
+
+
+def test_jobs_do_not_wait_for_ever() -> None:
+    bench = Bench(make_record(1))
+    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.reporter.work()
+    bench.now += 2 * DAY
+    bench.reporter.work()
+    (report,) = bench.archive.reports.values()
+    assert ("Prometheus is away",) == report.missing
+
+
+def test_batches_are_stored_one_by_one() -> None:
+    bench = Bench(*(make_record(number) for number in range(BATCH_JOBS + 20)))
+    bench.reporter.work()
+    assert [BATCH_JOBS, 20] == [len(save) for save in bench.archive.saves]
+
+
+def test_running_jobs_are_stored_and_measured_again() -> None:
+    bench = Bench(make_record(5, state="RUNNING", end_seconds=None))
+    bench.reporter.work()
+    bench.series.value = 50.0
+    bench.reporter.work()
+    (report,) = bench.archive.reports.values()
+    assert 50.0 == report.summary.io.read_bytes
+
+
+def test_many_running_jobs_take_turns() -> None:
+    count = reporter_module.REFRESHED_JOBS + 10
+    bench = Bench(*(make_record(number, state="RUNNING", end_seconds=None) for number in range(1, count + 1)))
+    bench.reporter.work()
+    assert count == len(bench.archive.reports)
+    bench.archive.saves.clear()
+    bench.reporter.work()
+    bench.reporter.work()
+    refreshed = [job for save in bench.archive.saves for job in save]
+    assert 2 * reporter_module.REFRESHED_JOBS == len(refreshed)
+    assert count == len(set(refreshed))
+
+
+def test_loop_works_until_it_is_ended() -> None:
+    worked = threading.Event()
+
+    class Working(Reporter):
+        def work(self) -> None:
+            worked.set()
+
+    bench = Bench()
+    bench.reporter.__class__ = Working
+    with open_reporter_loop(bench.reporter, 0.01):
+        assert worked.wait(60)
+    assert "reporter" not in {thread.name for thread in threading.enumerate()}
