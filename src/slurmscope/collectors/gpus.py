@@ -4,8 +4,8 @@
 ::
 
     gpu_utilization_ratio{gpu="0",mig=""} 0.97
-    jobs_gpu_held_idle{slurm_job="4711",slurm_node="",gpu="1",mig=""} 1
-    jobs_gpu_memory_bytes{slurm_job="4711",slurm_node=""} 3.2e+10
+    jobs_gpu_held_idle{slurm_job="4711",slurm_node="n17",gpu="1",mig=""} 1
+    jobs_gpu_memory_bytes{slurm_job="4711",slurm_node="n17"} 3.2e+10
 
 ``gpu`` is the number that nvidia-smi shows; ``mig`` is the GPU instance and compute instance of a MIG device
 ("3/0"), empty for a whole GPU. What a device does not tell has no series, and a node without a driver has none.
@@ -100,7 +100,7 @@ def collect(options: GpusOptions, *, gpus: Gpus, node_jobs: NodeJobs) -> Iterato
     whole = [gpu for gpu in gpus.devices if not gpu.parent_uuid]
     yield Family(READABLE, {(str(gpu.index),): float(gpu.problem is None) for gpu in whole})
     yield from _device_families(readable)
-    mapping = map_gpus(gpus, node_jobs, Numbering(options.slurm_numbers))
+    mapping = map_gpus(gpus, node_jobs, Numbering(options.slurm_numbers)).on_host(node_jobs.host_name)
     yield from _job_families(mapping)
     yield from seed_families(readable, mapping.holds)
 

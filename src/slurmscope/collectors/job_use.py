@@ -3,9 +3,9 @@
 
 ::
 
-    jobs_cpu_seconds_total{slurm_job="4711",slurm_node=""} 93021.4
-    jobs_memory_events_total{slurm_job="4711",slurm_node="",event="oom_kill"} 1
-    jobs_info{slurm_job="4711",slurm_node="",user="alice",uid="1001",account="physics",has_ended="false"} 1
+    jobs_cpu_seconds_total{slurm_job="4711",slurm_node="n17"} 93021.4
+    jobs_memory_events_total{slurm_job="4711",slurm_node="n17",event="oom_kill"} 1
+    jobs_info{slurm_job="4711",slurm_node="n17",user="alice",uid="1001",account="physics",has_ended="false"} 1
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class JobUseOptions:
 
 def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
     """Yield one family after the other over all jobs; what was not measured is left out."""
-    jobs = list(_labelled(node_jobs.jobs))
+    jobs = list(_labelled(node_jobs.jobs, node_jobs.host_name))
     yield Family(COUNT, {(): sum(not job.has_ended for job in node_jobs.jobs)})
     yield Family(STALE, {(): node_jobs.stale_cgroups})
     yield Family(LAYOUT, {(node_jobs.layout,): 1.0})
@@ -80,11 +80,11 @@ def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
     yield from seed_families(jobs)
 
 
-def _labelled(jobs: Iterable[JobUse]) -> Iterator[tuple[Labels, JobUse]]:
+def _labelled(jobs: Iterable[JobUse], host_name: str) -> Iterator[tuple[Labels, JobUse]]:
     """Name each job; of two lives of one number the living one is told."""
     newest: dict[Labels, JobUse] = {}
     for job in sorted(jobs, key=lambda job: job.has_ended):
-        newest.setdefault((str(job.key.job_id), job.key.node_name), job)
+        newest.setdefault((str(job.key.job_id), job.key.node_name or host_name), job)
     return iter(newest.items())
 
 

@@ -10,7 +10,7 @@ from slurmscope.metrics.family import Metric, counter, gauge
 from slurmscope.model.job_use import CgroupUse, ProcessUse
 
 JOB = ("slurm_job", "slurm_node")
-"""Labels of every series of a job; ``slurm_node`` is empty unless several slurmd run on one machine."""
+"""Labels of every series of a job."""
 
 Number = float | None
 

@@ -157,7 +157,8 @@ class NodeJobs:
 
     ``layout`` tells how jobs are found: ``v1``, ``v2``, ``hybrid``, ``processes`` (no job cgroups), or
     ``unsupported``. ``available`` tells for each source whether it could be read; ``users`` names the users of
-    the jobs, as far as the names are known.
+    the jobs, as far as the names are known. ``host_name`` is what the node is called where its jobs do not tell:
+    only several slurmd on one machine write their names into the cgroups.
     """
 
     jobs: tuple[JobUse, ...] = ()
@@ -165,3 +166,4 @@ class NodeJobs:
     layout: str = "unsupported"
     available: Mapping[str, bool] = field(default_factory=dict)
     stale_cgroups: int = 0
+    host_name: str = ""

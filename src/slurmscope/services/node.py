@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -63,6 +64,11 @@ class PathSettings:
 class NodeSettings:
     """How jobs are followed."""
 
+    name: str = setting(
+        "",
+        help="Name of this node in Slurm, the label slurm_node; without it the host's name up to the first dot.",
+        metavar="NAME",
+    )
     interval: float = setting(
         1.0,
         help="Shortest time between two readings of all jobs, however many scrapes there are.",
@@ -99,7 +105,7 @@ def wire_node(config: Config) -> Wiring:
         stack.callback(names.close)
         reader = ProcessReader(procfs)
         stack.callback(reader.close)
-        jobs = NodeJobsReader(tracker, names.name)
+        jobs = NodeJobsReader(tracker, names.name, host_name=settings.name or _short_host_name())
         table = ProcessTableReader(reader, names.name)
         gpus = GpuReader(config.of(GpuSettings), environment=own_environment(), procfs_root=procfs)
         stack.callback(gpus.close)
@@ -131,13 +137,19 @@ class NodeJobsReader:
     """Read all jobs, and add what takes two readings or a name service."""
 
     def __init__(
-        self, tracker: SnapshotSource, name_of: Callable[[int], str], clock: Callable[[], float] = time.monotonic
+        self,
+        tracker: SnapshotSource,
+        name_of: Callable[[int], str],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        host_name: str = "",
     ) -> None:
         """Start with no reading before."""
         self.last = NodeJobs()
         self._tracker = tracker
         self._name_of = name_of
         self._clock = clock
+        self._host_name = host_name
         self._before: dict[JobKey, tuple[float, float]] = {}
 
     def read_pids(self) -> frozenset[int]:
@@ -160,8 +172,12 @@ class NodeJobsReader:
             busy_cores = max(0.0, cpu_seconds - spent) / (now - then) if now > then else None
             with_rates.append(replace(job, busy_cores=busy_cores))
         users = {job.uid: self._name_of(job.uid) for job in jobs.jobs if job.uid is not None}
-        self.last = replace(jobs, jobs=tuple(with_rates), users=users)
+        self.last = replace(jobs, jobs=tuple(with_rates), users=users, host_name=self._host_name)
         return self.last
+
+
+def _short_host_name() -> str:
+    return socket.gethostname().partition(".")[0]
 
 
 def _tracking_options(config: Config, paths: PathSettings, settings: NodeSettings) -> TrackingOptions:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -167,3 +169,10 @@ def test_all_that_is_served_is_declared_and_may_be_served() -> None:
 
     assert {} == dict(guard.dropped)
     assert set(COLLECTOR.metrics) == set(served)
+
+
+def test_holds_name_the_host_where_the_job_does_not_tell_its_node() -> None:
+    found = page(GPUS, replace(JOBS, host_name="n17"))
+
+    assert {("7", "n17"), ("8", "n2")} <= {labels[:2] for labels in found["jobs_gpu_held"]}
+    assert ("7", "n17") in found["jobs_gpu_memory_bytes"]

@@ -155,6 +155,14 @@ def test_same_job_on_two_virtual_nodes_is_told_apart() -> None:
     assert {("7", "n1"): 12.5, ("7", "n2"): 12.5} == collect(*jobs)["jobs_cpu_seconds_total"]
 
 
+def test_node_is_named_by_its_host_where_the_job_does_not_tell() -> None:
+    jobs = [JobUse(key=JobKey(7, node), groups={GroupKey(): WHOLE}) for node in ("", "n2")]
+    families = COLLECTOR.collect(JobUseOptions(), node_jobs=NodeJobs(jobs=tuple(jobs), host_name="n17"))
+    (seconds,) = [dict(family.samples) for family in families if family.metric.name == "jobs_cpu_seconds_total"]
+
+    assert {("7", "n17"): 12.5, ("7", "n2"): 12.5} == seconds
+
+
 def test_steps_are_told_when_asked_for() -> None:
     assert "jobs_step_cpu_seconds_total" not in collect(JOB)
     served = collect(JOB, options=JobUseOptions(steps=True))

@@ -66,6 +66,10 @@ def test_users_are_named_and_processes_of_living_jobs_known() -> None:
     assert {10, 20} == reader.read_pids()
 
 
+def test_readings_tell_the_name_of_the_host() -> None:
+    assert "n17" == NodeJobsReader(FakeTracker(NodeJobs(), NodeJobs()), str, host_name="n17").read().host_name
+
+
 def test_paths_move_with_the_root() -> None:
     paths = PathSettings(rootfs=Path("/host"))
 

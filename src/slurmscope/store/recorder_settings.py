@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare what can be set about recording, and which metrics are recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.config import parse_path
+from slurmscope.settings import setting
+from slurmscope.units import parse_bytes, parse_positive_seconds
+
+JOB_METRICS = frozenset(wanted.metric for asked in (CURVES, TOTALS) for wanted in asked.values())
+"""What reports of jobs ask for."""
+
+CLUSTER_METRICS = frozenset(
+    {
+        "slurm_cpus",
+        "slurm_gres",
+        "slurm_jobs",
+        "slurm_nodes",
+        "slurm_partition_cpus",
+        "slurm_partition_pending_jobs",
+        "slurm_up",
+    }
+)
+"""What pages about the whole cluster draw."""
+
+RECORDED_METRICS = JOB_METRICS | CLUSTER_METRICS
+
+
+def parse_size(given: object) -> int:
+    """Read the size of a file of at least 64 MiB; smaller ones hold not even what is new."""
+    size = parse_bytes(str(given))
+    if size < 64 << 20:
+        raise ValueError(f"{given!r} is less than 64M")
+    return size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderSettings:
+    """Where and how long samples are kept when there is no Prometheus."""
+
+    file: Path = setting(
+        Path("/var/lib/slurmscope/recorder.db"),
+        help="File that samples are recorded into.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    interval: float = setting(
+        15.0, help="Seconds between two samples of a series.", parse=parse_positive_seconds, metavar="DURATION"
+    )
+    retention: float = setting(
+        14 * 86400.0, help="How long samples are kept.", parse=parse_positive_seconds, metavar="DURATION"
+    )
+    max_size: int = setting(
+        10 << 30,
+        help="Size of the file above which the oldest samples are dropped early.",
+        parse=parse_size,
+        metavar="SIZE",
+    )

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule speaks on its side of each threshold, and is silent on the other; examples are worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurmscope.gres import Gres
+from slurmscope.model.finding import Severity
+from slurmscope.model.summary import Coverage, JobSummary, NodeSummary, Share
+from slurmscope.rules import judge
+from tests.fakes.job_summaries import GIB, covered, make_summary, with_cores, with_gpus, with_io, with_nodes
+from tests.fakes.reports import make_record
+
+CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+
+
+def severity(summary: JobSummary, rule: str) -> Severity | None:
+    return next((finding.severity for finding in judge(summary) if finding.rule == rule), None)
+
+
+def near(working_peak_bytes: float, limit_bytes: float | None = None) -> JobSummary:
+    node = NodeSummary(node="n1", working_peak_bytes=working_peak_bytes, limit_bytes=limit_bytes)
+    return make_summary(nodes=(node,))
+
+
+def test_nothing_is_found_in_a_job_with_which_all_is_well() -> None:
+    assert () == judge(make_summary())
+
+
+CASES: list[tuple[str, JobSummary, Severity | None]] = [
+    # cpu_idle: below 80 %, critical below 25 %, from 300 s on.
+    ("cpu_idle", make_summary(busy=0.8), None),
+    ("cpu_idle", make_summary(busy=0.79), WARNING),
+    ("cpu_idle", make_summary(busy=0.25, cpu={"peak_cores": 2.0}), WARNING),
+    ("cpu_idle", make_summary(busy=0.249, cpu={"peak_cores": 2.0}), CRITICAL),
+    ("cpu_idle", make_summary(busy=0.1, run_seconds=299.0), None),
+    ("cpu_idle", make_summary(busy=0.1, run_seconds=300.0), CRITICAL),
+    ("cpu_idle", make_summary(busy=0.1, coverage=covered(run_ratio=0.79)), None),
+    ("cpu_idle", make_summary(busy=0.1, record={"gres": (Gres(name="gpu", count=1),)}), None),
+    ("cpu_idle", make_summary(busy=0.1, record={"cpus": 0}), None),
+    # cpu_uneven_over_time: mean below 75 % of the peak.
+    ("cpu_uneven_over_time", make_summary(busy=0.75, cpu={"peak_cores": 4.0}), None),
+    ("cpu_uneven_over_time", make_summary(busy=0.74, cpu={"peak_cores": 4.0}), INFO),
+    ("cpu_uneven_over_time", make_summary(busy=0.74, cpu={"peak_cores": None}), None),
+    ("cpu_uneven_over_time", make_summary(busy=0.1, cpu={"peak_cores": 0.9}), None),
+    ("cpu_uneven_over_time", make_summary(busy=0.1, record={"cpus": 1}, cpu={"peak_cores": 1.0}), None),
+    # core_imbalance: any core below 80 % of the mean: 960 of (4 x 1000, one less) and so on.
+    ("core_imbalance", with_cores(1000.0, 1000.0, 1000.0, 750.0), None),  # mean 937.5, bound 750
+    ("core_imbalance", with_cores(1000.0, 1000.0, 1000.0, 749.0), WARNING),  # mean 937.25, bound 749.8
+    ("core_imbalance", with_cores(59.0, 59.0, 119.0, 0.0), None),  # mean 59.25
+    ("core_imbalance", with_cores(60.0, 60.0, 120.0, 0.0), WARNING),  # mean 60
+    ("core_imbalance", with_cores(1000.0), None),
+    ("core_imbalance", with_cores(1000.0, 1.0, run_seconds=299.0), None),
+    ("core_imbalance", with_cores(1000.0, 1.0, coverage=Coverage(nodes=2, nodes_measured=1, run_ratio=1.0)), None),
+    # serial_code: 0.85 to 1.05 of several cores, critical from 8 cores on.
+    ("serial_code", make_summary(busy=0.2125), WARNING),  # 0.85 cores
+    ("serial_code", make_summary(busy=0.21), None),
+    ("serial_code", make_summary(busy=0.2625), WARNING),  # 1.05 cores
+    ("serial_code", make_summary(busy=0.265), None),
+    ("serial_code", make_summary(busy=0.25, cpu={"peak_cores": 1.5}), WARNING),
+    ("serial_code", make_summary(busy=0.25, cpu={"peak_cores": 1.51}), None),
+    ("serial_code", make_summary(busy=1 / 7, record={"cpus": 7}), WARNING),
+    ("serial_code", make_summary(busy=1 / 8, record={"cpus": 8}), CRITICAL),
+    ("serial_code", make_summary(busy=1.0, record={"cpus": 1}), None),
+    ("serial_code", make_summary(busy=0.25, run_seconds=299.0), None),
+    ("serial_code", make_summary(busy=0.125, record={"cpus": 8, "nodes": ("a", "b"), "node_count": 2}), None),
+    # stopped_early: 600 s and a tenth of the run; critical from half of it on. The run is 7,200 s.
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": 719.0}), None),
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": 720.0}), WARNING),
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": 3599.0}), WARNING),
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": 3600.0}), CRITICAL),
+    ("stopped_early", make_summary(run_seconds=1000.0, cpu={"idle_tail_seconds": 599.0}), None),
+    ("stopped_early", make_summary(run_seconds=1000.0, cpu={"idle_tail_seconds": 600.0}), CRITICAL),
+    ("stopped_early", make_summary(run_seconds=0.0, cpu={"idle_tail_seconds": 600.0}), None),
+    ("stopped_early", make_summary(cpu={"idle_tail_seconds": None}), None),
+    # memory_over_asked: below half of 8 GiB, critical below a tenth; at least 1 GiB unused and above 1 GiB a core.
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 4 * GIB}), None),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 4 * GIB - 1}), WARNING),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 0.8 * GIB}), WARNING),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": 0.79 * GIB}), CRITICAL),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": GIB, "asked_bytes": 4 * GIB}), None),
+    ("memory_over_asked", make_summary(memory={"working_peak_bytes": GIB, "asked_bytes": 4 * GIB + 1}), WARNING),
+    (
+        "memory_over_asked",
+        make_summary(record={"cpus": 1}, memory={"working_peak_bytes": 0.2 * GIB, "asked_bytes": 1.1 * GIB}),
+        None,
+    ),
+    (
+        "memory_over_asked",
+        make_summary(record={"cpus": 1}, memory={"working_peak_bytes": 0.2 * GIB, "asked_bytes": 1.2 * GIB}),
+        WARNING,
+    ),
+    ("memory_over_asked", make_summary(run_seconds=299.0, memory={"working_peak_bytes": GIB}), None),
+    ("memory_over_asked", make_summary(record={"state": "FAILED"}, memory={"working_peak_bytes": GIB}), None),
+    ("memory_over_asked", make_summary(record={"state": "RUNNING"}, memory={"working_peak_bytes": GIB}), None),
+    ("memory_over_asked", make_summary(record={"state": "TIMEOUT"}, memory={"working_peak_bytes": GIB}), WARNING),
+    ("memory_over_asked", make_summary(memory={"asked_bytes": None, "working_peak_bytes": GIB}), None),
+    # memory_near_limit: from 95 % of a node's limit on.
+    ("memory_near_limit", near(94.9, 100.0), None),
+    ("memory_near_limit", near(95.0, 100.0), WARNING),
+    ("memory_near_limit", near(7.6 * GIB), WARNING),
+    ("memory_near_limit", near(7.5 * GIB), None),
+    (
+        "memory_near_limit",
+        make_summary(memory={"asked_bytes": None}, nodes=(NodeSummary(node="n1", working_peak_bytes=7.9 * GIB),)),
+        None,
+    ),
+    # oom_kill: any.
+    ("oom_kill", make_summary(memory={"oom_kills": 1}), CRITICAL),
+    ("oom_kill", make_summary(memory={"oom_kills": None}, record={"state": "OUT_OF_MEMORY"}), CRITICAL),
+    # memory_growing: from 1.3 on, from 1 GiB on, a warning from half of what was asked for on; from 1,800 s on.
+    ("memory_growing", make_summary(memory={"growth_ratio": 1.29}), None),
+    ("memory_growing", make_summary(memory={"growth_ratio": 1.3}), WARNING),
+    ("memory_growing", make_summary(memory={"growth_ratio": 1.3, "working_peak_bytes": 4 * GIB - 1}), INFO),
+    ("memory_growing", make_summary(memory={"growth_ratio": 1.3, "working_peak_bytes": 4 * GIB}), WARNING),
+    ("memory_growing", make_summary(memory={"growth_ratio": 2.0, "working_peak_bytes": GIB - 1}), None),
+    ("memory_growing", make_summary(memory={"growth_ratio": 2.0}, run_seconds=1799.0), None),
+    ("memory_growing", make_summary(memory={"growth_ratio": 2.0}, run_seconds=1800.0), WARNING),
+    ("memory_growing", make_summary(memory={"growth_ratio": 2.0, "asked_bytes": None}), INFO),
+    # time_over_asked: below half of the limit, a warning below a tenth, at least 1 h unused, from 900 s on.
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 14400}), None),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 14401}), INFO),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 72000}), INFO),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 72001}), WARNING),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 4500}, run_seconds=901.0), None),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 4500}, run_seconds=900.0), INFO),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 90000}, run_seconds=899.0), None),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": 90000, "state": "FAILED"}), None),
+    ("time_over_asked", make_summary(record={"time_limit_seconds": None}), None),
+    # timed_out, node_failed: by state.
+    ("timed_out", make_summary(record={"state": "TIMEOUT"}), CRITICAL),
+    ("timed_out", make_summary(record={"state": "COMPLETED"}), None),
+    ("node_failed", make_summary(record={"state": "NODE_FAIL"}), CRITICAL),
+    ("node_failed", make_summary(record={"state": "BOOT_FAIL"}), CRITICAL),
+    ("node_failed", make_summary(record={"state": "FAILED"}), None),
+    # too_short: below 60 s.
+    ("too_short", make_summary(run_seconds=59.0), INFO),
+    ("too_short", make_summary(run_seconds=60.0), None),
+    ("too_short", make_summary(run_seconds=0.0), None),
+    ("too_short", make_summary(run_seconds=5.0, record={"state": "FAILED"}), None),
+    # gpu_idle below 2 %, gpu_low below 25 %, milder with 32 GiB on each.
+    ("gpu_idle", with_gpus(mean_utilization=0.019), CRITICAL),
+    ("gpu_idle", with_gpus(mean_utilization=0.02), None),
+    ("gpu_idle", replace(with_gpus(mean_utilization=0.0), run_seconds=299.0), None),
+    ("gpu_idle", with_gpus(mean_utilization=0.0, coverage=covered(run_ratio=0.5)), None),
+    ("gpu_low", with_gpus(mean_utilization=0.019), None),
+    ("gpu_low", with_gpus(mean_utilization=0.02), WARNING),
+    ("gpu_low", with_gpus(mean_utilization=0.249), WARNING),
+    ("gpu_low", with_gpus(mean_utilization=0.25), None),
+    ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB - 1), WARNING),
+    ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB), INFO),
+    ("gpu_held_without_process", with_gpus(held_idle=0), None),
+    ("gpu_held_without_process", with_gpus(held_idle=1), WARNING),
+    ("gpu_held_without_process", with_gpus(held_idle=2), CRITICAL),
+    ("gpu_held_without_process", replace(with_gpus(held_idle=2), run_seconds=299.0), None),
+    # scratch_unused: 1 GiB and more, elsewhere; from 300 s on.
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=0.0), INFO),
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB - 2, write_bytes=1.0), None),
+    ("scratch_unused", with_io(uses_scratch=True, read_bytes=GIB, write_bytes=0.0), None),
+    ("scratch_unused", with_io(uses_scratch=None, read_bytes=GIB, write_bytes=0.0), None),
+    ("scratch_unused", with_io(uses_scratch=False, read_bytes=GIB, write_bytes=None), None),
+    ("scratch_unused", replace(with_io(uses_scratch=False, read_bytes=GIB, write_bytes=0.0), run_seconds=9.0), None),
+    # small_files: from 1,000 files on, below 5 MB for each.
+    ("small_files", with_io(peak_open_files=1000.0, read_bytes=4e9, write_bytes=999_999_999.0), WARNING),
+    ("small_files", with_io(peak_open_files=1000.0, read_bytes=4e9, write_bytes=1e9), None),
+    ("small_files", with_io(peak_open_files=999.0, read_bytes=0.0, write_bytes=1.0), None),
+    ("small_files", with_io(peak_open_files=0.0, read_bytes=0.0, write_bytes=1.0), None),
+    # metadata_storm: above 100 a second; 7,200 s are 720,000.
+    ("metadata_storm", with_io(metadata_operations=720_000.0), None),
+    ("metadata_storm", with_io(metadata_operations=720_001.0), WARNING),
+    ("metadata_storm", replace(with_io(metadata_operations=1e9), run_seconds=59.0), None),
+    ("metadata_storm", replace(with_io(metadata_operations=1e9), run_seconds=60.0), WARNING),
+    # tiny_requests: below 1,024 bytes for each of a million calls and more, 1,000 a second and more.
+    ("tiny_requests", with_io(reads=7.2e6, writes=0.0, read_bytes=7.2e6 * 1023, write_bytes=0.0), WARNING),
+    ("tiny_requests", with_io(reads=7.2e6, writes=0.0, read_bytes=7.2e6 * 1024, write_bytes=0.0), None),
+    ("tiny_requests", with_io(reads=7.1e6, writes=0.0, read_bytes=1.0, write_bytes=0.0), None),
+    (
+        "tiny_requests",
+        replace(with_io(reads=5e5, writes=499_999.0, read_bytes=1.0, write_bytes=0.0), run_seconds=100.0),
+        None,
+    ),
+    (
+        "tiny_requests",
+        replace(with_io(reads=5e5, writes=5e5, read_bytes=1.0, write_bytes=0.0), run_seconds=100.0),
+        WARNING,
+    ),
+    ("tiny_requests", replace(with_io(reads=1e7, writes=0.0, read_bytes=1.0, write_bytes=0.0), run_seconds=59.0), None),
+    (
+        "tiny_requests",
+        replace(with_io(reads=1e7, writes=0.0, read_bytes=1.0, write_bytes=0.0), run_seconds=60.0),
+        WARNING,
+    ),
+    # too_many_threads: above twice the cores, and above 4; a hint while they sleep.
+    ("too_many_threads", make_summary(program_threads={"a": 8.0}), None),
+    ("too_many_threads", make_summary(program_threads={"a": 9.0}), WARNING),
+    ("too_many_threads", make_summary(program_threads={"a": 9.0}, mean_running_threads=5.0), INFO),
+    ("too_many_threads", make_summary(program_threads={"a": 9.0}, mean_running_threads=5.1), WARNING),
+    ("too_many_threads", make_summary(program_threads={"a": 4.0}, record={"cpus": 1}), None),
+    ("too_many_threads", make_summary(program_threads={"a": 5.0}, record={"cpus": 1}), WARNING),
+    ("too_many_threads", make_summary(program_threads={"a": 5.0}, record={"cpus": 0}), None),
+    # node_imbalance: a node below half of the mean; critical below a twentieth of it.
+    ("node_imbalance", with_nodes(4.0, 4.0, 1.6), None),  # mean 3.2, bound 1.6
+    ("node_imbalance", with_nodes(4.0, 4.0, 1.5), WARNING),  # mean 3.17
+    ("node_imbalance", with_nodes(4.0, 4.0, 0.0), CRITICAL),
+    ("node_imbalance", with_nodes(0.39, 0.0), None),  # mean 0.195
+    ("node_imbalance", with_nodes(0.4, 0.0), CRITICAL),
+    ("node_imbalance", with_nodes(4.0), None),
+    ("node_imbalance", with_nodes(4.0, 0.0, run_seconds=299.0), None),
+    ("node_imbalance", with_nodes(4.0, 0.0, coverage=Coverage(nodes=2, nodes_measured=1, run_ratio=1.0)), None),
+    # too_many_nodes: at most half of the nodes would do; a node has 16 cores and 32 GiB.
+    ("too_many_nodes", make_summary(record={"node_count": 2, "cpus": 16}), INFO),
+    ("too_many_nodes", make_summary(record={"node_count": 2, "cpus": 17}), None),
+    ("too_many_nodes", make_summary(record={"node_count": 1, "cpus": 1}), None),
+    ("too_many_nodes", make_summary(record={"node_count": 2}, memory={"asked_bytes": 32 * GIB}), INFO),
+    ("too_many_nodes", make_summary(record={"node_count": 2}, memory={"asked_bytes": 32 * GIB + 1}), None),
+    ("too_many_nodes", make_summary(record={"node_count": 2}, run_seconds=299.0), None),
+    ("too_many_nodes", make_summary(record={"node_count": 2, "gres": (Gres(name="gpu", count=2),)}), None),
+]
+
+
+@pytest.mark.parametrize(("rule", "summary", "expected"), CASES)
+def test_rule_speaks_on_its_side_of_the_threshold(rule: str, summary: JobSummary, expected: Severity | None) -> None:
+    assert expected == severity(summary, rule)
+
+
+def test_completed_job_is_judged_by_accounting_where_nothing_was_measured() -> None:
+    told = Share(asked=28800.0, used=14400.0)
+    unmeasured = Coverage(nodes=1, nodes_measured=0, run_ratio=0.0)
+    completed = make_summary(cpu={"time": told}, coverage=unmeasured)
+
+    assert WARNING == severity(completed, "cpu_idle")
+    # Slurm misses CPU time of processes that were killed.
+    assert severity(replace(completed, record=make_record(state="TIMEOUT")), "cpu_idle") is None
+
+
+def test_max_rss_of_one_task_stands_for_the_job_but_that_of_one_of_many_does_not() -> None:
+    told = {"working_peak_bytes": None, "slurm_peak_bytes": GIB, "coverage": covered(run_ratio=0.0)}
+
+    assert WARNING == severity(make_summary(memory=told), "memory_over_asked")
+    assert severity(make_summary(memory=told | {"slurm_peak_is_whole": False}), "memory_over_asked") is None
+
+
+@pytest.mark.parametrize(
+    ("summary", "rule", "silent"),
+    [
+        (make_summary(busy=0.25), "serial_code", {"cpu_idle", "cpu_uneven_over_time"}),
+        (make_summary(busy=0.5, cpu={"idle_tail_seconds": 3600.0, "peak_cores": 4.0}), "stopped_early",
+         {"cpu_idle", "cpu_uneven_over_time"}),
+        (make_summary(record={"state": "OUT_OF_MEMORY"}, memory={"working_peak_bytes": GIB}), "oom_kill",
+         {"memory_over_asked", "memory_near_limit"}),
+        (make_summary(memory={"working_peak_bytes": GIB, "oom_kills": 3}), "oom_kill", {"memory_over_asked"}),
+        (with_gpus(held_idle=2, mean_utilization=0.0), "gpu_held_without_process", {"gpu_idle", "gpu_low"}),
+        (with_gpus(mean_utilization=0.0), "gpu_idle", {"gpu_low"}),
+        (with_nodes(4.0, 0.0, busy=0.5), "node_imbalance", {"cpu_idle"}),
+    ],
+)  # fmt: skip
+def test_one_cause_is_told_once(summary: JobSummary, rule: str, silent: set[str]) -> None:
+    rules = {finding.rule for finding in judge(summary)}
+
+    assert rule in rules
+    assert set() == rules & silent
