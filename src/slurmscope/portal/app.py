@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put the portal together: pages, files, the API, and what is said when something fails."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.routing import Route
+
+from slurmscope import __version__
+from slurmscope.portal import (
+    api,
+    pages_array,
+    pages_cluster,
+    pages_compare,
+    pages_job,
+    pages_jobs,
+    pages_other,
+    pages_people,
+    seed_routes,
+)
+from slurmscope.portal.desk import PortalDesk
+from slurmscope.portal.error_pages import add_error_pages
+from slurmscope.portal.page_maker import PageMaker
+from slurmscope.portal.static_files import StaticFiles
+
+_ROUTERS = (
+    pages_jobs.router,
+    pages_job.router,
+    pages_array.router,
+    pages_people.router,
+    pages_cluster.router,
+    pages_compare.router,
+    pages_other.router,
+    seed_routes.router,
+    api.router,
+)
+
+
+def make_app(desk: PortalDesk) -> FastAPI:
+    """Make the application; ``web_server.protect`` wraps it in the headers and limits that it needs outside tests."""
+    app = FastAPI(
+        title=desk.settings.title,
+        version=__version__,
+        summary="What jobs on this cluster asked for, and what they used",
+        openapi_url="/api/openapi.json",
+        # Their scripts come from other hosts.
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.root_path = desk.settings.base_path
+    static = StaticFiles()
+    app.state.desk = desk
+    app.state.pages = PageMaker(desk.settings, static)
+    app.router.routes.append(Route("/static/{address:path}", static.serve, name="static"))
+    for router in _ROUTERS:
+        app.include_router(router)
+    add_error_pages(app)
+    return app

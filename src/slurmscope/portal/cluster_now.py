@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sum up what the controller says of queue and nodes at one moment, without anybody's name in it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from slurmscope.model.jobs import PENDING, RUNNING, JobGroup, Jobs
+from slurmscope.model.nodes import Node, Nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionNow:
+    """Hold one partition; a node or a waiting job that belongs to several counts in each of them."""
+
+    name: str
+    nodes: int = 0
+    cpus: int = 0
+    cpus_allocated: int = 0
+    cpus_idle: int = 0
+    gpus: int = 0
+    gpus_allocated: int = 0
+    running_jobs: int = 0
+    pending_jobs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTrouble:
+    """Say why somebody, or Slurm, took a node away."""
+
+    node: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNow:
+    """Hold the cluster at one moment; None is a part that could not be read."""
+
+    age_seconds: float | None = None
+    jobs_by_state: Mapping[str, int] | None = None
+    pending_by_reason: Mapping[str, int] | None = None
+    nodes_by_state: Mapping[str, int] | None = None
+    cpus: int | None = None
+    cpus_allocated: int | None = None
+    partitions: tuple[PartitionNow, ...] = ()
+    troubles: tuple[NodeTrouble, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+
+def sum_up_cluster(
+    jobs: Jobs | None, nodes: Nodes | None, *, age_seconds: float | None = None, problems: tuple[str, ...] = ()
+) -> ClusterNow:
+    """Make the summary of what was read; the partitions need both."""
+    groups = [group for group in jobs.groups if not group.has_ended] if jobs else []
+    each_node = nodes.nodes if nodes else ()
+    return ClusterNow(
+        age_seconds=age_seconds,
+        jobs_by_state=_count((group.state, group.jobs) for group in groups) if jobs else None,
+        pending_by_reason=_count((_reason(group), group.jobs) for group in groups if group.state == PENDING)
+        if jobs
+        else None,
+        nodes_by_state=_count((node.state_text, 1) for node in each_node) if nodes else None,
+        cpus=sum(node.cpus_total for node in each_node) if nodes else None,
+        cpus_allocated=sum(node.cpus_allocated for node in each_node) if nodes else None,
+        partitions=_sum_up_partitions(groups, each_node),
+        troubles=tuple(
+            NodeTrouble(node=node.name, state=node.state_text, reason=node.reason) for node in each_node if node.reason
+        ),
+        problems=problems,
+    )
+
+
+def _reason(group: JobGroup) -> str:
+    return group.reason or "None"
+
+
+def _count(pairs: Iterable[tuple[str, int]]) -> Mapping[str, int]:
+    """Add up by name, most first."""
+    counts: Counter[str] = Counter()
+    for name, number in pairs:
+        counts[name] += number
+    return dict(counts.most_common())
+
+
+def _sum_up_partitions(groups: Iterable[JobGroup], nodes: Iterable[Node]) -> tuple[PartitionNow, ...]:
+    sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for node in nodes:
+        for partition in node.partitions:
+            _add_node(sums[partition], node)
+    for group in groups:
+        if group.state in {RUNNING, PENDING}:
+            for partition in group.partitions:
+                sums[partition][f"{group.state.lower()}_jobs"] += group.jobs
+    return tuple(PartitionNow(name=name, **sums[name]) for name in sorted(sums))
+
+
+def _add_node(sums: Counter[str], node: Node) -> None:
+    gpus = [gres for gres in node.gres or () if gres.name == "gpu"]
+    sums["nodes"] += 1
+    sums["cpus"] += node.cpus_total
+    sums["cpus_allocated"] += node.cpus_allocated
+    sums["cpus_idle"] += node.cpus_idle
+    sums["gpus"] += sum(gres.total for gres in gpus)
+    sums["gpus_allocated"] += sum(gres.used for gres in gpus)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Set the numbers of several jobs beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from slurmscope.model.report import JobReport
+from slurmscope.reports.words import format_bytes, format_count, format_ratio, format_seconds, format_time
+
+
+class ComparedRow(NamedTuple):
+    """Say one thing about each job; ``differs`` tells whether they are not all alike."""
+
+    label: str
+    texts: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Tell whether the jobs are not alike in this."""
+        return len(set(self.texts)) > 1
+
+
+def compare_reports(reports: Sequence[JobReport]) -> tuple[ComparedRow, ...]:
+    """Make the table of a comparison, one column for each job."""
+    return tuple(ComparedRow(label, tuple(read(report) for report in reports)) for label, read in _ROWS)
+
+
+_ROWS: tuple[tuple[str, Callable[[JobReport], str]], ...] = (
+    ("Name", lambda report: report.record.name),
+    ("User", lambda report: report.record.user),
+    ("Account", lambda report: report.record.account),
+    ("Partition", lambda report: report.record.partition),
+    ("State", lambda report: report.record.state),
+    ("Submitted", lambda report: format_time(report.record.submit_seconds)),
+    ("Run time", lambda report: format_seconds(report.summary.run_seconds)),
+    ("Nodes", lambda report: format_count(report.record.node_count)),
+    ("Cores", lambda report: format_count(report.record.cpus)),
+    ("GPUs", lambda report: format_count(report.record.gpus)),
+    ("Memory asked for", lambda report: format_bytes(report.summary.memory.asked_bytes)),
+    ("Memory needed", lambda report: format_bytes(report.summary.memory.best_peak_bytes)),
+    ("Cores busy, mean", lambda report: format_count(report.summary.cpu.mean_cores)),
+    ("CPU use", lambda report: format_ratio(report.summary.cpu.time.ratio)),
+    ("Memory use", lambda report: format_ratio(report.summary.memory.ratio)),
+    ("GPU use", lambda report: format_ratio(report.summary.gpu.mean_utilization)),
+    ("Time use", lambda report: format_ratio(report.summary.time.ratio)),
+    ("Read", lambda report: format_bytes(report.summary.io.read_bytes)),
+    ("Written", lambda report: format_bytes(report.summary.io.write_bytes)),
+    ("Findings", lambda report: ", ".join(finding.title for finding in report.findings) or "none"),
+)

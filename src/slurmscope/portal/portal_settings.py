@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare what can be set about the portal."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from slurmscope.errors import ConfigError
+from slurmscope.portal.peers import UNIX, PeerList, parse_ip, parse_peers
+from slurmscope.settings import one_of, parse_list, parse_text, setting
+
+LOCAL = "local"
+PROXY = "proxy"
+
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.%]+)\]|(?P<plain>[^:\[\]/]*)):(?P<port>[0-9]{1,5})")
+_HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
+_BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+_DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
+# A unix socket's address has 108 bytes in Linux, its closing zero included.
+_LONGEST_SOCKET_PATH_BYTES = 107
+# Headers that mean something else to a server; whoever may set them could be anybody.
+_TAKEN_HEADERS = frozenset({"host", "authorization", "cookie", "connection", "content-length", "transfer-encoding"})
+USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,255}")
+"""What a user name may be: ASCII, for databases take accented letters for plain ones when they compare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenAddress:
+    """Hold where the portal listens; ``socket_path`` stands for host and port where it is given."""
+
+    host: str = ""
+    port: int = 0
+    socket_path: str = ""
+
+    def __str__(self) -> str:
+        """Write the address as users do."""
+        if self.socket_path:
+            return f"unix:{self.socket_path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Tell whether only somebody on this machine can connect."""
+        address = parse_ip(self.host)
+        return bool(self.socket_path) or self.host == "localhost" or (address is not None and address.is_loopback)
+
+
+def parse_listen_address(given: object) -> ListenAddress:
+    """Read where to listen: HOST:PORT, [IPV6]:PORT, :PORT or unix:/PATH."""
+    text = parse_text(given) if not isinstance(given, ListenAddress) else str(given)
+    if text.startswith("unix:/") and len(text.encode()) <= len("unix:") + _LONGEST_SOCKET_PATH_BYTES:
+        return ListenAddress(socket_path=text.removeprefix("unix:"))
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT, [IPV6]:PORT, :PORT or unix:/PATH of up to 107 bytes")
+    return ListenAddress(host=match["bracketed"] or match["plain"], port=int(match["port"]))
+
+
+def parse_base_path(given: object) -> str:
+    """Read the path under which a proxy shows the portal, without a slash at its end."""
+    path = parse_text(given).rstrip("/")
+    if not _BASE_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
+        raise ValueError(f"{given!r} is not a path such as /portal")
+    return path
+
+
+def parse_header_name(given: object) -> str:
+    """Read the name of the header in which the proxy tells the user."""
+    name = parse_text(given)
+    if not _HEADER.fullmatch(name) or name.lower() in _TAKEN_HEADERS:
+        raise ValueError(f"{given!r} is not a header for a user name, such as X-Remote-User")
+    return name
+
+
+def parse_user_names(given: object) -> tuple[str, ...]:
+    """Read names of users."""
+    names = parse_list(given)
+    for name in names:
+        if not USER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a user name")
+    return names
+
+
+def parse_user_name(given: object) -> str:
+    """Read the name of one user, or nothing."""
+    name = parse_text(given)
+    return parse_user_names([name])[0] if name else ""
+
+
+def parse_domains(given: object) -> tuple[str, ...]:
+    """Read domains or realms, without their at sign."""
+    domains = parse_list(given)
+    for domain in domains:
+        if not _DOMAIN.fullmatch(domain):
+            raise ValueError(f"{domain!r} is not a domain such as example.org")
+    return domains
+
+
+def parse_link(given: object) -> str:
+    """Read the address of a page; nothing that a browser would run."""
+    link = parse_text(given)
+    if link and not link.startswith(("https://", "http://", "mailto:")):
+        raise ValueError(f"{given!r} is not an https://, http:// or mailto: address")
+    return link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortalSettings:
+    """Where the portal listens, and whom it believes."""
+
+    listen_address: ListenAddress = setting(
+        ListenAddress(host="127.0.0.1", port=8080),
+        help="Address to listen on: HOST:PORT, [IPV6]:PORT, or unix:/PATH for a proxy on this machine.",
+        parse=parse_listen_address,
+        metavar="ADDRESS",
+    )
+    base_path: str = setting(
+        "", help="Path under which the proxy shows the portal.", parse=parse_base_path, metavar="PATH"
+    )
+    mode: str = setting(
+        LOCAL,
+        help="How people sign in: local (one person on this machine, who may see everything) or proxy (a web server "
+        "in front signs people in and tells their names in a header).",
+        parse=one_of(LOCAL, PROXY),
+        metavar="local|proxy",
+    )
+    proxy_header: str = setting(
+        "X-Remote-User",
+        help="Header in which the proxy tells the user's name; it must replace what a browser sent there.",
+        parse=parse_header_name,
+        metavar="NAME",
+    )
+    proxy_peers: tuple[str, ...] = setting(
+        (UNIX,),
+        help="Whose header is believed: an address or a network of proxies, or unix for whoever may open the unix "
+        "socket. On a listed machine, every user who can open a connection is believed. May be repeated.",
+        parse=parse_peers,
+        metavar="PEER",
+    )
+    strip_domain: tuple[str, ...] = setting(
+        (),
+        help="Domain or realm to take off names that the proxy tells: with example.org, ada@example.org is ada. "
+        "Names of other domains stay whole. May be repeated.",
+        parse=parse_domains,
+        metavar="DOMAIN",
+    )
+    support: tuple[str, ...] = setting(
+        (),
+        help="User who may see everybody's jobs; such looks are written down. May be repeated.",
+        parse=parse_user_names,
+        metavar="USER",
+    )
+    admins: tuple[str, ...] = setting(
+        (),
+        help="User who may see everybody's jobs and change what the portal keeps. May be repeated.",
+        parse=parse_user_names,
+        metavar="USER",
+    )
+    local_user: str = setting(
+        "",
+        help="Who the one person of the local mode is; without it, the user who runs the portal.",
+        parse=parse_user_name,
+        metavar="USER",
+    )
+    title: str = setting("slurmscope", help="Name of the portal, on top of every page.", metavar="TEXT")
+    help_link: str = setting("", help="Page or mail address where users get help.", parse=parse_link, metavar="URL")
+
+
+def check_settings(settings: PortalSettings) -> None:
+    """Raise a ConfigError, one sentence, for settings that would let in strangers or nobody."""
+    address = settings.listen_address
+    if settings.mode == LOCAL:
+        if not address.is_on_this_machine:
+            raise ConfigError(
+                f"the portal would show everybody's jobs to whoever reaches {address}: "
+                "listen on 127.0.0.1, or set portal.mode to proxy"
+            )
+        return
+    peers = PeerList(settings.proxy_peers)
+    if address.socket_path and UNIX not in settings.proxy_peers:
+        raise ConfigError(
+            "nobody could sign in: the portal listens on a unix socket, but portal.proxy-peers lacks unix"
+        )
+    if not address.socket_path and not peers.has_addresses:
+        raise ConfigError(
+            f"nobody could sign in: the portal listens on {address}, but portal.proxy-peers names no address of a proxy"
+        )

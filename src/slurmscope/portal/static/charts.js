@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Draw the curves of a page with uPlot: one time axis, one cursor and one zoom for all charts of the page.
+"use strict";
+
+(() => {
+  const HEIGHT = 210;
+  const DURATIONS = [1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2419200];
+  const grid = document.querySelector(".charts");
+  if (!grid || typeof uPlot === "undefined") return;
+  document.documentElement.classList.add("js");
+
+  const isRunTime = grid.dataset.axis === "run-time";
+  const resetButton = document.querySelector(".reset-zoom");
+  const cursors = uPlot.sync("charts");
+  const plots = [];
+  let zoom = readZoom();
+  let isLoading = false;
+
+  load();
+  document.body.addEventListener("htmx:afterSwap", load);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", load);
+  resetButton?.addEventListener("click", () => setZoom(null));
+  addEventListener("hashchange", () => setZoom(readZoom()));
+  new ResizeObserver(() => plots.forEach(fit)).observe(grid);
+
+  async function load() {
+    // A renewed page swaps several parts, each of which tells so.
+    if (isLoading) return;
+    isLoading = true;
+    try {
+      const answer = await fetch(grid.dataset.source, { headers: { Accept: "application/json" } });
+      if (answer.ok) draw((await answer.json()).charts);
+    } catch {
+      // The tables below the charts have the numbers; the next round tries again.
+    } finally {
+      isLoading = false;
+    }
+  }
+
+  function draw(charts) {
+    plots.splice(0).forEach((plot) => plot.destroy());
+    for (const chart of charts) {
+      const place = grid.querySelector(`[data-chart="${CSS.escape(chart.name)}"]`);
+      if (place) plots.push(makePlot(chart, place));
+    }
+    showZoom();
+  }
+
+  function makePlot(chart, place) {
+    const say = sayUnit(chart.unit);
+    const series = [{ label: isRunTime ? "Run time" : "Time", value: (_, value) => sayTime(value) }];
+    const data = [chart.times];
+    chart.lines.forEach((line, index) => {
+      series.push({
+        label: line.label,
+        stroke: color(`--line-${(index % 5) + 1}`),
+        dash: [[], [8, 4], [2, 3]][Math.floor(index / 5) % 3],
+        width: 1.5,
+        points: { show: false },
+        value: (_, value) => say(value),
+      });
+      data.push(line.values);
+    });
+    if (chart.reference !== null) {
+      series.push({
+        label: chart.reference_label || "asked for",
+        stroke: color("--reference"),
+        dash: [6, 5],
+        width: 1.25,
+        points: { show: false },
+        value: (_, value) => say(value),
+      });
+      data.push(chart.times.map(() => chart.reference));
+    }
+    const plot = new uPlot(options(place, series, chart, say), data, place);
+    makeReachable(place, plot);
+    return plot;
+  }
+
+  function options(place, series, chart, say) {
+    const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
+    return {
+      width: place.clientWidth || 480,
+      height: HEIGHT,
+      series,
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      scales: {
+        x: { time: !isRunTime, range: (_, low, high) => (zoom ? [zoom.low, zoom.high] : [low, high]) },
+        y: { range: (_, low, high) => [0, Math.max(high || 0, chart.reference || 0) * 1.06 || 1] },
+      },
+      axes: [
+        {
+          ...axis,
+          ...(isRunTime ? { incrs: DURATIONS } : {}),
+          values: (_, ticks, __, ___, step) => (isRunTime ? ticks.map(sayDuration) : sayTicks(ticks, step)),
+        },
+        { ...axis, size: 72, values: (_, ticks) => ticks.map(say), ...binaryTicks(chart.unit) },
+      ],
+      cursor: { sync: { key: cursors.key, setSeries: false }, drag: { x: true, y: false, setScale: false } },
+      legend: { live: true },
+      hooks: { setSelect: [takeSelection], ready: [(plot) => plot.over.addEventListener("dblclick", () => setZoom(null))] },
+    };
+  }
+
+  function takeSelection(plot) {
+    if (plot.select.width < 8) return;
+    const low = plot.posToVal(plot.select.left, "x");
+    const high = plot.posToVal(plot.select.left + plot.select.width, "x");
+    plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+    setZoom({ low, high });
+  }
+
+  function setZoom(wanted) {
+    zoom = wanted;
+    history.replaceState(null, "", zoom ? `#from=${Math.round(zoom.low)}&to=${Math.round(zoom.high)}` : location.pathname + location.search);
+    for (const plot of plots) {
+      const times = plot.data[0];
+      plot.setScale("x", zoom ? { min: zoom.low, max: zoom.high } : { min: times[0], max: times[times.length - 1] });
+    }
+    showZoom();
+  }
+
+  function readZoom() {
+    const found = /^#from=(\d{1,11})&to=(\d{1,11})$/.exec(location.hash);
+    return found && Number(found[1]) < Number(found[2]) ? { low: Number(found[1]), high: Number(found[2]) } : null;
+  }
+
+  function showZoom() {
+    if (resetButton) resetButton.hidden = zoom === null;
+  }
+
+  // Arrow keys walk from point to point; the cursors of all charts go along.
+  function makeReachable(place, plot) {
+    place.onkeydown = (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
+      if (event.key === "Escape") setZoom(null);
+      if (!step) return;
+      event.preventDefault();
+      const times = plot.data[0];
+      const index = Math.min(times.length - 1, Math.max(0, (plot.cursor.idx ?? (step > 0 ? -1 : times.length)) + step));
+      plot.setCursor({ left: plot.valToPos(times[index], "x"), top: HEIGHT / 3 }, true, true);
+    };
+  }
+
+  function fit(plot) {
+    const width = plot.root.parentElement.clientWidth;
+    if (width && width !== plot.width) plot.setSize({ width, height: HEIGHT });
+  }
+
+  function color(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
+  // Powers of 1024 want ticks that are round in their own unit.
+  function binaryTicks(unit) {
+    if (!unit.startsWith("bytes")) return {};
+    return { incrs: Array.from({ length: 61 }, (_, power) => 2 ** power) };
+  }
+
+  function sayUnit(unit) {
+    if (unit === "bytes") return sayBytes;
+    if (unit === "bytes/s") return (value) => (value == null ? "–" : `${sayBytes(value)}/s`);
+    if (unit === "ratio") return (value) => (value == null ? "–" : `${sayNumber(value * 100)} %`);
+    return (value) => (value == null ? "–" : sayNumber(value));
+  }
+
+  function sayBytes(value) {
+    if (value == null) return "–";
+    const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let power = 0;
+    while (value >= 1023.5 && power < units.length - 1) { value /= 1024; power += 1; }
+    return `${sayNumber(value)} ${units[power]}`;
+  }
+
+  function sayNumber(value) {
+    return value.toLocaleString("en", value >= 100 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 });
+  }
+
+  function sayTime(value) {
+    if (value == null) return "–";
+    return isRunTime ? sayDuration(value) : `${new Date(value * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+  }
+
+  // The day stands below the first tick, and below each one with which a day begins.
+  function sayTicks(ticks, step) {
+    let shown = "";
+    return ticks.map((seconds) => {
+      const [day, clock] = new Date(seconds * 1000).toISOString().split("T");
+      const time = step >= 86400 ? day.slice(5) : clock.slice(0, step < 60 ? 8 : 5);
+      if (step >= 86400 || day === shown) return time;
+      shown = day;
+      return `${time}\n${day}`;
+    });
+  }
+
+  function sayDuration(seconds) {
+    const minutes = Math.round(seconds / 60);
+    if (seconds < 120) return `${Math.round(seconds)} s`;
+    if (minutes < 120) return `${minutes} min`;
+    const hours = Math.floor(minutes / 60);
+    return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
+  }
+})();

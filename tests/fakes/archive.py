@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep reports in memory, for tests of what asks an archive."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from slurmscope.errors import ArchiveError
+from slurmscope.model.archive import GroupBy, JobFilter, JobKey, JobPage, JobRow, UseTotal
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer
+
+
+class FakeArchive:
+    """Answer as the protocol says, slowly and simply; ``is_down`` lets every question fail."""
+
+    def __init__(self, reports: Iterable[JobReport] = ()) -> None:
+        self.is_down = False
+        self.reports: list[JobReport] = []
+        self.questions = 0
+        self.save(tuple(reports))
+
+    def save(self, reports: Sequence[JobReport]) -> None:
+        self._check()
+        for report in reports:
+            run = (report.record.cluster, report.record.job_id, report.record.submit_seconds)
+            self.reports = [
+                kept
+                for kept in self.reports
+                if (kept.record.cluster, kept.record.job_id, kept.record.submit_seconds) != run
+            ]
+            self.reports.append(report)
+        self.reports.sort(key=lambda report: (-report.record.submit_seconds, -report.record.job_id))
+
+    def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
+        return tuple(
+            report
+            for report in self._seen(viewer)
+            if report.record.job_id == job_id and cluster in {"", report.record.cluster}
+        )
+
+    def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
+        return tuple(
+            make_row(report)
+            for report in self._seen(viewer)
+            if report.record.shown_id == shown_id and cluster in {"", report.record.cluster}
+        )
+
+    def list_jobs(self, viewer: Viewer, wanted: JobFilter, *, after: JobKey | None = None, limit: int = 50) -> JobPage:
+        rows = [make_row(report) for report in self._seen(viewer) if _is_wanted(report, wanted)]
+        if after is not None:
+            rows = [row for row in rows if (row.submit_seconds, row.job_id) < after]
+        last = rows[limit - 1] if len(rows) > limit else None
+        key = JobKey(last.submit_seconds, last.job_id) if last else None
+        return JobPage(rows=tuple(rows[:limit]), next_key=key)
+
+    def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
+        groups: defaultdict[str, list[JobRow]] = defaultdict(list)
+        for report in self._seen(viewer):
+            if _is_wanted(report, wanted):
+                row = make_row(report)
+                for key in _keys(row, by):
+                    groups[key].append(row)
+        totals = [_add_up(key, rows) for key, rows in groups.items()]
+        if by is GroupBy.DAY:
+            return tuple(sorted(totals, key=lambda total: total.key)[:limit])
+        return tuple(sorted(totals, key=lambda t: t.used_core_seconds - t.measured_core_seconds)[:limit])
+
+    def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
+        self._check()
+        return tuple(make_row(report) for report in self.reports if report.record.is_running)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _seen(self, viewer: Viewer) -> list[JobReport]:
+        self._check()
+        return [report for report in self.reports if viewer.sees(report.record.user, report.record.account)]
+
+    def _check(self) -> None:
+        self.questions += 1
+        if self.is_down:
+            raise ArchiveError("the archive at db.example.org:5432 cannot be reached")
+
+
+def make_row(report: JobReport) -> JobRow:
+    """Make the line of a list."""
+    record, summary = report.record, report.summary
+    core_seconds = record.cpus * summary.run_seconds
+    cpu, gpu = summary.cpu.time.ratio, summary.gpu.mean_utilization
+    return JobRow(
+        cluster=record.cluster,
+        job_id=record.job_id,
+        shown_id=record.shown_id,
+        array_job_id=record.array_job_id,
+        name=record.name,
+        user=record.user,
+        account=record.account,
+        partition=record.partition,
+        state=record.state,
+        submit_seconds=record.submit_seconds,
+        start_seconds=record.start_seconds,
+        end_seconds=record.end_seconds,
+        run_seconds=summary.run_seconds,
+        nodes=record.node_count,
+        cpus=record.cpus,
+        gpus=record.gpus,
+        memory_bytes=record.memory_bytes,
+        cpu_ratio=cpu,
+        memory_ratio=summary.memory.ratio,
+        gpu_ratio=gpu,
+        time_ratio=summary.time.ratio,
+        core_seconds=core_seconds,
+        wasted_core_seconds=None if cpu is None else core_seconds * (1 - cpu),
+        wasted_gpu_seconds=None if gpu is None else record.gpus * summary.run_seconds * (1 - gpu),
+        worst=report.worst,
+        rules=tuple(finding.rule for finding in report.findings),
+    )
+
+
+def _is_wanted(report: JobReport, wanted: JobFilter) -> bool:
+    record = report.record
+    equal = (
+        (wanted.cluster, record.cluster),
+        (wanted.user, record.user),
+        (wanted.account, record.account),
+        (wanted.partition, record.partition),
+        (wanted.state, record.state),
+        (wanted.worst, report.worst),
+    )
+    return (
+        all(wish in {"", None, actual} for wish, actual in equal)
+        and record.name.startswith(wanted.name)
+        and (not wanted.rule or wanted.rule in {finding.rule for finding in report.findings})
+        and wanted.array_job_id in {None, record.array_job_id}
+        and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)
+        and (wanted.until_seconds is None or record.submit_seconds < wanted.until_seconds)
+        and wanted.is_running in {None, record.is_running}
+    )
+
+
+def _keys(row: JobRow, by: GroupBy) -> tuple[str, ...]:
+    if by is GroupBy.RULE:
+        return row.rules
+    if by is GroupBy.DAY:
+        return (datetime.fromtimestamp(row.submit_seconds, UTC).date().isoformat(),)
+    return (str(getattr(row, by.value)),)
+
+
+def _add_up(key: str, rows: Sequence[JobRow]) -> UseTotal:
+    known = [row for row in rows if row.cpu_ratio is not None]
+    known_gpu = [row for row in rows if row.gpu_ratio is not None]
+    return UseTotal(
+        key=key,
+        jobs=len(rows),
+        core_seconds=sum(row.core_seconds for row in rows),
+        measured_core_seconds=sum(row.core_seconds for row in known),
+        used_core_seconds=sum(row.core_seconds * (row.cpu_ratio or 0.0) for row in known),
+        gpu_seconds=sum(row.gpus * row.run_seconds for row in rows),
+        measured_gpu_seconds=sum(row.gpus * row.run_seconds for row in known_gpu),
+        used_gpu_seconds=sum(row.gpus * row.run_seconds * (row.gpu_ratio or 0.0) for row in known_gpu),
+        jobs_with_findings=sum(bool(row.rules) for row in rows),
+    )

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Be the desk behind a portal in tests: an archive in memory, and people who say who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from slurmscope.gres import Gres
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.portal.cluster_now import ClusterNow, NodeTrouble, PartitionNow
+from slurmscope.portal.portal_settings import PortalSettings
+from slurmscope.portal.scope import header_values
+from slurmscope.portal.sign_in_errors import NotSignedIn, SignInError
+from tests.fakes.archive import FakeArchive
+from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
+
+WHO = "x-test-user"
+
+PEOPLE = {
+    "ada": Viewer(name="ada"),
+    "bob": Viewer(name="bob"),
+    "eve": Viewer(name="eve"),
+    "cora": Viewer(name="cora", coordinates=frozenset({"physics"})),
+    "sue": Viewer(name="sue", role=ViewerRole.SUPPORT),
+    "root": Viewer(name="root", role=ViewerRole.ADMIN),
+}
+
+CLUSTER = ClusterNow(
+    age_seconds=12.0,
+    jobs_by_state={"RUNNING": 812, "PENDING": 1430, "COMPLETING": 3},
+    pending_by_reason={"Priority": 1001, "Resources": 300, "Dependency": 129},
+    nodes_by_state={"allocated": 180, "mixed": 40, "idle": 28, "drained": 8},
+    cpus=16384,
+    cpus_allocated=13107,
+    partitions=(
+        PartitionNow(
+            name="batch", nodes=240, cpus=15360, cpus_allocated=12600, cpus_idle=2200, running_jobs=790,
+            pending_jobs=1400,
+        ),
+        PartitionNow(
+            name="gpu", nodes=16, cpus=1024, cpus_allocated=507, cpus_idle=517, gpus=64, gpus_allocated=60,
+            running_jobs=22, pending_jobs=30,
+        ),
+    ),
+    troubles=(NodeTrouble(node="n17", state="drained", reason="bad DIMM <b>"),),
+)  # fmt: skip
+
+
+class FakeIdentifier:
+    """Believe whoever names themselves in a header."""
+
+    def __init__(self) -> None:
+        self.refusal: SignInError | None = None
+
+    def identify(self, scope: MutableMapping[str, Any]) -> Viewer:
+        if self.refusal is not None:
+            raise self.refusal
+        names = header_values(scope, WHO)
+        if not names:
+            raise NotSignedIn("You are not signed in.")
+        return PEOPLE[names[0].decode()]
+
+
+@dataclass
+class FakeDesk:
+    """Answer from memory, and remember what was audited."""
+
+    archive: FakeArchive
+    settings: PortalSettings = field(default_factory=lambda: PortalSettings(title="Test cluster"))
+    identifier: FakeIdentifier = field(default_factory=FakeIdentifier)
+    cluster: ClusterNow = CLUSTER
+    missing: tuple[str, ...] = ()
+    live: dict[str, JobReport] = field(default_factory=dict)
+    audited: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
+        live = self.live.get(shown_id)
+        if live is not None:
+            return live if viewer.sees(live.record.user, live.record.account) else None
+        rows = self.archive.find_shown(viewer, shown_id)
+        return self.archive.find(viewer, rows[0].job_id)[0] if rows else None
+
+    def now(self) -> ClusterNow:
+        return self.cluster
+
+    def problems(self) -> tuple[str, ...]:
+        return self.missing
+
+    def find_uid(self, name: str) -> int | None:
+        return {"ada": 1001, "bob": 1002, "sue": 1005}.get(name)
+
+    def audit(self, viewer: Viewer, route: str, subject: str) -> None:
+        self.audited.append((viewer.name, route, subject))
+
+    def clock(self) -> float:
+        return START + 3 * 86400.0
+
+
+def make_desk(reports: Iterable[JobReport] | None = None) -> FakeDesk:
+    """Make a desk with the jobs of ada and bob, an array among them and one with a hostile name."""
+    return FakeDesk(archive=FakeArchive(make_jobs() if reports is None else reports))
+
+
+def make_jobs() -> list[JobReport]:
+    """Make reports of all kinds."""
+    later = START + 90000
+    record = make_record(4720, state="RUNNING", end_seconds=None, name="live")
+    running = make_report(replace(record, submit_seconds=later - 60, eligible_seconds=later - 60, start_seconds=later))
+    return [
+        make_report(),
+        make_gpu_report(),
+        running,
+        make_report(make_record(4730, name=HOSTILE_NAME, work_dir=HOSTILE_NAME, submit_line=HOSTILE_NAME)),
+        *make_array(),
+    ]
+
+
+def make_array(tasks: int = 12) -> list[JobReport]:
+    """Make an array of ada's whose last task ran three times as long as the others."""
+    return [
+        _with_run_time(
+            make_report(
+                make_record(
+                    4800 + task, array_job_id=4800, array_task_id=task, name="sweep", submit_seconds=START + 1000,
+                    gres=(Gres(name="bandwidth", count=1),),
+                )
+            ),
+            21600.0 if task == tasks - 1 else 7200.0 + task,
+        )
+        for task in range(tasks)
+    ]  # fmt: skip
+
+
+def make_wide_report(nodes: int = 64, cores: int = 16) -> JobReport:
+    """Make the report of a job on many nodes, with eight charts of a line for each node."""
+    report = make_report(make_record(5000, nodes=tuple(f"n{index}" for index in range(nodes)), node_count=nodes))
+    one = report.summary.nodes[0]
+    each = tuple(
+        replace(one, node=f"n{index}", core_seconds={str(core): 70.0 * core for core in range(cores)})
+        for index in range(nodes)
+    )
+    chart = report.charts[0]
+    line = chart.lines[0]
+    wide = replace(chart, lines=tuple(replace(line, label=node.node) for node in each))
+    charts = tuple(replace(wide, name=f"chart{index}") for index in range(8))
+    return replace(report, summary=replace(report.summary, nodes=each), charts=charts)
+
+
+def _with_run_time(report: JobReport, seconds: float) -> JobReport:
+    memory = replace(report.summary.memory, working_peak_bytes=0.5 * GIB)
+    return replace(report, summary=replace(report.summary, run_seconds=seconds, memory=memory))

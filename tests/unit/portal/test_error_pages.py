@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from slurmscope.errors import MissingExtraError
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer
+from slurmscope.portal.app import make_app
+from slurmscope.portal.sign_in_errors import Refused, TooManyFailures
+from tests.fakes.browser import Page, Visitor
+from tests.fakes.portal_desk import FakeDesk, make_desk
+
+PATHS = ("/", "/jobs", "/jobs/4711", "/jobs/4711/report.pdf", "/arrays/4800", "/users/ada", "/accounts/physics")
+
+
+class BrokenDesk(FakeDesk):
+    """Fail in a way that nobody thought of."""
+
+    failure: Callable[[], Exception] = lambda: RuntimeError("secret detail")
+
+    def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
+        raise type(self).failure()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_archive_that_is_down_gives_a_page_with_the_cluster_as_it_is(path: str) -> None:
+    desk = make_desk()
+    desk.archive.is_down = True
+    answer = Visitor(make_app(desk), "ada").get(path)
+    page = Page(answer.text)
+    assert (503, "60") == (answer.status_code, answer.headers["retry-after"])
+    assert "Running jobs 812" in page.text
+    assert "db.example.org" not in answer.text
+    assert "bad DIMM" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+def test_archive_that_came_back_is_used_again() -> None:
+    desk = make_desk()
+    browser = Visitor(make_app(desk), "ada")
+    desk.archive.is_down = True
+    assert 503 == browser.get("/jobs").status_code
+    desk.archive.is_down = False
+    assert 200 == browser.get("/jobs").status_code
+
+
+@pytest.mark.parametrize("path", ["/api/v2/jobs", "/jobs?format=json", "/jobs/4711/charts.json"])
+def test_programs_get_the_same_sentence_as_json(path: str) -> None:
+    desk = make_desk()
+    desk.archive.is_down = True
+    answer = Visitor(make_app(desk), "ada").get(path)
+    assert (503, ["error"]) == (answer.status_code, list(answer.json()))
+
+
+def test_surprise_gives_no_detail_away() -> None:
+    desk = BrokenDesk(archive=make_desk().archive)
+    answer = Visitor(make_app(desk), "ada").get("/jobs/4711")
+    assert 500 == answer.status_code
+    assert "secret detail" not in answer.text
+    assert "Something broke" in Page(answer.text).text
+
+
+def test_missing_package_is_told_without_names_of_packages() -> None:
+    class Missing(BrokenDesk):
+        failure = lambda: MissingExtraError("PDF", "reports")  # noqa: E731
+
+    answer = Visitor(make_app(Missing(archive=make_desk().archive)), "ada").get("/jobs/4711/report.pdf")
+    assert 501 == answer.status_code
+    assert "pip install" not in answer.text
+
+
+def test_nobody_gets_a_page_without_signing_in() -> None:
+    answer = Visitor(make_app(make_desk())).get("/jobs")
+    assert (401, 'Bearer realm="slurmscope"') == (answer.status_code, answer.headers["www-authenticate"])
+    assert "You are not signed in." in Page(answer.text).text
+
+
+def test_refused_and_limited_visitors_are_told_why() -> None:
+    desk = make_desk()
+    browser = Visitor(make_app(desk), "ada")
+    desk.identifier.refusal = Refused("The header is not believed.")
+    assert (403, {"error": "The header is not believed."}) == (
+        browser.get("/api/v2/jobs").status_code, browser.get("/api/v2/jobs").json(),
+    )  # fmt: skip
+    desk.identifier.refusal = TooManyFailures(30)
+    assert (429, "30") == (browser.get("/").status_code, browser.get("/").headers["retry-after"])
+
+
+def test_unknown_path_reads_like_a_foreign_job() -> None:
+    browser = Visitor(make_app(make_desk()), "ada")
+    unknown, foreign = browser.get("/no/such/page"), browser.get("/jobs/4712")
+    assert (404, foreign.text) == (unknown.status_code, unknown.text)
+
+
+def test_page_of_an_error_does_not_repeat_the_address() -> None:
+    answer = Visitor(make_app(make_desk()), "ada").get("/<script>alert(1)</script>")
+    assert "alert" not in answer.text
+
+
+def test_reader_of_json_gets_json() -> None:
+    answer = Visitor(make_app(make_desk()), "ada").get("/nothing", Accept="application/json")
+    assert ["error"] == list(answer.json())
+
+
+def test_parameter_without_meaning_is_named() -> None:
+    answer = Visitor(make_app(make_desk()), "ada").get("/api/v2/jobs?limit=0")
+    assert 422 == answer.status_code
+    assert answer.json()["error"].startswith("limit: ")

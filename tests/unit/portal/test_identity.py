@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names become viewers with the role and the accounts that are theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmscope.model.viewer import Viewer, ViewerRole
+from tests.fakes.sign_in import GOOD_TOKEN, PROXY_SETTINGS, FakeTokens, make_identifier, make_scope
+
+
+def not_to_be_asked(user: str) -> frozenset[str]:
+    raise AssertionError(f"asked about {user}")
+
+
+@pytest.mark.parametrize(
+    ("name", "role"), [("eve", ViewerRole.ADMIN), ("root", ViewerRole.ADMIN), ("sue", ViewerRole.SUPPORT)]
+)
+def test_staff_is_who_the_settings_name_and_slurm_is_not_asked_about_them(name: str, role: ViewerRole) -> None:
+    identifier = make_identifier(PROXY_SETTINGS, coordinators=not_to_be_asked)
+
+    assert Viewer(name=name, role=role) == identifier.identify(make_scope(("x-remote-user", name), client=None))
+
+
+@pytest.mark.parametrize("name", ["ada", "Eve", "SUE", "eve@example.org"])
+def test_everybody_else_is_a_user(name: str) -> None:
+    identifier = make_identifier(PROXY_SETTINGS)
+
+    assert Viewer(name=name) == identifier.identify(make_scope(("x-remote-user", name), client=None))
+
+
+def test_coordinator_is_a_user_with_accounts() -> None:
+    identifier = make_identifier(PROXY_SETTINGS, coordinators={"bob": frozenset({"physics", "bio"})}.__getitem__)
+
+    viewer = identifier.identify(make_scope(("x-remote-user", "bob"), client=None))
+
+    assert Viewer(name="bob", coordinates=frozenset({"physics", "bio"})) == viewer
+
+
+def test_token_that_says_user_is_not_made_staff_by_the_settings() -> None:
+    tokens = FakeTokens(known={GOOD_TOKEN: Viewer(name="eve")})
+    identifier = make_identifier(PROXY_SETTINGS, tokens=tokens)
+
+    viewer = identifier.identify(make_scope(("authorization", f"Bearer {GOOD_TOKEN}"), client="203.0.113.9"))
+
+    assert ViewerRole.USER == viewer.role
