@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, options_for, parameter_name
-from slurmscope.cli.roles import SECTION_NAMES, find_sections
-from slurmscope.config import Config, load, own_environment
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.config import Config
 from slurmscope.services.database import GrantSettings, database_sections, grant, revoke
 from slurmscope.services.database_check import check
 from slurmscope.services.wiring import Check
@@ -49,24 +47,9 @@ def _dry_run() -> click.Option:
 def _command(name: str, action: Callable[..., int], help: str, *more: click.Option) -> click.Command:
     return SettingsCommand(
         name,
-        callback=lambda is_dry_run=False, **given: action(_load(given), is_dry_run=is_dry_run),
+        callback=lambda is_dry_run=False, **given: action(load_config("database", given), is_dry_run=is_dry_run),
         params=[*more, *options_for(database_sections())],
         help=help,
-    )
-
-
-def _load(given: dict[str, object]) -> Config:
-    sections = tuple(database_sections())
-    declared = [setting for section in sections for setting in section.settings()]
-    file = given.get("config_file")
-    return load(
-        sections,
-        flags={s.key: given[parameter_name(s)] for s in declared if given.get(parameter_name(s)) is not None},
-        environment=own_environment(),
-        file=file if isinstance(file, Path) else None,
-        other_keys=lambda: (
-            setting.key for name in SECTION_NAMES for section in find_sections(name) for setting in section.settings()
-        ),
     )
 
 

@@ -15,7 +15,7 @@ from slurmscope.services.wiring import Wiring
 from slurmscope.settings import Section
 
 ROLE_NAMES = tuple(role.value for role in Role)
-SECTION_NAMES = (*ROLE_NAMES, "report", "portal", "up")
+SECTION_NAMES = (*ROLE_NAMES, "report", "portal", "up", "database")
 """Everything that has settings of its own. Reports, mails and digests share theirs."""
 
 
@@ -38,6 +38,10 @@ def find_sections(name: str) -> Iterable[Section]:
     """Return what can be set for a role or another service."""
     if name in ROLE_NAMES:
         return find_role(name).sections()
+    if name == "database":
+        from slurmscope.services.database import database_sections
+
+        return database_sections()
     from slurmscope.services.report_settings import portal_sections, report_sections, up_sections
 
     return {"report": report_sections, "portal": portal_sections, "up": up_sections}[name]()

@@ -61,7 +61,7 @@ class JobRecord:
     gres: tuple[Gres, ...] = ()
     exit_code: int | None = None
     exit_signal: int | None = None
-    restarts: int = 0
+    restarts: int | None = None
     cpu_seconds: float | None = None
     reason: str = ""
     submit_line: str = ""

@@ -85,7 +85,9 @@ def test_states_that_were_not_asked_for_are_left_out() -> None:
         (),
         ("-nP", "-S", "now", "-E", "uts1800000000", "-s", "CD"),
         ("-nP", "-S", "uts1800000000", "-E", "uts1800000000"),
-        ("-nP", "-S", "uts1799999000", "-E", "uts1800000000", "-s", "CD", "-o", "JobName"),
+        ("-nP", "-S", "uts1799999000", "-E", "uts1800000000", "-s", "CD", "-o", "Comment"),
+        ("-nP", "-j", "1_2"),
+        ("-j", "1"),
         ("--what",),
     ],
 )

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask sacctmgr who coordinates each account.
+
+::
+
+    physics|ada,grace
+    chemistry|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from slurmscope.errors import MalformedAnswer
+
+COMMAND = "sacctmgr"
+ARGUMENTS = ("--readonly", "--noheader", "--parsable2", "show", "account", "withcoord", "format=Account,Coordinators")
+
+
+def parse_coordinators(answer: bytes) -> Mapping[str, tuple[str, ...]]:
+    """Read the coordinators by account; accounts without any are not in it."""
+    coordinators: dict[str, tuple[str, ...]] = {}
+    for row in answer.decode("utf-8", "replace").splitlines():
+        account, separator, listed = row.partition("|")
+        if not separator or "|" in listed:
+            raise MalformedAnswer("sacctmgr: a row does not have the two columns that were asked for")
+        if users := tuple(dict.fromkeys(user for user in listed.split(",") if user)):
+            coordinators[account] = users
+    return coordinators
+
+
+def read_coordinators(run: Callable[[str, Sequence[str]], bytes]) -> Mapping[str, tuple[str, ...]]:
+    """Return who coordinates what; raises CommandError when Slurm does not tell."""
+    return parse_coordinators(run(COMMAND, ARGUMENTS))

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask sacctmgr which accounts somebody coordinates, accounts below those included.
+
+::
+
+    labalice|chemistry,physics,optics
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from slurmscope.errors import MalformedAnswer
+
+COMMAND = "sacctmgr"
+
+# What a user can be called; sacctmgr would take commas and signs as more names or other conditions.
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}\Z")
+
+
+def arguments(user: str) -> tuple[str, ...]:
+    """Return the arguments of sacctmgr; ``user`` is one that :func:`is_possible_user` accepts."""
+    return (
+        "--readonly",
+        "--noheader",
+        "--parsable2",
+        "show",
+        "user",
+        f"name={user}",
+        "withcoord",
+        "format=User,Coordinators",
+    )
+
+
+def is_possible_user(user: str) -> bool:
+    """Tell whether Slurm can know a user of this name."""
+    return _USER.match(user) is not None
+
+
+def parse_coordinated(answer: bytes, user: str) -> frozenset[str]:
+    """Read the accounts of this very user; no row is no account."""
+    accounts: set[str] = set()
+    for row in answer.decode("utf-8", "replace").splitlines():
+        name, separator, listed = row.partition("|")
+        if not separator or "|" in listed:
+            raise MalformedAnswer("sacctmgr: a row does not have the two columns that were asked for")
+        if name == user:
+            accounts.update(account for account in listed.split(",") if account)
+    return frozenset(accounts)
+
+
+def read_coordinated(run: Callable[[str, Sequence[str]], bytes], user: str) -> frozenset[str]:
+    """Return the accounts that a user coordinates; raises CommandError when Slurm does not tell."""
+    if not is_possible_user(user):
+        return frozenset()
+    return parse_coordinated(run(COMMAND, arguments(user)), user)

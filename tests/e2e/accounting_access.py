@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reach the lab's accounting database, as its administrator and as the user that slurmscope makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab import SlurmLab
+from slurmscope.services.database import GrantSettings
+from slurmscope.sources.accounting_server import Row, open_session
+from slurmscope.sources.accounting_settings import AccountingSettings
+
+ADMIN = GrantSettings()
+
+
+def reader_settings(
+    lab: SlurmLab, password_file: Path, *, database: str = "slurm_acct_db", timeout: float = 20.0
+) -> AccountingSettings:
+    """Return the settings of who reads; every test has a user of its own."""
+    return AccountingSettings(
+        socket=lab.layout.database_socket,
+        database=database,
+        user=f"reader_{abs(hash(password_file)) % 10**9}",
+        password_file=password_file,
+        timeout=timeout,
+    )
+
+
+def administer(lab: SlurmLab, *statements: str) -> tuple[Row, ...]:
+    """Run statements as root, whom the server knows by its socket; return the rows of the last one."""
+    rows: tuple[Row, ...] = ()
+    with open_session(AccountingSettings(socket=lab.layout.database_socket, user="root", timeout=20.0)) as session:
+        for statement in statements:
+            rows = session.ask(statement)
+    return rows
