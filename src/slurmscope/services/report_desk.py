@@ -4,31 +4,20 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from slurmscope.errors import ArchiveError, SourceError
 from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
+from slurmscope.services.fresh_values import FreshValues
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.services.troubles import Troubles
 
-FRESH_SECONDS = 15.0
-"""How long a report of a running job is good; many people may look at the same page."""
-KEPT_REPORTS = 256
-
 _SHOWN_ID = re.compile(r"(?P<base>[1-9][0-9]{0,9})(?:(?P<mark>[_+])(?P<part>[0-9]{1,9}))?", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    report: JobReport
-    made_at: float
 
 
 class ReportDesk:
@@ -48,22 +37,20 @@ class ReportDesk:
         self._accounting = accounting
         self._maker = maker
         self._troubles = troubles or Troubles()
-        self._clock = clock
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
-        self._lock = threading.Lock()
+        self._records = FreshValues(self._read_record, clock)
+        self._reports = FreshValues(self._make_report, clock)
 
     def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
         """Return the newest run of a job as users write its number; None if there is none that the viewer may see.
 
         Raises ArchiveError when neither the archive nor accounting could tell.
         """
-        found = _SHOWN_ID.fullmatch(shown_id)
-        if not found:
+        if not _SHOWN_ID.fullmatch(shown_id):
             return None
         archived, archive_error = self._find_archived(viewer, shown_id)
         if archived and archived.record.has_ended:
             return archived
-        live, live_error = self._find_live(viewer, shown_id, int(found["base"]))
+        live, live_error = self._find_live(viewer, shown_id)
         if live:
             return replace(live, missing=(*live.missing, archive_error)) if archive_error else live
         if archived:
@@ -84,38 +71,38 @@ class ReportDesk:
         self._troubles.clear("archive")
         return max(reports, key=lambda report: _age_key(report.record), default=None), ""
 
-    def _find_live(self, viewer: Viewer, shown_id: str, base: int) -> tuple[JobReport | None, str]:
+    def _find_live(self, viewer: Viewer, shown_id: str) -> tuple[JobReport | None, str]:
+        """Return the report of a job of this moment; a foreign job is asked for no further than one that is absent."""
         if self._accounting is None:
             return None, ""
-        report = self._recall(shown_id)
-        if report is None:
-            try:
-                record = _newest(self._accounting.read_jobs([base]), shown_id)
-            except SourceError as error:
-                self._troubles.note("accounting", str(error))
-                return None, f"Accounting could not be asked: {error}"
-            self._troubles.clear("accounting")
-            if record is None or not viewer.sees(record.user, record.account):
-                return None, ""
-            (report,) = self._maker.make([record])
-            self._keep(shown_id, report)
-        return (report if viewer.sees(report.record.user, report.record.account) else None), ""
+        try:
+            record = self._records.get(shown_id)
+        except SourceError as error:
+            self._troubles.note("accounting", str(error))
+            return None, f"Accounting could not be asked: {error}"
+        self._troubles.clear("accounting")
+        if record is None or not viewer.sees(record.user, record.account):
+            return None, ""
+        return self._reports.get(shown_id), ""
 
-    def _recall(self, shown_id: str) -> JobReport | None:
-        with self._lock:
-            kept = self._kept.get(shown_id)
-            return kept.report if kept and self._clock() - kept.made_at < FRESH_SECONDS else None
+    def _read_record(self, shown_id: str) -> JobRecord | None:
+        found = _SHOWN_ID.fullmatch(shown_id)
+        if not found or self._accounting is None:
+            return None
+        return _newest(self._accounting.read_jobs([int(found["base"])]), shown_id)
 
-    def _keep(self, shown_id: str, report: JobReport) -> None:
-        with self._lock:
-            self._kept[shown_id] = _Kept(report, self._clock())
-            self._kept.move_to_end(shown_id)
-            while len(self._kept) > KEPT_REPORTS:
-                self._kept.popitem(last=False)
+    def _make_report(self, shown_id: str) -> JobReport | None:
+        record = self._records.get(shown_id)
+        return self._maker.make([record])[0] if record else None
 
 
 def _newest(records: Iterable[JobRecord], shown_id: str) -> JobRecord | None:
-    same = [record for record in records if shown_id in (record.shown_id, str(record.job_id))]
+    # One task of an array has the number of the array itself: that number means all tasks.
+    same = [
+        record
+        for record in records
+        if shown_id == record.shown_id or (shown_id == str(record.job_id) and record.job_id != record.array_job_id)
+    ]
     return max(same, key=_age_key, default=None)
 
 

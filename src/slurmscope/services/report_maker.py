@@ -56,7 +56,7 @@ class ReportMaker:
         except UNREACHABLE as error:
             if must_measure:
                 raise
-            return Answers(problems=[str(error)])
+            return Answers(problems=[f"The time series could not be asked: {error}"])
 
     def _make_one(self, record: JobRecord, measured: Measured, now: float) -> JobReport:
         summary = summarise(record, measured, now_seconds=now)

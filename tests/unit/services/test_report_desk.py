@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from slurmscope.errors import ArchiveError, CommandTimedOut
+from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.services.report_desk import FRESH_SECONDS, KEPT_REPORTS, ReportDesk
+from slurmscope.services.fresh_values import FRESH_SECONDS, KEPT_VALUES, FreshValues
+from slurmscope.services.report_desk import ReportDesk
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.services.troubles import FORGET_SECONDS, Troubles
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
@@ -76,13 +81,47 @@ def test_many_looks_at_a_running_job_measure_it_once(bench: Bench) -> None:
     assert 2 * asked == len(bench.series.asked)
 
 
-def test_kept_reports_are_bounded(bench: Bench) -> None:
-    bench.accounting.records.extend(
-        make_record(number, state="RUNNING", end_seconds=None) for number in range(1, KEPT_REPORTS + 10)
-    )
-    for number in range(1, KEPT_REPORTS + 10):
-        bench.desk.report(ADA, str(number))
-    assert KEPT_REPORTS == len(bench.desk._kept)
+def test_kept_reports_are_bounded() -> None:
+    live = FreshValues(lambda _: make_report())
+    for number in range(KEPT_VALUES + 10):
+        live.get(str(number))
+    assert KEPT_VALUES == len(live)
+
+
+def test_one_report_is_made_at_a_time_and_an_old_one_shown_meanwhile() -> None:
+    now, made = [0.0], []
+    is_making, go_on = threading.Event(), threading.Event()
+
+    def make(shown_id: str) -> JobReport:
+        made.append(shown_id)
+        if len(made) > 1:
+            is_making.set()
+            assert go_on.wait(60)
+        return make_report(made_seconds=len(made))
+
+    live = FreshValues(make, lambda: now[0])
+    first = live.get("12")
+    now[0] += FRESH_SECONDS
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(live.get, "12")
+        assert is_making.wait(60)
+        assert first == live.get("12")
+        go_on.set()
+        assert second.result(60) != first
+    assert ["12", "12"] == made
+
+
+def test_everybody_waits_for_the_first_report() -> None:
+    made = []
+
+    def make(shown_id: str) -> JobReport:
+        made.append(shown_id)
+        return make_report()
+
+    live = FreshValues(make)
+    with ThreadPoolExecutor(8) as pool:
+        reports = list(pool.map(live.get, ["12"] * 8))
+    assert (8, ["12"]) == (len([report for report in reports if report]), made)
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
@@ -108,6 +147,13 @@ def test_array_task_is_found_by_its_shown_number(bench: Bench) -> None:
     report = bench.desk.report(ADA, "90_4")
     assert report is not None
     assert 104 == report.record.job_id
+
+
+def test_number_of_an_array_is_no_single_job(bench: Bench) -> None:
+    for task, number in ((3, 103), (4, 90)):
+        bench.accounting.records.append(make_record(number, array_job_id=90, array_task_id=task, state="RUNNING"))
+    assert bench.desk.report(ADA, "90") is None
+    assert bench.desk.report(ADA, "103") is not None
 
 
 @pytest.mark.parametrize("odd", ["", "0", "12a", "12_", "12_x", "1" * 30, "12\n", "１２", "12_3_4", '12"} or x{y="'])

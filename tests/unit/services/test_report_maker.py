@@ -64,7 +64,7 @@ def test_question_that_fails_costs_only_its_own_numbers() -> None:
 def test_server_that_is_away_is_asked_once(error: Exception) -> None:
     series = FakeSeries(errors={"*": error})
     (report,) = maker(series).make([make_record(1)])
-    assert ((str(error),), 1) == (report.missing, len(series.asked))
+    assert ((f"The time series could not be asked: {error}",), 1) == (report.missing, len(series.asked))
     # What accounting knows is told all the same.
     assert 14000.0 == report.summary.cpu.time.used
 

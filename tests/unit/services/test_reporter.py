@@ -146,7 +146,7 @@ def test_jobs_do_not_wait_for_ever() -> None:
     bench.now += 2 * DAY
     bench.reporter.work()
     (report,) = bench.archive.reports.values()
-    assert ("Prometheus is away",) == report.missing
+    assert ("The time series could not be asked: Prometheus is away",) == report.missing
 
 
 def test_batches_are_stored_one_by_one() -> None:

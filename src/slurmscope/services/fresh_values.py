@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep for a moment what takes a while to make: many people look at the same page.
+
+One value is made at a time under each key. Whoever asks while a new one is made gets the old one, if it is not too old.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+FRESH_SECONDS = 15.0
+STALE_SECONDS = 120.0
+"""How old a value may be that is given while the next one is made."""
+KEPT_VALUES = 256
+
+
+@dataclass(slots=True)
+class _Kept(Generic[T]):
+    making: threading.Lock = field(default_factory=threading.Lock)
+    value: T | None = None
+    made_at: float = 0.0
+
+
+class FreshValues(Generic[T]):
+    """Give values by their keys, from any thread."""
+
+    def __init__(self, make: Callable[[str], T | None], clock: Callable[[], float] = time.monotonic) -> None:
+        """Take what makes a value; it returns None where there is none, which is not kept, and may raise."""
+        self._make = make
+        self._clock = clock
+        self._kept: OrderedDict[str, _Kept[T]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Count what is kept."""
+        return len(self._kept)
+
+    def get(self, key: str) -> T | None:
+        """Return a value that is fresh, or nearly so while somebody makes a new one."""
+        kept = self._place(key)
+        if self._age(kept) < FRESH_SECONDS:
+            return kept.value
+        if not kept.making.acquire(blocking=self._age(kept) >= STALE_SECONDS):
+            return kept.value
+        try:
+            # Somebody else may have made it while we waited.
+            if self._age(kept) >= FRESH_SECONDS:
+                kept.value, kept.made_at = self._make(key), self._clock()
+            return kept.value
+        finally:
+            kept.making.release()
+
+    def _age(self, kept: _Kept[T]) -> float:
+        return self._clock() - kept.made_at if kept.value is not None else float("inf")
+
+    def _place(self, key: str) -> _Kept[T]:
+        with self._lock:
+            kept = self._kept.setdefault(key, _Kept())
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT_VALUES:
+                self._kept.popitem(last=False)
+            return kept
