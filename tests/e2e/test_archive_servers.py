@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An archive in MariaDB or PostgreSQL keeps the same promises as one in a file, and outlives its server."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete, text
+
+from lab.databases import PASSWORD, DatabaseServer, run_mariadb, run_postgresql
+from slurmscope.errors import ArchiveError
+from slurmscope.model.archive import GroupBy, JobFilter
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.store.archive import SqlArchive
+from slurmscope.store.archive_settings import ArchiveSettings
+from slurmscope.store.opening import open_archive
+from slurmscope.store.schema import METADATA, SCHEMA
+from tests.archive_promises import ArchivePromises
+from tests.fakes.reports import make_record, make_report, make_unmeasured_report
+
+# PyMySQL forgets to close a unix socket that nobody listens to.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+
+SERVERS = {"mariadb": run_mariadb, "postgresql": run_postgresql}
+TIMEOUT_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
+    run: AbstractContextManager[DatabaseServer] = SERVERS[request.param]()
+    with run as server:
+        yield server
+
+
+def settings_of(server: DatabaseServer, timeout: float = TIMEOUT_SECONDS) -> ArchiveSettings:
+    return ArchiveSettings(url=server.url, password_file=server.password_file, timeout=timeout)
+
+
+@pytest.fixture
+def archive(server: DatabaseServer) -> Iterator[SqlArchive]:
+    archive = open_archive(settings_of(server))
+    with archive.database.writing() as connection:
+        for table in METADATA.sorted_tables:
+            if table is not SCHEMA:
+                connection.execute(delete(table))
+    yield archive
+    archive.close()
+    # What PyMySQL forgot is found here, not in the next test.
+    gc.collect()
+
+
+class TestServers(ArchivePromises):
+    """Run every test of the promises on both servers."""
+
+
+def numbers(archive: SqlArchive) -> list[int]:
+    return sorted(row.job_id for row in archive.list_jobs(EVERYTHING, JobFilter(), limit=1000).rows)
+
+
+def test_killed_server_costs_an_error_and_nothing_that_was_saved(server: DatabaseServer, archive: SqlArchive) -> None:
+    archive.save([make_report(make_record(1))])
+
+    server.kill()
+    with pytest.raises(ArchiveError) as while_reading:
+        archive.list_jobs(EVERYTHING, JobFilter())
+    with pytest.raises(ArchiveError):
+        archive.save([make_report(make_record(2))])
+    server.start()
+    archive.save([make_report(make_record(2))])
+
+    assert [1, 2] == numbers(archive)
+    assert PASSWORD not in str(while_reading.value)
+    assert "\n" not in str(while_reading.value)
+
+
+def test_server_killed_while_saving_keeps_whole_batches_only(server: DatabaseServer, archive: SqlArchive) -> None:
+    saved: list[int] = []
+    stopped = threading.Event()
+
+    def save_for_ever() -> None:
+        for batch in range(10_000):
+            reports = [make_unmeasured_report(make_record(batch * 20 + n)) for n in range(20)]
+            try:
+                archive.save(reports)
+            except ArchiveError:
+                break
+            saved.append(batch)
+        stopped.set()
+
+    thread = threading.Thread(target=save_for_ever)
+    thread.start()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(saved) < 5 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    server.kill()
+    assert stopped.wait(PATIENCE_SECONDS)
+    thread.join()
+    server.start()
+
+    (total,) = archive.total(EVERYTHING, JobFilter(), GroupBy.USER)
+    # The batch during which the server died may have been kept, whole, without our having heard of it.
+    assert total.jobs in {20 * len(saved), 20 * (len(saved) + 1)}
+    found = archive.list_jobs(EVERYTHING, JobFilter(), limit=1000).rows
+    assert found
+    for row in found:
+        assert 1 == len(archive.find(EVERYTHING, row.job_id))
+
+
+def test_frozen_server_costs_an_error_in_time(server: DatabaseServer, archive: SqlArchive) -> None:
+    archive.save([make_report()])
+    hurried = open_archive(settings_of(server, timeout=1.0))
+    hurried.find(EVERYTHING, 4711)
+
+    started = time.monotonic()
+    with server.frozen(), pytest.raises(ArchiveError):
+        hurried.find(EVERYTHING, 4711)
+    took = time.monotonic() - started
+
+    # One limit for the test of the old connection, one for a new one: far from the hours of TCP.
+    assert took < PATIENCE_SECONDS
+    assert 1 == len(hurried.find(EVERYTHING, 4711))
+    hurried.close()
+
+
+def test_long_question_is_broken_off(server: DatabaseServer) -> None:
+    hurried = open_archive(settings_of(server, timeout=1.0))
+    sleep = "SELECT SLEEP(50)" if hurried.database.dialect == "mariadb" else "SELECT pg_sleep(50)"
+
+    started = time.monotonic()
+    try:
+        with hurried.database.reading() as connection:
+            ending = connection.scalar(text(sleep))
+    except ArchiveError:
+        ending = 1
+
+    # MariaDB ends SLEEP with a 1 where it would otherwise give a 0.
+    assert 1 == ending
+    assert time.monotonic() - started < 40
+    hurried.close()
+
+
+def test_server_that_is_away_keeps_nobody_from_starting(server: DatabaseServer, archive: SqlArchive) -> None:
+    server.kill()
+    early = open_archive(settings_of(server))
+    with pytest.raises(ArchiveError):
+        early.find(EVERYTHING, 1)
+    server.start()
+
+    early.save([make_report()])
+
+    assert [4711] == numbers(early)
+    early.close()
+
+
+def test_wrong_password_is_told_without_it(server: DatabaseServer, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("a wrong guess\n", encoding="utf-8")
+    shut_out = open_archive(replace(settings_of(server), password_file=tmp_path / "password"))
+
+    with pytest.raises(ArchiveError, match="slurmscope") as told:
+        shut_out.find(EVERYTHING, 1)
+
+    assert "a wrong guess" not in str(told.value)
+    (tmp_path / "password").write_text(PASSWORD, encoding="utf-8")
+    assert () == shut_out.find(EVERYTHING, 999_999)
+    shut_out.close()
