@@ -25,7 +25,7 @@ lint: setup-test
 
 check: lint ## Format, lint, types, imports, docs drift and unit tests: under a minute
 	$(BIN)/pytest tests/unit -q -n 2 --cov --cov-report=
-	$(BIN)/coverage report --include='src/slurmscope/analysis/*,src/slurmscope/metrics/*,src/slurmscope/model/*,src/slurmscope/collectors/*,src/slurmscope/rules/*,src/slurmscope/gres.py,src/slurmscope/hostlist.py,src/slurmscope/settings.py,src/slurmscope/tres.py,src/slurmscope/units.py' --fail-under=100
+	$(BIN)/coverage report --include='src/slurmscope/analysis/*,src/slurmscope/metrics/*,src/slurmscope/model/*,src/slurmscope/collectors/*,src/slurmscope/rules/*,src/slurmscope/figures.py,src/slurmscope/gres.py,src/slurmscope/hostlist.py,src/slurmscope/settings.py,src/slurmscope/tres.py,src/slurmscope/units.py' --fail-under=100
 
 test: check ## All tests, also those against real daemons
 	$(BIN)/pytest tests/e2e tests/browser --cov --cov-append --cov-report=term --cov-fail-under=90

@@ -17,8 +17,13 @@ import click
 from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
+from slurmscope.rules import rules_table
 from slurmscope.services.cluster import cluster_sections
 from slurmscope.services.node import node_sections
+from slurmscope.services.portal_metrics import PORTAL_METRICS
+from slurmscope.services.recording_metrics import RECORDING_METRICS
+from slurmscope.services.report_settings import portal_sections, report_sections, up_sections
+from slurmscope.services.rule_settings import rule_section
 from slurmscope.services.seed_scrapes import SCRAPE_METRICS
 from slurmscope.services.self_metrics import SELF_METRICS
 from slurmscope.services.settings import all_collectors
@@ -78,6 +83,41 @@ def node_settings() -> Iterator[str]:
     return _settings_table(node_sections())
 
 
+def portal_metrics() -> Iterator[str]:
+    """Describe what the portal tells about itself, and about the recorder where there is one."""
+    return _metric_table((*PORTAL_METRICS, *RECORDING_METRICS))
+
+
+def report_settings() -> Iterator[str]:
+    """Describe what can be set for reports; thresholds of rules have a page of their own."""
+    known = {"slurm", "log"}
+    sections = (section for section in report_sections() if section.name not in known)
+    return _settings_table(section for section in sections if not section.name.startswith("rules."))
+
+
+def portal_settings() -> Iterator[str]:
+    """Describe what can be set for the portal beside what reports have."""
+    return _settings_table(_without(portal_sections(), report_sections()))
+
+
+def up_settings() -> Iterator[str]:
+    """Describe what can be set for everything in one process beside what the portal has."""
+    return _settings_table(_without(up_sections(), portal_sections()))
+
+
+def rules() -> Iterator[str]:
+    """Describe every rule, with its thresholds as they are written in a file."""
+    for rule in rules_table():
+        yield f"### {rule.id}\n\n**{rule.title}.** {rule.severity.capitalize()}, about {rule.subject}.\n\n"
+        yield f"Needs: {rule.needs}.\n\n{rule.advice}\n\n"
+        section = rule_section(rule.id)
+        if section is not None:
+            yield "| threshold | default | meaning |\n|---|---|---|\n"
+            for declared in section.settings():
+                yield f"| `{declared.key}` | `{declared.default:.12g}` | {declared.help} |\n"
+            yield "\n"
+
+
 def commands() -> Iterator[str]:
     """Show the help text of every command."""
     context = click.Context(slurmscope, info_name="slurmscope", max_content_width=100, terminal_width=100)
@@ -90,6 +130,11 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "self-metrics": self_metrics,
     "cluster-settings": cluster_settings,
     "node-settings": node_settings,
+    "report-settings": report_settings,
+    "portal-settings": portal_settings,
+    "up-settings": up_settings,
+    "portal-metrics": portal_metrics,
+    "rules": rules,
     "commands": commands,
 }
 
@@ -110,6 +155,12 @@ def _metric_table(metrics: Iterable[Metric]) -> Iterator[str]:
         yield f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.help}{seed} |\n"
 
 
+def _without(sections: Iterable[Section], others: Iterable[Section]) -> Iterator[Section]:
+    """Leave out what another table has."""
+    known = {section.name for section in others}
+    return (section for section in sections if section.name not in known)
+
+
 def _settings_table(sections: Iterable[Section]) -> Iterator[str]:
     yield "| key in the file | flag | environment | default | meaning |\n|---|---|---|---|---|\n"
     for section in sections:
@@ -119,7 +170,9 @@ def _settings_table(sections: Iterable[Section]) -> Iterator[str]:
 
 
 def _flag(declared: Setting) -> str:
-    return f"--[no-]{declared.flag}" if declared.is_boolean else f"--{declared.flag} {declared.metavar}"
+    # A bar would end the cell of the table.
+    flag = f"--[no-]{declared.flag}" if declared.is_boolean else f"--{declared.flag} {declared.metavar}"
+    return flag.replace("|", "\\|")
 
 
 def _default(declared: Setting) -> str:
@@ -132,13 +185,23 @@ def _default(declared: Setting) -> str:
 
 
 def _help(command: click.Command, context: click.Context) -> Iterator[str]:
-    yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n\n"
+    is_shortened = _leave_out_settings(command)
+    more = "\nIts settings are flags as well: [configuration](configuration.md).\n" if is_shortened else ""
+    yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n{more}\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             child = command.get_command(context, name)
             if child is not None:
                 inner = click.Context(child, parent=context, info_name=name, max_content_width=100, terminal_width=100)
                 yield from _help(child, inner)
+
+
+def _leave_out_settings(command: click.Command) -> bool:
+    """Keep what is the command's own, and the name of the file; tell whether there were others."""
+    own = [option for option in command.params if "." not in option.opts[0] or option.name == "config_file"]
+    is_shortened = len(own) < len(command.params)
+    command.params[:] = own
+    return is_shortened
 
 
 if __name__ == "__main__":

@@ -19,8 +19,12 @@ COMMANDS = {
     "node": "Serve what every job on this node uses to Prometheus.",
     "report": "Show what a job used of what it asked for, and what to change.",
     "mail": "Mail the report of a job; also as Slurm's MailProg.",
+    "digest": "Mail users and accounts what their jobs of the week used.",
     "rules": "List the rules that jobs are judged by, and try them on the archive.",
     "portal": "Serve web pages about jobs.",
+    "up": "Record jobs and serve web pages about them, all in one process.",
+    "token": "Give out tokens for scripts and for Prometheus, list them, take them back.",
+    "audit": "List what support staff looked at.",
     "doctor": "Explain why a metric is missing.",
     "demo": "Show slurmscope over a simulated cluster.",
     "database": "Let slurmscope read jobs from Slurm's accounting database.",
@@ -43,6 +47,15 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"slurmscope.cli.{cmd_name}_command")
         command: click.Command = module.make_command()
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; a reader of our output that left is no fault, though click would end with 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Keep the interpreter from complaining at its exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table."""
@@ -69,10 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 2
     except click.Abort:
         code = 130
-    except BrokenPipeError:
-        # The reader of our output left; keep the interpreter from complaining at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
     except Exception as error:
         _complain(f"this is a bug, please report it with the lines that SLURMSCOPE_DEBUG=1 adds: {error!r}")
         if own_environment().get("SLURMSCOPE_DEBUG"):

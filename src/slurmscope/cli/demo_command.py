@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope demo``: the cluster exporter over a simulated cluster."""
+"""Offer ``slurmscope demo``: everything in one process, over a simulated cluster."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.exporter_command import run_exporter
+from slurmscope.cli.options import load_config
+from slurmscope.cli.up_command import make_exporters
+from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
+from slurmscope.services.demo import Demo, run_demo
+from slurmscope.services.up import run_until_interrupted
 from slurmscope.simulate.cluster import simulate
+from slurmscope.simulate.ordinary_day import calm
 from slurmscope.simulate.records import Shape
 from slurmscope.simulate.stand_in import write_stand_ins
 
-FIRST_PORT = 9092
+FIRST_PORT = 8080
 PORTS_TRIED = 20
 
 
@@ -27,23 +32,60 @@ def make_command() -> click.Command:
         type=click.IntRange(1, 65535),
         help=f"Port on 127.0.0.1; without it the first free one from {FIRST_PORT}.",
     )
+    seed = click.Option(
+        ["--seed"],
+        type=click.IntRange(min=0),
+        default=1,
+        show_default=True,
+        help="Number that the cluster and its jobs follow from.",
+    )
     return click.Command(
-        "demo", callback=_run, params=[port], help="Show slurmscope over a simulated cluster; no Slurm is needed."
+        "demo",
+        callback=_run,
+        params=[port, seed],
+        help="Show slurmscope over a simulated cluster; no Slurm is needed. "
+        "Everything is kept in a temporary folder, which is removed at the end.",
     )
 
 
-def _run(*, port: int | None) -> int:
-    address = f"127.0.0.1:{port or _free_port()}"
-    with tempfile.TemporaryDirectory(prefix="slurmscope-demo-") as folder:
-        write_stand_ins(simulate(Shape(), now=int(time.time())), Path(folder))
-        click.echo(f"A simulated cluster is served. Look at http://{address}/metrics, and press Ctrl-C to end.")
-        return run_exporter(
-            "cluster", {"web_listen_address": (address,), "slurm_bin_path": folder, "log_level": "warn"}
+def _run(*, port: int | None, seed: int) -> int:
+    return run_until_interrupted(lambda: _show(_choose_port(port), seed))
+
+
+def _show(port: int, seed: int) -> int:
+    # A stand-in that still answers may write into the folder while it is removed.
+    with tempfile.TemporaryDirectory(prefix="slurmscope-demo-", ignore_cleanup_errors=True) as folder:
+        cluster = calm(simulate(Shape(seed=seed), now=int(time.time())))
+        stand_ins = Path(folder) / "bin"
+        write_stand_ins(cluster, stand_ins)
+        given = {
+            "portal_listen_address": f"127.0.0.1:{port}",
+            "portal_mode": "local",
+            "portal_local_user": cluster.users[0].name,
+            "portal_title": "slurmscope demo",
+            "archive_url": f"sqlite:///{folder}/archive.db",
+            "recorder_file": f"{folder}/recorder.db",
+            "recorder_interval": "60",
+            "slurm_bin_path": str(stand_ins),
+            "log_level": "warn",
+        }
+        return run_demo(
+            Demo(cluster=cluster, seed=seed),
+            load_config("up", given),
+            own_environment(),
+            make_exporters(given),
+            ready=_tell,
         )
 
 
-def _free_port() -> int:
-    for port in range(FIRST_PORT, FIRST_PORT + PORTS_TRIED):
+def _tell(address: str) -> None:
+    click.echo(f"A simulated cluster is shown at {address} - press Ctrl-C to end.")
+
+
+def _choose_port(wanted: int | None) -> int:
+    """Return a free port, or say at once that there is none."""
+    ports = [wanted] if wanted else range(FIRST_PORT, FIRST_PORT + PORTS_TRIED)
+    for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -51,6 +93,6 @@ def _free_port() -> int:
             except OSError:
                 continue
             return port
-    raise ConfigError(
-        f"every port from {FIRST_PORT} to {FIRST_PORT + PORTS_TRIED - 1} is taken; choose one with --port"
-    )
+    if wanted:
+        raise ConfigError(f"port {wanted} of 127.0.0.1 cannot be had; choose another with --port")
+    raise ConfigError(f"every port from {FIRST_PORT} to {ports[-1]} is taken; choose one with --port")

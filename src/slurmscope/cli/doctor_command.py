@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.roles import ROLE_NAMES, find_role
+from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
+from slurmscope.config import Config, own_environment
 from slurmscope.services.doctor import Examination, examine
 from slurmscope.services.exporter import configure_log, enabled_collectors
 
@@ -16,6 +19,7 @@ def make_command() -> click.Command:
     group = click.Group("doctor", help="Try everything an exporter would read, and explain what is missing.")
     for name in ROLE_NAMES:
         group.add_command(_role_command(name))
+    group.add_command(_portal_command())
     return group
 
 
@@ -23,26 +27,38 @@ def _role_command(name: str) -> click.Command:
     role = find_role(name)
 
     def run(**given: object) -> int:
-        config = load_config(name, {**given, "log_level": given.get("log_level") or "error"})
-        configure_log(config)
+        config = _load_quietly(name, given)
         wiring = role.wire(config)
         try:
             examination = examine(wiring, [e.collector for e in enabled_collectors(role.role, config)])
         finally:
             wiring.close()
-        _show(examination)
-        return 0 if examination.is_healthy else 1
+        return _show(examination)
 
-    return SettingsCommand(
-        name,
-        callback=run,
-        params=options_for(role.sections()),
-        help=f"Examine this machine for slurmscope {name}; its flags may be given too. Ends with 1 when something is "
-        "missing.",
-    )
+    return SettingsCommand(name, callback=run, params=options_for(role.sections()), help=_help(name))
 
 
-def _show(examination: Examination) -> None:
+def _portal_command() -> click.Command:
+    def run(**given: object) -> int:
+        from slurmscope.services.report_checks import examine_portal
+
+        return _show(examine_portal(_load_quietly("portal", given), own_environment()))
+
+    return SettingsCommand("portal", callback=run, params=options_for(find_sections("portal")), help=_help("portal"))
+
+
+def _help(name: str) -> str:
+    what = f"Examine this machine for slurmscope {name}; its flags may be given too."
+    return f"{what} Ends with 1 when something is missing."
+
+
+def _load_quietly(name: str, given: Mapping[str, object]) -> Config:
+    config = load_config(name, {**given, "log_level": given.get("log_level") or "error"})
+    configure_log(config)
+    return config
+
+
+def _show(examination: Examination) -> int:
     for check in examination.checks:
         mark = click.style("ok     ", fg="green") if check.is_good else click.style("missing", fg="red")
         click.echo(f"{mark}  {check.name}: {check.told}")
@@ -50,3 +66,4 @@ def _show(examination: Examination) -> None:
             click.echo(f"         {check.advice}")
     count = sum(not check.is_good for check in examination.checks)
     click.echo("Nothing is missing." if not count else f"{count} of {len(examination.checks)} are missing.")
+    return 0 if examination.is_healthy else 1

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -11,16 +10,17 @@ import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
+from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError, OutputError
 from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.mailing import link_to
+from slurmscope.services.one_report import read_report
 from slurmscope.services.report_settings import MailSettings
-from slurmscope.services.reporting import open_reporting
 
 FORMATS = ("text", "json", "html", "pdf", "seed")
-WIDTHS = (40, 120)
+TERMINAL_FORMATS = ("text", "seed")
+"""Those in the encoding of the terminal."""
 
 
 def make_command() -> click.Command:
@@ -49,8 +49,7 @@ def make_command() -> click.Command:
 def find_report(job_id: str, given: dict[str, object]) -> tuple[JobReport, MailSettings]:
     """Return the report of a job for whoever may read accounting and the archive, and how mails are sent."""
     config = load_config("report", given)
-    with open_reporting(config, own_environment()) as reporting:
-        report = reporting.desk.report(EVERYTHING, job_id)
+    report = read_report(config, own_environment(), job_id)
     if report is None:
         raise ConfigError(f"there is no job {job_id}, or Slurm does not show it to you")
     return report, config.of(MailSettings)
@@ -60,19 +59,27 @@ def _run(*, job_id: str, format: str, output: Path | None, color: str, **given: 
     if format == "pdf" and output is None and sys.stdout.isatty():
         raise ConfigError("a PDF is not for the terminal: name a file with --output")
     report, mail = find_report(job_id, given)
-    made = _render(report, format, link_to(report, mail), color=color)
+    url = link_to(report, mail)
     if output is None:
-        sys.stdout.buffer.write(made)
-        sys.stdout.buffer.flush()
+        _show(report, format, url, color)
         return 0
     try:
-        output.write_bytes(made)
+        output.write_bytes(_render(report, format, url, use_color=color == "always"))
     except OSError as error:
         raise OutputError(f"{output} could not be written: {error.strerror}") from error
     return 0
 
 
-def _render(report: JobReport, format: str, url: str, *, color: str) -> bytes:
+def _show(report: JobReport, format: str, url: str, color: str) -> None:
+    made = _render(report, format, url, width=page_width(), use_color=wants_color(color))
+    if format in TERMINAL_FORMATS:
+        write_text(made.decode())
+    else:
+        write_bytes(made)
+
+
+def _render(report: JobReport, format: str, url: str, *, width: int = USUAL_WIDTH, use_color: bool = False) -> bytes:
+    """Make the document; what has a fixed encoding, and every file, is UTF-8."""
     if format == "json":
         from slurmscope.reports.json import render_json
 
@@ -88,15 +95,7 @@ def _render(report: JobReport, format: str, url: str, *, color: str) -> bytes:
     if format == "seed":
         from slurmscope.reports.seed_text import render_seed_text
 
-        return _encoded(render_seed_text(report, pdf_url=url))
+        return render_seed_text(report, pdf_url=url).encode()
     from slurmscope.reports.text import render_text
 
-    width = min(max(shutil.get_terminal_size((80, 24)).columns, WIDTHS[0]), WIDTHS[1]) if sys.stdout.isatty() else 80
-    use_color = color == "always" or (color == "auto" and sys.stdout.isatty() and not own_environment().get("NO_COLOR"))
-    return _encoded(render_text(report, width=width, use_color=use_color, url=url))
-
-
-def _encoded(text: str) -> bytes:
-    """Write in the terminal's own encoding; what it cannot show becomes a question mark."""
-    ended = text if text.endswith("\n") else text + "\n"
-    return ended.encode(sys.stdout.encoding or "utf-8", "replace")
+    return render_text(report, width=width, use_color=use_color, url=url).encode()

@@ -20,6 +20,7 @@ from slurmscope.portal import (
 )
 from slurmscope.portal.desk import PortalDesk
 from slurmscope.portal.error_pages import add_error_pages
+from slurmscope.portal.kept_renderings import KeptRenderings
 from slurmscope.portal.page_maker import PageMaker
 from slurmscope.portal.static_files import StaticFiles
 
@@ -51,6 +52,7 @@ def make_app(desk: PortalDesk) -> FastAPI:
     static = StaticFiles()
     app.state.desk = desk
     app.state.pages = PageMaker(desk.settings, static)
+    app.state.renderings = KeptRenderings()
     app.router.routes.append(Route("/static/{address:path}", static.serve, name="static"))
     for router in _ROUTERS:
         app.include_router(router)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from slurmscope.figures import format_bytes, format_ratio, format_seconds
 from slurmscope.model.archive import JobRow
-from slurmscope.reports.words import format_bytes, format_ratio, format_seconds
 
 BINS = 12
 MOST_OUTLIERS = 20

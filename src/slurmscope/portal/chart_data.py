@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from slurmscope.figures import format_seconds
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.reports.axes import say_value
 from slurmscope.reports.charts_svg import fold_lines
-from slurmscope.reports.words import format_seconds, format_time
+from slurmscope.reports.words import format_time
 
 TABLE_ROWS = 20
 _OVERLAY_POINTS = 200

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds
 from slurmscope.model.report import JobReport
-from slurmscope.reports.words import format_bytes, format_count, format_ratio, format_seconds, format_time
+from slurmscope.reports.words import format_time
 
 
 class ComparedRow(NamedTuple):

@@ -7,17 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, NodeSummary
-from slurmscope.reports.words import (
-    NOT_MEASURED,
-    format_bytes,
-    format_count,
-    format_ratio,
-    format_seconds,
-    format_some,
-)
 
 CORE_WIDTH, CORE_HEIGHT = 5, 20
 MOST_NODES = 100

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from slurmscope import __version__
+from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.jobs import ENDED_STATES, PENDING, RUNNING
 from slurmscope.model.viewer import Viewer
@@ -18,20 +19,12 @@ from slurmscope.portal.queries import render_query
 from slurmscope.portal.static_files import StaticFiles
 from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import describe
-from slurmscope.reports.words import (
-    as_datetime,
-    format_bytes,
-    format_count,
-    format_day,
-    format_ratio,
-    format_seconds,
-    format_some,
-    format_time,
-    show,
-)
+from slurmscope.reports.words import as_datetime, format_day, format_time, show
+from slurmscope.rules import RULES
 
 STATES = (RUNNING, PENDING, *sorted(ENDED_STATES))
 """States to choose from in the filter of a list."""
+RULE_TITLES = {rule.id: rule.title for rule in sorted(RULES, key=lambda rule: rule.title)}
 
 
 class PageMaker:
@@ -63,6 +56,7 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         "query": render_query,
         "describe": describe,
         "states": STATES,
+        "rule_titles": RULE_TITLES,
         "static": lambda name: base + static.address(name),
         **_make_links(base),
     }
@@ -79,6 +73,7 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         "hours": _format_hours,
         "level": _level,
         "percent_number": _percent_number,
+        "rule_title": _name_rule,
         "spaced": lambda text: text.replace("_", " "),
     }
     return environment
@@ -98,6 +93,11 @@ def _make_links(base: str) -> dict[str, Callable[[str], str]]:
 def _printable(value: object) -> object:
     """Spell out control and direction characters of every text that a template shows; markup is our own."""
     return show(value, 8000) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _name_rule(rule: str) -> str:
+    """Return the title that its findings have; the archive may know rules that are gone."""
+    return RULE_TITLES.get(rule, rule.replace("_", " "))
 
 
 def _format_hours(seconds: float | None) -> str:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import APIRouter
-from starlette.responses import RedirectResponse, Response
+from markupsafe import Markup
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import JobFilter
@@ -34,23 +35,24 @@ def show_job(visit: Visiting, shown_id: str) -> Response:
     if report is None and _is_array(visit, shown_id):
         return RedirectResponse(f"{visit.desk.settings.base_path}/arrays/{shown_id}", 303)
     report = visit.check_report(shown_id, report)
-    folded = [fold_lines(chart) for chart in report.charts if chart.times]
-    charts = [(chart, make_data_table(chart)) for chart in folded]
-    return visit.page("job.html", **_make_context(visit, report), charts=charts)
+    body = _render_once(visit, report, "body", lambda: _render_body(visit, report))
+    return visit.page("job.html", report=report, body=Markup(body))  # noqa: S704 - made by our own template
 
 
 @router.get("/jobs/{shown_id}/live")
 def show_live_part(visit: Visiting, shown_id: str) -> Response:
     """Show the part of the page that changes while the job runs."""
     report = visit.find_report(shown_id)
-    return visit.page("job_renewal.html", **_make_context(visit, report))
+    return HTMLResponse(_render_once(visit, report, "renewal", lambda: _render_renewal(visit, report)))
 
 
 @router.get("/jobs/{shown_id}/charts.json")
 def send_charts(visit: Visiting, shown_id: str) -> Response:
     """Send the curves to the script on the page."""
     report = visit.find_report(shown_id)
-    return Response(encode_charts([chart for chart in report.charts if chart.times]), media_type="application/json")
+    charts = [chart for chart in report.charts if chart.times]
+    text = visit.renderings.get(report, "charts", lambda: encode_charts(charts).decode())
+    return Response(text, media_type="application/json")
 
 
 @router.get("/jobs/{shown_id}/charts/{name}.svg")
@@ -99,6 +101,21 @@ _RENDERINGS: dict[str, tuple[str, Callable[[JobReport], str | bytes]]] = {
 def _is_array(visit: Visit, shown_id: str) -> bool:
     """Tell whether this is the number of an array with tasks that the viewer may see."""
     return bool(NUMBER.match(shown_id)) and visit.has_jobs(JobFilter(array_job_id=int(shown_id)))
+
+
+def _render_once(visit: Visit, report: JobReport, name: str, render: Callable[[], str]) -> str:
+    """Render what all viewers of a job see alike; which earlier runs are shown depends on who looks."""
+    return render() if report.record.restarts else visit.renderings.get(report, name, render)
+
+
+def _render_body(visit: Visit, report: JobReport) -> str:
+    folded = [fold_lines(chart) for chart in report.charts if chart.times]
+    charts = [(chart, make_data_table(chart)) for chart in folded]
+    return visit.part("job_body.html", **_make_context(visit, report), charts=charts)
+
+
+def _render_renewal(visit: Visit, report: JobReport) -> str:
+    return visit.part("job_renewal.html", **_make_context(visit, report))
 
 
 def _make_context(visit: Visit, report: JobReport) -> dict[str, object]:

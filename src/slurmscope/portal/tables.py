@@ -54,8 +54,9 @@ def render_table_json(table: Table) -> bytes:
 
 
 def make_table_response(table: Table, format: str, name: str) -> Response:
-    """Send a table as a file of this name."""
-    headers = {"Content-Disposition": f'attachment; filename="{_NOT_IN_FILE_NAME.sub("_", name)}.{format}"'}
+    """Send a table as a file of this name; the name of one that was cut tells so, which no line of CSV could."""
+    shown = f"{name}-first-{len(table.rows)}" if table.is_cut else name
+    headers = {"Content-Disposition": f'attachment; filename="{_NOT_IN_FILE_NAME.sub("_", shown)}.{format}"'}
     if format == "json":
         return Response(render_table_json(table), media_type="application/json", headers=headers)
     return Response(render_csv(table), media_type="text/csv; charset=utf-8", headers=headers)

@@ -17,6 +17,7 @@ from slurmscope.model.viewer import Viewer
 from slurmscope.portal.audit_trail import audit_view
 from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.desk import PortalDesk
+from slurmscope.portal.kept_renderings import KeptRenderings
 from slurmscope.portal.page_maker import PageMaker
 from slurmscope.portal.queries import DAY_SECONDS, SHOWN_ID, render_query
 
@@ -31,6 +32,7 @@ class Visit:
     desk: PortalDesk
     viewer: Viewer
     pages: PageMaker
+    renderings: KeptRenderings
 
     @property
     def archive(self) -> Archive:
@@ -85,13 +87,17 @@ class Visit:
         shown = {"problems": self.desk.problems(), **context}
         return HTMLResponse(self.pages.render(template, self.viewer, shown))
 
+    def part(self, template: str, **context: object) -> str:
+        """Make a part of a page that is the same for everybody who may see it."""
+        return self.pages.render(template, None, context)
+
 
 def open_visit(request: Request) -> Visit:
     """Find out who asks, or turn them away."""
-    desk: PortalDesk = request.app.state.desk
-    return Visit(
-        request=request, desk=desk, viewer=desk.identifier.identify(request.scope), pages=request.app.state.pages
-    )
+    state = request.app.state
+    desk: PortalDesk = state.desk
+    viewer = desk.identifier.identify(request.scope)
+    return Visit(request=request, desk=desk, viewer=viewer, pages=state.pages, renderings=state.renderings)
 
 
 def absent() -> HTTPException:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmscope.errors import ConfigError, MissingExtraError
+from slurmscope.portal.head_requests import HeadRequests
 from slurmscope.portal.portal_settings import ListenAddress, PortalSettings
 from slurmscope.portal.request_limits import HEAD_LIMIT_BYTES, RequestLimits
 from slurmscope.portal.scope import AsgiApp
@@ -49,7 +50,7 @@ def make_server(app: AsgiApp, settings: PortalSettings) -> uvicorn.Server:
 
 def protect(app: AsgiApp, settings: PortalSettings) -> AsgiApp:
     """Wrap an application in what every answer needs, its error pages included."""
-    return SecurityHeaders(RequestLimits(app), identity_header=settings.proxy_header)
+    return SecurityHeaders(RequestLimits(HeadRequests(app)), identity_header=settings.proxy_header)
 
 
 def open_listener(address: ListenAddress) -> socket.socket:

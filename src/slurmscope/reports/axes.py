@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from slurmscope.reports.words import as_datetime, format_bytes, format_count, format_rate, format_ratio
+from slurmscope.figures import format_bytes, format_count, format_rate, format_ratio
+from slurmscope.reports.words import as_datetime
 
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 _TIME_STEPS = (

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from slurmscope.figures import NOT_MEASURED
 from slurmscope.model.report import Chart, ChartLine
 from slurmscope.reports.axes import Mark, find_highest, make_time_marks, make_value_marks, say_value
 from slurmscope.reports.palette import DARK, LIGHT, Palette
 from slurmscope.reports.svg import Markup, element, measure_pixels, number, picture
-from slurmscope.reports.words import NOT_MEASURED, format_day, show
+from slurmscope.reports.words import format_day, show
 
 MAX_LINES = 15
 """More lines than this cannot be told apart; their lowest, middle and highest are drawn instead."""

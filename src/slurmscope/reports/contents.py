@@ -11,20 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.finding import Finding, Severity, Subject
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, JobSummary
-from slurmscope.reports.words import (
-    NOT_MEASURED,
-    format_bytes,
-    format_count,
-    format_ratio,
-    format_seconds,
-    format_some,
-    format_time,
-    show,
-)
+from slurmscope.reports.words import format_time, show
 
 _MEMORY_NOTE = (
     "They differ because the kernel also charges the file cache, which it takes back when memory gets scarce, "

@@ -7,11 +7,12 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from slurmscope.figures import NOT_MEASURED, format_ratio
 from slurmscope.model.finding import Severity
 from slurmscope.model.report import JobReport
 from slurmscope.reports.palette import DARK, LIGHT, Palette
 from slurmscope.reports.svg import Markup, element, number, picture
-from slurmscope.reports.words import NOT_MEASURED, format_ratio, show
+from slurmscope.reports.words import show
 
 MAX_CORE_ROWS = 32
 MAX_CORES_IN_ROW = 256

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from slurmscope.errors import MissingExtraError
+from slurmscope.figures import NOT_MEASURED
 from slurmscope.model.finding import Severity
 from slurmscope.model.report import JobReport
 from slurmscope.reports import contents
@@ -16,7 +17,7 @@ from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, r
 from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.palette import DARK, LIGHT, Palette
 from slurmscope.reports.svg import Markup
-from slurmscope.reports.words import NOT_MEASURED, format_time, show
+from slurmscope.reports.words import format_time, show
 
 if TYPE_CHECKING:
     from jinja2 import Environment

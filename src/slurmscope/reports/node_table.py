@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_ratio
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import NodeSummary
-from slurmscope.reports.words import NOT_MEASURED, format_bytes, format_count, format_ratio, show
+from slurmscope.reports.words import show
 
 MAX_NODE_ROWS = 20
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from slurmscope.figures import format_bytes, format_count, format_ratio
 from slurmscope.model.finding import Finding, Severity, Subject
 from slurmscope.model.report import JobReport
 from slurmscope.reports import contents
-from slurmscope.reports.words import format_bytes, format_count, format_elapsed, format_ratio, show
+from slurmscope.reports.words import format_elapsed, show
 
 _IO = frozenset({Subject.FILES})
 _THREADS = frozenset({Subject.THREADS})

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 
+from slurmscope.figures import format_ratio, format_seconds, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import busy_ratio, has_gpus, mean_cores, peak_cores, task_count
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
-from slurmscope.rules.words import say_count, say_number, say_percent, say_seconds
+from slurmscope.rules.words import say_number
 
 
 def _cpu_idle(summary: JobSummary, values: Values) -> Match | None:
@@ -23,9 +24,9 @@ def _cpu_idle(summary: JobSummary, values: Values) -> Match | None:
     if cpus == 1:
         text = "Your one core was not busy all the time"
     used = summary.cpu.cores_used
-    shares = f" {say_count(used, 'core')} did nearly all of the work." if used and used < cpus else ""
+    shares = f" {format_some(used, 'core')} did nearly all of the work." if used and used < cpus else ""
     return Match(
-        explanation=f"{text}: {say_percent(ratio)} of the CPU time that you asked for.{shares}",
+        explanation=f"{text}: {format_ratio(ratio)} of the CPU time that you asked for.{shares}",
         numbers={"busy_ratio": ratio, "mean_cores": mean, "cores": float(cpus)},
         suggestion=_fewer_cores(summary),
         severity=Severity.CRITICAL if ratio < values["critical_busy_ratio"] else None,
@@ -51,7 +52,7 @@ def _uneven_over_time(summary: JobSummary, values: Values) -> Match | None:
         return None
     return Match(
         explanation=f"{say_number(peak)} cores were busy at the peak, but only {say_number(mean)} on average "
-        f"({say_percent(mean / peak)} of the peak): there were long phases with less work.",
+        f"({format_ratio(mean / peak)} of the peak): there were long phases with less work.",
         numbers={"mean_cores": mean, "peak_cores": peak, "mean_to_peak_ratio": mean / peak},
     )
 
@@ -69,9 +70,9 @@ def _core_imbalance(summary: JobSummary, values: Values) -> Match | None:
     node, core = min(behind, key=lambda key: cores[key])
     least = cores[node, core]
     return Match(
-        explanation=f"{len(behind):,} of {len(cores):,} cores did less than {say_percent(values['min_share_ratio'])} "
-        f"of a fair share of the work. Core {core} of {node} did least: {say_seconds(least)} of CPU time, "
-        f"where the mean is {say_seconds(fair_seconds)}.",
+        explanation=f"{len(behind):,} of {len(cores):,} cores did less than {format_ratio(values['min_share_ratio'])} "
+        f"of a fair share of the work. Core {core} of {node} did least: {format_seconds(least)} of CPU time, "
+        f"where the mean is {format_seconds(fair_seconds)}.",
         numbers={"cores_behind": float(len(behind)), "least_seconds": least, "mean_seconds": fair_seconds},
     )
 
@@ -103,8 +104,8 @@ def _stopped_early(summary: JobSummary, values: Values) -> Match | None:
         return None
     when = "before it ended" if summary.record.has_ended else "up to now"
     return Match(
-        explanation=f"The job did nothing in the last {say_seconds(tail)} {when}: "
-        f"{say_percent(ratio)} of its {say_seconds(summary.run_seconds)}.",
+        explanation=f"The job did nothing in the last {format_seconds(tail)} {when}: "
+        f"{format_ratio(ratio)} of its {format_seconds(summary.run_seconds)}.",
         numbers={"idle_seconds": tail, "idle_ratio": ratio},
         severity=Severity.CRITICAL if ratio >= values["critical_idle_ratio"] else None,
     )

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+from slurmscope.figures import format_bytes, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import IoSummary, JobSummary
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
-from slurmscope.rules.words import say_bytes, say_count
 
 
 def _moved_bytes(io: IoSummary) -> float | None:
@@ -20,7 +20,7 @@ def _scratch_unused(summary: JobSummary, values: Values) -> Match | None:
     if moved < values["min_moved_bytes"] or summary.run_seconds < values["min_run_seconds"]:
         return None
     return Match(
-        explanation=f"The job read and wrote {say_bytes(moved)}, and no file on scratch was seen open.",
+        explanation=f"The job read and wrote {format_bytes(moved)}, and no file on scratch was seen open.",
         numbers={"moved_bytes": moved},
     )
 
@@ -32,7 +32,7 @@ def _small_files(summary: JobSummary, values: Values) -> Match | None:
     if moved / files >= values["min_bytes_per_file"]:
         return None
     return Match(
-        explanation=f"The job had {say_count(files, 'file')} open at once, and moved {say_bytes(moved / files)} "
+        explanation=f"The job had {format_some(files, 'file')} open at once, and moved {format_bytes(moved / files)} "
         "for each of them.",
         numbers={"open_files": files, "moved_bytes": moved, "bytes_per_file": moved / files},
     )
@@ -46,8 +46,8 @@ def _metadata_storm(summary: JobSummary, values: Values) -> Match | None:
     if rate <= values["max_operations_per_second"]:
         return None
     return Match(
-        explanation=f"The job made {say_count(operations, 'file system request')} that move no data (open, stat, "
-        f"create, remove): {say_count(rate, 'request')} every second of its run.",
+        explanation=f"The job made {format_some(operations, 'file system request')} that move no data (open, stat, "
+        f"create, remove): {format_some(rate, 'request')} every second of its run.",
         numbers={"operations": operations, "operations_per_second": rate},
     )
 
@@ -64,8 +64,8 @@ def _tiny_requests(summary: JobSummary, values: Values) -> Match | None:
     if moved / calls >= values["min_bytes_per_call"]:
         return None
     return Match(
-        explanation=f"The job read and wrote {say_bytes(moved / calls)} at a time on average, in "
-        f"{say_count(calls, 'call')}.",
+        explanation=f"The job read and wrote {format_bytes(moved / calls)} at a time on average, in "
+        f"{format_some(calls, 'call')}.",
         numbers={"calls": calls, "bytes_per_call": moved / calls, "calls_per_second": calls / run_seconds},
     )
 

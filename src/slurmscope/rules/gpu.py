@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+from slurmscope.figures import format_bytes, format_ratio, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
-from slurmscope.rules.words import say_bytes, say_count, say_percent
 
 
 def _utilization(summary: JobSummary, values: Values) -> float | None:
@@ -22,7 +22,7 @@ def _gpu_idle(summary: JobSummary, values: Values) -> Match | None:
     asked = summary.gpu.asked
     subject = "Your GPU was" if asked == 1 else f"Your {asked} GPUs were"
     return Match(
-        explanation=f"{subject} busy for {say_percent(utilization)} of the time: practically not at all.",
+        explanation=f"{subject} busy for {format_ratio(utilization)} of the time: practically not at all.",
         numbers={"utilization_ratio": utilization, "gpus": float(asked)},
     )
 
@@ -34,7 +34,7 @@ def _held_without_process(summary: JobSummary, values: Values) -> Match | None:
     # Seen GPUs can be more than were asked for where Slurm counts slices or shares.
     rest, them = asked - idle, "it" if idle == 1 else "them"
     return Match(
-        explanation=f"{say_count(idle, 'GPU')} of {asked} had no process of yours for most of the run, "
+        explanation=f"{format_some(idle, 'GPU')} of {asked} had no process of yours for most of the run, "
         f"and nobody else could have {them}.",
         numbers={"idle_gpus": float(idle), "gpus": float(asked)},
         suggestion=f"#SBATCH --gpus={rest}" if rest > 0 and summary.record.node_count == 1 else "",
@@ -48,9 +48,10 @@ def _gpu_low(summary: JobSummary, values: Values) -> Match | None:
         return None
     asked, memory = summary.gpu.asked, summary.gpu.peak_memory_bytes
     needs_memory = memory is not None and memory / asked >= values["large_memory_bytes"]
-    held = "" if memory is None else f" Your processes held up to {say_bytes(memory)} of GPU memory."
+    held = "" if memory is None else f" Your processes held up to {format_bytes(memory)} of GPU memory."
     return Match(
-        explanation=f"{say_count(asked, 'GPU')} computed for {say_percent(utilization)} of the time on average.{held}",
+        explanation=f"{format_some(asked, 'GPU')} computed for {format_ratio(utilization)} of the time on average."
+        f"{held}",
         numbers={"utilization_ratio": utilization, "gpus": float(asked)}
         | ({} if memory is None else {"peak_memory_bytes": memory}),
         severity=Severity.INFO if needs_memory else None,

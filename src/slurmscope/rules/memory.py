@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from slurmscope.figures import format_bytes, format_ratio
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import SETTLED_STATES, memory_peak_bytes, was_killed_for_memory
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
-from slurmscope.rules.words import memory_line, memory_to_ask_bytes, say_bytes, say_number, say_percent
+from slurmscope.rules.words import memory_line, memory_to_ask_bytes, say_number
 
 _GIB = float(1 << 30)
 OOM_RESERVE = 1.5
@@ -23,8 +24,8 @@ def _over_asked(summary: JobSummary, values: Values) -> Match | None:
     if is_usual or peak >= values["min_used_ratio"] * asked or asked - peak < values["min_unused_bytes"]:
         return None
     return Match(
-        explanation=f"You asked for {say_bytes(asked)} of memory and needed at most {say_bytes(peak)}, "
-        f"which is {say_percent(peak / asked)}. The rest could not be used by anybody.",
+        explanation=f"You asked for {format_bytes(asked)} of memory and needed at most {format_bytes(peak)}, "
+        f"which is {format_ratio(peak / asked)}. The rest could not be used by anybody.",
         numbers={"asked_bytes": asked, "peak_bytes": peak, "used_ratio": peak / asked},
         suggestion=_less_memory(summary, asked, peak),
         severity=Severity.CRITICAL if peak < values["critical_used_ratio"] * asked else None,
@@ -64,8 +65,8 @@ def _near_limit(summary: JobSummary, values: Values) -> Match | None:
         return None
     ratio, peak, limit, node = worst
     return Match(
-        explanation=f"On {node} the job needed {say_bytes(peak)} of the {say_bytes(limit)} that it may have "
-        f"({say_percent(ratio)}). A little more, and it is killed.",
+        explanation=f"On {node} the job needed {format_bytes(peak)} of the {format_bytes(limit)} that it may have "
+        f"({format_ratio(ratio)}). A little more, and it is killed.",
         numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
         suggestion=memory_line(memory_to_ask_bytes(peak)),
     )
@@ -82,7 +83,7 @@ def _oom_kill(summary: JobSummary, _values: Values) -> Match | None:
     asked, kills = _asked_per_node(summary), summary.memory.oom_kills
     count = f" ({kills:,} times)" if kills and kills > 1 else ""
     ended = "" if summary.record.state == "OUT_OF_MEMORY" else " The job went on: its results may be incomplete."
-    had = f" It had {say_bytes(asked)} on each node." if asked else ""
+    had = f" It had {format_bytes(asked)} on each node." if asked else ""
     return Match(
         explanation=f"The kernel killed a process because the job needed more memory than it may have{count}."
         f"{had}{ended}",
@@ -102,7 +103,7 @@ def _growing(summary: JobSummary, values: Values) -> Match | None:
     when = "At the end the job held" if summary.record.has_ended else "By now the job holds"
     return Match(
         explanation=f"{when} {say_number(growth)} times as much memory as in the middle of its run. "
-        f"The peak was {say_bytes(peak)}.",
+        f"The peak was {format_bytes(peak)}.",
         numbers={"growth_ratio": growth, "peak_bytes": peak},
         severity=Severity.WARNING if is_threat else None,
     )

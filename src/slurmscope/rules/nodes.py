@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
+from slurmscope.figures import format_bytes, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import has_gpus
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
-from slurmscope.rules.words import say_bytes, say_count, say_number
+from slurmscope.rules.words import say_number
 
 LISTED_NODES = 5
 
@@ -27,7 +28,7 @@ def _node_imbalance(summary: JobSummary, values: Values) -> Match | None:
         return None
     idle = sum(cores < values["idle_share_ratio"] * mean for cores, _ in behind)
     return Match(
-        explanation=f"{len(behind):,} of {say_count(len(busy), 'node')} did much less than the others: "
+        explanation=f"{len(behind):,} of {format_some(len(busy), 'node')} did much less than the others: "
         f"{_listing(behind)}, where the mean is {say_number(mean)}.",
         numbers={"nodes_behind": float(len(behind)), "idle_nodes": float(idle), "mean_cores": mean},
         suggestion=f"#SBATCH --nodes={len(busy) - idle}" if idle else "",
@@ -38,7 +39,7 @@ def _node_imbalance(summary: JobSummary, values: Values) -> Match | None:
 def _listing(behind: list[tuple[float, str]]) -> str:
     named = [f"{node} had {say_number(cores)} busy cores" for cores, node in behind[:LISTED_NODES]]
     rest = len(behind) - LISTED_NODES
-    return ", ".join(named) + (f", and {say_count(rest, 'more node')}" if rest > 0 else "")
+    return ", ".join(named) + (f", and {format_some(rest, 'more node')}" if rest > 0 else "")
 
 
 def _too_many_nodes(summary: JobSummary, values: Values) -> Match | None:
@@ -51,10 +52,10 @@ def _too_many_nodes(summary: JobSummary, values: Values) -> Match | None:
     enough = max(1, by_cores, by_memory)
     if enough > values["max_needed_ratio"] * nodes:
         return None
-    each = f" and {say_bytes(memory / nodes)} of memory" if memory else ""
+    each = f" and {format_bytes(memory / nodes)} of memory" if memory else ""
     return Match(
         explanation=f"The job was spread over {nodes:,} nodes with {say_number(cpus / nodes)} cores{each} on each. "
-        f"{say_count(enough, 'node')} would have been enough.",
+        f"{format_some(enough, 'node')} would have been enough.",
         numbers={"nodes": float(nodes), "cores": float(cpus), "enough_nodes": float(enough)},
         suggestion=f"#SBATCH --nodes={enough}",
     )

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from slurmscope.figures import format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import task_count
 from slurmscope.rules.rule import Match, Rule, Threshold, Values
-from slurmscope.rules.words import say_count, say_number
+from slurmscope.rules.words import say_number
 
 LISTED_PROGRAMS = 10
 NAME_LENGTH = 40
@@ -23,7 +24,7 @@ def _too_many_threads(summary: JobSummary, values: Values) -> Match | None:
     is_crowded = running is None or running > values["crowded_ratio"] * cpus
     waiting = "" if running is None else f" {say_number(running)} of them ran or wanted to run on average."
     return Match(
-        explanation=f"{_listing(over)}, on {say_count(cpus, 'core')}.{waiting}",
+        explanation=f"{_listing(over)}, on {format_some(cpus, 'core')}.{waiting}",
         numbers={"cores": float(cpus), "most_threads": max(over.values())}
         | ({} if running is None else {"mean_running_threads": running}),
         suggestion="export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}" if task_count(summary) == 1 else "",
@@ -34,9 +35,9 @@ def _too_many_threads(summary: JobSummary, values: Values) -> Match | None:
 def _listing(over: dict[str, float]) -> str:
     """Name the programs, those with most threads first."""
     worst = sorted(over.items(), key=lambda item: (-item[1], item[0]))
-    named = [f"{name[:NAME_LENGTH]} had {say_count(count, 'thread')}" for name, count in worst[:LISTED_PROGRAMS]]
+    named = [f"{name[:NAME_LENGTH]} had {format_some(count, 'thread')}" for name, count in worst[:LISTED_PROGRAMS]]
     rest = len(worst) - LISTED_PROGRAMS
-    return ", ".join(named) + (f", and {say_count(rest, 'more program')} too many" if rest > 0 else "")
+    return ", ".join(named) + (f", and {format_some(rest, 'more program')} too many" if rest > 0 else "")
 
 
 RULES = (

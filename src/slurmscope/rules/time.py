@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from slurmscope.figures import format_ratio, format_seconds
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
-from slurmscope.rules.words import say_percent, say_seconds, time_line, time_to_ask_seconds
+from slurmscope.rules.words import time_line, time_to_ask_seconds
 
 
 def _over_asked(summary: JobSummary, values: Values) -> Match | None:
@@ -19,8 +20,8 @@ def _over_asked(summary: JobSummary, values: Values) -> Match | None:
         return None
     better = time_to_ask_seconds(run_seconds)
     return Match(
-        explanation=f"You asked for {say_seconds(limit)} and the job ended after {say_seconds(run_seconds)}, "
-        f"{say_percent(ratio)} of that.",
+        explanation=f"You asked for {format_seconds(limit)} and the job ended after {format_seconds(run_seconds)}, "
+        f"{format_ratio(ratio)} of that.",
         numbers={"limit_seconds": limit, "run_seconds": run_seconds, "used_ratio": ratio},
         suggestion=time_line(better) if better < limit else "",
         severity=Severity.WARNING if ratio < values["warning_used_ratio"] else None,
@@ -32,8 +33,8 @@ def _timed_out(summary: JobSummary, values: Values) -> Match | None:
         return None
     limit, tail = summary.time.asked, summary.cpu.idle_tail_seconds
     is_stuck = tail is not None and tail >= values["stuck_ratio"] * summary.run_seconds > 0
-    after = f" after {say_seconds(limit)}" if limit else ""
-    stuck = f" But it had done nothing for the last {say_seconds(tail)}." if is_stuck and tail is not None else ""
+    after = f" after {format_seconds(limit)}" if limit else ""
+    stuck = f" But it had done nothing for the last {format_seconds(tail)}." if is_stuck and tail is not None else ""
     return Match(
         explanation=f"Slurm ended the job at its time limit{after}.{stuck}",
         numbers={"limit_seconds": limit} if limit else {},
@@ -47,7 +48,7 @@ def _too_short(summary: JobSummary, values: Values) -> Match | None:
     if summary.record.state != "COMPLETED" or not 0 < run_seconds < values["min_run_seconds"]:
         return None
     return Match(
-        explanation=f"The job ran for {say_seconds(run_seconds)}. Starting and ending it costs about as much.",
+        explanation=f"The job ran for {format_seconds(run_seconds)}. Starting and ending it costs about as much.",
         numbers={"run_seconds": run_seconds},
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write numbers into sentences, and computed lines for a job script."""
+"""Write computed lines for a job script."""
 
 from __future__ import annotations
 
@@ -17,45 +17,11 @@ _MEMORY_STEPS = ((4 * _GIB, 256 * _MIB), (32 * _GIB, _GIB), (128 * _GIB, 4 * _GI
 _TIME_STEPS = ((_HOUR, 10 * _MINUTE), (8 * _HOUR, 30 * _MINUTE), (2 * _DAY, _HOUR))
 
 
-def say_bytes(amount: float) -> str:
-    """Write a size with a binary unit: 819 MiB, 1.5 GiB."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-    power = 0
-    while power < len(units) - 1 and amount >= 1023.5:
-        amount /= 1024
-        power += 1
-    return f"{say_number(amount)} {units[power]}"
-
-
-def say_seconds(seconds: float) -> str:
-    """Write a duration with its two largest units: 2 h 5 min."""
-    whole = round(seconds)
-    unit = _HOUR if whole >= _DAY else _MINUTE if whole >= _HOUR else 1
-    whole = round(whole / unit) * unit
-    parts = (
-        (whole // _DAY, "d"), (whole % _DAY // _HOUR, "h"), (whole % _HOUR // _MINUTE, "min"), (whole % _MINUTE, "s")
-    )  # fmt: skip
-    return " ".join(f"{count:,} {name}" for count, name in parts if count) or "0 s"
-
-
-def say_percent(ratio: float) -> str:
-    """Write a share as a percentage; little is not called nothing."""
-    percent = 100 * ratio
-    if 0 < percent < 0.1:
-        return "under 0.1 %"
-    return f"{percent:.1f} %" if 0 < percent < 10 else f"{percent:,.0f} %"
-
-
 def say_number(amount: float) -> str:
     """Write a number with one decimal where that tells something: 2.0, 37.5, 1,234."""
     if amount >= 100 or (amount == round(amount) and amount >= 10):
         return f"{amount:,.0f}"
     return f"{amount:.1f}"
-
-
-def say_count(count: float, one: str, many: str = "") -> str:
-    """Write how many of something: 1 node, 2 nodes."""
-    return f"{count:,.0f} {one if round(count) == 1 else many or one + 's'}"
 
 
 def memory_to_ask_bytes(needed_bytes: float, reserve: float = MEMORY_RESERVE) -> int:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 from slurmscope.config import Config
 from slurmscope.errors import ConfigError, MissingExtraError
 from slurmscope.log import fields
+from slurmscope.metrics.family import Family
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.series import SeriesSource
 from slurmscope.portal.coordinated_accounts import CoordinatedAccounts
@@ -21,6 +22,8 @@ from slurmscope.portal.sign_in_limits import SignInLimits
 from slurmscope.portal.web_server import make_server, open_listener
 from slurmscope.services.exporter import configure_log
 from slurmscope.services.portal_desk import LivePortalDesk
+from slurmscope.services.portal_metrics import PortalReport
+from slurmscope.services.portal_requests import CountedApp, RequestLedger
 from slurmscope.services.readings import SharedReading
 from slurmscope.services.reporter import Reporter, ReporterSettings, open_reporter_loop
 from slurmscope.services.reporting import Reporting, open_reporting
@@ -41,9 +44,13 @@ def run_portal(
     *,
     series: SeriesSource | None = None,
     accounting: JobAccounting | None = None,
+    own_families: Callable[[], Iterable[Family]] = tuple,
     ready: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; ``ready`` is called with the address when pages can be opened."""
+    """Serve until SIGTERM or SIGINT; ``ready`` is called with the address when pages can be opened.
+
+    ``own_families`` are added to the metrics, by whoever runs more in this process than the portal.
+    """
     configure_log(config)
     settings = config.of(PortalSettings)
     check_settings(settings)
@@ -52,11 +59,8 @@ def run_portal(
         open_desk(reporting, environment) as desk,
         open_listener(settings.listen_address) as listener,
     ):
-        try:
-            from slurmscope.portal.app import make_app
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("the portal", "portal") from error
-        server = make_server(make_app(desk), settings)
+        app = _make_counted_app(desk, own_families)
+        server = make_server(app, settings)
         shown = _shown_address(settings, listener.getsockname())
         logger.info("listening", extra=fields(address=shown))
         ready(shown)
@@ -81,6 +85,13 @@ def open_desk(reporting: Reporting, environment: Mapping[str, str]) -> Iterator[
     database = archive.database
     reporter = Reporter(reporting.accounting, reporting.maker, archive, Checkpoints(database), rhythm)
     identifier = Identifier(settings, TokenStore(database), coordinators, SignInLimits())
+    readings = _readings(config, commands)
+    metrics = PortalReport(
+        requests=RequestLedger(),
+        progress=lambda: reporter.progress,
+        ledger=reporting.ledger,
+        readings={reading.name: reading for reading in readings},
+    )
     with ExitStack() as stack:
         stack.enter_context(open_reporter_loop(reporter, rhythm.interval))
         yield LivePortalDesk(
@@ -89,13 +100,25 @@ def open_desk(reporting: Reporting, environment: Mapping[str, str]) -> Iterator[
             archive=archive,
             desk=reporting.desk,
             audit_trail=AuditLog(database),
-            readings=_readings(config, commands),
+            readings=readings,
+            metrics=metrics,
             problems=(
                 reporting.troubles.sentences,
                 coordinators.problems,
                 lambda: [reporter.progress.problem] if reporter.progress.problem else [],
             ),
         )
+
+
+def _make_counted_app(desk: LivePortalDesk, own_families: Callable[[], Iterable[Family]]) -> CountedApp:
+    try:
+        from slurmscope.portal.app import make_app
+        from slurmscope.services.portal_metrics_page import add_metrics_page
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("the portal", "portal") from error
+    app = make_app(desk)
+    add_metrics_page(app, lambda: (*desk.metrics.families(), *own_families()))
+    return CountedApp(app, desk.metrics.requests)
 
 
 def _readings(config: Config, commands: SlurmCommands) -> tuple[SharedReading, SharedReading]:

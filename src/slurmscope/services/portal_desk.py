@@ -16,6 +16,7 @@ from slurmscope.portal.audit_trail import AuditTrail
 from slurmscope.portal.cluster_now import ClusterNow, sum_up_cluster
 from slurmscope.portal.desk import Identifies
 from slurmscope.portal.portal_settings import PortalSettings
+from slurmscope.services.portal_metrics import PortalReport
 from slurmscope.services.readings import SharedReading
 from slurmscope.services.report_desk import ReportDesk
 
@@ -34,12 +35,14 @@ class LivePortalDesk:
         desk: ReportDesk,
         audit_trail: AuditTrail,
         readings: tuple[SharedReading, SharedReading],
+        metrics: PortalReport,
         problems: Iterable[Problems] = (),
     ) -> None:
         """Take the parts; ``readings`` are those of jobs and of nodes."""
         self.settings = settings
         self.identifier = identifier
         self.archive = archive
+        self.metrics = metrics
         self._desk = desk
         self._audit_trail = audit_trail
         self._jobs, self._nodes = readings

@@ -13,6 +13,7 @@ from slurmscope.portal.portal_settings import PortalSettings
 from slurmscope.services.reporter import ReporterSettings
 from slurmscope.services.rule_settings import rule_sections
 from slurmscope.services.settings import LogSettings
+from slurmscope.services.up_settings import UpSettings
 from slurmscope.settings import Section, one_of, parse_text, setting
 from slurmscope.sources.accounting_settings import AccountingSettings
 from slurmscope.sources.prometheus_settings import PrometheusSettings
@@ -100,5 +101,6 @@ def portal_sections() -> Iterator[Section]:
 
 def up_sections() -> Iterator[Section]:
     """Yield what can be set when everything runs in one process."""
+    yield Section(name="up", type=UpSettings)
     yield Section(name="recorder", type=RecorderSettings)
     yield from portal_sections()

@@ -58,7 +58,7 @@ def open_reporting(
     ``may_create`` makes a new archive; otherwise a file that is not there is no archive.
     """
     with ExitStack() as stack:
-        archive = _open_archive(config.of(ArchiveSettings), may_create=may_create)
+        archive = (open_archive if may_create else open_known_archive)(config.of(ArchiveSettings))
         if archive:
             stack.callback(archive.close)
         ledger = None
@@ -80,8 +80,9 @@ def open_reporting(
         )
 
 
-def _open_archive(settings: ArchiveSettings, *, may_create: bool) -> SqlArchive | None:
-    if not may_create and settings.url.startswith(_SQLITE) and not _is_there(settings.url):
+def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:
+    """Open an archive without making one: a file that is not there, or cannot be read, is None."""
+    if settings.url.startswith(_SQLITE) and not _is_there(settings.url):
         return None
     return open_archive(settings)
 

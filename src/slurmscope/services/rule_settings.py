@@ -28,6 +28,11 @@ def rule_sections() -> Iterator[Section]:
     yield from _SECTIONS.values()
 
 
+def rule_section(rule_id: str) -> Section | None:
+    """Return what can be set for one rule; None when it has no thresholds."""
+    return _SECTIONS.get(rule_id)
+
+
 def thresholds_of(config: Config) -> Mapping[str, float]:
     """Return every threshold in force, by ``rule.threshold``."""
     return {

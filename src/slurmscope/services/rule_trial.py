@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
-from slurmscope.model.archive import Archive, JobFilter
+from slurmscope.model.archive import Archive, JobRow
+from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.rules import RULES, judge
+from slurmscope.services.ended_jobs import read_ended
 
-PAGE_JOBS = 200
+TELL_EVERY = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,7 @@ class RuleTrial:
     jobs: int
     users: int
     wasted_core_seconds: float
+    """What these jobs left unused, as far as that was measured."""
     was_found: int
 
 
@@ -35,39 +38,49 @@ class Trial:
 
 def try_rules(
     archive: Archive,
-    wanted: JobFilter,
+    period: tuple[int, int],
     thresholds: Mapping[str, float],
     tell: Callable[[int], None] = lambda _: None,
 ) -> Trial:
-    """Judge every ended job of a time again, and call ``tell`` with how many are done."""
-    jobs, before = Counter[str](), Counter[str]()
-    waste: Counter[str] = Counter()
-    users: dict[str, set[str]] = {rule.id: set() for rule in RULES}
-    done, after = 0, None
-    while True:
-        page = archive.list_jobs(EVERYTHING, wanted, after=after, limit=PAGE_JOBS)
-        for row in page.rows:
-            before.update(row.rules)
-            for report in archive.find(EVERYTHING, row.job_id, cluster=row.cluster)[:1]:
-                for finding in judge(report.summary, thresholds):
-                    jobs[finding.rule] += 1
-                    users[finding.rule].add(row.user)
-                    waste[finding.rule] += int(row.wasted_core_seconds or 0)
-        done += len(page.rows)
-        tell(done)
-        after = page.next_key
-        if after is None:
-            break
-    return Trial(
-        jobs=done,
-        rules=tuple(
-            RuleTrial(
-                rule=rule.id,
-                jobs=jobs[rule.id],
-                users=len(users[rule.id]),
-                wasted_core_seconds=waste[rule.id],
-                was_found=before[rule.id],
-            )
-            for rule in sorted(RULES, key=lambda rule: -jobs[rule.id])
-        ),
-    )
+    """Judge every run again that ended in a time, and call ``tell`` now and then with how many are done."""
+    tallies = {rule.id: _Tally() for rule in RULES}
+    before = Counter[str]()
+    done = 0
+    for row in read_ended(archive, *period):
+        before.update(row.rules)
+        for report in _same_run(archive.find(EVERYTHING, row.job_id, cluster=row.cluster), row):
+            for finding in judge(report.summary, thresholds):
+                tallies[finding.rule].add(row)
+        done += 1
+        if done % TELL_EVERY == 0:
+            tell(done)
+    rules = (tally.as_trial(rule, before[rule]) for rule, tally in tallies.items())
+    return Trial(jobs=done, rules=tuple(sorted(rules, key=lambda rule: -rule.jobs)))
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Count for one rule; an archive may hold millions of jobs, so no rows are kept."""
+
+    jobs: int = 0
+    users: set[str] = field(default_factory=set)
+    wasted_core_seconds: float = 0.0
+
+    def add(self, row: JobRow) -> None:
+        self.jobs += 1
+        self.users.add(row.user)
+        self.wasted_core_seconds += row.wasted_core_seconds or 0.0
+
+    def as_trial(self, rule: str, was_found: int) -> RuleTrial:
+        return RuleTrial(
+            rule=rule,
+            jobs=self.jobs,
+            users=len(self.users),
+            wasted_core_seconds=self.wasted_core_seconds,
+            was_found=was_found,
+        )
+
+
+def _same_run(reports: Iterable[JobReport], row: JobRow) -> list[JobReport]:
+    """Choose the run of this row: a requeued job has several."""
+    return [report for report in reports if report.record.submit_seconds == row.submit_seconds][:1]

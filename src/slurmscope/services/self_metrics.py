@@ -18,6 +18,7 @@ from slurmscope import __version__
 from slurmscope.metrics.family import Family, Labels, counter, gauge, info
 from slurmscope.metrics.guard import Guard
 from slurmscope.services.exposition import Health
+from slurmscope.services.readings import SharedReading
 from slurmscope.services.wiring import Wiring
 from slurmscope.sources.own_process import OwnProcess, read_own_process
 
@@ -70,9 +71,11 @@ START = gauge("process_start_time_seconds", "Start time of the process since the
 OPEN_FILES = gauge("process_open_fds", "Number of open file descriptors.")
 OPEN_FILES_LIMIT = gauge("process_max_fds", "Maximum number of open file descriptors.")
 
+READING_METRICS = (AGE, READ_DURATION, READS, READ_ERRORS)
+PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, START, OPEN_FILES, OPEN_FILES_LIMIT)
 SELF_METRICS = (
-    BUILD_INFO, SUCCESS, DURATION, AGE, READ_DURATION, READS, READ_ERRORS, DROPPED, REQUESTS, WEB_CONFIG, RELOAD,
-    RELOAD_TIME, CPU, RESIDENT, VIRTUAL, START, OPEN_FILES, OPEN_FILES_LIMIT,
+    BUILD_INFO, SUCCESS, DURATION, *READING_METRICS, DROPPED, REQUESTS, WEB_CONFIG, RELOAD, RELOAD_TIME,
+    *PROCESS_METRICS,
 )  # fmt: skip
 
 
@@ -92,7 +95,7 @@ class SelfReport:
         yield Family(BUILD_INFO, {(__version__, platform.python_version()): 1.0})
         yield Family(SUCCESS, {(name,): float(good) for name, good in sorted(health.is_success.items())})
         yield Family(DURATION, {(name,): o.duration_seconds for name, o in sorted(health.outcomes.items())})
-        yield from self._reading_families()
+        yield from reading_families(self.wiring.readings)
         yield from self.wiring.own_families()
         yield Family(DROPPED, dict(sorted(self.guard.dropped.items())))
         yield Family(REQUESTS, dict(sorted(self.requests.items())))
@@ -101,16 +104,23 @@ class SelfReport:
         yield Family(RELOAD, {(): float(self.is_config_good)})
         if self.config_time_seconds is not None:
             yield Family(RELOAD_TIME, {(): self.config_time_seconds})
-        if own := read_own_process():
-            yield from _process_families(own)
+        yield from process_families()
 
-    def _reading_families(self) -> Iterator[Family]:
-        readings = sorted((name, reading) for name, reading in self.wiring.readings.items() if reading.attempts)
-        yield Family(AGE, _known({(name,): reading.age_seconds() for name, reading in readings}))
-        yield Family(READ_DURATION, _known({(name,): reading.duration_seconds for name, reading in readings}))
-        yield Family(READS, {(name,): reading.attempts for name, reading in readings})
-        errors = {(name, why): n for name, reading in readings for why, n in sorted(reading.errors.items())}
-        yield Family(READ_ERRORS, errors)
+
+def reading_families(every: Mapping[str, SharedReading]) -> Iterator[Family]:
+    """Yield how readings went that were tried at all."""
+    readings = sorted((name, reading) for name, reading in every.items() if reading.attempts)
+    yield Family(AGE, _known({(name,): reading.age_seconds() for name, reading in readings}))
+    yield Family(READ_DURATION, _known({(name,): reading.duration_seconds for name, reading in readings}))
+    yield Family(READS, {(name,): reading.attempts for name, reading in readings})
+    errors = {(name, why): n for name, reading in readings for why, n in sorted(reading.errors.items())}
+    yield Family(READ_ERRORS, errors)
+
+
+def process_families() -> Iterator[Family]:
+    """Yield what the kernel tells about this process; nothing where it does not."""
+    if own := read_own_process():
+        yield from _process_families(own)
 
 
 def _process_families(own: OwnProcess) -> Iterator[Family]:

@@ -10,18 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.reports.words import (
-    format_bytes,
-    format_count,
-    format_day,
-    format_elapsed,
-    format_rate,
-    format_ratio,
-    format_seconds,
-    format_some,
-    format_time,
-    show,
-)
+from slurmscope.figures import format_bytes, format_count, format_rate, format_ratio, format_seconds, format_some
+from slurmscope.reports.words import format_day, format_elapsed, format_time, show
 from slurmscope.units import parse_bytes
 
 

@@ -124,7 +124,7 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
     ("rule", "summary", "expected"),
     [
         ("cpu_idle", make_summary(busy=0.5, record={"cpus": 1}), "Your one core was not busy all the time: 50 %"),
-        ("oom_kill", make_summary(memory={"oom_kills": 3}), "(3 times). It had 8.0 GiB on each node. The job went on"),
+        ("oom_kill", make_summary(memory={"oom_kills": 3}), "(3 times). It had 8 GiB on each node. The job went on"),
         ("oom_kill", make_summary(memory={"oom_kills": 1, "asked_bytes": None}), "than it may have. The job went on"),
         ("timed_out", STUCK, "at its time limit after 3 h. But it had done nothing for the last 1 h."),
         ("timed_out", bare("TIMEOUT", time_limit_seconds=None), "at its time limit"),
@@ -144,7 +144,7 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
         ("gpu_idle", with_gpus(2, mean_utilization=0.01), "Your 2 GPUs were busy for 1.0 % of the time"),
         ("gpu_held_without_process", with_gpus(4, held_idle=1), "1 GPU of 4 had no process of yours for most of"),
         ("gpu_held_without_process", with_gpus(4, held_idle=3), "nobody else could have them."),
-        ("gpu_low", with_gpus(1, mean_utilization=0.1, peak_memory_bytes=GIB), "held up to 1.0 GiB of GPU memory"),
+        ("gpu_low", with_gpus(1, mean_utilization=0.1, peak_memory_bytes=GIB), "held up to 1 GiB of GPU memory"),
         (
             "too_many_threads",
             make_summary(program_threads={"a": 9.0, "b": 12.0, "c": 8.0}),
@@ -165,7 +165,7 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
         (
             "too_many_nodes",
             make_summary(record={"node_count": 4}),
-            "4 nodes with 1.0 cores and 2.0 GiB of memory on each",
+            "4 nodes with 1.0 cores and 2 GiB of memory on each",
         ),
         (
             "too_many_nodes",

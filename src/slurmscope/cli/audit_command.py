@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offer ``slurmscope audit``: who of the staff looked at what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.roles import find_sections
+from slurmscope.cli.terminal import write_text
+from slurmscope.log import escape
+from slurmscope.reports.words import format_time
+from slurmscope.services.access_records import open_audit_log
+
+if TYPE_CHECKING:
+    from slurmscope.store.audit import AuditRow
+
+
+def make_command() -> click.Command:
+    """Build the command."""
+    limit = click.Option(
+        ["--limit"],
+        type=click.IntRange(1, 1000),
+        default=100,
+        show_default=True,
+        metavar="N",
+        help="Most rows to list.",
+    )
+    before = click.Option(
+        ["--before"], type=click.IntRange(1), metavar="ID", help="List rows before this one: the last of a list."
+    )
+    return SettingsCommand(
+        "audit",
+        callback=_run,
+        params=[limit, before, *_settings()],
+        help="List what support staff looked at in the portal that is not theirs, newest first.",
+    )
+
+
+def _settings() -> list[click.Parameter]:
+    """Take what is about the archive; the file may hold more."""
+    return options_for(section for section in find_sections("report") if section.name == "archive")
+
+
+def _run(*, limit: int, before: int | None, **given: object) -> int:
+    with open_audit_log(load_config("report", given)) as log:
+        rows = log.list_rows(before_id=before, limit=limit)
+    write_text("\n".join(_lines(rows)))
+    return 0
+
+
+def _lines(rows: Iterable[AuditRow]) -> Iterator[str]:
+    yield f"{'id':>7}  {'when':23}  {'who':16} {'role':8} {'what':28} route"
+    for row in rows:
+        when, who = format_time(row.at_seconds), escape(row.viewer)
+        yield f"{row.audit_id:7}  {when}  {who:16} {row.role:8} {escape(row.subject):28} {escape(row.route)}"

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offer ``slurmscope up``: everything in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
+from slurmscope.config import own_environment
+from slurmscope.services.exporter import Exporter
+from slurmscope.services.up import run_up
+
+
+def make_command() -> click.Command:
+    """Build the command."""
+    return SettingsCommand(
+        "up",
+        callback=lambda **given: run_up(load_config("up", given), own_environment(), make_exporters(given)),
+        params=options_for(find_sections("up")),
+        help="Record jobs and serve web pages about them, all in one process, without a Prometheus. "
+        "What the collectors do is set in the file or the environment, as for the exporters.",
+    )
+
+
+def make_exporters(given: Mapping[str, object]) -> list[Exporter]:
+    """Return the exporters of both roles, with those of the given flags that are theirs too."""
+    return [_exporter(name, given) for name in ROLE_NAMES]
+
+
+def _exporter(name: str, given: Mapping[str, object]) -> Exporter:
+    role = find_role(name)
+    return Exporter(role=role.role, load=lambda: load_config(name, given), wire=role.wire)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say numbers as people read them: sizes, counts, shares, durations.
+
+::
+
+    819 MiB    1.5 GiB    2 h 3 min    50 %    3 nodes    not measured
+"""
+
+from __future__ import annotations
+
+import math
+
+NOT_MEASURED = "not measured"
+
+_SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_DAY, _HOUR, _MINUTE = 86400, 3600, 60
+
+
+def format_bytes(amount: float | None) -> str:
+    """Say a size with a binary unit and three digits."""
+    if amount is None or not math.isfinite(amount):
+        return NOT_MEASURED
+    power = 0
+    # 1023.6 would be written as 1024: then the next unit reads better.
+    while power < len(_SIZES) - 1 and abs(amount) >= 1023.5:
+        amount /= 1024
+        power += 1
+    return f"{format_count(amount)} {_SIZES[power]}"
+
+
+def format_rate(amount: float | None) -> str:
+    """Say how many bytes a second."""
+    return NOT_MEASURED if amount is None or not math.isfinite(amount) else f"{format_bytes(amount)}/s"
+
+
+def format_count(amount: float | None) -> str:
+    """Say a number with three digits, or a whole one with all of its digits."""
+    if amount is None or not math.isfinite(amount):
+        return NOT_MEASURED
+    if abs(amount) >= 100 or amount == round(amount):
+        return f"{amount:,.0f}"
+    return f"{amount:.{1 if abs(amount) >= 10 else 2}f}".rstrip("0").rstrip(".")
+
+
+def format_ratio(ratio: float | None) -> str:
+    """Say a share as a percentage; what is tiny is not called zero."""
+    if ratio is None or not math.isfinite(ratio):
+        return NOT_MEASURED
+    percent = ratio * 100
+    if 0 < percent < 0.1:
+        return "under 0.1 %"
+    return f"{percent:,.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.1f} %"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Say a duration in its two largest units."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOT_MEASURED
+    if 0 < seconds < 9.95:
+        return f"{format_count(round(seconds, 1))} s" if seconds >= 0.05 else "under 0.1 s"
+    whole = max(0, round(seconds))
+    # Rounding to the smaller unit comes first, so that 59 min 60 s cannot be.
+    unit = _HOUR if whole >= _DAY else _MINUTE if whole >= _HOUR else 1
+    whole = (whole + unit // 2) // unit * unit
+    parts = (
+        (whole // _DAY, "d"), (whole % _DAY // _HOUR, "h"), (whole % _HOUR // _MINUTE, "min"), (whole % _MINUTE, "s")
+    )  # fmt: skip
+    return " ".join(f"{count:,} {name}" for count, name in parts if count) or "0 s"
+
+
+def format_some(amount: float, one: str, many: str = "") -> str:
+    """Say how many of something: 1 node, 2 nodes."""
+    return f"{format_count(amount)} {one if amount == 1 else many or one + 's'}"

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``slurmscope digest`` writes to everybody once a week, and to nobody who does not want it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.command_line import run_here
+from tests.fakes.mail_server import Mailbox, body_of, mail_server
+from tests.fakes.slurm_scripts import make_commands
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with mail_server(Mailbox()) as mailbox:
+        yield mailbox
+
+
+def _digest(mailbox: Mailbox, archive: Path, slurm: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    places = ("--archive.url", str(archive), "--slurm.bin-path", str(slurm), "--mail.server", mailbox.address)
+    return run_here("digest", *places, "--mail.domain", "example.org", *arguments)
+
+
+def test_users_and_coordinators_get_their_letters_once_a_week(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+    done = _digest(mailbox, archive, slurm, "--all-users", "--all-accounts")
+    again = _digest(mailbox, archive, slurm, "--all-users")
+
+    assert (0, "") == (done.returncode, done.stderr)
+    addresses = [f"{name}@example.org" for name in ("ada", "bob", "grace", "ada")]
+    assert addresses == mailbox.recipients
+    assert "sent: 4" == done.stdout.splitlines()[-1]
+    assert (0, "had one: 2") == (again.returncode, again.stdout.splitlines()[-1])
+    to_ada, _, to_grace, _ = map(body_of, mailbox.mails)
+    # Three jobs of eight core hours, half of them used, as in the week before.
+    assert re.search(r"3 jobs ended.*Cores +24 +24 +12 +50 % +50 %", to_ada, re.DOTALL)
+    assert re.search(r"account physics.*4 jobs ended.*Cores +32 +32 +16 +50 % +50 %", to_grace, re.DOTALL)
+
+
+def test_dry_run_shows_letters_and_sends_none(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+    done = _digest(mailbox, archive, slurm, "--user", "ada", "--user", "nobody", "--dry-run")
+
+    assert (0, []) == (done.returncode, mailbox.mails)
+    assert "user ada to ada@example.org: shown\n\nUse of the cluster by ada" in done.stdout
+    assert "user nobody: no job ended in this time\n" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_letters_are_shown_in_any_locale(mailbox: Mailbox, archive: Path) -> None:
+    done = run_here(
+        "digest", "--user", "bob", "--dry-run", "--archive.url", str(archive), "--mail.server", mailbox.address,
+        encoding="ascii",
+    )  # fmt: skip
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "14 gr?n ? ??" in done.stdout
+
+
+def test_user_can_be_left_out_and_taken_in_again(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+    _digest(mailbox, archive, slurm, "--opt-out", "ada")
+    without = _digest(mailbox, archive, slurm, "--all-users")
+    with_ada = _digest(mailbox, archive, slurm, "--opt-in", "ada", "--user", "ada")
+
+    assert "user ada to ada@example.org: wants no letters\n" in without.stdout
+    assert "user ada to ada@example.org: sent\n" in with_ada.stdout
+    assert ["bob@example.org", "ada@example.org"] == mailbox.recipients
+
+
+def test_failing_letter_stops_no_other_and_is_told(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+    mailbox.refused["ada@example.org"] = "550 no such mailbox"
+
+    done = _digest(mailbox, archive, slurm, "--all-users")
+
+    assert (1, ["bob@example.org"]) == (done.returncode, mailbox.recipients)
+    assert done.stderr.startswith("user ada to ada@example.org: not sent: ")
+    assert "550 no such mailbox" in done.stderr
+    assert "failed: 1, sent: 1" == done.stdout.splitlines()[-1]
+
+
+def test_letter_about_an_account_goes_where_it_is_told(mailbox: Mailbox, archive: Path, tmp_path: Path) -> None:
+    slurm = make_commands(tmp_path / "bin", {"sacctmgr": "exit 1"})
+
+    done = _digest(mailbox, archive, slurm, "--account", "physics", "--to", "head@elsewhere.org")
+
+    assert (0, ["head@elsewhere.org"]) == (done.returncode, mailbox.recipients)
+
+
+def test_slurm_that_does_not_know_coordinators_is_told(mailbox: Mailbox, archive: Path, tmp_path: Path) -> None:
+    silent = make_commands(tmp_path / "silent", {"sacctmgr": ""})
+    broken = make_commands(tmp_path / "broken", {"sacctmgr": "echo 'slurmdbd is away' >&2; exit 1"})
+
+    nobody = _digest(mailbox, archive, silent, "--account", "physics")
+    failed = _digest(mailbox, archive, broken, "--account", "physics")
+
+    assert (0, "account physics: nobody coordinates it") == (nobody.returncode, nobody.stdout.splitlines()[0])
+    assert 2 == failed.returncode
+    assert "slurmdbd is away" in failed.stderr
+    assert [] == mailbox.mails
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ((), "say who shall get letters"),
+        (("--user", "ada", "--to", "x@example.org"), "--to is for letters about accounts"),
+        (("--all-users", "--days", "0"), "days"),
+    ],
+)
+def test_wrong_wish_is_told(mailbox: Mailbox, archive: Path, slurm: Path, flags: tuple[str, ...], told: str) -> None:
+    done = _digest(mailbox, archive, slurm, *flags)
+
+    assert (2, []) == (done.returncode, mailbox.mails)
+    assert told in done.stderr
+
+
+def test_missing_archive_is_told(mailbox: Mailbox, tmp_path: Path, slurm: Path) -> None:
+    done = _digest(mailbox, tmp_path / "none.db", slurm, "--opt-out", "ada")
+
+    assert (2, False) == (done.returncode, (tmp_path / "none.db").exists())
+    assert "there is no archive" in done.stderr

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``slurmscope mail`` sends reports, also when Slurm calls it as its MailProg."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from email.message import EmailMessage
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from pypdf import PdfReader
+
+from tests.fakes.command_line import run_here
+from tests.fakes.mail_server import Mailbox, body_of, mail_server
+from tests.fakes.slurm_scripts import make_commands
+
+ENDED = "Ended, Run time 02:00:00, COMPLETED, ExitCode 0"
+
+
+@pytest.fixture
+def mailbox() -> Iterator[Mailbox]:
+    with mail_server(Mailbox()) as mailbox:
+        yield mailbox
+
+
+def _mail(mailbox: Mailbox, archive: Path, slurm: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    places = ("--archive.url", str(archive), "--slurm.bin-path", str(slurm), "--mail.server", mailbox.address)
+    site = ("--mail.domain", "example.org", "--mail.portal-url", "https://jobs.example.org")
+    return run_here("mail", *places, *site, *arguments)
+
+
+def _only(mailbox: Mailbox) -> EmailMessage:
+    (mail,) = mailbox.mails
+    return mail
+
+
+def _subject(mailbox: Mailbox) -> str:
+    """Return the subject; a long one is folded, which leaves a blank."""
+    return " ".join(_only(mailbox)["Subject"].split())
+
+
+def _pdf_text(mail: EmailMessage) -> str:
+    (part,) = [part for part in mail.iter_attachments() if part.get_content_type() == "application/pdf"]
+    content = part.get_content()
+    assert isinstance(content, bytes)
+    return "\n".join(page.extract_text() for page in PdfReader(BytesIO(content)).pages)
+
+
+def test_report_goes_to_the_owner_with_its_pdf(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+    done = _mail(mailbox, shared_archive, slurm, "12")
+
+    mail = _only(mailbox)
+    assert (0, "sent to ada@example.org\n", "") == (done.returncode, done.stdout, done.stderr)
+    assert (["ada@example.org"], "ada@example.org") == (mailbox.recipients, mail["To"])
+    assert "2 of 4 cores busy" in body_of(mail)
+    assert "https://jobs.example.org/jobs/12" in body_of(mail)
+    assert "WARNING=true" == body_of(mail).rstrip().splitlines()[-1]
+    assert "Job 12" in _pdf_text(mail)
+    assert mail["Date"]
+    assert mail["Message-ID"]
+
+
+def test_report_goes_where_it_is_told(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+    _mail(mailbox, shared_archive, slurm, "15_3", "--to", "staff@elsewhere.org")
+
+    assert ["staff@elsewhere.org"] == mailbox.recipients
+    assert "lab job 15_3 relax: COMPLETED" == _subject(mailbox)
+
+
+def test_slurm_gets_the_report_sent_when_a_job_ended(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+    subject = "Slurm Job_id=12 Name=x Ended, Run time 00:10:00, COMPLETED, ExitCode 0"
+
+    done = _mail(mailbox, shared_archive, slurm, "-s", subject, "alice")
+
+    # Slurm would log whatever its mail program writes.
+    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+    assert ["alice@example.org"] == mailbox.recipients
+    assert "2 of 4 cores busy" in body_of(_only(mailbox))
+    assert "Job 12" in _pdf_text(_only(mailbox))
+
+
+def test_task_of_an_array_gets_its_own_report(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+    _mail(mailbox, shared_archive, slurm, "-s", f"Slurm Array Task Job_id=15_3 (16) Name=x {ENDED}", "alice")
+
+    assert "lab job 15_3 relax: COMPLETED" == _subject(mailbox)
+
+
+def test_whole_array_is_told_with_the_way_to_its_tasks(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+    subject = "Slurm Array Summary Job_id=15_* (15) Name=x Ended, COMPLETED, ExitCode [0-0]"
+
+    _mail(mailbox, shared_archive, slurm, "-s", subject, "alice")
+
+    assert subject == _subject(mailbox)
+    assert f"{subject}\n\nReports are of single tasks: https://jobs.example.org/arrays/15\n" == body_of(_only(mailbox))
+
+
+def test_begin_goes_out_as_it_came(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+    subject = "Slurm Job_id=12 Name=x Began, Queued time 00:00:01"
+
+    done = _mail(mailbox, shared_archive, slurm, "-s", subject, "alice")
+
+    assert 0 == done.returncode
+    assert (subject, f"{subject}\n") == (_subject(mailbox), body_of(_only(mailbox)))
+
+
+@pytest.mark.parametrize(
+    ("sacct", "reason"),
+    [("", "accounting does not know job 99"), ("echo 'slurmdbd is away' >&2; exit 1", "slurmdbd is away")],
+)
+def test_notice_goes_out_with_the_reason_when_there_is_no_report(
+    mailbox: Mailbox, shared_archive: Path, tmp_path: Path, sacct: str, reason: str
+) -> None:
+    slurm = make_commands(tmp_path / "bin", {"sacct": sacct})
+    subject = f"Slurm Job_id=99 Name=x {ENDED}"
+
+    done = _mail(mailbox, shared_archive, slurm, "--wait", "0", "-s", subject, "alice")
+
+    assert 0 == done.returncode
+    assert subject == _subject(mailbox)
+    assert body_of(_only(mailbox)).startswith(f"{subject}\n\nThere is no report about it: ")
+    assert reason in body_of(_only(mailbox))
+
+
+def test_every_recipient_gets_the_mail_though_one_is_refused(
+    mailbox: Mailbox, shared_archive: Path, slurm: Path
+) -> None:
+    mailbox.refused["bob@example.org"] = "550 no such mailbox"
+
+    done = _mail(mailbox, shared_archive, slurm, "-s", f"Slurm Job_id=12 Name=x {ENDED}", "alice,bob,@@,eve@far.org")
+
+    assert ["alice@example.org", "eve@far.org"] == mailbox.recipients
+    assert 2 == done.returncode
+    assert "bob@example.org" in done.stderr
+    assert "'@@' is not one mail address" in done.stderr
+    assert "550 no such mailbox" in done.stderr
+
+
+def test_mail_server_that_is_away_is_told(shared_archive: Path, slurm: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        away = Mailbox(address=f"127.0.0.1:{free.getsockname()[1]}")
+
+    done = _mail(away, shared_archive, slurm, "12")
+
+    told = f"slurmscope: the mail to ada@example.org was not sent by {away.address}: Connection refused\n"
+    assert (2, told) == (done.returncode, done.stderr)
+
+
+def test_two_job_numbers_are_not_understood(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+    done = _mail(mailbox, shared_archive, slurm, "12", "13")
+
+    assert (2, []) == (done.returncode, mailbox.mails)
+    assert "give one job number" in done.stderr

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``slurmscope report`` is fit for pipes, terminals of any width, and names that mean harm."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.archive_file import WIDE_NAME
+from tests.fakes.command_line import run_here
+from tests.fakes.slurm_scripts import make_commands
+from tests.processes import PATIENCE_SECONDS
+
+OUR_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _argv(archive: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "slurmscope", "report", "--archive.url", str(archive), *arguments]
+
+
+def _run_raw(archive: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes:
+    """Run the command into a pipe, and return the bytes that come out of it."""
+    done = subprocess.run(
+        _argv(archive, *arguments),
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        env={**os.environ, **(environment or {})},
+        check=False,
+    )
+    assert (0, b"") == (done.returncode, done.stderr)
+    return done.stdout
+
+
+def _run_in_terminal(archive: Path, *arguments: str, columns: int = 80, environment: Mapping[str, str] = {}) -> str:
+    """Run the command in a terminal of its own."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    unset = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "NO_COLOR", "TERM"}}
+    process = subprocess.Popen(
+        _argv(archive, *arguments),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**unset, "TERM": "xterm", **environment},
+    )
+    os.close(theirs)
+    shown = bytearray()
+    try:
+        # At the end of the last writer a terminal fails to be read.
+        while part := os.read(ours, 65536):
+            shown += part
+    except OSError:
+        pass
+    finally:
+        os.close(ours)
+        assert 0 == process.wait(PATIENCE_SECONDS)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def _columns(line: str) -> int:
+    """Count columns as terminals do: wide characters take two, marks none."""
+    widths = {"W": 2, "F": 2}
+    return sum(0 if unicodedata.combining(c) else widths.get(unicodedata.east_asian_width(c), 1) for c in line)
+
+
+def test_report_says_what_was_asked_and_used(shared_archive: Path) -> None:
+    text = run_here("report", "12", "--archive.url", str(shared_archive)).stdout
+
+    # Two of four cores; 0.8 of 8 GiB.
+    assert re.search(r"CPU .* 50 %.* 2 of 4 cores busy", text)
+    assert re.search(r"Memory .* 10 %.* 819 MiB of 8 GiB", text)
+    assert "#SBATCH --cpus-per-task=2" in text
+    assert 80 == max(_columns(line) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_reader_that_leaves_is_no_fault(shared_archive: Path, format: str) -> None:
+    process = subprocess.Popen(
+        _argv(shared_archive, "12", "--format", format), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, complaint = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert (0, b"") == (process.returncode, complaint)
+
+
+@pytest.mark.parametrize(
+    ("environment", "encoding", "name"),
+    [
+        ({"LC_ALL": "C"}, "utf-8", WIDE_NAME),
+        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "ascii", "gr?n ? ?? ?"),
+        ({"PYTHONIOENCODING": "latin-1"}, "latin-1", "grün ? ?? ?"),
+    ],
+)
+def test_characters_that_the_locale_lacks_are_replaced(
+    shared_archive: Path, environment: dict[str, str], encoding: str, name: str
+) -> None:
+    text = _run_raw(shared_archive, "14", environment=environment).decode(encoding)
+
+    assert f"Job 14: {name}" in text
+
+
+def test_json_is_utf8_in_every_locale(shared_archive: Path) -> None:
+    made = _run_raw(shared_archive, "14", "-f", "json", environment={"PYTHONIOENCODING": "latin-1"})
+
+    assert WIDE_NAME in json.dumps(json.loads(made), ensure_ascii=False)
+
+
+@pytest.mark.parametrize(("columns", "job"), [(40, "13"), (60, "14")])
+def test_no_line_is_wider_than_the_terminal(shared_archive: Path, columns: int, job: str) -> None:
+    text = OUR_COLORS.sub("", _run_in_terminal(shared_archive, job, columns=columns))
+
+    assert columns == max(_columns(line) for line in text.splitlines())
+
+
+def test_escape_codes_in_a_name_are_shown_and_not_sent(shared_archive: Path) -> None:
+    text = _run_raw(shared_archive, "13").decode()
+
+    assert "\\u001b[31m" in text
+    assert {"\n"} == {character for character in text if unicodedata.category(character) in {"Cc", "Cf"}}
+
+
+def test_terminal_gets_no_escape_codes_but_ours(shared_archive: Path) -> None:
+    shown = _run_in_terminal(shared_archive, "13")
+
+    # The name's own colour is plain red; ours are bold red and others.
+    assert "\x1b[31m" not in shown
+    assert "\x1b" in shown
+    assert "\x1b" not in OUR_COLORS.sub("", shown)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment"),
+    [((), {"NO_COLOR": "1"}), ((), {"TERM": "dumb"}), (("--color", "never"), {})],
+)
+def test_terminal_can_be_without_colours(
+    shared_archive: Path, flags: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    assert "\x1b" not in _run_in_terminal(shared_archive, "12", *flags, environment=environment)
+
+
+def test_pipe_gets_colours_only_on_demand(shared_archive: Path) -> None:
+    plain = _run_raw(shared_archive, "12").decode()
+    colored = _run_raw(shared_archive, "12", "--color", "always").decode()
+
+    assert "\x1b" not in plain
+    assert plain == OUR_COLORS.sub("", colored) != colored
+
+
+@pytest.mark.parametrize(
+    ("format", "begins", "ends"),
+    [("html", b"<!doctype html>", b"</html>"), ("pdf", b"%PDF-", b"%%EOF"), ("seed", b"---", b"WARNING=true")],
+)
+def test_report_is_written_into_a_file(
+    shared_archive: Path, tmp_path: Path, format: str, begins: bytes, ends: bytes
+) -> None:
+    file = tmp_path / "report"
+
+    done = run_here("report", "12", "--archive.url", str(shared_archive), "--format", format, "--output", str(file))
+
+    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+
+    made = file.read_bytes().strip()
+    assert made.lower().startswith(begins.lower())
+    assert made.endswith(ends)
+
+
+def test_task_of_an_array_is_found_by_the_number_users_write(shared_archive: Path) -> None:
+    assert "Job 15_3: relax" in run_here("report", "15_3", "--archive.url", str(shared_archive)).stdout
+
+
+def test_file_that_cannot_be_written_is_named(shared_archive: Path, tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "report"
+
+    done = run_here("report", "12", "--archive.url", str(shared_archive), "-o", str(file))
+
+    assert (2, f"slurmscope: {file} could not be written: No such file or directory\n") == (
+        done.returncode,
+        done.stderr,
+    )
+
+
+@pytest.mark.parametrize("job", ["99_1", "12; rm -rf"])
+def test_unknown_job_is_told(shared_archive: Path, slurm: Path, job: str) -> None:
+    flags = ("--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
+
+    done = run_here("report", job, *flags)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert f"slurmscope: there is no job {job}, or Slurm does not show it to you\n" == done.stderr
+
+
+def test_accounting_that_cannot_be_asked_is_told(shared_archive: Path, tmp_path: Path) -> None:
+    slurm = make_commands(tmp_path / "broken", {"sacct": "echo 'sacct: error: slurmdbd is away' >&2; exit 1"})
+    flags = ("--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
+
+    unknown = run_here("report", "99", *flags)
+
+    assert 2 == unknown.returncode
+    assert "slurmdbd is away" in unknown.stderr
+    # What is in the archive needs no accounting.
+    assert 0 == run_here("report", "12", *flags).returncode

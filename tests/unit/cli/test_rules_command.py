@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``slurmscope rules`` lists every rule, and counts on an archive what a person would count."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from slurmscope.rules import RULES
+from tests.fakes.command_line import run_here
+
+
+def _counts(output: str) -> dict[str, list[str]]:
+    """Read the table: what stands beside the name of each rule."""
+    return {words[0]: words[1:] for words in (line.split() for line in output.splitlines()[2:])}
+
+
+def test_list_tells_every_rule_and_the_flag_of_every_threshold() -> None:
+    done = run_here("rules", "list", "--rules.memory-over-asked.min-used-ratio", "0.125")
+
+    listed = re.findall(r"^(\w+)  \((\w+), (\w+)\)$", done.stdout, re.MULTILINE)
+    assert [(rule.id, rule.severity, rule.subject) for rule in RULES] == listed
+    assert "    --rules.memory-over-asked.min-used-ratio=0.125  Below this too much was asked for." in done.stdout
+    assert sum(len(rule.thresholds) for rule in RULES) == done.stdout.count("    --rules.")
+
+
+def test_rules_count_jobs_that_ended_in_the_last_days(shared_archive: Path) -> None:
+    week = run_here("rules", "test", "--archive.url", str(shared_archive))
+    month = run_here("rules", "test", "--days", "30", "--archive.url", str(shared_archive))
+
+    # Of this week ada has three jobs and bob one, ten days ago ada had one more. Each used a tenth of its memory, and
+    # left four core hours unused; the archive knows a finding of this rule for each.
+    assert week.stdout.startswith("4 jobs ended in the last 7 days\n")
+    assert ["4", "2", "16.0", "4"] == _counts(week.stdout)["memory_over_asked"]
+    assert ["5", "2", "20.0", "5"] == _counts(month.stdout)["memory_over_asked"]
+    assert {rule.id for rule in RULES} == set(_counts(week.stdout))
+    assert (0, "") == (week.returncode, week.stderr)
+
+
+def test_rules_are_tried_with_the_thresholds_that_are_set(shared_archive: Path) -> None:
+    flags = ("--archive.url", str(shared_archive), "--rules.memory-over-asked.min-used-ratio", "0.05")
+
+    done = run_here("rules", "test", *flags)
+
+    assert ["0", "0", "0.0", "4"] == _counts(done.stdout)["memory_over_asked"]
+
+
+def test_missing_archive_is_told(tmp_path: Path) -> None:
+    done = run_here("rules", "test", "--archive.url", str(tmp_path / "archive.db"))
+
+    told = "slurmscope: there is no archive to try rules on: name it with --archive.url\n"
+    assert (2, told) == (done.returncode, done.stderr)
+    assert not (tmp_path / "archive.db").exists()
