@@ -48,7 +48,8 @@ class ReportDesk:
         if not _SHOWN_ID.fullmatch(shown_id):
             return None
         archived, archive_error = self._find_archived(viewer, shown_id)
-        if archived and archived.record.has_ended:
+        # A run that was requeued has a successor, which may not be archived yet.
+        if archived and archived.record.has_ended and archived.record.state != "REQUEUED":
             return archived
         live, live_error = self._find_live(viewer, shown_id)
         if live:

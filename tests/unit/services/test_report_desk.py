@@ -61,6 +61,14 @@ def test_newest_run_is_shown(bench: Bench) -> None:
     assert START + 500 == report.record.start_seconds
 
 
+def test_run_that_was_requeued_is_not_the_last_word(bench: Bench) -> None:
+    bench.archive.save([make_report(make_record(state="REQUEUED"))])
+    bench.accounting.records.append(make_record(state="RUNNING", start_seconds=START + 500, end_seconds=None))
+    report = bench.desk.report(ADA, "4711")
+    assert report is not None
+    assert "RUNNING" == report.record.state
+
+
 def test_running_job_is_measured_now(bench: Bench) -> None:
     running = make_record(state="RUNNING", end_seconds=None)
     bench.archive.save([make_report(running)])

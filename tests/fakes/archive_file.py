@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write an archive into a file, for commands that run as processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from slurmscope.model.report import JobReport
+from slurmscope.store.archive_settings import ArchiveSettings
+from slurmscope.store.opening import open_archive
+from tests.fakes.reports import HOSTILE_NAME, make_record, make_report
+
+DAY = 86400
+WIDE_NAME = "grün – 模型 🚀"
+
+JOBS: tuple[tuple[int, int, dict[str, Any]], ...] = (
+    (12, 1, {}),
+    (13, 1, {"name": HOSTILE_NAME}),
+    (14, 1, {"name": WIDE_NAME, "user": "bob"}),
+    (16, 1, {"array_job_id": 15, "array_task_id": 3}),
+    (17, 10, {}),
+)
+"""Numbers of jobs, how many days ago they ended, and what is special about them."""
+
+
+def write_archive(path: Path, now_seconds: int) -> None:
+    """Save jobs of eight core hours each, four of them used: of this week three by ada, one by bob."""
+    archive = open_archive(ArchiveSettings(url=f"sqlite:///{path}", timeout=60.0))
+    try:
+        archive.save(list(_reports(now_seconds)))
+    finally:
+        archive.close()
+
+
+def _reports(now_seconds: int) -> Iterator[JobReport]:
+    for job_id, days, changed in JOBS:
+        start = now_seconds - days * DAY - 7200
+        times = {"submit_seconds": start - 600, "start_seconds": start, "end_seconds": start + 7200}
+        yield make_report(make_record(job_id, **(times | changed)))
