@@ -85,10 +85,14 @@ class FakeArchive:
     error: ArchiveError | None = None
     saves: list[tuple[int, ...]] = field(default_factory=list)
     checkpoints: dict[str, str] = field(default_factory=dict)
+    has_no_room_for: int | None = None
+    """A job whose curves are too large."""
 
     def save(self, reports: Sequence[JobReport]) -> None:
         """Keep all or none."""
         self._fail()
+        if any(report.charts and report.record.job_id == self.has_no_room_for for report in reports):
+            raise ArchiveError("it is too large")
         self.saves.append(tuple(report.record.job_id for report in reports))
         self.reports.update({(r.record.job_id, r.record.start_seconds): r for r in reports})
 

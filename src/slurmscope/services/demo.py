@@ -40,7 +40,7 @@ from slurmscope.store.recorder_settings import RECORDED_METRICS, RecorderSetting
 logger = logging.getLogger(__name__)
 
 FIRST_JOBS = 300
-FIRST_SECONDS = 3.0
+FIRST_SECONDS = 2.0
 """The first page waits for this many of the newest jobs, or for so long."""
 BATCH_JOBS = 20
 TOLD_JOBS = 500

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from slurmscope.errors import SlurmscopeError
+from slurmscope.errors import ArchiveError, SlurmscopeError
 from slurmscope.log import fields
 from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobAccounting, JobRecord
+from slurmscope.model.report import JobReport
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.settings import setting
 from slurmscope.units import parse_positive_seconds, parse_seconds
@@ -36,6 +37,7 @@ BATCH_JOBS = 100
 REFRESHED_JOBS = 500
 """Running jobs measured anew in one round; where there are more, they take turns."""
 END_SECONDS = 10.0
+NO_ROOM = "The curves of this job could not be archived."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +159,21 @@ class Reporter:
             self._stored.update({_run_of(record): int(record.end_seconds or now) for record in batch})
 
     def _store(self, batch: Sequence[JobRecord], *, must_measure: bool = False) -> None:
-        self._archive.save(self._maker.make(batch, must_measure=must_measure))
+        self._save(self._maker.make(batch, must_measure=must_measure))
         ended = sum(record.has_ended for record in batch)
         self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + ended)
+
+    def _save(self, reports: Sequence[JobReport]) -> None:
+        """Store a batch; if that fails one by one, so that a report too large for the server costs only its curves."""
+        try:
+            self._archive.save(reports)
+        except ArchiveError:
+            for report in reports:
+                try:
+                    self._archive.save([report])
+                except ArchiveError:
+                    # When the archive itself is away this fails as well, and the work stops here.
+                    self._archive.save([replace(report, charts=(), missing=(*report.missing, NO_ROOM))])
 
     def _refresh_running(self) -> None:
         """Store what runs now, and ask what became of runs that do not any more."""

@@ -128,6 +128,14 @@ def test_nothing_is_lost_while_the_archive_is_away() -> None:
     assert {1} == bench.archived()
 
 
+def test_report_that_is_too_large_costs_only_its_curves() -> None:
+    bench = Bench(make_record(1), make_record(2))
+    bench.archive.has_no_room_for = 2
+    bench.reporter.work()
+    kept = {report.record.job_id: (bool(report.charts), report.missing) for report in bench.archive.reports.values()}
+    assert {1: (True, ()), 2: (False, (reporter_module.NO_ROOM,))} == kept
+
+
 def test_jobs_wait_for_the_server_of_the_series() -> None:
     bench = Bench(make_record(1))
     bench.series.errors["*"] = ServerRefused("Prometheus is away")

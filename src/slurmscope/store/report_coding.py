@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a report of a job as bytes and read it again, in this release or a later one.
+
+Keys that are not known any more are passed over, and what an older report does not have gets its default. Curves are
+written apart, because they are forgotten earlier.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from slurmscope.errors import ArchiveError
+from slurmscope.model.report import Chart, JobReport
+from slurmscope.store.texts import valid_text
+
+BODY_LIMIT_BYTES = 8 * 1024 * 1024
+"""Under the largest packet that MariaDB takes by default, 16 MiB."""
+UNPACKED_LIMIT_BYTES = 256 * 1024 * 1024
+FORGOTTEN = "The curves of this job are not kept any more."
+TOO_LARGE = "The curves of this job were too large to be kept."
+
+_LEVEL = 3
+
+Decoded = TypeVar("Decoded")
+
+_decode_report = msgspec.json.Decoder(JobReport).decode
+_decode_charts = msgspec.json.Decoder(tuple[Chart, ...]).decode
+
+
+class Encoded(NamedTuple):
+    """Hold a report in two parts; ``curves`` is empty where there are none."""
+
+    body: bytes
+    curves: bytes
+
+
+def encode_report(report: JobReport) -> Encoded:
+    """Write a report; curves that are too large are left out, and the report says so."""
+    curves = _pack(report.charts, _decode_charts) if report.charts else b""
+    missing = report.missing
+    if len(curves) > BODY_LIMIT_BYTES:
+        curves, missing = b"", (*missing, TOO_LARGE)
+    body = _pack(replace(report, charts=(), missing=missing), _decode_report)
+    if len(body) > BODY_LIMIT_BYTES:
+        raise ArchiveError(f"the report of job {report.record.shown_id} is too large for the archive")
+    return Encoded(body, curves)
+
+
+def decode_report(body: bytes, curves: bytes | None) -> JobReport:
+    """Read a report; without its curves it says that they were forgotten."""
+    report = _unpack(body, _decode_report)
+    if curves is None:
+        return replace(report, missing=(*report.missing, FORGOTTEN))
+    return replace(report, charts=_unpack(curves, _decode_charts)) if curves else report
+
+
+def _pack(value: object, decode: Callable[[bytes], object]) -> bytes:
+    """Write what can be read again: a report that cannot would be found missing only when somebody looks at it."""
+    try:
+        text = msgspec.json.encode(value)
+        decode(text)
+    except (UnicodeEncodeError, msgspec.MsgspecError):
+        text = msgspec.json.encode(_clean(msgspec.to_builtins(value)))
+    return zlib.compress(text, _LEVEL)
+
+
+def _clean(value: Any) -> Any:
+    """Make texts valid, for a name may hold bytes that were not UTF-8, and leave out numbers that are none."""
+    if isinstance(value, str):
+        return valid_text(value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items() if not _is_no_number(item)}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value
+
+
+def _is_no_number(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _unpack(packed: bytes, decode: Callable[[bytes], Decoded]) -> Decoded:
+    unpacker = zlib.decompressobj()
+    try:
+        text = unpacker.decompress(packed, UNPACKED_LIMIT_BYTES)
+        if not unpacker.eof:
+            raise ArchiveError("a report in the archive is cut or too large")
+        return decode(text)
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise ArchiveError("a report in the archive cannot be read: another release has written it") from error

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Define the tables of the archive, and bring an older archive up to date.
+
+Lists read only the narrow table of jobs; reports and curves lie apart. Every index of a list ends in the order of the
+list, newest submission first, so that a page is read from the index and nothing is sorted. Sums are kept by day, so
+that a year is added up without looking at its jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.dialects.mysql import LONGBLOB
+
+from slurmscope.errors import ArchiveError
+
+SCHEMA_VERSION = 1
+
+MIGRATIONS: Mapping[int, Callable[[Connection], None]] = MappingProxyType({})
+"""What brings a schema of this version to the next one."""
+
+NAME_LENGTH = 128
+CLUSTER_LENGTH = 64
+STATE_LENGTH = 32
+RULE_LENGTH = 64
+SHOWN_LENGTH = 64
+TITLE_LENGTH = 512
+NO_RULE = ""
+"""In the sums by day: all jobs, whatever was found in them."""
+
+# Names differ by letter case and by blanks at their end, on every server.
+_OPTIONS: dict[str, Any] = {
+    "mariadb_charset": "utf8mb4",
+    "mariadb_collate": "utf8mb4_nopad_bin",
+    "mariadb_engine": "InnoDB",
+}
+_RUN = BigInteger().with_variant(Integer, "sqlite")
+_BODY = LargeBinary().with_variant(LONGBLOB, "mysql", "mariadb")
+
+METADATA = MetaData()
+
+
+def _name(length: int = NAME_LENGTH) -> String:
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+SCHEMA = Table(
+    "slurmscope_schema",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", Integer, nullable=False),
+    **_OPTIONS,
+)
+
+JOBS = Table(
+    "slurmscope_jobs",
+    METADATA,
+    Column("run_id", _RUN, primary_key=True),
+    Column("cluster", _name(CLUSTER_LENGTH), nullable=False),
+    Column("job_id", BigInteger, nullable=False),
+    Column("submit_seconds", BigInteger, nullable=False),
+    Column("shown_id", _name(SHOWN_LENGTH), nullable=False),
+    Column("array_job_id", BigInteger),
+    Column("name", _name(TITLE_LENGTH), nullable=False),
+    Column("user", _name(), nullable=False),
+    Column("account", _name(), nullable=False),
+    Column("partition", _name(), nullable=False),
+    Column("state", _name(STATE_LENGTH), nullable=False),
+    Column("start_seconds", BigInteger),
+    Column("end_seconds", BigInteger),
+    Column("is_unfinished", Boolean, nullable=False),
+    Column("run_seconds", Double, nullable=False),
+    Column("nodes", BigInteger, nullable=False),
+    Column("cpus", BigInteger, nullable=False),
+    Column("gpus", BigInteger, nullable=False),
+    Column("memory_bytes", Double),
+    Column("cpu_ratio", Double),
+    Column("memory_ratio", Double),
+    Column("gpu_ratio", Double),
+    Column("time_ratio", Double),
+    Column("core_seconds", Double, nullable=False),
+    Column("used_core_seconds", Double),
+    Column("wasted_core_seconds", Double),
+    Column("gpu_seconds", Double, nullable=False),
+    Column("used_gpu_seconds", Double),
+    Column("wasted_gpu_seconds", Double),
+    Column("worst", _name(STATE_LENGTH)),
+    Column("rules", Text, nullable=False),
+    Index("slurmscope_jobs_run", "job_id", "cluster", "submit_seconds", unique=True),
+    Index("slurmscope_jobs_submit", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_user", "user", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_account", "account", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_partition", "partition", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_state", "state", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_user_state", "user", "state", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_account_state", "account", "state", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_partition_state", "partition", "state", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_worst", "worst", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_array", "array_job_id", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_shown", "shown_id"),
+    Index("slurmscope_jobs_name", "name", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_unfinished", "is_unfinished", "submit_seconds"),
+    **_OPTIONS,
+)
+
+FINDINGS = Table(
+    "slurmscope_findings",
+    METADATA,
+    Column("run_id", _RUN, primary_key=True, autoincrement=False),
+    Column("rule", _name(RULE_LENGTH), primary_key=True),
+    Column("severity", _name(STATE_LENGTH), nullable=False),
+    # The names and the order of the job once more: a page of one rule is found without looking at other jobs.
+    Column("user", _name(), nullable=False),
+    Column("account", _name(), nullable=False),
+    Column("submit_seconds", BigInteger, nullable=False),
+    Column("job_id", BigInteger, nullable=False),
+    Index("slurmscope_findings_rule", "rule", "submit_seconds", "job_id"),
+    Index("slurmscope_findings_user", "user", "rule", "submit_seconds", "job_id"),
+    Index("slurmscope_findings_account", "account", "rule", "submit_seconds", "job_id"),
+    **_OPTIONS,
+)
+
+REPORTS = Table(
+    "slurmscope_reports",
+    METADATA,
+    Column("run_id", _RUN, primary_key=True, autoincrement=False),
+    Column("version", Integer, nullable=False),
+    Column("body", _BODY, nullable=False),
+    **_OPTIONS,
+)
+
+CURVES = Table(
+    "slurmscope_curves",
+    METADATA,
+    Column("run_id", _RUN, primary_key=True, autoincrement=False),
+    Column("submit_seconds", BigInteger, nullable=False),
+    Column("body", _BODY, nullable=False),
+    Index("slurmscope_curves_submit", "submit_seconds"),
+    **_OPTIONS,
+)
+
+# Sums of ``span`` days from a day on, counted from 1970: single days, and blocks of them.
+# Thousandths of seconds, as whole numbers: what is added and taken away again leaves nothing behind.
+DAILY = Table(
+    "slurmscope_daily",
+    METADATA,
+    Column("rule", _name(RULE_LENGTH), primary_key=True),
+    Column("span", Integer, primary_key=True, autoincrement=False),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("cluster", _name(CLUSTER_LENGTH), primary_key=True),
+    Column("user", _name(), primary_key=True),
+    Column("account", _name(), primary_key=True),
+    Column("partition", _name(), primary_key=True),
+    Column("state", _name(STATE_LENGTH), primary_key=True),
+    Column("jobs", BigInteger, nullable=False),
+    Column("core_milliseconds", BigInteger, nullable=False),
+    Column("measured_core_milliseconds", BigInteger, nullable=False),
+    Column("used_core_milliseconds", BigInteger, nullable=False),
+    Column("gpu_milliseconds", BigInteger, nullable=False),
+    Column("measured_gpu_milliseconds", BigInteger, nullable=False),
+    Column("used_gpu_milliseconds", BigInteger, nullable=False),
+    Column("jobs_with_findings", BigInteger, nullable=False),
+    Index("slurmscope_daily_user", "user", "rule", "span", "day"),
+    Index("slurmscope_daily_account", "account", "rule", "span", "day"),
+    sqlite_with_rowid=False,
+    **_OPTIONS,
+)
+
+CHECKPOINTS = Table(
+    "slurmscope_checkpoints",
+    METADATA,
+    Column("name", _name(), primary_key=True),
+    Column("value", Text, nullable=False),
+    **_OPTIONS,
+)
+
+MAILS = Table(
+    "slurmscope_mails",
+    METADATA,
+    Column("recipient", _name(), primary_key=True),
+    Column("subject", _name(), primary_key=True),
+    Column("sent_seconds", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
+OPT_OUTS = Table(
+    "slurmscope_opt_outs",
+    METADATA,
+    Column("user", _name(), primary_key=True),
+    **_OPTIONS,
+)
+
+TOKENS = Table(
+    "slurmscope_tokens",
+    METADATA,
+    Column("token_id", _RUN, primary_key=True),
+    Column("token_hash", _name(64), nullable=False, unique=True),
+    Column("name", _name(), nullable=False),
+    Column("role", _name(STATE_LENGTH), nullable=False),
+    Column("purpose", _name(), nullable=False),
+    Column("created_seconds", BigInteger, nullable=False),
+    Column("last_used_seconds", BigInteger),
+    Column("expires_seconds", BigInteger),
+    **_OPTIONS,
+)
+
+AUDIT = Table(
+    "slurmscope_audit",
+    METADATA,
+    Column("audit_id", _RUN, primary_key=True),
+    Column("at_seconds", BigInteger, nullable=False),
+    Column("viewer", _name(), nullable=False),
+    Column("role", _name(STATE_LENGTH), nullable=False),
+    Column("route", _name(), nullable=False),
+    Column("subject", _name(TITLE_LENGTH), nullable=False),
+    **_OPTIONS,
+)
+
+
+def prepare_schema(connection: Connection) -> None:
+    """Create what is missing and run the migrations that are due; refuse what a later release has made."""
+    METADATA.create_all(connection)
+    version = connection.scalar(select(SCHEMA.c.version).where(SCHEMA.c.id == 1))
+    if version is None:
+        connection.execute(insert(SCHEMA).values(id=1, version=SCHEMA_VERSION))
+        return
+    if version > SCHEMA_VERSION:
+        raise ArchiveError(
+            f"the archive has the schema {version} of a later release, and this one knows {SCHEMA_VERSION}: "
+            "update slurmscope"
+        )
+    for older in range(version, SCHEMA_VERSION):
+        MIGRATIONS[older](connection)
+    if version < SCHEMA_VERSION:
+        connection.execute(update(SCHEMA).values(version=SCHEMA_VERSION))

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Be an archive made of a Python list, told apart from the real one only by being slow.
+
+It is written from the contract in ``model/archive.py``, without any of the store's code.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import strategies
+
+from slurmscope.gres import Gres
+from slurmscope.model.archive import GroupBy, JobFilter, JobKey
+from slurmscope.model.finding import Severity
+from slurmscope.model.report import JobReport
+from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, Share
+from slurmscope.model.viewer import Viewer, ViewerRole
+from tests.fakes.reports import make_finding, make_record
+
+DAY = 86_400
+NEW_YEAR = 1_767_225_600
+"""2026-01-01 00:00 UTC, by ``date -u -d 2026-01-01 +%s``."""
+
+USERS = ("ada", "bob", "Ada", "zoë")
+ACCOUNTS = ("physics", "chemistry")
+PARTITIONS = ("batch", "gpu")
+STATES = ("COMPLETED", "FAILED", "RUNNING", "TIMEOUT")
+RULES = ("cpu_idle", "memory_over_asked", "gpu_idle")
+CLUSTERS = ("lab", "other")
+NAMES = ("relax", "relaxed", "Relax", "%", "_x", "训练")
+TIMES = (
+    NEW_YEAR - 1, NEW_YEAR, NEW_YEAR + 1, NEW_YEAR + DAY // 2, NEW_YEAR + DAY, NEW_YEAR + 3 * DAY + 7,
+    NEW_YEAR + 11 * DAY, NEW_YEAR + 40 * DAY, NEW_YEAR + 80 * DAY + 1, NEW_YEAR + 200 * DAY,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """Hold what one run of a job is about, in few words."""
+
+    cluster: str
+    job_id: int
+    submit: int
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: str
+    array_job_id: int | None
+    cpus: int
+    gpus: int
+    run_seconds: float
+    used_cores: float | None
+    gpu_utilization: float | None
+    findings: tuple[tuple[str, Severity], ...]
+
+    @property
+    def worst(self) -> Severity | None:
+        """Return the worst severity."""
+        order = [Severity.CRITICAL, Severity.WARNING, Severity.INFO]
+        return min((severity for _, severity in self.findings), key=order.index, default=None)
+
+    def matches(self, viewer: Viewer, wanted: JobFilter) -> bool:
+        """Tell whether a viewer who wants this gets this job."""
+        return (
+            viewer.sees(self.user, self.account)
+            and wanted.cluster in ("", self.cluster)
+            and wanted.user in ("", self.user)
+            and wanted.account in ("", self.account)
+            and wanted.partition in ("", self.partition)
+            and wanted.state in ("", self.state)
+            and self.name.startswith(wanted.name)
+            and (not wanted.rule or wanted.rule in dict(self.findings))
+            and wanted.worst in (None, self.worst)
+            and wanted.array_job_id in (None, self.array_job_id)
+            and (wanted.since_seconds is None or wanted.since_seconds <= self.submit)
+            and (wanted.until_seconds is None or self.submit < wanted.until_seconds)
+            and wanted.is_running in (None, self.state == "RUNNING")
+        )
+
+    def keys(self, by: GroupBy, wanted: JobFilter) -> list[str]:
+        """Return under which keys this job is counted."""
+        if by is GroupBy.DAY:
+            return [datetime.fromtimestamp(self.submit, UTC).strftime("%Y-%m-%d")]
+        if by is GroupBy.RULE:
+            return [rule for rule, _ in self.findings if wanted.rule in ("", rule)]
+        return [str(getattr(self, by.value))]
+
+    def report(self) -> JobReport:
+        """Return a report that says this."""
+        record = replace(
+            make_record(self.job_id), cluster=self.cluster, name=self.name, user=self.user, account=self.account,
+            partition=self.partition, state=self.state, submit_seconds=self.submit, array_job_id=self.array_job_id,
+            array_task_id=None if self.array_job_id is None else self.job_id, cpus=self.cpus,
+            start_seconds=self.submit + 60,
+            gres=(Gres(name="gpu", count=self.gpus),) if self.gpus else (),
+        )  # fmt: skip
+        seen = Coverage(nodes=1, nodes_measured=1, run_ratio=1.0)
+        used = None if self.used_cores is None else self.used_cores * self.run_seconds
+        summary = JobSummary(
+            record=record,
+            run_seconds=self.run_seconds,
+            cpu=CpuSummary(time=Share(asked=self.cpus * self.run_seconds, used=used, coverage=seen)),
+            gpu=GpuSummary(asked=self.gpus, mean_utilization=self.gpu_utilization, coverage=seen),
+        )
+        findings = tuple(make_finding(rule, severity=severity) for rule, severity in self.findings)
+        return JobReport(summary=summary, made_seconds=self.submit + 1000, findings=findings)
+
+
+@dataclass(slots=True)
+class ListArchive:
+    """Keep facts in a list."""
+
+    facts: list[Fact] = field(default_factory=list)
+
+    def save(self, facts: Iterable[Fact]) -> None:
+        """Keep facts in place of older ones of the same runs."""
+        for fact in facts:
+            same = (fact.cluster, fact.job_id, fact.submit)
+            self.facts = [old for old in self.facts if (old.cluster, old.job_id, old.submit) != same]
+            self.facts.append(fact)
+
+    def keys(self, viewer: Viewer, wanted: JobFilter) -> list[tuple[JobKey, str]]:
+        """Return all that is wanted, newest first, with the cluster."""
+        found = [fact for fact in self.facts if fact.matches(viewer, wanted)]
+        return sorted(((JobKey(fact.submit, fact.job_id), fact.cluster) for fact in found), reverse=True)
+
+    def sums(self, viewer: Viewer, wanted: JobFilter, by: GroupBy) -> dict[str, list[float]]:
+        """Return sums in the order of the fields of ``UseTotal``."""
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 8)
+        for fact in self.facts:
+            if fact.matches(viewer, wanted):
+                for key in fact.keys(by, wanted):
+                    sums[key] = [old + new for old, new in zip(sums[key], _amounts(fact), strict=True)]
+        return dict(sums)
+
+
+def _amounts(fact: Fact) -> list[float]:
+    cores, gpus = fact.cpus * fact.run_seconds, fact.gpus * fact.run_seconds
+    return [
+        1,
+        cores,
+        cores if fact.used_cores is not None else 0,
+        (fact.used_cores or 0) * fact.run_seconds,
+        gpus,
+        gpus if fact.gpu_utilization is not None else 0,
+        (fact.gpu_utilization or 0) * gpus,
+        1 if fact.findings else 0,
+    ]
+
+
+def facts() -> strategies.SearchStrategy[Fact]:
+    """Make runs of few jobs with few names, so that many of them meet."""
+    severities = strategies.sampled_from(list(Severity))
+    findings = strategies.lists(
+        strategies.tuples(strategies.sampled_from(RULES), severities), max_size=3, unique_by=lambda found: found[0]
+    )
+    return strategies.builds(
+        Fact,
+        cluster=strategies.sampled_from(CLUSTERS),
+        job_id=strategies.integers(1, 6),
+        submit=strategies.sampled_from(TIMES),
+        name=strategies.sampled_from(NAMES),
+        user=strategies.sampled_from(USERS),
+        account=strategies.sampled_from(ACCOUNTS),
+        partition=strategies.sampled_from(PARTITIONS),
+        state=strategies.sampled_from(STATES),
+        array_job_id=strategies.none() | strategies.integers(1, 2),
+        cpus=strategies.integers(1, 8),
+        gpus=strategies.integers(0, 2),
+        run_seconds=strategies.sampled_from((0.0, 1.5, 3600.0)),
+        used_cores=strategies.none() | strategies.sampled_from((0.0, 0.5, 3.0)),
+        gpu_utilization=strategies.none() | strategies.sampled_from((0.0, 0.25)),
+        findings=findings.map(tuple),
+    )
+
+
+def filters() -> strategies.SearchStrategy[JobFilter]:
+    """Make filters that ask for at most three things: more of them find nothing."""
+    questions: dict[str, strategies.SearchStrategy[object]] = {
+        "cluster": strategies.sampled_from(CLUSTERS),
+        "user": strategies.sampled_from(USERS),
+        "account": strategies.sampled_from(ACCOUNTS),
+        "partition": strategies.sampled_from(PARTITIONS),
+        "state": strategies.sampled_from(STATES),
+        "name": strategies.sampled_from(("rel", "relax", "%", "_", "训")),
+        "rule": strategies.sampled_from(RULES),
+        "worst": strategies.sampled_from(list(Severity)),
+        "array_job_id": strategies.integers(1, 2),
+        "since_seconds": strategies.sampled_from(TIMES),
+        "until_seconds": strategies.sampled_from(TIMES),
+        "is_running": strategies.booleans(),
+    }
+    chosen = strategies.lists(strategies.sampled_from(sorted(questions)), max_size=3, unique=True)
+    answered = chosen.flatmap(lambda names: strategies.fixed_dictionaries({name: questions[name] for name in names}))
+    return answered.map(_as_filter)
+
+
+def _as_filter(asked: Mapping[str, Any]) -> JobFilter:
+    return JobFilter(**asked)
+
+
+def viewers() -> strategies.SearchStrategy[Viewer]:
+    """Make users, coordinators and staff."""
+    accounts = strategies.frozensets(strategies.sampled_from(ACCOUNTS))
+    people = strategies.builds(Viewer, name=strategies.sampled_from(USERS), coordinates=accounts)
+    return people | strategies.builds(Viewer, name=strategies.just("staff"), role=strategies.just(ViewerRole.SUPPORT))

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold an archive to its promises, whatever database is below it: each class of tests gives its own ``archive``."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import astuple, replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slurmscope.errors import ArchiveError
+from slurmscope.model.archive import GroupBy, JobFilter, JobKey
+from slurmscope.model.finding import Severity, Subject
+from slurmscope.model.report import JobReport
+from slurmscope.model.summary import Coverage
+from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
+from slurmscope.store.archive import SqlArchive
+from slurmscope.store.audit import AuditLog
+from slurmscope.store.checkpoints import Checkpoints
+from slurmscope.store.tokens import TokenStore
+from tests.archive_model import DAY, NEW_YEAR, Fact, ListArchive, facts, filters, viewers
+from tests.fakes.reports import (
+    GIB,
+    HOSTILE_NAME,
+    START,
+    make_finding,
+    make_gpu_report,
+    make_record,
+    make_report,
+    make_unmeasured_report,
+)
+
+END_OF_TIME = 2**40
+EVERY_NAME = pytest.mark.parametrize(
+    "name",
+    [
+        HOSTILE_NAME,
+        "nul \0 inside",
+        "byte \udcff of another encoding",
+        "four bytes 🚀",
+        "ü" * 10_000,
+        "ends with blanks  ",
+        "' OR 1=1; --",
+        "\\",
+        "%s %(x)s :x ?",
+        "",
+    ],
+)
+
+
+class ArchivePromises:
+    """Test an archive that is empty at first."""
+
+    def test_report_comes_back_whole(self, archive: SqlArchive) -> None:
+        report = make_gpu_report()
+
+        archive.save([report])
+
+        assert (report,) == archive.find(EVERYTHING, 4712)
+
+    def test_report_without_measurements_comes_back_without_zeros(self, archive: SqlArchive) -> None:
+        report = make_unmeasured_report(make_record(7, memory_bytes=None))
+
+        archive.save([report])
+
+        (row,) = archive.list_jobs(EVERYTHING, JobFilter()).rows
+        assert (report,) == archive.find(EVERYTHING, 7)
+        assert (None, None, None, None) == (row.cpu_ratio, row.memory_ratio, row.gpu_ratio, row.memory_bytes)
+        assert (None, None, None, ()) == (row.wasted_core_seconds, row.wasted_gpu_seconds, row.worst, row.rules)
+
+    def test_row_holds_what_the_report_says(self, archive: SqlArchive) -> None:
+        archive.save([make_gpu_report()])
+
+        (row,) = archive.list_jobs(EVERYTHING, JobFilter()).rows
+
+        # Two of four cores for two hours; a tenth of 8 GiB; two hours of a day; two GPUs at 1 %.
+        assert (0.5, 0.01) == (row.cpu_ratio, row.gpu_ratio)
+        assert pytest.approx(0.1) == row.memory_ratio
+        assert pytest.approx(7200 / 86400) == row.time_ratio
+        assert (28800.0, 14400.0) == (row.core_seconds, row.wasted_core_seconds)
+        assert pytest.approx(2 * 7200 * 0.99) == row.wasted_gpu_seconds
+        assert (8 * GIB, 1, 4, 2) == (row.memory_bytes, row.nodes, row.cpus, row.gpus)
+        assert (Severity.CRITICAL, ("cpu_idle", "memory_over_asked")) == (row.worst, row.rules)
+        assert ("4712", "bob", START - 600, START) == (row.shown_id, row.user, row.submit_seconds, row.start_seconds)
+
+    def test_waste_is_never_negative(self, archive: SqlArchive) -> None:
+        report = make_report()
+        busy = replace(report.summary.cpu, time=replace(report.summary.cpu.time, used=99_999_999.0))
+
+        archive.save([replace(report, summary=replace(report.summary, cpu=busy))])
+
+        (row,) = archive.list_jobs(EVERYTHING, JobFilter()).rows
+        assert 0.0 == row.wasted_core_seconds
+
+    def test_what_half_of_the_nodes_used_is_not_the_use_of_the_job(self, archive: SqlArchive) -> None:
+        report = make_report()
+        half = Coverage(nodes=2, nodes_measured=1, run_ratio=1.0)
+        cpu = replace(report.summary.cpu, time=replace(report.summary.cpu.time, coverage=half))
+
+        archive.save([replace(report, summary=replace(report.summary, cpu=cpu))])
+
+        (total,) = archive.total(EVERYTHING, JobFilter(), GroupBy.USER)
+        assert (28800.0, 0.0, 0.0) == (total.core_seconds, total.measured_core_seconds, total.used_core_seconds)
+
+    def test_later_report_of_a_run_replaces_the_earlier_one(self, archive: SqlArchive) -> None:
+        running = make_report(make_record(state="RUNNING", end_seconds=None))
+        ended = make_report(findings=(make_finding("too_short", Subject.TIME),))
+
+        archive.save([running])
+        was_unfinished = [row.job_id for row in archive.unfinished()]
+        archive.save([ended])
+
+        assert [4711] == was_unfinished
+        assert () == archive.unfinished()
+        assert (ended,) == archive.find(EVERYTHING, 4711)
+        assert () == archive.list_jobs(EVERYTHING, JobFilter(rule="cpu_idle")).rows
+        assert [1] == [total.jobs for total in archive.total(EVERYTHING, JobFilter(), GroupBy.STATE)]
+
+    def test_runs_of_a_requeued_job_are_kept_apart_newest_first(self, archive: SqlArchive) -> None:
+        first = make_report(make_record(state="REQUEUED"))
+        second = make_report(make_record(submit_seconds=START + 900, start_seconds=START + 1000, restarts=1))
+
+        archive.save([first, second])
+
+        assert (second, first) == archive.find(EVERYTHING, 4711)
+
+    def test_job_of_one_of_two_clusters_is_found(self, archive: SqlArchive) -> None:
+        ours, theirs = make_report(), make_report(make_record(cluster="other"))
+
+        archive.save([ours, theirs])
+
+        assert (theirs,) == archive.find(EVERYTHING, 4711, cluster="other")
+        assert ["lab"] == [row.cluster for row in archive.find_shown(EVERYTHING, "4711", cluster="lab")]
+        assert ["other"] == [row.cluster for row in archive.list_jobs(EVERYTHING, JobFilter(cluster="other")).rows]
+
+    def test_one_bad_report_keeps_all_from_being_saved(self, archive: SqlArchive) -> None:
+        bad = make_report(make_record(8))
+        bad = replace(bad, summary=replace(bad.summary, run_seconds="long"))  # type: ignore[arg-type]
+
+        with pytest.raises((ArchiveError, TypeError)):
+            archive.save([make_report(make_record(7)), bad])
+
+        assert () == archive.list_jobs(EVERYTHING, JobFilter()).rows
+
+    def test_jobs_are_found_by_the_number_users_write(self, archive: SqlArchive) -> None:
+        task = make_report(make_record(13, array_job_id=12, array_task_id=3))
+        part = make_report(make_record(21, het_job_id=20, het_offset=1))
+        archive.save([task, part, make_report(make_record(12))])
+
+        found = [[row.job_id for row in archive.find_shown(EVERYTHING, shown)] for shown in ("12_3", "20+1", "12", "x")]
+
+        assert [[13], [21], [12], []] == found
+        assert [13] == [row.job_id for row in archive.list_jobs(EVERYTHING, JobFilter(array_job_id=12)).rows]
+
+    @EVERY_NAME
+    def test_hostile_name_of_a_job_is_kept_and_found(self, archive: SqlArchive, name: str) -> None:
+        archive.save([make_report(make_record(name=name)), make_report(make_record(1, name="another"))])
+
+        rows = archive.list_jobs(EVERYTHING, JobFilter(name=name[:100])).rows
+
+        assert 4711 in [row.job_id for row in rows]
+        (row,) = (row for row in rows if row.job_id == 4711)
+        assert name[:500].replace("\0", "\ufffd").replace("\udcff", "\ufffd") == row.name[:500]
+        assert len(row.name) <= 512
+        assert name.replace("\udcff", "\ufffd") == archive.find(EVERYTHING, 4711)[0].record.name.replace("\udcff", "")
+
+    @EVERY_NAME
+    def test_hostile_name_of_a_user_sees_that_users_jobs_only(self, archive: SqlArchive, name: str) -> None:
+        archive.save([make_report(make_record(1, user=name)), make_report(make_record(2, user=f"{name}x"))])
+
+        mine = archive.list_jobs(Viewer(name=name), JobFilter()).rows
+
+        assert [1] == [row.job_id for row in mine]
+        assert [2] == [row.job_id for row in archive.list_jobs(Viewer(name=f"{name}x"), JobFilter()).rows]
+        assert () == archive.list_jobs(Viewer(name=name[:-1] + "y"), JobFilter()).rows
+
+    def test_names_that_differ_in_case_or_blanks_are_different(self, archive: SqlArchive) -> None:
+        names = ["ada", "Ada", "ada ", "áda"]
+        archive.save([make_report(make_record(number, user=name)) for number, name in enumerate(names)])
+
+        seen = [[row.user for row in archive.list_jobs(Viewer(name=name), JobFilter()).rows] for name in names]
+
+        assert [[name] for name in names] == seen
+
+    def test_foreign_job_is_as_absent_as_one_that_never_was(self, archive: SqlArchive) -> None:
+        archive.save([make_report(make_record(user="bob", account="chemistry"))])
+        ada = Viewer(name="ada", coordinates=frozenset({"physics"}))
+
+        assert () == archive.find(ada, 4711) == archive.find(ada, 4712)
+        assert () == archive.find_shown(ada, "4711")
+        assert () == archive.list_jobs(ada, JobFilter(user="bob")).rows
+        assert () == archive.list_jobs(ada, JobFilter(rule="cpu_idle")).rows
+        assert () == archive.total(ada, JobFilter(account="chemistry"), GroupBy.RULE)
+
+    def test_coordinator_sees_own_jobs_in_a_coordinated_account_once(self, archive: SqlArchive) -> None:
+        archive.save([make_report(), make_report(make_record(5, user="bob")), make_report(make_record(6, account="x"))])
+        ada = Viewer(name="ada", coordinates=frozenset({"physics"}))
+
+        for wanted in (JobFilter(), JobFilter(rule="cpu_idle")):
+            assert [4711, 6, 5] == [row.job_id for row in archive.list_jobs(ada, wanted).rows]
+            assert [3] == [total.jobs for total in archive.total(ada, wanted, GroupBy.PARTITION)]
+
+    def test_coordinator_of_many_accounts_sees_all_of_them(self, archive: SqlArchive) -> None:
+        archive.save([make_report(make_record(number, user="bob", account=f"a{number}")) for number in range(40)])
+        many = Viewer(name="ada", coordinates=frozenset(f"a{number}" for number in range(30)))
+
+        page = archive.list_jobs(many, JobFilter(), limit=100)
+
+        assert set(range(30)) == {row.job_id for row in page.rows}
+
+    def test_page_is_never_longer_than_a_thousand(self, archive: SqlArchive) -> None:
+        archive.save([_small(number) for number in range(1, 1101)])
+
+        page = archive.list_jobs(EVERYTHING, JobFilter(), limit=10**9)
+        rest = archive.list_jobs(EVERYTHING, JobFilter(), after=page.next_key, limit=10**9)
+
+        assert list(range(1100, 0, -1)) == [row.job_id for row in (*page.rows, *rest.rows)]
+        assert (1000, None) == (len(page.rows), rest.next_key)
+
+    def test_numbers_out_of_range_find_nothing(self, archive: SqlArchive) -> None:
+        archive.save([make_report()])
+        huge = 10**30
+
+        assert () == archive.find(EVERYTHING, huge) == archive.find(EVERYTHING, -huge)
+        assert () == archive.list_jobs(EVERYTHING, JobFilter(array_job_id=huge, since_seconds=-huge)).rows
+        assert () == archive.list_jobs(EVERYTHING, JobFilter(), after=JobKey(-huge, -huge)).rows
+        assert 1 == len(archive.list_jobs(EVERYTHING, JobFilter(), after=JobKey(huge, huge)).rows)
+        for by in GroupBy:
+            assert () == archive.total(EVERYTHING, JobFilter(since_seconds=huge), by)
+            assert () == archive.total(EVERYTHING, JobFilter(until_seconds=-huge, since_seconds=-huge), by)
+            assert () != archive.total(EVERYTHING, JobFilter(since_seconds=-huge, until_seconds=huge), by)
+
+    @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        batches=st.lists(st.lists(facts(), max_size=12), max_size=4),
+        asked=st.lists(st.tuples(viewers(), filters()), min_size=3, max_size=6),
+        limit=st.integers(1, 5),
+    )
+    def test_lists_and_sums_are_those_of_a_plain_list(
+        self, archive: SqlArchive, batches: list[list[Fact]], asked: list[tuple[Viewer, JobFilter]], limit: int
+    ) -> None:
+        archive.forget_jobs(END_OF_TIME)
+        model = ListArchive()
+        for batch in batches:
+            archive.save([fact.report() for fact in batch])
+            model.save(batch)
+
+        for viewer, wanted in [*asked, (EVERYTHING, JobFilter())]:
+            assert sorted(model.keys(viewer, wanted)) == sorted(_walk(archive, viewer, wanted, limit))
+            for by in GroupBy:
+                _check_sums(archive, model, viewer, wanted, by)
+
+    def test_sums_are_empty_after_everything_was_forgotten(self, archive: SqlArchive) -> None:
+        archive.save([make_report(), make_gpu_report()])
+        later = make_report(make_record(5, submit_seconds=START + DAY))
+        archive.save([later])
+
+        assert 2 == archive.forget_jobs(START + DAY)
+        assert (later,) == archive.find(EVERYTHING, 5)
+        assert [1] == [total.jobs for total in archive.total(EVERYTHING, JobFilter(), GroupBy.DAY)]
+        assert 1 == archive.forget_jobs(END_OF_TIME)
+        assert () == archive.total(EVERYTHING, JobFilter(), GroupBy.RULE)
+        assert 0 == archive.forget_jobs(END_OF_TIME)
+
+    def test_report_without_its_curves_says_so(self, archive: SqlArchive) -> None:
+        archive.save([make_report(), make_report(make_record(5, submit_seconds=START + DAY))])
+
+        assert 1 == archive.forget_curves(START)
+
+        (old,), (new,) = archive.find(EVERYTHING, 4711), archive.find(EVERYTHING, 5)
+        assert ((), "The curves of this job are not kept any more.") == (old.charts, old.missing[-1])
+        assert (make_report().charts, make_report().missing) == (new.charts, new.missing)
+        assert make_report().findings == old.findings
+
+    def test_days_come_in_order_and_the_latest_ones_are_kept(self, archive: SqlArchive) -> None:
+        archive.save([_small(day + 1, NEW_YEAR + day * DAY) for day in range(5)])
+
+        totals = archive.total(EVERYTHING, JobFilter(), GroupBy.DAY, limit=3)
+
+        assert ["2026-01-03", "2026-01-04", "2026-01-05"] == [total.key for total in totals]
+
+    def test_two_reporters_at_once_lose_nothing_and_count_nothing_twice(self, archive: SqlArchive) -> None:
+        failures: list[Exception] = []
+
+        def save(first: int) -> None:
+            try:
+                for start in range(first, first + 60, 20):
+                    archive.save([_small(number) for number in range(start, start + 20)])
+            except ArchiveError as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=save, args=(first,)) for first in (0, 0, 30, 30)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        # A conflict may end a save with an error, never with half of it; the reporter then saves again.
+        if failures:
+            save(0)
+            save(30)
+        assert list(range(90)) == sorted(
+            row.job_id for row in archive.list_jobs(EVERYTHING, JobFilter(), limit=500).rows
+        )
+        assert [90] == [total.jobs for total in archive.total(EVERYTHING, JobFilter(), GroupBy.ACCOUNT)]
+
+    def test_checkpoints_mails_and_wishes_are_remembered(self, archive: SqlArchive) -> None:
+        kept = Checkpoints(archive.database)
+
+        assert (None, None, False) == (kept.read_checkpoint("a"), kept.last_mail("s", "ada"), kept.is_opted_out("ada"))
+        kept.write_checkpoint("a", "1")
+        kept.write_checkpoint("a", "2\0")
+        kept.record_mail("s", "ada", 100)
+        kept.record_mail("s", "ada", 200)
+        kept.set_opt_out("ada", True)
+        kept.set_opt_out("ada", True)
+        kept.set_opt_out("bob", True)
+        kept.set_opt_out("bob", False)
+
+        assert "2\ufffd" == kept.read_checkpoint("a")
+        assert (200, None, None) == (kept.last_mail("s", "ada"), kept.last_mail("s", "bob"), kept.last_mail("t", "ada"))
+        assert (True, False) == (kept.is_opted_out("ada"), kept.is_opted_out("bob"))
+        kept.forget_mails(201)
+        assert None is kept.last_mail("s", "ada")
+
+    def test_token_is_known_until_it_expires_or_is_revoked(self, archive: SqlArchive) -> None:
+        now = [1000.0]
+        tokens = TokenStore(archive.database, wall_clock=lambda: now[0])
+        forever = tokens.create("ada", purpose="script")
+        brief = tokens.create("root", ViewerRole.ADMIN, expires_seconds=2000)
+
+        assert Viewer(name="ada") == tokens.find(forever)
+        assert Viewer(name="root", role=ViewerRole.ADMIN) == tokens.find(brief)
+        now[0] = 2000.0
+        assert (None, None) == (tokens.find(brief), tokens.find("slsc_guess"))
+        tokens.find(forever)
+        (info,) = tokens.list_tokens("ada")
+        assert (1000, 2000, "script") == (info.created_seconds, info.last_used_seconds, info.purpose)
+        assert (True, False) == (tokens.revoke(info.token_id), tokens.revoke(info.token_id))
+        assert None is tokens.find(forever)
+        assert ["root"] == [left.name for left in tokens.list_tokens()]
+
+    def test_audit_rows_come_latest_first(self, archive: SqlArchive) -> None:
+        now = [10.0]
+        log = AuditLog(archive.database, wall_clock=lambda: now[0])
+        staff = Viewer(name="eve", role=ViewerRole.SUPPORT)
+        for at_seconds in (10, 11, 12):
+            now[0] = float(at_seconds)
+            log.audit(staff, "/jobs/{id}", f"job {at_seconds}\0")
+
+        first, second = log.list_rows(limit=2)
+        (third,) = log.list_rows(before_id=second.audit_id)
+
+        assert [12, 11, 10] == [row.at_seconds for row in (first, second, third)]
+        assert ("eve", "support", "/jobs/{id}", "job 12\ufffd") == (
+            first.viewer,
+            first.role,
+            first.route,
+            first.subject,
+        )
+
+
+def _small(job_id: int, submit_seconds: int = START) -> JobReport:
+    return make_unmeasured_report(make_record(job_id, submit_seconds=submit_seconds))
+
+
+def _walk(archive: SqlArchive, viewer: Viewer, wanted: JobFilter, limit: int) -> list[tuple[JobKey, str]]:
+    """Read all pages, and check that they go down from one to the next."""
+    found: list[tuple[JobKey, str]] = []
+    after: JobKey | None = None
+    while True:
+        page = archive.list_jobs(viewer, wanted, after=after, limit=limit)
+        keys = [JobKey(row.submit_seconds, row.job_id) for row in page.rows]
+        assert keys == sorted(keys, reverse=True)
+        assert after is None or not keys or keys[0] < after
+        found += zip(keys, (row.cluster for row in page.rows), strict=True)
+        if page.next_key is None:
+            return found
+        assert keys[-1] == page.next_key
+        after = page.next_key
+
+
+def _check_sums(archive: SqlArchive, model: ListArchive, viewer: Viewer, wanted: JobFilter, by: GroupBy) -> None:
+    totals = archive.total(viewer, wanted, by)
+    expected = model.sums(viewer, wanted, by)
+    actual = {total.key: list(astuple(total)[1:]) for total in totals}
+    assert expected.keys() == actual.keys()
+    for key, numbers in expected.items():
+        assert pytest.approx(numbers) == actual[key]
+    waste = [total.measured_core_seconds - total.used_core_seconds for total in totals]
+    in_order = sorted(expected) if by is GroupBy.DAY else None
+    assert in_order == [total.key for total in totals] if in_order is not None else waste == sorted(waste, reverse=True)
