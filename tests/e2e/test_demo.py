@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE_SECONDS, until
+from tests.processes import PATIENCE_SECONDS, run_slurmscope, until
 
 SHOWN = re.compile(r"shown at (http://127\.0\.0\.1:\d+/)")
 
@@ -92,3 +92,20 @@ def test_running_jobs_are_read_from_what_was_recorded(shown: Shown) -> None:
 
     shown.process.send_signal(signal.SIGTERM)
     assert 0 == shown.process.wait(PATIENCE_SECONDS)
+
+
+def test_a_port_that_is_taken_is_told_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ended = run_slurmscope("demo", "--port", str(listener.getsockname()[1]))
+    assert 2 == ended.returncode
+    assert "choose another with --port" in ended.stderr
+
+
+def test_an_interruption_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "slurmscope", "demo"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=environment) as process:
+        until(lambda: any(tmp_path.glob("*/archive.db")))
+        process.send_signal(signal.SIGINT)
+        assert 0 == process.wait(PATIENCE_SECONDS)
+    assert [] == list(tmp_path.iterdir())

@@ -235,7 +235,13 @@ def test_table_that_the_cluster_does_not_have_is_refused(desk: FakeDesk) -> None
 
 def test_long_list_is_cut_and_says_so(desk: FakeDesk) -> None:
     app = make_app(desk)
-    person = Visit(request=Request({"type": "http"}), desk=desk, viewer=PEOPLE["ada"], pages=app.state.pages, renderings=KeptRenderings())
+    person = Visit(
+        request=Request({"type": "http"}),
+        desk=desk,
+        viewer=PEOPLE["ada"],
+        pages=app.state.pages,
+        renderings=KeptRenderings(),
+    )
     rows, is_cut = read_all_rows(person, JobFilter(), 10)
     assert (10, True) == (len(rows), is_cut)
     assert (15, False) == (len(read_all_rows(person, JobFilter(), 15)[0]), read_all_rows(person, JobFilter(), 15)[1])

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describe what a simulated job does from its first second to its last.
+
+Every number is a closed formula of the time since the start, so that a life can be asked about any moment, in any
+order: counters never fall, and parts add up to their whole at every moment. Times are seconds since the start of the
+job; a life that goes on longer than planned stays as it was at its planned end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Say how busy each core is (0 to 1) at its best, how deep the load dips, and when the work stops."""
+
+    cores: tuple[float, ...]
+    dip_ratio: float = 0.1
+    period_seconds: float = 600.0
+    stop_seconds: float = math.inf
+    system_ratio: float = 0.05
+
+    def done_seconds(self, at: float) -> float:
+        """Return how long a core that is never idle at its best would have computed so far."""
+        worked = min(at, self.stop_seconds)
+        waves = (share * (worked - math.sin(turn * worked) / turn) for share, turn in self._waves())
+        return worked - self.dip_ratio / 2 * math.fsum(waves)
+
+    def load(self, at: float) -> float:
+        """Return the load of this moment as a share of the best one."""
+        if at > self.stop_seconds:
+            return 0.0
+        return 1 - self.dip_ratio / 2 * math.fsum(share * (1 - math.cos(turn * at)) for share, turn in self._waves())
+
+    def _waves(self) -> tuple[tuple[float, float], ...]:
+        """Return shares and frequencies of two waves that never meet again, as no real load repeats itself."""
+        turn = 2 * math.pi / self.period_seconds
+        return (0.6, turn), (0.4, 2.618 * turn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Say how memory grows from ``first_bytes`` to ``last_bytes``: at once, or all the time where it leaks."""
+
+    limit_bytes: float
+    first_bytes: float
+    last_bytes: float
+    length_seconds: float
+    shared_bytes: float = 0.0
+    cache_bytes: float = 0.0
+    is_leaking: bool = False
+    killed_seconds: float = math.inf
+    """When the kernel kills a process for want of memory."""
+
+    def anon_bytes(self, at: float) -> float:
+        """Return memory that is backed by no file; it breathes a little below what is charged."""
+        breath = 0.01 * (1 - math.cos(2 * math.pi * at / 420.0))
+        return self._held_bytes(at) * (1 - breath)
+
+    def charged_bytes(self, at: float) -> float:
+        """Return what the kernel charges; it never falls, because file cache takes the place of what is let go."""
+        return self._held_bytes(at) + self.shared_bytes + self.cache_bytes * (1 - math.exp(-at / 300.0))
+
+    def _held_bytes(self, at: float) -> float:
+        part = at / self.length_seconds
+        grown = min(1.0, part) if self.is_leaking else 1 - math.exp(-12 * part)
+        return self.first_bytes + (self.last_bytes - self.first_bytes) * grown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Say how fast a job reads and writes, in pieces of which size, and how many files it has open."""
+
+    input_bytes: float = 0.0
+    """What is read in the first ``input_seconds``."""
+    input_seconds: float = 120.0
+    read_bytes_per_second: float = 0.0
+    write_bytes_per_second: float = 0.0
+    piece_bytes: float = 128 * 1024.0
+    open_files: float = 12.0
+    uses_scratch: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threads:
+    """Say how many threads the job's program has, and how many of them want to run at its best."""
+
+    program: str
+    count: float
+    running: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """Say what a job does with one GPU; one without a process is held for nothing."""
+
+    number: int
+    utilization_ratio: float
+    memory_bytes: float
+    has_process: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLife:
+    """Hold what a job does on one of its nodes; ``tells_cores`` is for kernels that count single cores."""
+
+    name: str
+    work: Work
+    memory: Memory
+    files: Files
+    threads: Threads
+    gpus: tuple[Gpu, ...] = ()
+    tells_cores: bool = True
+
+    def cpu_seconds(self, at: float) -> float:
+        """Return the CPU time so far."""
+        return math.fsum(self.work.cores) * self.work.done_seconds(at)
+
+    def read_bytes(self, at: float) -> float:
+        """Return what was read so far."""
+        files, worked = self.files, min(at, self.work.stop_seconds)
+        return files.input_bytes * min(1.0, worked / files.input_seconds) + files.read_bytes_per_second * worked
+
+    def written_bytes(self, at: float) -> float:
+        """Return what was written so far: in pulses, as programs save their state now and then."""
+        worked, turn = min(at, self.work.stop_seconds), 2 * math.pi / self.work.period_seconds
+        return self.files.write_bytes_per_second * (worked - math.sin(turn * worked) / turn)
+
+    def gpu_ratio(self, at: float) -> float | None:
+        """Return the mean utilisation of the GPUs; None where there are none."""
+        if not self.gpus:
+            return None
+        used = [gpu.utilization_ratio if gpu.has_process else 0.0 for gpu in self.gpus]
+        return math.fsum(used) / len(used) * self.work.load(at)
+
+    def gpu_bytes(self, at: float) -> float | None:
+        """Return the GPU memory that processes hold; it is filled within the first minute."""
+        if not self.gpus:
+            return None
+        return math.fsum(gpu.memory_bytes for gpu in self.gpus if gpu.has_process) * min(1.0, at / 60.0)
+
+
+class Life(NamedTuple):
+    """Hold the whole life of a job."""
+
+    job_id: int
+    start_seconds: float
+    nodes: tuple[NodeLife, ...]
+
+    def cpu_seconds(self, at: float) -> float:
+        """Return the CPU time of all nodes so far."""
+        return math.fsum(node.cpu_seconds(at) for node in self.nodes)
