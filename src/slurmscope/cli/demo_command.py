@@ -15,7 +15,7 @@ from slurmscope.cli.up_command import make_exporters
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
 from slurmscope.services.demo import Demo, run_demo
-from slurmscope.services.up import run_until_interrupted
+from slurmscope.services.signals import run_until_interrupted
 from slurmscope.simulate.cluster import simulate
 from slurmscope.simulate.ordinary_day import calm
 from slurmscope.simulate.records import Shape

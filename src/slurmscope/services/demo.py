@@ -21,7 +21,7 @@ from slurmscope.metrics.collector import Role
 from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobRecord
 from slurmscope.services.exporter import Exporter, configure_log, enabled_collectors
-from slurmscope.services.portal import run_portal
+from slurmscope.services.portal import Beside, run_portal
 from slurmscope.services.recording import OwnCollectors, open_loop
 from slurmscope.services.recording_metrics import recording_families
 from slurmscope.services.report_maker import ReportMaker
@@ -100,10 +100,8 @@ def run_demo(
             stack.enter_context(filler.filling(is_ready))
         stack.callback(head_start.cancel)
         stack.enter_context(_open_lives(lives, exporters, recorder, is_recorded, is_ready))
-        own_families = partial(recording_families, recorder)
-        return run_portal(
-            config, environment, series=series, accounting=accounting, own_families=own_families, ready=begin
-        )
+        beside = Beside(families=partial(recording_families, recorder))
+        return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
 
 
 def _import_portal() -> None:

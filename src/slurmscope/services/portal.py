@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from slurmscope.config import Config
 from slurmscope.errors import ConfigError, MissingExtraError
@@ -38,28 +39,37 @@ NOW_SECONDS = 30.0
 """How old queue and nodes on a page may be before they are asked for again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Tell how something else in this process does: by metrics, and by sentences for the banner of every page."""
+
+    families: Callable[[], Iterable[Family]] = tuple
+    problems: Callable[[], Iterable[str]] = tuple
+
+
 def run_portal(
     config: Config,
     environment: Mapping[str, str],
     *,
     series: SeriesSource | None = None,
     accounting: JobAccounting | None = None,
-    own_families: Callable[[], Iterable[Family]] = tuple,
+    beside: Beside | None = None,
     ready: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; ``ready`` is called with the address when pages can be opened.
 
-    ``own_families`` are added to the metrics, by whoever runs more in this process than the portal.
+    ``beside`` is for whoever runs more in this process than the portal.
     """
     configure_log(config)
+    beside = beside or Beside()
     settings = config.of(PortalSettings)
     check_settings(settings)
     with (
         open_reporting(config, environment, series=series, accounting=accounting, may_create=True) as reporting,
-        open_desk(reporting, environment) as desk,
+        open_desk(reporting, environment, beside.problems) as desk,
         open_listener(settings.listen_address) as listener,
     ):
-        app = _make_counted_app(desk, own_families)
+        app = _make_counted_app(desk, beside.families)
         server = make_server(app, settings)
         shown = _shown_address(settings, listener.getsockname())
         logger.info("listening", extra=fields(address=shown))
@@ -70,7 +80,9 @@ def run_portal(
 
 
 @contextmanager
-def open_desk(reporting: Reporting, environment: Mapping[str, str]) -> Iterator[LivePortalDesk]:
+def open_desk(
+    reporting: Reporting, environment: Mapping[str, str], problems: Callable[[], Iterable[str]] = tuple
+) -> Iterator[LivePortalDesk]:
     """Start the reporter, and return what stands behind the portal."""
     from slurmscope.store.audit import AuditLog
     from slurmscope.store.checkpoints import Checkpoints
@@ -86,6 +98,8 @@ def open_desk(reporting: Reporting, environment: Mapping[str, str]) -> Iterator[
     reporter = Reporter(reporting.accounting, reporting.maker, archive, Checkpoints(database), rhythm)
     identifier = Identifier(settings, TokenStore(database), coordinators, SignInLimits())
     readings = _readings(config, commands)
+    for reading in readings:
+        reading.request()  # so that the first page has them
     metrics = PortalReport(
         requests=RequestLedger(),
         progress=lambda: reporter.progress,
@@ -105,6 +119,7 @@ def open_desk(reporting: Reporting, environment: Mapping[str, str]) -> Iterator[
             problems=(
                 reporting.troubles.sentences,
                 coordinators.problems,
+                problems,
                 lambda: [reporter.progress.problem] if reporter.progress.problem else [],
             ),
         )

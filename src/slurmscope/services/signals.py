@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 WISHES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+logger = logging.getLogger(__name__)
 
 
 class Signals:
@@ -51,3 +55,18 @@ class Signals:
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
     """Keep the signal from ending the process."""
+
+
+def run_until_interrupted(serve: Callable[[], int]) -> int:
+    """Serve, and take SIGINT and SIGTERM for the wish to end: everything that was opened is closed on the way.
+
+    The web server ends by these signals and then sends them to itself again, for whoever started it.
+    """
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return serve()
+    except KeyboardInterrupt:
+        logger.info("stopped")
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, before)

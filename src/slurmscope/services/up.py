@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -12,18 +10,16 @@ from functools import partial
 
 from slurmscope.config import Config
 from slurmscope.metrics.collector import Role
-from slurmscope.metrics.family import Family
 from slurmscope.services.agent_scrapes import AgentScrapes
 from slurmscope.services.exporter import Exporter, configure_log, enabled_collectors
-from slurmscope.services.portal import run_portal
+from slurmscope.services.portal import Beside, run_portal
 from slurmscope.services.recording import OwnCollectors, open_loops
 from slurmscope.services.recording_metrics import recording_families
+from slurmscope.services.signals import run_until_interrupted
 from slurmscope.services.up_settings import UpSettings
 from slurmscope.sources.slurmrestd import TokenFile
 from slurmscope.store.recorder import Recorder
 from slurmscope.store.recorder_settings import RECORDED_METRICS, RecorderSettings
-
-logger = logging.getLogger(__name__)
 
 Action = tuple[str, Callable[[], None]]
 
@@ -41,22 +37,21 @@ def run_up(
     def serve() -> int:
         with (
             Recorder(config.of(RecorderSettings)) as recorder,
-            open_recording(config, exporters, recorder) as own_families,
+            open_recording(config, exporters, recorder) as recording,
         ):
-            return run_portal(config, environment, series=recorder.series(), own_families=own_families, ready=ready)
+            return run_portal(config, environment, series=recorder.series(), beside=recording, ready=ready)
 
     return run_until_interrupted(serve)
 
 
 @contextmanager
-def open_recording(
-    config: Config, exporters: Sequence[Exporter], recorder: Recorder
-) -> Iterator[Callable[[], Iterable[Family]]]:
+def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Recorder) -> Iterator[Beside]:
     """Record from this process's own collectors and from node agents until the end; return who tells how that does."""
     settings, interval = config.of(UpSettings), config.of(RecorderSettings).interval
     with ExitStack() as stack:
         actions: list[Action] = []
-        counts = None
+        counts: Mapping[str, int] | None = None
+        problems: Callable[[], Iterable[str]] = tuple
         for exporter in exporters:
             if settings.cluster if exporter.role is Role.CLUSTER else settings.node:
                 own = stack.enter_context(closing(_own_collectors(exporter, settings)))
@@ -66,9 +61,9 @@ def open_recording(
             scrapes = AgentScrapes(settings.targets, recorder, timeout_seconds=settings.timeout, token_file=token_file)
             stack.enter_context(closing(scrapes))
             actions.append(("agents", scrapes.scrape_all))
-            counts = scrapes.counts
+            counts, problems = scrapes.counts, scrapes.problems
         stack.enter_context(open_loops(interval, actions))
-        yield partial(recording_families, recorder, counts)
+        yield Beside(families=partial(recording_families, recorder, counts), problems=problems)
 
 
 def _own_collectors(exporter: Exporter, settings: UpSettings) -> OwnCollectors:
@@ -77,18 +72,3 @@ def _own_collectors(exporter: Exporter, settings: UpSettings) -> OwnCollectors:
     return OwnCollectors(
         exporter.wire(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS, node=node
     )
-
-
-def run_until_interrupted(serve: Callable[[], int]) -> int:
-    """Serve, and take SIGINT and SIGTERM for the wish to end: everything that was opened is closed on the way.
-
-    The web server ends by these signals and then sends them to itself again, for whoever started it.
-    """
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        return serve()
-    except KeyboardInterrupt:
-        logger.info("stopped")
-        return 0
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -12,7 +12,7 @@ import pytest
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.model.series import JobSpan
 from slurmscope.services.demo import backfill
-from slurmscope.services.up import run_until_interrupted
+from slurmscope.services.signals import run_until_interrupted
 from slurmscope.simulate.lives_kinds import Kind, make_life
 from slurmscope.simulate.lives_series import SimulatedSeries
 from slurmscope.store.recorder import Recorder
