@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 import schemathesis
+from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import Case
@@ -20,7 +22,7 @@ from tests.fakes.archive_desk import open_archive_desk
 from tests.fakes.browser import Visitor
 from tests.fakes.portal_desk import WHO, make_desk, make_jobs
 
-EXAMPLES = 25
+EXAMPLES = 15
 
 bounded = settings(
     max_examples=EXAMPLES,
@@ -33,22 +35,33 @@ bounded = settings(
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseSchema]:
-    """Describe the API of a portal with an archive of some jobs in a real database."""
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
+    """Make a portal with an archive of some jobs in a real database."""
     with open_archive_desk(tmp_path_factory.mktemp("openapi"), make_jobs()) as desk:
-        yield schemathesis.openapi.from_asgi("/api/openapi.json", make_app(desk))
+        yield make_app(desk)
 
 
-PATHS = sorted(make_app(make_desk()).openapi()["paths"])
+@pytest.fixture(scope="module")
+def api(portal: FastAPI) -> BaseSchema:
+    return schemathesis.openapi.from_asgi("/api/openapi.json", portal)
 
 
-@pytest.mark.parametrize("path", PATHS)
+DOCUMENT = make_app(make_desk()).openapi()["paths"]
+# What takes no parameters cannot be asked wrongly.
+QUESTIONS = [
+    (path, mode)
+    for path in sorted(DOCUMENT)
+    for mode in GenerationMode
+    if mode is GenerationMode.POSITIVE or DOCUMENT[path]["get"].get("parameters")
+]
+
+
+@pytest.mark.parametrize(("path", "mode"), QUESTIONS)
 @pytest.mark.parametrize("who", ["root", "ada"])
-@pytest.mark.parametrize("mode", list(GenerationMode))
 def test_answer_is_as_the_document_says(api: BaseSchema, path: str, who: str, mode: GenerationMode) -> None:
     @bounded
     @given(api[path]["GET"].as_strategy(generation_mode=mode))
-    def ask(case: Case) -> None:
+    def ask(case: Case[Any]) -> None:
         # That a text must be printable, and a day one of the calendar, no schema can say: the answer is a 400.
         case.call_and_validate(headers={WHO: who}, excluded_checks=[positive_data_acceptance])
 
@@ -61,17 +74,17 @@ def test_answer_is_as_the_document_says(api: BaseSchema, path: str, who: str, mo
      "/accounts/{}?days=7", "/waste?days={}", "/jobs/{}", "/arrays/{}", "/compare?job={}", "/jobs/4711/charts/{}.svg",
      "/jobs/4711/report.{}", "/cluster?format={}", "/plot/4711/{}", "/mail/{}", "/static/{}"],
 )  # fmt: skip
-def test_pages_break_on_no_text(path: str) -> None:
-    visitor = Visitor(make_app(make_desk()), "root")
+def test_pages_break_on_no_text(portal: FastAPI, path: str) -> None:
+    visitor = Visitor(portal, "root")
 
     @bounded
     @given(st.one_of(st.text(max_size=300), st.from_regex(r"[0-9]{1,12}[-_+]?[0-9]{0,12}", fullmatch=True)))
     def ask(text: str) -> None:
         answer = visitor.get(path.replace("{}", quote(text, safe="", errors="surrogatepass")))
-        assert answer.status_code in {200, 303, 400, 403, 404, 422}
+        assert answer.status_code in {200, 303, 307, 400, 403, 404, 422}
 
     ask()
 
 
 def test_document_tells_of_everything_that_is_no_page() -> None:
-    assert {"/api/v1/jobs/{job_id}/usage", "/api/v2/jobs", "/api/v2/totals", "/api/v2/cluster"} <= set(PATHS)
+    assert {"/api/v1/jobs/{job_id}/usage", "/api/v2/jobs", "/api/v2/totals", "/api/v2/cluster"} <= set(DOCUMENT)

@@ -208,9 +208,10 @@ def test_token_itself_is_nowhere_in_the_file(archive: SqlArchive, path: Path) ->
         JobFilter(array_job_id=5),
         JobFilter(since_seconds=5, until_seconds=100),
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("viewer", [EVERYTHING, Viewer(name="ada", coordinates=frozenset({"physics", "x"}))], ids=str)
+@pytest.mark.parametrize(
+    "viewer", [EVERYTHING, Viewer(name="ada", coordinates=frozenset({"physics", "x"}))], ids=["staff", "coordinator"]
+)
 def test_page_is_read_from_an_index_in_order(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
     archive.save([make_report()])
     for statement in pages(viewer, wanted, JobKey(50, 5), 50):
