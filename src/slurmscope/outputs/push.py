@@ -9,7 +9,6 @@ checked here: a value that is no valid UTF-8 never leaves this process.
 from __future__ import annotations
 
 import base64
-import io
 import os
 import re
 import socket
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import quote, unquote, urlsplit
 
+from slurmscope.deadlines import DeadlineSocket, seconds_left
 from slurmscope.errors import ConfigError, OutputError
 from slurmscope.log import escape
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from ssl import SSLContext
 
-    from _typeshed import WriteableBuffer
 
 Taken = TypeVar("Taken")
 
@@ -218,7 +217,7 @@ def _exchange(
     try:
         with _connect(address, deadline, ca_file) as connection:
             _send(connection, request, deadline)
-            incoming = cast("socket.socket", _Incoming(connection, deadline))
+            incoming = cast("socket.socket", DeadlineSocket(connection, deadline))
             with HTTPResponse(incoming, method=request.partition(b" ")[0].decode()) as response:
                 response.begin()
                 if 200 <= response.status < 300:
@@ -235,11 +234,11 @@ def _exchange(
 
 def _connect(address: _Address, deadline: float, ca_file: Path | None) -> socket.socket:
     context = _tls_context(ca_file) if address.is_tls else None
-    connection = socket.create_connection((address.host, address.port), _left(deadline))
+    connection = socket.create_connection((address.host, address.port), seconds_left(deadline))
     if context is None:
         return connection
     try:
-        connection.settimeout(_left(deadline))
+        connection.settimeout(seconds_left(deadline))
         return context.wrap_socket(connection, server_hostname=address.host)
     except BaseException:
         connection.close()
@@ -256,41 +255,12 @@ def _tls_context(ca_file: Path | None) -> SSLContext:
 
 
 def _send(connection: socket.socket, request: bytes, deadline: float) -> None:
-    connection.settimeout(_left(deadline))
+    connection.settimeout(seconds_left(deadline))
     try:
         connection.sendall(request)
     except (BrokenPipeError, ConnectionResetError):
         # One who has read enough to refuse answers and closes; the answer tells more than the broken pipe.
         return
-
-
-class _Incoming:
-    """Give HTTPResponse a socket that keeps to a deadline: its own limit starts anew with every byte."""
-
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection = connection
-        self._deadline = deadline
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineReader(self._connection, self._deadline))
-
-
-class _DeadlineReader(io.RawIOBase):
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        super().__init__()
-        self._connection = connection
-        self._deadline = deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        self._connection.settimeout(_left(self._deadline))
-        return self._connection.recv_into(buffer)
-
-
-def _left(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())
 
 
 def _ignore(_response: HTTPResponse) -> None:

@@ -22,8 +22,9 @@ from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobRecord
 from slurmscope.services.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.services.portal import Beside, run_portal
-from slurmscope.services.recording import OwnCollectors, open_loop
+from slurmscope.services.recording import OwnCollectors
 from slurmscope.services.recording_metrics import recording_families
+from slurmscope.services.repeating import repeating
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.services.reporter import CHECKPOINT
 from slurmscope.services.reporting import open_reporting
@@ -139,7 +140,7 @@ def _open_lives(
             if is_ready.wait(READY_SECONDS):
                 backfill(lives, recorder, is_recorded)
 
-        stack.enter_context(open_loop("lives", ROUND_SECONDS, record, first=record_past))
+        stack.enter_context(repeating("lives", ROUND_SECONDS, record, first=record_past))
         yield
 
 

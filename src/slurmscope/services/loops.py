@@ -7,22 +7,21 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from slurmscope.errors import OutputError
 from slurmscope.log import fields
 from slurmscope.metrics.write import Format
 from slurmscope.outputs.push import PushGateway
 from slurmscope.outputs.settings import OutputSettings
 from slurmscope.outputs.textfile import remove_stale_parts, write_textfile
+from slurmscope.services.repeating import attempt, repeating
 
 logger = logging.getLogger(__name__)
 
-END_SECONDS = 5.0
 LAST_WORD_SECONDS = 3.0
 
 
@@ -42,9 +41,8 @@ class Pages(Protocol):
 def open_textfile_loop(pages: Pages, path: Path, interval_seconds: float) -> Iterator[None]:
     """Keep a file for node_exporter up to date; what was written last stays at the end."""
     remove_stale_parts(path)
-    stopping = threading.Event()
     logger.info("writing a file", extra=fields(path=str(path), interval=interval_seconds))
-    with _repeating("textfile", interval_seconds, lambda: write_textfile(path, pages.page(Format.TEXT)), stopping):
+    with repeating("textfile", interval_seconds, lambda: write_textfile(path, pages.page(Format.TEXT))):
         yield
 
 
@@ -67,37 +65,6 @@ def open_push_loop(pages: Pages, settings: OutputSettings) -> Iterator[None]:
             gateway.put(blocks)
 
     logger.info("pushing", extra=fields(group=str(grouping), interval=settings.interval))
-    with _repeating("push", settings.interval, push, stopping):
+    with repeating("push", settings.interval, push, stopping=stopping):
         yield
-    _attempt("push", replace(gateway, timeout_seconds=1.0, deadline_seconds=LAST_WORD_SECONDS, sleep=time.sleep).delete)
-
-
-@contextmanager
-def _repeating(
-    name: str, interval_seconds: float, action: Callable[[], None], stopping: threading.Event
-) -> Iterator[None]:
-    def loop() -> None:
-        next_start = time.monotonic()
-        while not stopping.is_set():
-            _attempt(name, action)
-            # After a slow round the next one waits for its turn: rounds are skipped, never stacked.
-            now = time.monotonic()
-            next_start += interval_seconds * (1 + max(0.0, now - next_start) // interval_seconds)
-            stopping.wait(next_start - now)
-
-    thread = threading.Thread(target=loop, name=name, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join(END_SECONDS)
-
-
-def _attempt(name: str, action: Callable[[], None]) -> None:
-    try:
-        action()
-    except OutputError as error:
-        logger.error("output failed", extra=fields(name, output=name, error=str(error)))
-    except Exception:  # a bug in one round must not end the loop
-        logger.exception("output failed", extra=fields(name, output=name))
+    attempt("push", replace(gateway, timeout_seconds=1.0, deadline_seconds=LAST_WORD_SECONDS, sleep=time.sleep).delete)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 NOW_SECONDS = 30.0
 """How old queue and nodes on a page may be before they are asked for again."""
+THREAD_TURN_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

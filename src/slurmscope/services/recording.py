@@ -4,14 +4,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
-from slurmscope.errors import SlurmscopeError
-from slurmscope.log import fields
 from slurmscope.metrics.family import Family
 from slurmscope.services.collecting import EnabledCollector, Outcome, is_served, run_collector
 from slurmscope.services.readings import read_all
@@ -79,50 +75,3 @@ class OwnCollectors:
     def close(self) -> None:
         """End what runs in the background."""
         self._wiring.close()
-
-
-@contextmanager
-def open_loop(
-    name: str, interval_seconds: float, action: Callable[[], None], *, first: Callable[[], None] | None = None
-) -> Iterator[None]:
-    """Do something again and again in a thread until the end; ``first`` is done once before.
-
-    What fails is told, and tried again in the next round. After a slow round the next waits for its turn.
-    """
-    stopping = threading.Event()
-
-    def loop() -> None:
-        if first is not None:
-            _attempt(name, first)
-        next_start = time.monotonic()
-        while not stopping.is_set():
-            _attempt(name, action)
-            now = time.monotonic()
-            next_start += interval_seconds * (1 + max(0.0, now - next_start) // interval_seconds)
-            stopping.wait(next_start - now)
-
-    thread = threading.Thread(target=loop, name=name, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join(END_SECONDS)
-
-
-@contextmanager
-def open_loops(interval_seconds: float, actions: Iterable[tuple[str, Callable[[], None]]]) -> Iterator[None]:
-    """Keep a loop for each action, so that a slow one holds up no other."""
-    with ExitStack() as stack:
-        for name, action in actions:
-            stack.enter_context(open_loop(name, interval_seconds, action))
-        yield
-
-
-def _attempt(name: str, action: Callable[[], None]) -> None:
-    try:
-        action()
-    except SlurmscopeError as error:
-        logger.error("nothing was recorded", extra=fields(name, source=name, error=str(error)))
-    except Exception:  # a bug in one round must not end the loop
-        logger.exception("nothing was recorded", extra=fields(name, source=name))

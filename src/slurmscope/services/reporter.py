@@ -9,10 +9,9 @@ in every round, and a run that was seen running is asked for until its end is kn
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -22,6 +21,7 @@ from slurmscope.log import fields
 from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
+from slurmscope.services.repeating import repeating
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.settings import setting
 from slurmscope.units import parse_positive_seconds, parse_seconds
@@ -36,7 +36,6 @@ WINDOW_SECONDS = 6 * 3600
 BATCH_JOBS = 100
 REFRESHED_JOBS = 500
 """Running jobs measured anew in one round; where there are more, they take turns."""
-END_SECONDS = 10.0
 NO_ROOM = "The curves of this job could not be archived."
 
 
@@ -198,20 +197,6 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
         yield batch
 
 
-@contextmanager
-def open_reporter_loop(reporter: Reporter, interval_seconds: float) -> Iterator[None]:
-    """Let the reporter work in a thread until the end; a round that runs is not cut."""
-    stopping = threading.Event()
-
-    def loop() -> None:
-        while not stopping.is_set():
-            reporter.work()
-            stopping.wait(interval_seconds)
-
-    thread = threading.Thread(target=loop, name="reporter", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join(END_SECONDS)
+def open_reporter_loop(reporter: Reporter, interval_seconds: float) -> AbstractContextManager[None]:
+    """Let the reporter work in a thread until the end."""
+    return repeating("reporter", interval_seconds, reporter.work)

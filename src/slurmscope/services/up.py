@@ -13,8 +13,9 @@ from slurmscope.metrics.collector import Role
 from slurmscope.services.agent_scrapes import AgentScrapes
 from slurmscope.services.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.services.portal import Beside, run_portal
-from slurmscope.services.recording import OwnCollectors, open_loops
+from slurmscope.services.recording import OwnCollectors
 from slurmscope.services.recording_metrics import recording_families
+from slurmscope.services.repeating import repeating
 from slurmscope.services.signals import run_until_interrupted
 from slurmscope.services.up_settings import UpSettings
 from slurmscope.sources.slurmrestd import TokenFile
@@ -62,7 +63,9 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
             stack.enter_context(closing(scrapes))
             actions.append(("agents", scrapes.scrape_all))
             counts, problems = scrapes.counts, scrapes.problems
-        stack.enter_context(open_loops(interval, actions))
+        # A loop for each, so that a slow one holds up no other.
+        for name, action in actions:
+            stack.enter_context(repeating(name, interval, action))
         yield Beside(families=partial(recording_families, recorder, counts), problems=problems)
 
 

@@ -6,15 +6,14 @@ Redirects are not followed and proxies not used: a token goes to the server that
 
 from __future__ import annotations
 
-import io
 import socket
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlencode
 
+from slurmscope.deadlines import DeadlineSocket, seconds_left
 from slurmscope.errors import MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.log import escape
 from slurmscope.sources.server_address import Address
@@ -22,7 +21,6 @@ from slurmscope.sources.server_address import Address
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from _typeshed import WriteableBuffer
 
 BODY_LIMIT_BYTES = 512 * 1024 * 1024
 
@@ -82,9 +80,9 @@ def post_form(  # noqa: PLR0913 - the words of get, and the form
 def _exchange(address: Address, request: bytes, *, deadline: float, tls: SSLContext | None, limit_bytes: int) -> Answer:
     try:
         with _connect(address, deadline, tls) as connection:
-            connection.settimeout(_left(deadline))
+            connection.settimeout(seconds_left(deadline))
             _send(connection, request)
-            incoming = cast("socket.socket", _Incoming(connection, deadline))
+            incoming = cast("socket.socket", DeadlineSocket(connection, deadline))
             with HTTPResponse(incoming) as response:
                 response.begin()
                 return Answer(status=response.status, body=_read_body(response, limit_bytes))
@@ -100,11 +98,11 @@ def _exchange(address: Address, request: bytes, *, deadline: float, tls: SSLCont
 
 def _connect(address: Address, deadline: float, tls: SSLContext | None) -> socket.socket:
     if not address.socket_path:
-        connection = socket.create_connection((address.host, address.port), _left(deadline))
+        connection = socket.create_connection((address.host, address.port), seconds_left(deadline))
     else:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        connection.settimeout(_left(deadline))
+        connection.settimeout(seconds_left(deadline))
         if address.socket_path:
             connection.connect(address.socket_path)
         return tls.wrap_socket(connection, server_hostname=address.host) if address.is_tls and tls else connection
@@ -145,35 +143,3 @@ def _read_body(response: HTTPResponse, limit_bytes: int) -> bytes:
     if response.length:
         raise MalformedAnswer(f"the server's answer was cut: {response.length} bytes of it did not come")
     return b"".join(blocks)
-
-
-class _Incoming:
-    """Give HTTPResponse a socket that keeps to a deadline: its own limit starts anew with every byte."""
-
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self._connection = connection
-        self._deadline = deadline
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineReader(self._connection, self._deadline))
-
-
-class _DeadlineReader(io.RawIOBase):
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        super().__init__()
-        self._connection = connection
-        self._deadline = deadline
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        self._connection.settimeout(_left(self._deadline))
-        return self._connection.recv_into(buffer)
-
-
-def _left(deadline: float) -> float:
-    remaining = deadline - time.monotonic()
-    if remaining <= 0:
-        raise TimeoutError
-    return remaining

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check that collectors are recorded, and that a failing source costs its own samples only."""
 
-import logging
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-import pytest
-
-from slurmscope.errors import ArchiveError, SourceError
+from slurmscope.errors import SourceError
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.services.collecting import EnabledCollector
 from slurmscope.services.readings import SharedReading
-from slurmscope.services.recording import OwnCollectors, open_loop, open_loops
+from slurmscope.services.recording import OwnCollectors
 from slurmscope.services.wiring import Wiring
 from slurmscope.settings import setting
 
@@ -81,41 +77,3 @@ def test_closing_ends_what_runs_in_the_background() -> None:
     closed: list[bool] = []
     make(closed=closed).close()
     assert [True] == closed
-
-
-def test_a_round_that_fails_does_not_end_the_loop(caplog: pytest.LogCaptureFixture) -> None:
-    rounds, done = [ArchiveError("disk full"), RuntimeError("bug")], threading.Event()
-
-    def act() -> None:
-        if rounds:
-            raise rounds.pop(0)
-        done.set()
-
-    with caplog.at_level(logging.ERROR), open_loop("lives", 0.01, act):
-        assert done.wait(30)
-    assert 2 == len([record for record in caplog.records if record.message == "nothing was recorded"])
-
-
-def test_what_comes_first_is_done_once() -> None:
-    order: list[str] = []
-    done = threading.Event()
-
-    def act() -> None:
-        order.append("round")
-        if len(order) > 3:
-            done.set()
-
-    with open_loop("lives", 0.01, act, first=lambda: order.append("first")):
-        assert done.wait(30)
-    assert ("first", 1) == (order[0], order.count("first"))
-
-
-def test_a_slow_source_holds_up_no_other() -> None:
-    release, other = threading.Event(), threading.Event()
-
-    def wait() -> None:
-        release.wait(30)
-
-    with open_loops(0.01, [("slow", wait), ("quick", other.set)]):
-        assert other.wait(30)
-        release.set()
