@@ -146,7 +146,7 @@ def _amounts(fact: Fact) -> list[float]:
         1,
         cores,
         cores if fact.used_cores is not None else 0,
-        (fact.used_cores or 0) * fact.run_seconds,
+        min(fact.used_cores or 0, fact.cpus) * fact.run_seconds,
         gpus,
         gpus if fact.gpu_utilization is not None else 0,
         (fact.gpu_utilization or 0) * gpus,

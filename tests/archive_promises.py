@@ -85,14 +85,17 @@ class ArchivePromises:
         assert (Severity.CRITICAL, ("cpu_idle", "memory_over_asked")) == (row.worst, row.rules)
         assert ("4712", "bob", START - 600, START) == (row.shown_id, row.user, row.submit_seconds, row.start_seconds)
 
-    def test_waste_is_never_negative(self, archive: SqlArchive) -> None:
-        report = make_report()
+    def test_job_that_took_more_than_its_cores_does_not_hide_the_waste_of_others(self, archive: SqlArchive) -> None:
+        report, idle = make_report(), make_report(make_record(1))
         busy = replace(report.summary.cpu, time=replace(report.summary.cpu.time, used=99_999_999.0))
 
-        archive.save([replace(report, summary=replace(report.summary, cpu=busy))])
+        archive.save([replace(report, summary=replace(report.summary, cpu=busy)), idle])
 
-        (row,) = archive.list_jobs(EVERYTHING, JobFilter()).rows
-        assert 0.0 == row.wasted_core_seconds
+        rows = archive.list_jobs(EVERYTHING, JobFilter()).rows
+        (total,) = archive.total(EVERYTHING, JobFilter(), GroupBy.USER)
+        # The idle job used half of its 28,800 core seconds.
+        assert {4711: 0.0, 1: 14400.0} == {row.job_id: row.wasted_core_seconds for row in rows}
+        assert (57600.0, 43200.0) == (total.measured_core_seconds, total.used_core_seconds)
 
     def test_what_half_of_the_nodes_used_is_not_the_use_of_the_job(self, archive: SqlArchive) -> None:
         report = make_report()

@@ -14,7 +14,8 @@
     │   │   └── CommandFailed      it ended with another exit code or by a signal
     │   ├── ServerError        a server (slurmrestd, Prometheus, a database) gave no usable answer
     │   │   ├── ServerTimedOut     no whole answer came within the time limit
-    │   │   └── ServerRefused      it cannot be reached, or did not let us in
+    │   │   ├── ServerRefused      it cannot be reached, or did not let us in
+    │   │   └── ServerBusy         it cannot answer now, and may a moment later
     │   ├── SlurmRefused       an answer came, and it says that Slurm could not give one
     │   └── MalformedAnswer    an answer came, but not in a shape we know
     ├── ArchiveError           the archive of jobs could not be read or written
@@ -95,6 +96,10 @@ class ServerRefused(ServerError):
     """The server cannot be reached, or does not let us in."""
 
     reason = "refused"
+
+
+class ServerBusy(ServerError):
+    """The server cannot answer now; it may a moment later."""
 
 
 class SlurmRefused(SourceError):

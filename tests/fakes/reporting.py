@@ -87,6 +87,8 @@ class FakeArchive:
     checkpoints: dict[str, str] = field(default_factory=dict)
     has_no_room_for: int | None = None
     """A job whose curves are too large."""
+    found: list[int] = field(default_factory=list)
+    """Jobs whose reports were read."""
 
     def save(self, reports: Sequence[JobReport]) -> None:
         """Keep all or none."""
@@ -99,6 +101,7 @@ class FakeArchive:
     def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
         """Return runs by number."""
         self._fail()
+        self.found.append(job_id)
         return tuple(r for r in self._seen(viewer) if r.record.job_id == job_id)
 
     def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:

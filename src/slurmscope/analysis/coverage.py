@@ -14,6 +14,10 @@ from slurmscope.model.summary import Coverage
 
 REACH_STEPS = 2.0
 """A point speaks for the time to its neighbours, if these are no further away than so many steps."""
+FIRST_REACH_STEPS = 4.0
+"""So far back the first point speaks: a rate needs the samples of half a minute and more before there is any."""
+LEAST_STEP_SECONDS = 15.0
+"""What is taken for the step of short jobs: they have one point, or two of which one was moved to the end."""
 
 
 def cover(run: Run, told: Iterable[str], curves: Sequence[Series], *, nodes: int | None = None) -> Coverage:
@@ -30,11 +34,9 @@ def cover(run: Run, told: Iterable[str], curves: Sequence[Series], *, nodes: int
 
 def run_ratios(run: Run, curves: Sequence[Series]) -> Mapping[str, float]:
     """Return for each node the share of the run that its curve spans."""
-    step = step_seconds(curves)
-    if step is None or run.seconds <= 0:
-        return {}
+    step = max(step_seconds(curves) or 0.0, LEAST_STEP_SECONDS)
     # Nodes that one query answered for have their times in common: each set of times is looked at once.
-    spanned = {times: _spanned(times, run, REACH_STEPS * step) for times in {series.times for series in curves}}
+    spanned = {times: _spanned(times, run, step) for times in {series.times for series in curves}}
     return {series.labels[0]: spanned[series.times] / run.seconds for series in curves}
 
 
@@ -52,6 +54,9 @@ def counted_by_node(run: Run) -> Mapping[str, float]:
     }
 
 
-def _spanned(times: tuple[float, ...], run: Run, reach: float) -> float:
-    edges = (run.start_seconds, *times, run.end_seconds)
-    return min(run.seconds, sum(min(max(later - earlier, 0.0), reach) for earlier, later in pairwise(edges)))
+def _spanned(times: tuple[float, ...], run: Run, step: float) -> float:
+    first = min(max(times[0] - run.start_seconds, 0.0), FIRST_REACH_STEPS * step)
+    rest = (
+        min(max(later - earlier, 0.0), REACH_STEPS * step) for earlier, later in pairwise((*times, run.end_seconds))
+    )
+    return min(run.seconds, first + sum(rest))

@@ -29,19 +29,25 @@ def summarise_cpu(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) 
     """Sum up CPU time; what is summed over nodes is None unless every node told it."""
     time = _time(run, nodes, coverage)
     is_whole = time.coverage is None or time.coverage.nodes_measured >= time.coverage.nodes
+    mean_cores = time.ratio * run.record.cpus if is_whole and time.ratio is not None else None
     aligned = align(run.curves.get("cpu", ()))
     busy = sum_over(aligned) if run.is_whole(labels[0] for labels in aligned.rows) else ()
     return CpuSummary(
         time=time,
         user_seconds=run.whole("cpu_user"),
         system_seconds=run.whole("cpu_system"),
-        mean_cores=time.ratio * run.record.cpus if is_whole and time.ratio is not None else None,
-        peak_cores=peak(busy),
+        mean_cores=mean_cores,
+        peak_cores=_at_least(peak(busy), mean_cores),
         cores_used=_cores_used(run, nodes),
         idle_tail_seconds=idle_tail_seconds(
             aligned.times[: len(busy)], busy, end_seconds=run.end_seconds, cpus=run.record.cpus
         ),
     )
+
+
+def _at_least(peak_cores: float | None, mean_cores: float | None) -> float | None:
+    """Keep the peak from being below the mean: the few points of a short job miss what came before the first."""
+    return peak_cores if peak_cores is None or mean_cores is None else max(peak_cores, mean_cores)
 
 
 def node_cpus(run: Run) -> Mapping[str, float]:

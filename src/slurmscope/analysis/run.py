@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -71,7 +72,9 @@ def prepare_run(
     start, end = _span(record, now_seconds)
     nodes = record.nodes or _told_nodes(measured)
     places = _Places(
-        nodes=frozenset(nodes), only=nodes[0] if max(record.node_count, len(nodes)) == 1 and nodes else None
+        nodes=frozenset(nodes),
+        by_short_name=_by_short_name(nodes),
+        only=nodes[0] if max(record.node_count, len(nodes)) == 1 and nodes else None,
     )
     return Run(
         record=record,
@@ -103,16 +106,26 @@ def _told_nodes(measured: Measured) -> tuple[str, ...]:
     return tuple(sorted({labels[0] for labels in measured.totals.get("cpu", {}) if labels}))
 
 
+def _by_short_name(nodes: Iterable[str]) -> Mapping[str, str]:
+    """Find nodes that Slurm knows by long names by their short ones; a short name of two nodes means neither."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node in nodes:
+        found[node.partition(".")[0]].append(node)
+    return {short: same[0] for short, same in found.items() if len(same) == 1}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
     """Find the node of a job that a label means."""
 
     nodes: frozenset[str]
+    by_short_name: Mapping[str, str]
     only: str | None
 
     def node_of(self, label: str) -> str | None:
         """Return the node; None for one that is not of this job.
 
+        An agent calls itself by the short name of its host, unless told otherwise, and Slurm may have the long one.
         An agent that is alone on its machine leaves the label empty: of a job on one node that is no riddle. Of a job
         on several nodes such series cannot be told apart, so they count as not measured.
         """
@@ -121,7 +134,7 @@ class _Places:
         short = label.partition(".")[0]
         if short in self.nodes:
             return short
-        return self.only if not label else None
+        return self.by_short_name.get(label) if label else self.only
 
 
 def _named(labels: tuple[str, ...], wanted: Wanted, places: _Places) -> tuple[str, ...] | None:

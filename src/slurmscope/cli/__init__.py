@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = slurmscope.main(given, prog_name="slurmscope", standalone_mode=False)
     except click.ClickException as error:
-        _complain(error.format_message())
+        _explain(error)
         code = 2
     except SlurmscopeError as error:
         _complain(str(error))
@@ -88,6 +88,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         code = 70
     sys.exit(code)
+
+
+def _explain(error: click.ClickException) -> None:
+    """Tell a fault in one sentence; a command of which nothing but its name was given tells its help."""
+    message = error.format_message()
+    if message.startswith("Usage: "):
+        click.echo(message, err=True)
+    else:
+        _complain(message)
 
 
 def _complain(message: str) -> None:

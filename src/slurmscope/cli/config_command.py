@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.options import SettingsCommand, load_config, options_for, written_number
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
 
@@ -45,7 +45,9 @@ def _show(config: Config) -> None:
     for declared in config.settings():
         resolved = config.values[declared.key]
         value = "<hidden>" if declared.is_secret and resolved.value else _written(resolved.value)
-        click.echo(f"{declared.key} = {value}  # {resolved.origin}")
+        # What is not set has no value that a file could give it.
+        mark = "#" if resolved.value in (None, "") and config.is_default(declared.key) else ""
+        click.echo(f"{mark}{declared.key} = {value}  # {resolved.origin}")
 
 
 def _written(value: object) -> str:
@@ -56,5 +58,5 @@ def _written(value: object) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_written(item) for item in value) + "]"
     if isinstance(value, int | float):
-        return f"{value:g}" if isinstance(value, float) else str(value)
+        return written_number(value)
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import click
@@ -55,7 +56,7 @@ def _command(name: str, action: Callable[..., int], help: str, *more: click.Opti
 
 def _grant(config: Config, *, is_dry_run: bool) -> int:
     settings = config.of(AccountingSettings)
-    is_new = settings.password_file is not None and not settings.password_file.exists()
+    is_new = settings.password_file is not None and not os.access(settings.password_file, os.F_OK)
     statements = grant(settings, config.of(GrantSettings), is_dry_run=is_dry_run)
     _show(statements)
     if is_new and not is_dry_run:

@@ -56,6 +56,11 @@ def parameter_name(declared: Setting) -> str:
     return declared.flag.replace(".", "_").replace("-", "_")
 
 
+def written_number(value: float) -> str:
+    """Write a number in full, so that it can be copied into a file: a gibibyte is not 1.07374e+09."""
+    return repr(int(value) if float(value).is_integer() else value)
+
+
 def _option(declared: Setting) -> click.Option:
     name = parameter_name(declared)
     if declared.is_boolean:
@@ -76,9 +81,9 @@ def _help(declared: Setting) -> str:
         return f"{declared.help} [default: {'on' if default else 'off'}]"
     if default in (None, "", ()):
         return declared.help
-    shown = (
-        ", ".join(default) if isinstance(default, tuple) else f"{default:g}" if isinstance(default, float) else default
-    )
+    shown = ", ".join(default) if isinstance(default, tuple) else default
+    if isinstance(shown, float):
+        shown = written_number(shown)
     return f"{declared.help} [default: {shown}]"
 
 

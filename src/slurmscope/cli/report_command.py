@@ -13,9 +13,11 @@ from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError, OutputError
+from slurmscope.log import escape
 from slurmscope.model.report import JobReport
 from slurmscope.services.mailing import link_to
 from slurmscope.services.one_report import read_report
+from slurmscope.services.report_desk import is_shown_id
 from slurmscope.services.report_settings import MailSettings
 
 FORMATS = ("text", "json", "html", "pdf", "seed")
@@ -49,6 +51,8 @@ def make_command() -> click.Command:
 def find_report(job_id: str, given: dict[str, object]) -> tuple[JobReport, MailSettings]:
     """Return the report of a job for whoever may read accounting and the archive, and how mails are sent."""
     config = load_config("report", given)
+    if not is_shown_id(job_id):
+        raise ConfigError(f"{escape(job_id)} is no number of a job: write 12, 12_3 for a task of an array, or 12+1")
     report = read_report(config, own_environment(), job_id)
     if report is None:
         raise ConfigError(f"there is no job {job_id}, or Slurm does not show it to you")

@@ -13,11 +13,11 @@ from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import write_text
 from slurmscope.config import Config, own_environment
-from slurmscope.errors import ConfigError
 from slurmscope.rules import RULES
-from slurmscope.services.reporting import open_reporting
+from slurmscope.services.reporting import no_archive, open_reporting
 from slurmscope.services.rule_settings import rule_section, thresholds_of
 from slurmscope.services.rule_trial import Trial, try_rules
+from slurmscope.store.archive_settings import ArchiveSettings
 
 DAY_SECONDS = 86400
 
@@ -64,7 +64,7 @@ def _test(*, days: int, **given: object) -> int:
     config = load_config("report", given)
     with open_reporting(config, own_environment()) as reporting:
         if reporting.archive is None:
-            raise ConfigError("there is no archive to try rules on: name it with --archive.url")
+            raise no_archive(config.of(ArchiveSettings))
         now_seconds = int(time.time())
         period = (now_seconds - days * DAY_SECONDS, now_seconds)
         trial = try_rules(reporting.archive, period, thresholds_of(config), _tell)

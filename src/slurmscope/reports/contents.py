@@ -77,12 +77,13 @@ def gauges(report: JobReport) -> tuple[Gauge, ...]:
     """Compare use with what was asked for; none is ever left out."""
     summary = report.summary
     asked_gpus = max(summary.gpu.asked, report.record.gpus)
+    has_run = report.record.start_seconds is not None
     rows = (
         (Subject.CPU, "CPU", summary.cpu.time.ratio, _cpu(summary)),
         (Subject.MEMORY, "Memory", summary.memory.ratio, _memory(summary)),
         (Subject.GPU, "GPU", summary.gpu.mean_utilization if asked_gpus else None, _gpu_use(summary, asked_gpus)),
         (Subject.GPU, "GPU memory", None, _gpu_memory(summary, asked_gpus)),
-        (Subject.TIME, "Time", summary.time.ratio, _time(summary)),
+        (Subject.TIME, "Time", summary.time.ratio if has_run else None, _time(summary)),
     )
     return tuple(
         Gauge(label=label, ratio=_finite(ratio), text=text, severity=_worst(report.findings, subject))
@@ -107,6 +108,8 @@ def findings(report: JobReport) -> tuple[Finding, ...]:
 
 def no_findings(report: JobReport) -> str:
     """Say that there is nothing to say, and how much that is worth."""
+    if report.record.start_seconds is None:
+        return "No findings: the job has not run."
     if report.summary.coverage.is_good:
         return "No findings: nothing in what was measured needs to change."
     return "No findings, but too little was measured to be sure."
@@ -189,13 +192,14 @@ def _times(report: JobReport) -> tuple[Row, ...]:
     record, summary = report.record, report.summary
     waited = (record.start_seconds or 0) - (record.eligible_seconds or record.submit_seconds)
     is_started = record.start_seconds is not None
+    still_running = ", still running" if record.is_running else ""
     limit = record.time_limit_seconds
     return (
         Row("Submitted", format_time(record.submit_seconds)),
         Row("Waited", format_seconds(max(0, waited)) if is_started else ""),
-        Row("Started", format_time(record.start_seconds) if is_started else "not yet"),
+        Row("Started", format_time(record.start_seconds) if is_started else "never" if record.has_ended else "not yet"),
         Row("Ended", format_time(record.end_seconds) if record.end_seconds is not None else ""),
-        Row("Run time", format_seconds(summary.run_seconds) + (", still running" if record.is_running else "")),
+        Row("Run time", format_seconds(summary.run_seconds) + still_running if is_started else ""),
         Row("Time limit", "none" if limit is None else format_seconds(limit)),
     )
 
@@ -241,6 +245,8 @@ def _gpu_memory(summary: JobSummary, asked: int) -> str:
 
 
 def _time(summary: JobSummary) -> str:
+    if summary.record.start_seconds is None:
+        return "not run"
     if summary.time.used is None:
         return NOT_MEASURED
     if summary.time.asked is None:

@@ -8,8 +8,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from slurmscope.config import Config
-from slurmscope.errors import ConfigError
-from slurmscope.services.reporting import open_known_archive
+from slurmscope.services.reporting import no_archive, open_known_archive
 from slurmscope.store.archive_settings import ArchiveSettings
 
 if TYPE_CHECKING:
@@ -41,8 +40,5 @@ def _open_archive(config: Config) -> SqlArchive:
     settings = config.of(ArchiveSettings)
     archive = open_known_archive(settings)
     if archive is None:
-        raise ConfigError(
-            f"there is no archive to read at {settings.url}: run this as the portal's user after the portal has made "
-            "it, or name another with --archive.url"
-        )
+        raise no_archive(settings)
     return archive

@@ -15,7 +15,7 @@ from slurmscope.errors import MalformedAnswer, ServerError, ServerRefused, Slurm
 from slurmscope.log import fields
 from slurmscope.services.up_settings import Target
 from slurmscope.sources.http_get import get
-from slurmscope.sources.slurmrestd import TokenFile
+from slurmscope.sources.token_file import TokenFile
 
 if TYPE_CHECKING:
     from ssl import SSLContext

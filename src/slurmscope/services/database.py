@@ -58,7 +58,9 @@ def grant(settings: AccountingSettings, how: GrantSettings, *, is_dry_run: bool)
     user may do is taken away.
     """
     if settings.password_file is None:
-        raise ConfigError("--accounting.password-file must name a file; without one there, a password is made up")
+        raise ConfigError(
+            "name a file with --accounting.password-file: a password is read from it, or made up and written there"
+        )
     reader = _reader(settings, how)
     with open_session(_as_admin(settings, how)) as session:
         schema = _read_schema(session, settings.database)
@@ -149,13 +151,13 @@ def _execute(session: Session, statement: str, password: str) -> None:
 
 def _provide_password(path: Path) -> str:
     """Read the file, or make up a password that nobody but its owner can read there."""
-    if path.exists():
-        return read_password(path)
     password = secrets.token_urlsafe(32)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123 - it is open already
             stream.write(password + "\n")
+    except FileExistsError:
+        return read_password(path)
     except OSError as error:
         raise OutputError(f"password file {path} cannot be written: {error.strerror}") from error
     return password

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from slurmscope.errors import SlurmscopeError, SourceError
+from slurmscope.errors import MissingExtraError, SlurmscopeError, SourceError
 from slurmscope.services.wiring import Check
 from slurmscope.sources.accounting_server import Denied, Session, open_session, server_name
 from slurmscope.sources.accounting_settings import AccountingSettings
@@ -35,15 +35,20 @@ def check(settings: AccountingSettings) -> Iterator[Check]:
             yield from _check_writing(session, clusters)
             yield _check_sight(seen, settings.database, views)
             yield _check_rights(session, settings.database, views)
+    except MissingExtraError as error:
+        yield Check(name="connection", is_good=False, told=str(error))
     except SlurmscopeError as error:
         yield Check(name="connection", is_good=False, told=str(error), advice=_ADVICE)
 
 
 def _check_file(settings: AccountingSettings) -> Iterator[Check]:
     path = settings.password_file
-    if path is None or not path.exists():
+    if path is None:
         return
-    is_open = bool(path.stat().st_mode & 0o007)
+    try:
+        is_open = bool(path.stat().st_mode & 0o007)
+    except OSError:  # the connection tells why it cannot be read
+        return
     yield Check(
         name=f"file {path}",
         is_good=not is_open,

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import logging
 import threading
 import time
@@ -21,7 +19,7 @@ from slurmscope.metrics.collector import Role
 from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobRecord
 from slurmscope.services.exporter import Exporter, configure_log, enabled_collectors
-from slurmscope.services.portal import Beside, run_portal
+from slurmscope.services.portal import Beside, require_portal, run_portal
 from slurmscope.services.recording import OwnCollectors
 from slurmscope.services.recording_metrics import recording_families
 from slurmscope.services.repeating import repeating
@@ -34,7 +32,6 @@ from slurmscope.simulate.lives import Life
 from slurmscope.simulate.lives_metrics import samples_at
 from slurmscope.simulate.lives_series import SimulatedSeries, SplitSeries
 from slurmscope.simulate.records import SimulatedCluster
-from slurmscope.store.checkpoints import Checkpoints
 from slurmscope.store.recorder import Recorder
 from slurmscope.store.recorder_settings import RECORDED_METRICS, RecorderSettings
 
@@ -72,7 +69,9 @@ def run_demo(
 ) -> int:
     """Serve until somebody interrupts; the folder of the configuration is the caller's to remove."""
     configure_log(config)
-    _import_portal()
+    require_portal()
+    from slurmscope.store.checkpoints import Checkpoints
+
     past = History(demo.cluster, jobs=demo.past_jobs, seed=demo.seed).make()
     accounting = SimulatedAccounting(demo.cluster, past)
     computed = SimulatedSeries(accounting.find_life)
@@ -105,12 +104,6 @@ def run_demo(
         return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
 
 
-def _import_portal() -> None:
-    """Import what pages need before threads compete for the interpreter: it takes seconds then."""
-    with contextlib.suppress(ModuleNotFoundError):
-        importlib.import_module("slurmscope.portal.app")
-
-
 @contextmanager
 def _open_lives(
     lives: Sequence[Life],
@@ -136,11 +129,18 @@ def _open_lives(
             for collectors in own:
                 collectors.record(recorder, deadline_seconds=ROUND_SECONDS)
 
+        stopping = threading.Event()
+
         def record_past() -> None:
             if is_ready.wait(READY_SECONDS):
-                backfill(lives, recorder, is_recorded)
+                backfill(lives, recorder, is_recorded, stopping)
 
-        stack.enter_context(repeating("lives", ROUND_SECONDS, record, first=record_past))
+        def end() -> None:
+            stopping.set()
+            is_ready.set()
+
+        stack.enter_context(repeating("lives", ROUND_SECONDS, record, first=record_past, stopping=stopping))
+        stack.callback(end)
         yield
 
 
@@ -149,11 +149,15 @@ def _cluster_collectors(exporter: Exporter) -> OwnCollectors:
     return OwnCollectors(exporter.wire(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS)
 
 
-def backfill(lives: Sequence[Life], recorder: Recorder, is_recorded: threading.Event) -> None:
-    """Record the past of running jobs coarsely, in the order of time."""
+def backfill(
+    lives: Sequence[Life], recorder: Recorder, is_recorded: threading.Event, stopping: threading.Event
+) -> None:
+    """Record the past of running jobs coarsely, in the order of time; an end in the midst of it leaves it half done."""
     now = time.time()
     moment = min((life.start_seconds for life in lives), default=now)
     while moment < now:
+        if stopping.is_set():
+            return
         recorder.record(moment, samples_at(lives, moment))
         moment += BACKFILL_STEP_SECONDS
     recorder.record(now, samples_at(lives, now))

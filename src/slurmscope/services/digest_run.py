@@ -9,15 +9,15 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from slurmscope.config import Config
-from slurmscope.errors import ConfigError
 from slurmscope.services.digest_post import Delivery, Post
 from slurmscope.services.digest_sums import About
 from slurmscope.services.digests import Wish, write_digests
 from slurmscope.services.mailing import open_mail_server
 from slurmscope.services.report_settings import MailSettings
-from slurmscope.services.reporting import open_reporting
+from slurmscope.services.reporting import no_archive, open_reporting
 from slurmscope.sources.account_coordinators import read_coordinators
 from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.store.archive_settings import ArchiveSettings
 
 if TYPE_CHECKING:
     from slurmscope.store.archive import SqlArchive
@@ -65,7 +65,7 @@ def _readers(about: About, to: str, coordinators: Callable[[], Coordinators]) ->
 def _open_archive(config: Config, environment: Mapping[str, str]) -> Iterator[tuple[SqlArchive, Checkpoints]]:
     with open_reporting(config, environment) as reporting:
         if reporting.archive is None:
-            raise ConfigError("there is no archive to read jobs from: name it with --archive.url")
+            raise no_archive(config.of(ArchiveSettings))
         from slurmscope.store.checkpoints import Checkpoints
 
         yield reporting.archive, Checkpoints(reporting.archive.database)

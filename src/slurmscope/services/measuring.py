@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from slurmscope.analysis.wanted import CURVES, TOTALS
-from slurmscope.errors import ServerRefused, ServerTimedOut, SourceError
+from slurmscope.errors import ServerBusy, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.model.series import Curves, JobSpan, Measured, Series, SeriesSource, Totals
@@ -29,6 +29,9 @@ Answer = TypeVar("Answer", Curves, Totals)
 UNREACHABLE = (ServerRefused, ServerTimedOut)
 """A server that does not answer one question will not answer the next one either."""
 
+MAY_PASS = (*UNREACHABLE, ServerBusy)
+"""What is worth waiting for: the same question may have an answer later."""
+
 
 @dataclass(slots=True)
 class Answers:
@@ -37,6 +40,8 @@ class Answers:
     curves: dict[str, Mapping[int, tuple[Series, ...]]] = field(default_factory=dict)
     totals: dict[str, Mapping[int, Mapping[tuple[str, ...], float]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    busy: ServerBusy | None = None
+    """What the server said where it had no answer for now."""
 
     def of(self, job_id: int) -> Measured:
         """Return what is known of one job."""
@@ -103,6 +108,8 @@ def _ask(answers: Answers, ask: Callable[[], Answer]) -> Answer | None:
     except UNREACHABLE:
         raise
     except SourceError as error:
+        if isinstance(error, ServerBusy):
+            answers.busy = error
         answers.note(str(error))
         return None
     if answer.is_partial:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import sys
 import time
@@ -63,6 +64,7 @@ def run_portal(
     ``beside`` is for whoever runs more in this process than the portal.
     """
     configure_log(config)
+    require_portal()
     beside = beside or Beside()
     settings = config.of(PortalSettings)
     check_settings(settings)
@@ -71,6 +73,10 @@ def run_portal(
         open_desk(reporting, environment, beside.problems) as desk,
         open_listener(settings.listen_address) as listener,
     ):
+        # Short turns for threads: a page of a few milliseconds must not queue behind those that make a large report.
+        sys.setswitchinterval(THREAD_TURN_SECONDS)
+        # Queue and nodes are asked for before anybody looks.
+        desk.now()
         app = _make_counted_app(desk, beside.families)
         server = make_server(app, settings)
         shown = _shown_address(settings, listener.getsockname())
@@ -127,12 +133,20 @@ def open_desk(
         )
 
 
-def _make_counted_app(desk: LivePortalDesk, own_families: Callable[[], Iterable[Family]]) -> CountedApp:
+def require_portal() -> None:
+    """Import what pages need, before a file is made or a thread started; say which extra is missing."""
     try:
-        from slurmscope.portal.app import make_app
-        from slurmscope.services.portal_metrics_page import add_metrics_page
+        importlib.import_module("slurmscope.portal.app")
     except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("slurmscope"):
+            raise
         raise MissingExtraError("the portal", "portal") from error
+
+
+def _make_counted_app(desk: LivePortalDesk, own_families: Callable[[], Iterable[Family]]) -> CountedApp:
+    from slurmscope.portal.app import make_app
+    from slurmscope.services.portal_metrics_page import add_metrics_page
+
     app = make_app(desk)
     add_metrics_page(app, lambda: (*desk.metrics.families(), *own_families()))
     return CountedApp(app, desk.metrics.requests)

@@ -9,7 +9,7 @@ from itertools import islice
 
 from slurmscope.analysis.wanted import CURVES
 from slurmscope.config import Config
-from slurmscope.errors import SlurmscopeError
+from slurmscope.errors import ConfigError, SlurmscopeError
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.series import NODE_LABEL
 from slurmscope.portal.portal_settings import PortalSettings, check_settings
@@ -21,6 +21,7 @@ from slurmscope.services.wiring import Check
 from slurmscope.sources.accounting import open_accounting
 from slurmscope.sources.accounting_settings import AccountingSettings
 from slurmscope.sources.coordinators import read_coordinated
+from slurmscope.sources.prometheus_plan import RATE_SCRAPES
 from slurmscope.sources.prometheus_settings import PrometheusSettings
 from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
 from slurmscope.store.archive_settings import ArchiveSettings
@@ -29,6 +30,7 @@ PATIENCE_SECONDS = 30.0
 HOUR_SECONDS = 3600
 MOST_JOBS = 1000
 PROBE_USER = "slurmscope"
+CPU_TIME = CURVES["cpu"].metric
 
 ADVICE = {
     "settings": "change portal.listen-address, portal.mode or portal.proxy-peers: docs/portal.md",
@@ -38,6 +40,8 @@ ADVICE = {
     "coordinators": "without sacctmgr, coordinators see no more than their own jobs",
     "time series": "see that Prometheus runs, and check prometheus.url, its password or token, and its certificate",
     "node agents": "if jobs run now: let Prometheus scrape slurmscope node on every node; check prometheus.matchers",
+    "scrape interval": "set prometheus.scrape-interval to how often Prometheus scrapes the agents: as it is, curves "
+    "have holes, and jobs count as not measured",
 }
 
 
@@ -91,7 +95,7 @@ def _check_archive(config: Config) -> Iterator[Check]:
 def read_progress(checkpoints: Checkpoints) -> int | None:
     """Return until when accounting was read; None when it never was."""
     text = checkpoints.read_checkpoint(CHECKPOINT)
-    return int(text) if text and text.isdigit() else None
+    return int(text) if text and text.isdecimal() else None
 
 
 def check_progress(read_until_seconds: int | None, now_seconds: float, settings: ReporterSettings) -> Check:
@@ -129,15 +133,34 @@ def _check_series(settings: PrometheusSettings) -> Iterator[Check]:
     yield Check(name="time series", is_good=True, told=f"{settings.url} answers")
     told = f"it has numbers of jobs on {nodes} nodes now" if nodes else "it has no number of any job now"
     yield Check(name="node agents", is_good=nodes > 0, told=told, advice="" if nodes else ADVICE["node agents"])
+    if nodes:
+        yield _check("scrape interval", lambda: _check_interval(settings))
 
 
 def count_measured_nodes(settings: PrometheusSettings) -> int:
     """Ask Prometheus on how many nodes jobs are measured now."""
+    return _ask_count(settings, lambda cpu_time: f"count by ({NODE_LABEL}) ({cpu_time})")
+
+
+def _check_interval(settings: PrometheusSettings) -> str:
+    """Look whether there are two samples where a rate needs them; jobs that just began have one."""
+    window_seconds = RATE_SCRAPES * settings.scrape_interval
+    window = f"[{round(1000 * window_seconds)}ms]"
+    known = _ask_count(settings, lambda cpu_time: cpu_time)
+    frequent = _ask_count(settings, lambda cpu_time: f"increase({cpu_time}{window})")
+    told = f"{frequent} of {known} series of jobs have two samples within {window_seconds:g} seconds"
+    if 2 * frequent < known:
+        raise ConfigError(told)
+    return told
+
+
+def _ask_count(settings: PrometheusSettings, expression: Callable[[str], str]) -> int:
+    """Count what an expression over the CPU time of all jobs gives now."""
     from slurmscope.sources.prometheus import Prometheus
     from slurmscope.sources.promql import quote
 
     matchers = ",".join(f"{label}={quote(value)}" for label, value in settings.matchers)
-    query = f"count(count by ({NODE_LABEL}) ({CURVES['cpu'].metric}{{{matchers}}}))"
+    query = f"count({expression(f'{CPU_TIME}{{{matchers}}}')})"
     until = time.monotonic() + PATIENCE_SECONDS
     reply = Prometheus(settings).ask_instant(query, time.time(), kind="doctor", until=until)
     return int(reply.series[0].values[0]) if reply.points else 0

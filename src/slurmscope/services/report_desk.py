@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from slurmscope.errors import ArchiveError, SourceError
-from slurmscope.model.archive import Archive
+from slurmscope.model.archive import Archive, JobRow
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
@@ -18,6 +18,11 @@ from slurmscope.services.report_maker import ReportMaker
 from slurmscope.services.troubles import Troubles
 
 _SHOWN_ID = re.compile(r"(?P<base>[1-9][0-9]{0,9})(?:(?P<mark>[_+])(?P<part>[0-9]{1,9}))?", re.ASCII)
+
+
+def is_shown_id(text: str) -> bool:
+    """Tell whether this is how users write the number of a job: 12, 12_3 or 12+1."""
+    return _SHOWN_ID.fullmatch(text) is not None
 
 
 class ReportDesk:
@@ -45,7 +50,7 @@ class ReportDesk:
 
         Raises ArchiveError when neither the archive nor accounting could tell.
         """
-        if not _SHOWN_ID.fullmatch(shown_id):
+        if not is_shown_id(shown_id):
             return None
         archived, archive_error = self._find_archived(viewer, shown_id)
         # A run that was requeued has a successor, which may not be archived yet.
@@ -65,7 +70,8 @@ class ReportDesk:
             return None, ""
         try:
             rows = self._archive.find_shown(viewer, shown_id)
-            reports = [report for row in rows for report in self._archive.find(viewer, row.job_id, cluster=row.cluster)]
+            newest = max(rows, key=_age_key, default=None)
+            reports = self._archive.find(viewer, newest.job_id, cluster=newest.cluster) if newest else ()
         except ArchiveError as error:
             self._troubles.note("archive", str(error))
             return None, str(error)
@@ -84,7 +90,9 @@ class ReportDesk:
         self._troubles.clear("accounting")
         if record is None or not viewer.sees(record.user, record.account):
             return None, ""
-        return self._reports.get(shown_id), ""
+        report = self._reports.get(shown_id)
+        # It may have been made a moment before of another job with this number: other clusters have them too.
+        return (report if report and viewer.sees(report.record.user, report.record.account) else None), ""
 
     def _read_record(self, shown_id: str) -> JobRecord | None:
         found = _SHOWN_ID.fullmatch(shown_id)
@@ -107,5 +115,5 @@ def _newest(records: Iterable[JobRecord], shown_id: str) -> JobRecord | None:
     return max(same, key=_age_key, default=None)
 
 
-def _age_key(record: JobRecord) -> tuple[int, int]:
-    return record.submit_seconds, record.start_seconds or 0
+def _age_key(job: JobRecord | JobRow) -> tuple[int, int]:
+    return job.submit_seconds, job.start_seconds or 0

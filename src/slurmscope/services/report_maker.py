@@ -3,18 +3,30 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from slurmscope.analysis.charts import make_charts
 from slurmscope.analysis.summary import summarise
+from slurmscope.log import fields
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.series import Measured, SeriesSource
+from slurmscope.model.summary import JobSummary
 from slurmscope.rules import judge
 from slurmscope.services.measuring import UNREACHABLE, Answers, measure
 
+logger = logging.getLogger(__name__)
+
 NO_SERIES = "Nothing was measured: no source of time series is set up."
+NOT_SUMMARISED = "The numbers of this job could not be summed up, which is a bug; the log of slurmscope tells more."
+NO_CURVE = (
+    "The CPU time is known, but not its course, so nothing is concluded from it. If that is so for all jobs, "
+    "slurmscope doctor portal tells why."
+)
+LONG_RUN_SECONDS = 600.0
+"""A job that ran so long should have a curve, however seldom its nodes are scraped."""
 
 
 class ReportMaker:
@@ -52,21 +64,42 @@ class ReportMaker:
             return Answers(problems=[NO_SERIES])
         until = time.monotonic() + self._timeout_seconds
         try:
-            return measure(self._series, records, now_seconds=now, until=until)
+            answers = measure(self._series, records, now_seconds=now, until=until)
         except UNREACHABLE as error:
             if must_measure:
                 raise
             return Answers(problems=[f"The time series could not be asked: {error}"])
+        if must_measure and answers.busy:
+            raise answers.busy
+        return answers
 
     def _make_one(self, record: JobRecord, measured: Measured, now: float) -> JobReport:
+        """Make one report; numbers that we stumble over cost this job its summary, and no other job anything."""
+        try:
+            return self._sum_up(record, measured, now)
+        except Exception:  # a bug; what accounting tells is still worth a report
+            logger.exception("job not summarised", extra=fields(job=record.shown_id))
+            end = now if record.end_seconds is None else record.end_seconds
+            run_seconds = max(0.0, end - (end if record.start_seconds is None else record.start_seconds))
+            summary = JobSummary(record=record, run_seconds=run_seconds)
+            return JobReport(summary=summary, made_seconds=int(now), missing=(*measured.problems, NOT_SUMMARISED))
+
+    def _sum_up(self, record: JobRecord, measured: Measured, now: float) -> JobReport:
         summary = summarise(record, measured, now_seconds=now)
         return JobReport(
             summary=summary,
             made_seconds=int(now),
             findings=judge(summary, self._thresholds),
             charts=make_charts(summary, measured),
-            missing=measured.problems,
+            missing=(*measured.problems, *_gaps(summary)),
         )
+
+
+def _gaps(summary: JobSummary) -> Iterator[str]:
+    """Tell of totals without curves: mostly the scrape interval is another one than the settings say."""
+    coverage = summary.coverage
+    if coverage.nodes_measured and not coverage.run_ratio and summary.run_seconds >= LONG_RUN_SECONDS:
+        yield NO_CURVE
 
 
 def runs_apart(records: Iterable[tuple[int, JobRecord]]) -> list[list[tuple[int, JobRecord]]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,9 +18,10 @@ from typing import Protocol, TypeVar
 
 from slurmscope.errors import ArchiveError, SlurmscopeError
 from slurmscope.log import fields
-from slurmscope.model.archive import Archive
+from slurmscope.model.archive import Archive, JobRow
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
+from slurmscope.services.measuring import MAY_PASS
 from slurmscope.services.repeating import repeating
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.settings import setting
@@ -37,6 +38,7 @@ BATCH_JOBS = 100
 REFRESHED_JOBS = 500
 """Running jobs measured anew in one round; where there are more, they take turns."""
 NO_ROOM = "The curves of this job could not be archived."
+BUG = "Jobs are not archived for now: the reporter failed by a bug, which its log tells."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +92,12 @@ class Progress:
     """Why the last round did not come to its end; empty when it did."""
 
 
-_Run = tuple[str, int, int, int | None]
+Run = tuple[str, int, int]
+"""Name one run as accounting and the archive do: by cluster, number and time of submission."""
 
 
-def _run_of(record: JobRecord) -> _Run:
-    return record.cluster, record.job_id, record.submit_seconds, record.start_seconds
+def _run_of(job: JobRecord | JobRow) -> Run:
+    return job.cluster, job.job_id, job.submit_seconds
 
 
 class Reporter:
@@ -117,50 +120,74 @@ class Reporter:
         self._checkpoints = checkpoints
         self._settings = settings
         self._wall_clock = wall_clock
-        self._stored: dict[_Run, int] = {}
         self._turn = 0
+        self._away_since: float | None = None
         self.progress = Progress()
+        self.remembered: dict[Run, int] = {}
+        """Runs that are stored and may be read again, with their ends."""
 
     def work(self) -> None:
-        """Do one round; what fails is told and tried again in the next."""
+        """Do one round; what fails is told and tried again in the next. Only a bug is raised."""
         try:
             self._archive_ended()
             self._refresh_running()
         except SlurmscopeError as error:
             logger.warning("jobs are not archived for now", extra=fields(reason=str(error)))
-            self.progress = replace(self.progress, failures=self.progress.failures + 1, problem=str(error))
+            self._note_failure(str(error))
+        except Exception:
+            self._note_failure(BUG)
+            raise
         else:
             self.progress = replace(self.progress, rounds=self.progress.rounds + 1, problem="")
+
+    def _note_failure(self, problem: str) -> None:
+        self.progress = replace(self.progress, failures=self.progress.failures + 1, problem=problem)
 
     def _archive_ended(self) -> None:
         now = self._wall_clock()
         since, until = self._read_checkpoint(now), int(now - self._settings.settle)
-        self._forget_stored_before(since - 2 * OVERLAP_SECONDS)
         while since < until:
-            end = min(until, since + WINDOW_SECONDS)
-            ended = self._accounting.read_ended(since - OVERLAP_SECONDS, end)
-            self._store_ended((record for record in ended if _run_of(record) not in self._stored), now)
+            begin, end = since - OVERLAP_SECONDS, min(until, since + WINDOW_SECONDS)
+            self.remembered = {run: ended for run, ended in self.remembered.items() if ended >= begin}
+            for batch in _batches(self._not_stored(self._accounting.read_ended(begin, end))):
+                self._store_ended(batch, now)
+                self.remembered.update({_run_of(record): int(record.end_seconds or now) for record in batch})
             since = end
             self._checkpoints.write_checkpoint(CHECKPOINT, str(since))
             self.progress = replace(self.progress, read_until_seconds=float(since))
 
     def _read_checkpoint(self, now: float) -> int:
-        text = self._checkpoints.read_checkpoint(CHECKPOINT)
-        return int(text) if text and text.isdigit() else int(now - self._settings.look_back)
+        text = self._checkpoints.read_checkpoint(CHECKPOINT) or ""
+        read_until = int(text) if text.isdecimal() else None
+        # One that lies in the future was written by a clock that was wrong.
+        if read_until is None or read_until > now:
+            return int(now - self._settings.look_back)
+        return read_until
 
-    def _forget_stored_before(self, seconds: int) -> None:
-        self._stored = {run: end for run, end in self._stored.items() if end >= seconds}
+    def _not_stored(self, records: Iterable[JobRecord]) -> Iterator[JobRecord]:
+        return (record for record in records if _run_of(record) not in self.remembered)
 
-    def _store_ended(self, records: Iterable[JobRecord], now: float) -> None:
-        for batch in _batches(records):
-            oldest = min(record.end_seconds or now for record in batch)
-            self._store(batch, must_measure=now - oldest < self._settings.give_up)
-            self._stored.update({_run_of(record): int(record.end_seconds or now) for record in batch})
+    def _store_ended(self, batch: Sequence[JobRecord], now: float) -> None:
+        must_measure = self._must_measure(batch, now)
+        try:
+            reports = self._maker.make(batch, must_measure=must_measure)
+        except MAY_PASS:
+            self._away_since = now if self._away_since is None else self._away_since
+            raise
+        if must_measure:
+            self._away_since = None
+        self._save(reports)
+        self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + len(batch))
 
-    def _store(self, batch: Sequence[JobRecord], *, must_measure: bool = False) -> None:
-        self._save(self._maker.make(batch, must_measure=must_measure))
-        ended = sum(record.has_ended for record in batch)
-        self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + ended)
+    def _must_measure(self, batch: Sequence[JobRecord], now: float) -> bool:
+        """Tell whether to wait for a server that is away: until it was so for long, and all these jobs ended long ago.
+
+        Either alone would cost curves: a server may be away for a moment when a week of jobs is read, and it may come
+        back after days with everything about the jobs of today.
+        """
+        youngest = max(record.end_seconds or now for record in batch)
+        away_since = now if self._away_since is None else self._away_since
+        return now - max(youngest, away_since) < self._settings.give_up
 
     def _save(self, reports: Sequence[JobReport]) -> None:
         """Store a batch; if that fails one by one, so that a report too large for the server costs only its curves."""
@@ -176,19 +203,36 @@ class Reporter:
 
     def _refresh_running(self) -> None:
         """Store what runs now, and ask what became of runs that do not any more."""
-        running = {record.job_id: record for record in self._accounting.read_current() if record.is_running}
-        unfinished = {row.job_id for row in self._archive.unfinished()}
+        running = {_run_of(record): record for record in self._accounting.read_current() if record.is_running}
+        unfinished = {_run_of(row) for row in self._archive.unfinished()}
         turn = sorted(running)
         self._turn %= max(1, len(turn))
         taken = {*(turn * 2)[self._turn : self._turn + min(REFRESHED_JOBS, len(turn))]}
         self._turn += REFRESHED_JOBS
-        wanted = [record for record in running.values() if record.job_id in taken or record.job_id not in unfinished]
-        for batch in _batches(wanted):
-            self._store(batch)
-        for batch_ids in _batches(sorted(unfinished - running.keys())):
-            gone = [record for record in self._accounting.read_jobs(batch_ids) if record.has_ended]
-            for batch in _batches(record for record in gone if _run_of(record) not in self._stored):
-                self._store(batch)
+        for batch in _batches(record for run, record in running.items() if run not in unfinished):
+            self._save(self._maker.make(batch))
+        self._measure_again(running[run] for run in taken if run in unfinished)
+        self._store_gone(unfinished - running.keys())
+
+    def _measure_again(self, records: Iterable[JobRecord]) -> None:
+        """Replace what is stored of running jobs, unless the server is away: old numbers are better than none."""
+        for batch in _batches(records):
+            try:
+                reports = self._maker.make(batch, must_measure=True)
+            except MAY_PASS:
+                return
+            self._save(reports)
+
+    def _store_gone(self, gone: Set[Run]) -> None:
+        """Store how these runs ended, and no others.
+
+        Accounting tells of earlier runs too, and of all tasks of an array: the series may have forgotten those.
+        """
+        now = self._wall_clock()
+        for job_ids in _batches(sorted({job_id for _, job_id, _ in gone})):
+            records = self._not_stored(self._accounting.read_jobs(job_ids))
+            for batch in _batches(record for record in records if record.has_ended and _run_of(record) in gone):
+                self._store_ended(batch, now)
 
 
 def _batches(items: Iterable[T]) -> Iterator[list[T]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmscope.config import Config
+from slurmscope.errors import ConfigError
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.series import SeriesSource
 from slurmscope.services.report_desk import ReportDesk
@@ -85,6 +86,14 @@ def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:
     if settings.url.startswith(_SQLITE) and not _is_there(settings.url):
         return None
     return open_archive(settings)
+
+
+def no_archive(settings: ArchiveSettings) -> ConfigError:
+    """Say where an archive was looked for, for those who cannot do without one."""
+    return ConfigError(
+        f"there is no archive to read at {settings.url}: run this as the portal's user after the portal has made it, "
+        "or name another with --archive.url"
+    )
 
 
 def _is_there(url: str) -> bool:

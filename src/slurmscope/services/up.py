@@ -12,13 +12,13 @@ from slurmscope.config import Config
 from slurmscope.metrics.collector import Role
 from slurmscope.services.agent_scrapes import AgentScrapes
 from slurmscope.services.exporter import Exporter, configure_log, enabled_collectors
-from slurmscope.services.portal import Beside, run_portal
+from slurmscope.services.portal import Beside, require_portal, run_portal
 from slurmscope.services.recording import OwnCollectors
 from slurmscope.services.recording_metrics import recording_families
 from slurmscope.services.repeating import repeating
 from slurmscope.services.signals import run_until_interrupted
 from slurmscope.services.up_settings import UpSettings
-from slurmscope.sources.slurmrestd import TokenFile
+from slurmscope.sources.token_file import TokenFile
 from slurmscope.store.recorder import Recorder
 from slurmscope.store.recorder_settings import RECORDED_METRICS, RecorderSettings
 
@@ -34,6 +34,7 @@ def run_up(
 ) -> int:
     """Serve until SIGTERM or SIGINT; ``exporters`` are those of the roles whose collectors may run here."""
     configure_log(config)
+    require_portal()
 
     def serve() -> int:
         with (

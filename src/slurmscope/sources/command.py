@@ -79,7 +79,8 @@ def find_command(name: str, bin_path: Path | None, *, search_path: str = SEARCH_
     else:
         candidates = [Path(folder) / name for folder in search_path.split(":")]
     for candidate in candidates:
-        if candidate.is_absolute() and candidate.is_file() and os.access(candidate, os.X_OK):
+        # access first: is_file raises an error where a folder on the way may not be entered.
+        if candidate.is_absolute() and os.access(candidate, os.X_OK) and candidate.is_file():
             return candidate
     if "/" in name:
         raise CommandMissing((name,), f"{escape(name)} is not the absolute path of a program that may be run")

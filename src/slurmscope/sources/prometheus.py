@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from slurmscope.errors import (
     ConfigError,
     MalformedAnswer,
+    ServerBusy,
     ServerError,
     ServerRefused,
     ServerTimedOut,
@@ -26,7 +27,7 @@ from slurmscope.errors import (
 )
 from slurmscope.log import escape
 from slurmscope.sources.http_get import AnswerTooLong, post_form
-from slurmscope.sources.prometheus_answers import MayPass, NotLetIn, Reply, TooMuchAsked, parse_answer
+from slurmscope.sources.prometheus_answers import NotLetIn, Reply, TooMuchAsked, parse_answer
 from slurmscope.sources.prometheus_settings import PrometheusSettings
 from slurmscope.sources.query_ledger import QueryLedger
 
@@ -153,7 +154,7 @@ class Prometheus:
 
 
 def _may_pass(error: ServerError) -> bool:
-    return isinstance(error, MayPass) or (isinstance(error, ServerRefused) and not isinstance(error, NotLetIn))
+    return isinstance(error, ServerBusy) or (isinstance(error, ServerRefused) and not isinstance(error, NotLetIn))
 
 
 def _read_secret(path: Path) -> str:

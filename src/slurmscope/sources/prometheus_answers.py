@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slurmscope.errors import MalformedAnswer, MissingExtraError, ServerError, ServerRefused
+from slurmscope.errors import MalformedAnswer, MissingExtraError, ServerBusy, ServerError, ServerRefused
 from slurmscope.log import escape
 from slurmscope.sources.http_get import Answer
 
@@ -33,10 +33,6 @@ class TooMuchAsked(ServerError):
     """The server works, but does not answer so much at once; half of it may do."""
 
     reason = "too_much"
-
-
-class MayPass(ServerError):
-    """The server cannot answer now; it may a moment later."""
 
 
 class NotLetIn(ServerRefused):
@@ -157,7 +153,7 @@ def _failure(answer: Answer) -> ServerError:
         return TooMuchAsked(said)
     if 300 <= answer.status < 400:
         return ServerError(f"it answered {answer.status}: it sends us elsewhere; give the address where it is")
-    return MayPass(said) if answer.status in _MAY_PASS else ServerError(said)
+    return ServerBusy(said) if answer.status in _MAY_PASS else ServerError(said)
 
 
 def _told(body: bytes) -> str:

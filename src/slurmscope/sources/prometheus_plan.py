@@ -18,7 +18,7 @@ from slurmscope.model.series import How, JobSpan
 MAX_JOBS = 100
 """Most jobs in one question."""
 
-_RATE_SCRAPES = 4.0
+RATE_SCRAPES = 4.0
 """A rate needs two samples in its window even when one scrape in between has failed."""
 _GAUGE_SCRAPES = 2.0
 """Scrapes come a little early or late: a window of one interval is now and then empty."""
@@ -82,7 +82,7 @@ def plan_curves(
     # The first step at or behind the end of a run is one point more.
     most = max(1, min(points, max_points) - 1)
     widest_steps = min(max_points - 2, 4 * points)
-    scrapes = _RATE_SCRAPES if how is How.RATE else _GAUGE_SCRAPES
+    scrapes = RATE_SCRAPES if how is How.RATE else _GAUGE_SCRAPES
     sized = sorted((_step_seconds(span, most, scrape_seconds), span.start_seconds, span) for span in spans)
     for step, members in itertools.groupby(sized, key=operator.itemgetter(0)):
         for packed in _packed([span for _, _, span in members], widest_steps * step):

@@ -8,7 +8,6 @@ environment; the tasks behind the cut are then missing, and one unreadable row t
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmscope.errors import ConfigError, ServerError, ServerRefused, SlurmRefused
@@ -21,6 +20,7 @@ from slurmscope.sources.slurm_json.answer import told_error
 from slurmscope.sources.slurm_json.jobs import parse_jobs
 from slurmscope.sources.slurm_json.nodes import parse_nodes
 from slurmscope.sources.squeue import StartWindow
+from slurmscope.sources.token_file import TokenFile
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -30,7 +30,6 @@ VERSIONS = tuple(f"v0.0.{number}" for number in range(45, 37, -1))
 
 # The first that takes flags: without DETAIL, slurmctld does not look up every core of every job for us.
 _FIRST_WITH_FLAGS = "v0.0.40"
-_TOKEN_LIMIT_BYTES = 16 * 1024
 _REFUSALS = frozenset({401, 403, 407, 511})
 
 
@@ -85,41 +84,6 @@ class Slurmrestd:
         if answer.status in _REFUSALS:
             return ServerRefused(f"{answered}; see --slurm.rest-token-file")
         return ServerError(answered)
-
-
-class TokenFile:
-    """Read a token, and read it again when its file has changed."""
-
-    def __init__(self, path: Path) -> None:
-        """Take the file; it is opened when the token is needed."""
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self._token = ""
-
-    def read(self) -> str:
-        """Return the token; its file may hold it alone, or as ``scontrol token`` prints it."""
-        try:
-            status = self._path.stat()
-            seen = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if seen != self._seen:
-                with self._path.open("rb") as stream:
-                    self._token = _parse_token(stream.read(_TOKEN_LIMIT_BYTES + 1))
-                self._seen = seen
-        except OSError as error:
-            raise ServerRefused(f"the token file {self._path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise ServerRefused(f"the token file {self._path} cannot be used: {error}") from None
-        return self._token
-
-
-def _parse_token(data: bytes) -> str:
-    """Raise ValueError without the token in it."""
-    token = data.strip().removeprefix(b"SLURM_JWT=")
-    if not token or len(data) > _TOKEN_LIMIT_BYTES:
-        raise ValueError(f"it is empty or longer than {_TOKEN_LIMIT_BYTES} bytes")
-    if not all(0x21 <= byte <= 0x7E for byte in token):
-        raise ValueError("it holds something else than one token")
-    return token.decode("ascii")
 
 
 def _path(version: str, what: str) -> str:

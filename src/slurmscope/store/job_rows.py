@@ -121,10 +121,14 @@ def _rules(report: JobReport) -> Sequence[str]:
 
 
 def _core_values(cpu: CpuSummary, allocated_seconds: float) -> Values:
-    """Compare core time: what is known of a part of the nodes, or of the run, is not taken for the whole."""
+    """Compare core time: what is known of a part of the nodes, or of the run, is not taken for the whole.
+
+    A job that is not bound to its cores may take more than it has. That does not make up for what others left unused.
+    """
     is_known = cpu.time.coverage is None or cpu.time.coverage.is_good
     core_seconds = _thousandths(allocated_seconds if cpu.time.asked is None else cpu.time.asked) or 0.0
     used_seconds = _thousandths(cpu.time.used) if is_known else None
+    used_seconds = None if used_seconds is None else min(used_seconds, core_seconds)
     return {
         "core_seconds": core_seconds,
         "used_core_seconds": used_seconds,

@@ -99,7 +99,10 @@ def lock(file: Path) -> int:
     try:
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
     except OSError as error:
-        raise ArchiveError(f"samples cannot be recorded: {escape(str(beside))}: {error.strerror}") from error
+        raise ArchiveError(
+            f"samples cannot be recorded: {escape(str(beside))}: {error.strerror}; create its folder for this user, "
+            "or name another file with --recorder.file"
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -316,6 +316,20 @@ def test_node_is_known_by_its_long_name_and_by_none_when_it_is_the_only_one(labe
     assert [("n1", 14400.0)] == [(node.node, node.cpu_seconds) for node in summary.nodes]
 
 
+def test_node_that_slurm_knows_by_its_long_name_is_known_by_its_short_one() -> None:
+    record = make_record(**TWO | {"nodes": ("n1.a.example", "n10.a.example")}, cpu_seconds=None)
+    summary = summed(record, measure_nodes({"n1": 2.0, "n10": 1.0, "n1.b.example": 4.0}))
+
+    assert [14400.0, 7200.0] == [node.cpu_seconds for node in summary.nodes]
+
+
+def test_short_name_of_two_nodes_means_neither() -> None:
+    record = make_record(**TWO | {"nodes": ("n1.a.example", "n1.b.example")}, cpu_seconds=None)
+    summary = summed(record, measure_nodes({"n1": 2.0, "n1.b.example": 1.0}))
+
+    assert [None, 7200.0] == [node.cpu_seconds for node in summary.nodes]
+
+
 def test_series_that_cannot_be_told_apart_are_not_measured() -> None:
     summary = summed(make_record(**TWO, cpu_seconds=None), measure_nodes({"": 2.0, "other": 1.0}))
 

@@ -193,14 +193,22 @@ def test_file_that_cannot_be_written_is_named(shared_archive: Path, tmp_path: Pa
     )
 
 
-@pytest.mark.parametrize("job", ["99_1", "12; rm -rf"])
-def test_unknown_job_is_told(shared_archive: Path, slurm: Path, job: str) -> None:
+def test_unknown_job_is_told(shared_archive: Path, slurm: Path) -> None:
     flags = ("--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
 
-    done = run_here("report", job, *flags)
+    done = run_here("report", "99_1", *flags)
 
     assert (2, "") == (done.returncode, done.stdout)
-    assert f"slurmscope: there is no job {job}, or Slurm does not show it to you\n" == done.stderr
+    assert "slurmscope: there is no job 99_1, or Slurm does not show it to you\n" == done.stderr
+
+
+@pytest.mark.parametrize("job", ["12; rm -rf", "abc", "12_", "12.batch", "0", "99999999999", "\x1b[2J"])
+def test_what_is_no_number_of_a_job_is_told(job: str) -> None:
+    done = run_here("report", job)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert done.stderr.endswith(" is no number of a job: write 12, 12_3 for a task of an array, or 12+1\n")
+    assert done.stderr.rstrip("\n").isprintable()
 
 
 def test_accounting_that_cannot_be_asked_is_told(shared_archive: Path, tmp_path: Path) -> None:

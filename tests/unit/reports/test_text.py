@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from slurmscope.gres import Gres
 from slurmscope.model.finding import Severity, Subject
-from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, MemorySummary, Share
+from slurmscope.model.report import JobReport
+from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, Share
 from slurmscope.reports.text import render_text
 from tests.fakes.reports import (
     GIB,
@@ -178,6 +179,19 @@ def test_a_waiting_job_has_not_started_and_a_running_one_still_runs() -> None:
     assert "Waited" not in text
     running = make_record(state="RUNNING", end_seconds=None)
     assert "Run time        2 h, still running" == _line(render_text(make_report(running)), "Run time")
+
+
+@pytest.mark.parametrize(("state", "started"), [("PENDING", "not yet"), ("CANCELLED", "never")])
+def test_a_job_that_did_not_run_has_no_numbers(state: str, started: str) -> None:
+    record = make_record(state=state, start_seconds=None, end_seconds=None, time_limit_seconds=3600)
+    summary = JobSummary(record=record, run_seconds=0.0, time=Share(asked=3600, used=0.0))
+    text = render_text(JobReport(summary=summary, made_seconds=record.submit_seconds))
+
+    assert f"Started         {started}" == _line(text, "Started")
+    assert "not run" in _line(text, "Time   ")
+    assert "No findings: the job has not run." in text
+    assert "Run time" not in text
+    assert " 0 %" not in text
 
 
 def test_many_nodes_become_three_rows() -> None:

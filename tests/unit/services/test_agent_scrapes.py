@@ -15,7 +15,7 @@ import pytest
 from slurmscope.errors import MalformedAnswer
 from slurmscope.services.agent_scrapes import AgentScrapes
 from slurmscope.services.up_settings import Target, parse_target
-from slurmscope.sources.slurmrestd import TokenFile
+from slurmscope.sources.token_file import TokenFile
 
 PAGE = b'jobs_cores{slurm_job="1",slurm_node=""} 4\n'
 

@@ -30,7 +30,7 @@ def test_the_past_of_running_jobs_is_recorded_without_holes(tmp_path: Path) -> N
     computed = SimulatedSeries({life.job_id: life for life in lives}.get)
     is_recorded = threading.Event()
     with Recorder(RecorderSettings(file=tmp_path / "recorder.db", interval=60.0)) as recorder:
-        backfill(lives, recorder, is_recorded)
+        backfill(lives, recorder, is_recorded, threading.Event())
         series = recorder.series()
         for number, record in records.items():
             span = JobSpan(number, float(record.start_seconds or 0), time.time())
@@ -46,9 +46,18 @@ def test_the_past_of_running_jobs_is_recorded_without_holes(tmp_path: Path) -> N
 def test_nothing_runs_and_nothing_is_recorded(tmp_path: Path) -> None:
     is_recorded = threading.Event()
     with Recorder(RecorderSettings(file=tmp_path / "recorder.db")) as recorder:
-        backfill([], recorder, is_recorded)
+        backfill([], recorder, is_recorded, threading.Event())
         assert 0 == recorder.recorded
     assert is_recorded.is_set()
+
+
+def test_the_past_is_left_half_done_at_the_end(tmp_path: Path) -> None:
+    record = make_record(1, state="RUNNING", end_seconds=None, start_seconds=int(time.time()) - 20_000)
+    is_recorded, stopping = threading.Event(), threading.Event()
+    stopping.set()
+    with Recorder(RecorderSettings(file=tmp_path / "recorder.db")) as recorder:
+        backfill([make_life(record, Kind.BURSTY, length_seconds=20_000)], recorder, is_recorded, stopping)
+        assert (0, False) == (recorder.recorded, is_recorded.is_set())
 
 
 def test_an_interruption_is_a_good_end() -> None:

@@ -99,9 +99,23 @@ def test_prometheus_tells_on_how_many_nodes_jobs_are_measured(tmp_path: Path) ->
 
     assert (True, True) == (checks["time series"].is_good, checks["node agents"].is_good)
     assert "it has numbers of jobs on 64 nodes now" == checks["node agents"].told
-    assert ['count(count by (slurm_node) (jobs_cpu_seconds_total{cluster="a b"}))'] == [
-        asked.form["query"] for asked in fake.asked
-    ]
+    assert [
+        'count(count by (slurm_node) (jobs_cpu_seconds_total{cluster="a b"}))',
+        'count(jobs_cpu_seconds_total{cluster="a b"})',
+        'count(increase(jobs_cpu_seconds_total{cluster="a b"}[60000ms]))',
+    ] == [asked.form["query"] for asked in fake.asked]
+
+
+@pytest.mark.parametrize(("frequent", "is_good"), [("90", True), ("45", True), ("44", False)])
+def test_agents_that_are_scraped_more_rarely_than_was_said_are_told(
+    tmp_path: Path, frequent: str, is_good: bool
+) -> None:
+    fake = FakePrometheus([vector(({}, (1000.0, count))) for count in ("64", "90", frequent)])
+    with talking_server(fake.talk) as url:
+        check = examine(tmp_path, prometheus_url=url)["scrape interval"]
+
+    assert f"{frequent} of 90 series of jobs have two samples within 60 seconds" == check.told
+    assert (is_good, not is_good) == (check.is_good, "prometheus.scrape-interval" in check.advice)
 
 
 def test_prometheus_that_knows_no_job_is_told_apart_from_one_that_is_away(tmp_path: Path) -> None:

@@ -147,6 +147,30 @@ def test_foreign_job_is_not_measured(bench: Bench) -> None:
     assert [] == bench.series.asked
 
 
+def test_report_made_a_moment_ago_is_not_shown_to_the_owner_of_another_job(bench: Bench) -> None:
+    bench.accounting.records.append(make_record(user="bob", account="b", state="RUNNING", end_seconds=None))
+    bench.desk.report(ADA, "4711")
+    bench.now += FRESH_SECONDS - 1
+    assert bench.desk.report(BOB, "4711") is not None
+    # Another cluster has given the same number to somebody else.
+    newer = make_record(submit_seconds=START + 1, cluster="other", state="RUNNING", end_seconds=None)
+    bench.accounting.records.append(newer)
+    bench.now += 2
+    assert bench.desk.report(ADA, "4711") is None
+    bench.now += FRESH_SECONDS
+    report = bench.desk.report(ADA, "4711")
+    assert report is not None
+    assert "ada" == report.record.user
+
+
+def test_job_of_many_runs_is_read_once(bench: Bench) -> None:
+    runs = [make_record(submit_seconds=START + number, start_seconds=START + number) for number in range(20)]
+    bench.archive.save([make_report(run) for run in runs])
+    report = bench.desk.report(ADA, "4711")
+    assert report is not None
+    assert (START + 19, [4711]) == (report.record.submit_seconds, bench.archive.found)
+
+
 def test_array_task_is_found_by_its_shown_number(bench: Bench) -> None:
     for task in (3, 4):
         bench.accounting.records.append(

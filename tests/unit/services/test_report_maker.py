@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from slurmscope.analysis.wanted import CURVES, TOTALS
-from slurmscope.errors import MalformedAnswer, ServerRefused, ServerTimedOut
+from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, ServerTimedOut, SourceError
+from slurmscope.model.series import Curves, JobSpan, Wanted
 from slurmscope.services.measuring import MAX_CORES_DRAWN
-from slurmscope.services.report_maker import NO_SERIES, ReportMaker
+from slurmscope.services.report_maker import NO_CURVE, NO_SERIES, NOT_SUMMARISED, ReportMaker
+from slurmscope.sources.http_get import Answer
+from slurmscope.sources.prometheus_answers import parse_answer
 from tests.fakes.reporting import FakeSeries
 from tests.fakes.reports import START, make_record
 
@@ -75,10 +79,39 @@ def test_who_must_measure_hears_that_the_server_is_away() -> None:
         maker(series).make([make_record(1)], must_measure=True)
 
 
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_busy_server_costs_one_number_or_is_waited_for(status: int) -> None:
+    with pytest.raises(SourceError) as busy:
+        parse_answer(Answer(status=status, body=b"starting up"))
+    series = FakeSeries(errors={"jobs_io_read_bytes_total": busy.value})
+    (report,) = maker(series).make([make_record(1)])
+    assert (None, 1.0) == (report.summary.io.read_bytes, report.summary.io.write_bytes)
+    with pytest.raises(ServerBusy, match="starting up"):
+        maker(series).make([make_record(1)], must_measure=True)
+
+
+def test_job_that_cannot_be_summed_up_costs_no_other() -> None:
+    # No accounting says so: a size that is none.
+    odd = make_record(2, memory_bytes="much")
+    first, second = maker(FakeSeries()).make([make_record(1), odd])
+    assert ((), (NOT_SUMMARISED,)) == (first.missing, second.missing)
+    assert 7200 == second.summary.run_seconds
+
+
 def test_partial_answers_are_told_once() -> None:
     (report,) = maker(FakeSeries(is_partial=True)).make([make_record(1)])
     assert 1 == len(report.missing)
     assert "left something out" in report.missing[0]
+
+
+@pytest.mark.parametrize(("run_seconds", "is_told"), [(7200, True), (599, False)])
+def test_total_without_a_curve_is_told_of_a_long_run(run_seconds: int, is_told: bool) -> None:
+    class Rare(FakeSeries):
+        def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+            return Curves()
+
+    (report,) = maker(Rare()).make([make_record(1, end_seconds=START + run_seconds)])
+    assert ((NO_CURVE,) if is_told else ()) == report.missing
 
 
 def test_reports_without_any_source_say_so() -> None:

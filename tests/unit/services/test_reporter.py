@@ -6,6 +6,8 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
+import pytest
+
 from slurmscope.errors import ArchiveError, CommandTimedOut, ServerRefused
 from slurmscope.services import reporter as reporter_module
 from slurmscope.services.report_maker import ReportMaker
@@ -172,6 +174,15 @@ def test_running_jobs_are_stored_and_measured_again() -> None:
     assert 50.0 == report.summary.io.read_bytes
 
 
+def test_numbers_of_a_running_job_stay_while_the_server_is_away() -> None:
+    bench = Bench(make_record(5, state="RUNNING", end_seconds=None))
+    bench.reporter.work()
+    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.reporter.work()
+    (report,) = bench.archive.reports.values()
+    assert 1.0 == report.summary.io.read_bytes
+
+
 def test_many_running_jobs_take_turns() -> None:
     count = reporter_module.REFRESHED_JOBS + 10
     bench = Bench(*(make_record(number, state="RUNNING", end_seconds=None) for number in range(1, count + 1)))
@@ -197,3 +208,101 @@ def test_loop_works_until_it_is_ended() -> None:
     with open_reporter_loop(bench.reporter, 0.01):
         assert worked.wait(60)
     assert "reporter" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_bug_in_one_round_is_told_and_does_not_end_the_work() -> None:
+    bench = Bench(make_record(1))
+    bench.series.errors["*"] = ZeroDivisionError("a job that nobody thought of")
+    with pytest.raises(ZeroDivisionError):
+        bench.reporter.work()
+    assert (1, reporter_module.BUG) == (bench.reporter.progress.failures, bench.reporter.progress.problem)
+    bench.series.errors.clear()
+    bench.reporter.work()
+    assert ({1}, "") == (bench.archived(), bench.reporter.progress.problem)
+
+
+def test_long_way_back_does_not_fill_the_memory() -> None:
+    hours = 7 * 24
+    bench = Bench(*(make_record(hour + 1, end_seconds=START - 3600 * hour) for hour in range(hours)), now=START + 600)
+    bench.reporter.work()
+    assert hours == len(bench.archived())
+    window_hours = (reporter_module.WINDOW_SECONDS + OVERLAP_SECONDS) // 3600
+    assert len(bench.reporter.remembered) <= window_hours + 1
+
+
+def test_clock_that_was_wrong_once_does_not_stop_the_work() -> None:
+    bench = Bench(make_record(1))
+    bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now) + 365 * DAY)
+    bench.reporter.work()
+    assert {1} == bench.archived()
+
+
+def test_other_tasks_of_an_array_are_not_made_anew() -> None:
+    last = make_record(9, array_job_id=9, array_task_id=2, state="RUNNING", end_seconds=None)
+    bench = Bench(make_record(8, array_job_id=9, array_task_id=1), last)
+    bench.reporter.work()
+    bench.accounting.records[1] = replace(last, state="SUSPENDED")
+    bench.now += DAY
+    bench.reporter.work()
+    bench.archive.saves.clear()
+    bench.now += 60
+    bench.reporter.work()
+    assert [] == bench.archive.saves
+
+
+def test_run_that_was_requeued_ends_though_its_successor_runs() -> None:
+    first = make_record(5, state="RUNNING", end_seconds=None)
+    bench = Bench(first)
+    bench.reporter.work()
+    again = replace(first, submit_seconds=START + 100, start_seconds=START + 200)
+    bench.accounting.records[:] = [replace(first, state="REQUEUED", end_seconds=START + 100), again]
+    bench.now += 10 * DAY
+    bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now))
+    bench.reporter.work()
+    states = {report.record.start_seconds: report.record.state for report in bench.archive.reports.values()}
+    assert {START: "REQUEUED", START + 200: "RUNNING"} == states
+
+
+def test_same_number_in_two_clusters_is_two_jobs() -> None:
+    one = make_record(5, state="RUNNING", end_seconds=None)
+    bench = Bench(one, replace(one, cluster="other", start_seconds=START + 1))
+    bench.reporter.work()
+    assert {"lab", "other"} == {report.record.cluster for report in bench.archive.reports.values()}
+
+
+def test_old_jobs_too_wait_for_a_server_that_is_away_for_a_moment() -> None:
+    bench = Bench(make_record(1), now=START + 3.0 * DAY)
+    bench.series.errors["*"] = ServerRefused("Prometheus starts")
+    bench.reporter.work()
+    assert set() == bench.archived()
+    bench.series.errors.clear()
+    bench.now += 60
+    bench.reporter.work()
+    (report,) = bench.archive.reports.values()
+    assert () == report.missing
+
+
+def test_young_job_does_not_lose_its_curves_to_an_old_one() -> None:
+    bench = Bench(make_record(1), make_record(2, end_seconds=START + 7200 + 4 * 3600))
+    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.reporter.work()
+    bench.now = START + 7200.0 + DAY + 3600
+    bench.reporter.work()
+    assert set() == bench.archived()
+    bench.now += 4 * 3600
+    bench.reporter.work()
+    assert {1, 2} == bench.archived()
+
+
+def test_end_that_is_known_late_waits_for_the_server_of_the_series() -> None:
+    running = make_record(5, state="RUNNING", end_seconds=None)
+    bench = Bench(running)
+    bench.reporter.work()
+    bench.accounting.records[0] = replace(running, state="COMPLETED", end_seconds=START + 100)
+    bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now))
+    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.reporter.work()
+    assert set() == bench.archived()
+    bench.series.errors.clear()
+    bench.reporter.work()
+    assert {5} == bench.archived()

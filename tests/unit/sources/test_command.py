@@ -262,6 +262,11 @@ class TestFindCommand:
             with pytest.raises(CommandMissing):
                 find_command(name, tmp_path)
 
+    def test_folder_that_the_kernel_does_not_let_us_enter_holds_no_command(self, tmp_path: Path) -> None:
+        # A name that is too long fails for root as well, like a closed folder for everybody else.
+        with pytest.raises(CommandMissing, match="squeue was not found in "):
+            find_command("squeue", tmp_path / ("x" * 300))
+
     def test_absolute_name_stands_for_itself(self, tmp_path: Path) -> None:
         program = write_program(tmp_path / "my-squeue")
         assert program == find_command(str(program), Path("/nonexistent"))

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
+from slurmscope.errors import ConfigError, MalformedAnswer, ServerBusy, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.sources.prometheus import Prometheus
-from slurmscope.sources.prometheus_answers import MayPass, NotLetIn, Reply, TooMuchAsked
+from slurmscope.sources.prometheus_answers import NotLetIn, Reply, TooMuchAsked
 from slurmscope.sources.prometheus_settings import PrometheusSettings, parse_url
 from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.prometheus_server import FakePrometheus, failure, matrix, read_form, vector
@@ -90,7 +90,7 @@ def test_pauses_differ_and_have_an_end(asking: Asking) -> None:
     settings = PrometheusSettings(url=parse_url(asking.url), retries=7)
     client = Prometheus(settings, sleep=asking.pauses.append, random=lambda: 0.0)
     asking.fake.answers = [BUSY]
-    with pytest.raises(MayPass):
+    with pytest.raises(ServerBusy):
         ask(client)
 
     assert [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0] == asking.pauses
@@ -99,7 +99,7 @@ def test_pauses_differ_and_have_an_end(asking: Asking) -> None:
 def test_retries_are_counted_and_then_given_up(asking: Asking) -> None:
     client = asking.client(retries=2)
     asking.fake.answers = [BUSY]
-    with pytest.raises(MayPass, match=r"http://127.0.0.1:\d+/prefix: it answered 503: busy"):
+    with pytest.raises(ServerBusy, match=r"http://127.0.0.1:\d+/prefix: it answered 503: busy"):
         ask(client)
 
     counts = client.ledger.snapshot()
@@ -115,7 +115,7 @@ def test_pause_that_ends_too_late_is_not_begun(asking: Asking) -> None:
 
     settings = PrometheusSettings(url=parse_url(asking.url), retries=2)
     asking.fake.answers = [BUSY]
-    with pytest.raises(MayPass):
+    with pytest.raises(ServerBusy):
         ask(Prometheus(settings, clock=clock, sleep=asking.pauses.append, random=lambda: 1.0))
 
     assert ([], 1) == (asking.pauses, len(asking.fake.asked))

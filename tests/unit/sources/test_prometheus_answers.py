@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.errors import MalformedAnswer, ServerError, SourceError
+from slurmscope.errors import MalformedAnswer, ServerBusy, ServerError, SourceError
 from slurmscope.sources.http_get import Answer
-from slurmscope.sources.prometheus_answers import Found, MayPass, NotLetIn, TooMuchAsked, parse_answer
+from slurmscope.sources.prometheus_answers import Found, NotLetIn, TooMuchAsked, parse_answer
 
 GOOD = {
     "status": "success",
@@ -119,10 +119,10 @@ def test_something_else_than_series_is_malformed(body: object) -> None:
         (refusal("something else", 422), ServerError),
         (answer({"status": "error", "data": 7}, 200), ServerError),
         (answer({"status": "odd"}, 200), ServerError),
-        (answer(b"<html>Bad Gateway</html>", 502), MayPass),
-        (answer(b"", 503), MayPass),
-        (refusal("storage is not ready", 500, "internal"), MayPass),
-        (answer(b"slow down", 429), MayPass),
+        (answer(b"<html>Bad Gateway</html>", 502), ServerBusy),
+        (answer(b"", 503), ServerBusy),
+        (refusal("storage is not ready", 500, "internal"), ServerBusy),
+        (answer(b"slow down", 429), ServerBusy),
         (answer(b"Unauthorized", 401), NotLetIn),
         (answer(b"", 403), NotLetIn),
         (answer(b"404 page not found", 404), ServerError),

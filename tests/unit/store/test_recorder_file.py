@@ -323,3 +323,8 @@ def test_series_that_got_no_sample_for_a_period_is_let_go(tmp_path: Path) -> Non
             Wanted(metric=CPU, how=How.MEAN), [JobSpan(JOB + 1, START, START + 19999)], until=math.inf
         )
         assert {("n1",): 5.0} == found.by_job[JOB + 1]
+
+
+def test_folder_that_is_not_there_is_told_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match=r"No such file or directory; create its folder .* --recorder\.file$"):
+        Recorder(RecorderSettings(file=tmp_path / "none" / "recorder.db"))

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``slurmscope config`` shows settings so that they can be copied into a file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.command_line import run_here
+
+ROLES = ("cluster", "node", "portal", "report", "up")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_is_shown_is_a_file_that_says_the_same(role: str, tmp_path: Path) -> None:
+    shown = run_here("config", "show", role).stdout
+    copy = tmp_path / "copy.toml"
+    copy.write_text(shown)
+
+    again = run_here("config", "show", role, "--config.file", str(copy))
+
+    assert (0, "") == (again.returncode, again.stderr)
+    assert tomllib.loads(shown) == tomllib.loads(again.stdout)
+
+
+def test_large_number_is_shown_in_full() -> None:
+    gibibyte = 2**30
+
+    assert f"rules.scratch-unused.min-moved-bytes = {gibibyte}  # default" in run_here("config", "show", "up").stdout
+    assert f"[default: {gibibyte}]" in " ".join(run_here("report", "--help").stdout.split())
+
+
+def test_small_number_is_shown_as_it_was_given() -> None:
+    shown = run_here("config", "show", "report", "--rules.cpu-idle.min-busy-ratio", "0.1234567").stdout
+
+    assert "rules.cpu-idle.min-busy-ratio = 0.1234567  # flag" in shown
+
+
+@pytest.mark.parametrize("command", ["config", "database", "doctor", "rules", "token"])
+def test_group_without_a_command_tells_its_help(command: str) -> None:
+    done = run_here(command)
+
+    # click writes it to one stream or the other, depending on its release.
+    assert (done.stdout + done.stderr).startswith(f"Usage: slurmscope {command} ")
+    assert "slurmscope: " not in done.stdout + done.stderr

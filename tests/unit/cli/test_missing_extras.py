@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that need packages which are not installed name the extra in one sentence, and do nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.slurm_scripts import make_commands
+from tests.processes import PATIENCE_SECONDS
+
+# None in sys.modules makes an import fail as it does where the package is not installed.
+_PROGRAM = """
+import sys
+for name in ("bcrypt", "fastapi", "jinja2", "msgspec", "psycopg", "pymysql", "sqlalchemy", "typst", "uvicorn", "yaml"):
+    sys.modules[name] = None
+from slurmscope.cli import main
+main(sys.argv[1:])
+"""
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", _PROGRAM, *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+
+
+@pytest.mark.parametrize("command", ["portal", "up", "demo"])
+def test_pages_need_the_extra_portal(command: str, tmp_path: Path) -> None:
+    files = ("--archive.url", str(tmp_path / "archive.db"))
+    recorder = ("--recorder.file", str(tmp_path / "recorder.db"))
+    arguments = {"portal": files, "up": (*files, *recorder), "demo": ()}[command]
+
+    done = _run(command, *arguments)
+
+    told = "slurmscope: the portal needs the extra 'portal': pip install 'slurmscope[portal]'\n"
+    assert (2, "", told) == (done.returncode, done.stdout, done.stderr)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_database_needs_the_extra_mariadb() -> None:
+    done = _run("database", "check")
+
+    assert 1 == done.returncode
+    assert "needs the extra 'mariadb'" in done.stdout
+    # A user that is there already would not help.
+    assert "database grant" not in done.stdout
+
+
+def test_report_on_the_terminal_needs_no_extra(tmp_path: Path) -> None:
+    slurm = make_commands(tmp_path / "slurm", {"sacct": ""})
+
+    done = _run("report", "7", "--slurm.bin-path", str(slurm), "--archive.url", str(tmp_path / "archive.db"))
+
+    assert "slurmscope: there is no job 7, or Slurm does not show it to you\n" == done.stderr
