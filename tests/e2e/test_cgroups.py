@@ -178,7 +178,8 @@ def test_numbers_are_those_of_the_kernel(v1: Sandbox) -> None:
         assert 200 * MEBIBYTE == use.memory.limit_bytes
         assert 1001 == job.uid
         assert [process.pid] == job.pids()
-        assert use.memory.anon_bytes == pytest.approx(psutil.Process(process.pid).memory_full_info().uss, rel=0.2)
+        # What the interpreter had before it came into the cgroup is charged elsewhere.
+        assert 50 * MEBIBYTE <= use.memory.anon_bytes <= psutil.Process(process.pid).memory_full_info().uss
         assert use == read(job)
 
 

@@ -85,6 +85,7 @@ def reported(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> I
             "--rules.memory-over-asked.min-unused-bytes", "0", "--rules.memory-over-asked.free-bytes-per-core", "0",
         )  # fmt: skip
         yield Reported(job=job, told=json.loads((folder / "told").read_text("utf-8")), flags=flags, lab=lab)
+    run_slurmscope("database", "revoke", *database, environment=lab.environment)
 
 
 def test_efficiency_is_what_the_job_itself_and_accounting_say(reported: Reported) -> None:

@@ -62,9 +62,9 @@ def crowded_lab(slurm_lab: SlurmLab) -> SlurmLab:
     for name in HOSTILE_NAMES:
         lab.submit(CAROL, "--hold", f"--job-name={name}")
     for job in running:
-        lab.wait_state(job, {"RUNNING"})
+        lab.wait_state(job, {"RUNNING"}, timeout=240)
     for job, state in {**ended, cancelled: "CANCELLED"}.items():
-        lab.wait_state(job, {state}, timeout=120)
+        lab.wait_state(job, {state}, timeout=240)
     return lab
 
 

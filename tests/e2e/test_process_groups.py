@@ -99,7 +99,7 @@ def test_groups_agree_with_ps() -> None:
     busy = "import os, sys\nprint(1, flush=True)\nos.fork()\nos.fork()\nwhile True: pass"
     large = "import time\nx = bytearray(600_000_000)\nprint(1, flush=True)\ntime.sleep(600)"
     with running_python(busy) as first, running_python(large) as second, agent() as exporter:
-        until(lambda: ask_ps()[first.pid].cpu > 20)
+        until(lambda: ask_ps()[first.pid].cpu > 5)
         time.sleep(3)
         started = time.time()
         before, page, after = ask_ps(), exporter.get()[1], ask_ps()
@@ -239,8 +239,9 @@ def test_storm_of_processes_costs_only_those_that_are_gone() -> None:
         group = {storm.pid}
         descriptors = psutil.Process().num_fds()
         forks = forks_of_machine()
-        deadline, seen, seconds = time.monotonic() + 5, 0, -1.0
-        while time.monotonic() < deadline:
+        patience, seen, seconds = time.monotonic() + 120, 0, -1.0
+        while seen < 20 or forks_of_machine() - forks <= 1000:
+            assert time.monotonic() < patience, "there was no storm"
             listed = table.read()
             assert storm.pid in {found.group_id for found in listed.groups}
             use = job.read({*group, *(sample.pid for sample in reader.read(reader.process_ids()[-50:]))})
@@ -248,8 +249,6 @@ def test_storm_of_processes_costs_only_those_that_are_gone() -> None:
             assert use.cpu_seconds >= seconds
             seconds = use.cpu_seconds
             seen += 1
-        assert seen
-        assert forks_of_machine() - forks > 1000
         assert descriptors == psutil.Process().num_fds()
     reader.close()
 
@@ -314,7 +313,9 @@ REUSE = """
 @needs_root
 def test_number_that_is_given_again_is_another_process() -> None:
     argv = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", textwrap.dedent(REUSE)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    # A process that gave up its rights cannot write down which lines it ran, and would complain.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment)
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(f"namespaces are not allowed here: {done.stderr.strip()}")
     assert "" == done.stderr
@@ -372,7 +373,9 @@ def test_processes_that_are_closed_to_us_are_told_and_never_zero(
 ) -> None:
     root = str(open_folder) if hidepid else "/proc"
     argv = ["unshare", "--mount", sys.executable, "-c", textwrap.dedent(CLOSED), root, hidepid]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    # A process that gave up its rights cannot write down which lines it ran, and would complain.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=environment)
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(f"namespaces are not allowed here: {done.stderr.strip()}")
     assert 0 == done.returncode, done.stderr
