@@ -51,7 +51,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         archive = open_archive(ArchiveSettings(url=f"sqlite:///{folder}/archive.db", timeout=60.0))
         try:
-            _fill(archive, Path(folder) / "archive.db")
+            fill(archive, Path(folder) / "archive.db")
             is_kept = all([_tell_lists(archive), _tell_sums(archive), _tell_saving(archive)])
         finally:
             archive.close()
@@ -157,7 +157,7 @@ def _tell_saving(archive: SqlArchive) -> bool:
     return tell("saving", f"{rate:.0f} reports a second", f"over {REPORTS_PROMISE}", is_kept=rate > REPORTS_PROMISE)
 
 
-def _fill(archive: SqlArchive, path: Path) -> None:
+def fill(archive: SqlArchive, path: Path) -> None:
     """Write the rows first and the indexes afterwards, which is several times faster."""
     started = time.perf_counter()
     rows = _rows(random.Random(1))

@@ -304,3 +304,17 @@ def test_help_is_there(desk: FakeDesk) -> None:
 
 def test_health_is_for_everybody_and_says_nothing(desk: FakeDesk) -> None:
     assert "ok\n" == visit(desk, "").get("/healthz").text
+
+
+def test_rules_are_chosen_from_a_list_by_their_titles(desk: FakeDesk) -> None:
+    page = Page(visit(desk, "ada").get("/jobs?rule=cpu_idle").text)
+    options = {attrs.get("value"): attrs for attrs in page.all("option")}
+    assert "selected" in options["cpu_idle"]
+    assert "Cores were idle" in page.text
+    assert "memory_over_asked" in options
+
+
+def test_rule_that_is_gone_stays_chosen(desk: FakeDesk) -> None:
+    page = Page(visit(desk, "ada").get("/jobs?rule=long_gone").text)
+    assert ["long_gone"] == [attrs.get("value") for attrs in page.all("option") if "selected" in attrs]
+    assert "long gone" in page.text

@@ -39,3 +39,9 @@ def test_json_has_texts_as_they_are_and_null_for_nothing() -> None:
 def test_name_of_the_file_is_plain() -> None:
     answer = make_table_response(Table(columns=(), rows=[]), "csv", 'a"\r\nX: 1/..')
     assert 'attachment; filename="a___X__1_...csv"' == answer.headers["content-disposition"]
+
+
+def test_name_of_a_file_that_was_cut_says_so() -> None:
+    whole, cut = (Table(columns=("a",), rows=((1,), (2,)), is_cut=is_cut) for is_cut in (False, True))
+    names = [make_table_response(table, "csv", "jobs").headers["content-disposition"] for table in (whole, cut)]
+    assert ['attachment; filename="jobs.csv"', 'attachment; filename="jobs-first-2.csv"'] == names

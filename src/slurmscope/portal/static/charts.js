@@ -56,7 +56,7 @@
         stroke: color(`--line-${(index % 5) + 1}`),
         dash: [[], [8, 4], [2, 3]][Math.floor(index / 5) % 3],
         width: 1.5,
-        points: { show: false },
+        points: { show: false, filter: findLonePoints },
         value: (_, value) => say(value),
       });
       data.push(line.values);
@@ -77,6 +77,12 @@
     return plot;
   }
 
+  // A point between two gaps has no line; without a dot it would not be there.
+  function findLonePoints(plot, index) {
+    const values = plot.data[index];
+    return values.flatMap((value, at) => (value != null && values[at - 1] == null && values[at + 1] == null ? [at] : []));
+  }
+
   function options(place, series, chart, say) {
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
     return {
@@ -85,12 +91,13 @@
       series,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       scales: {
-        x: { time: !isRunTime, range: (_, low, high) => (zoom ? [zoom.low, zoom.high] : [low, high]) },
+        x: { time: !isRunTime, range: (_, low, high) => (zoom ? [zoom.low, zoom.high] : widen(chart.times, low, high)) },
         y: { range: (_, low, high) => [0, Math.max(high || 0, chart.reference || 0) * 1.06 || 1] },
       },
       axes: [
         {
           ...axis,
+          space: 70,
           ...(isRunTime ? { incrs: DURATIONS } : {}),
           values: (_, ticks, __, ___, step) => (isRunTime ? ticks.map(sayDuration) : sayTicks(ticks, step)),
         },
@@ -100,6 +107,11 @@
       legend: { live: true },
       hooks: { setSelect: [takeSelection], ready: [(plot) => plot.over.addEventListener("dblclick", () => setZoom(null))] },
     };
+  }
+
+  // Of a job that has just begun there may be one point only, for which uPlot would show years.
+  function widen(times, low, high) {
+    return times.length > 1 ? [low, high] : [times[0] - 60, times[0] + 60];
   }
 
   function takeSelection(plot) {

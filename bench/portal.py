@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the portal as 20 people see it at once: a large running job, and lists out of a million jobs.
+
+The portal is a process of its own, as people run it. A job of 64 nodes has run for a day, and everything that a report
+asks for was recorded every 15 seconds. Times are those of the client, from the request to the last byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import math
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from bench.archive import ACCOUNTS, END, JOBS_COUNT, PARTITIONS, RULES, STATES, USERS, YEAR_SECONDS, fill
+from bench.measure import cpu_seconds_of, pace, resident_bytes_of, tell
+from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.series import JOB_LABEL, NODE_LABEL
+from slurmscope.store.archive_settings import ArchiveSettings
+from slurmscope.store.opening import open_archive
+from slurmscope.store.recorder import Recorder, Sample
+from slurmscope.store.recorder_settings import RecorderSettings
+
+JOB = 5_000_001
+NODES = 64
+CORES = 16
+DAY_SECONDS = 86_400
+INTERVAL_SECONDS = 15
+PEOPLE = 20
+VISITS = 30
+OWNER = USERS[0]
+PAGE_LIMIT_SECONDS = 0.150
+LIST_LIMIT_SECONDS = 0.050
+PDF_LIMIT_SECONDS = 2.0
+PATIENCE_SECONDS = 120.0
+
+Ask = Callable[[random.Random], tuple[str, str]]
+"""Return who asks next, and for what."""
+
+
+def main() -> int:
+    """Print every figure beside its promise and return 1 when one is broken."""
+    with tempfile.TemporaryDirectory() as folder:
+        now = int(time.time())
+        _record_day(Path(folder), now - DAY_SECONDS)
+        _fill_archive(Path(folder))
+        with _running_portal(Path(folder), now - DAY_SECONDS) as (pid, port):
+            is_kept = [_tell_job(pid, port), _tell_lists(pid, port), _tell_pdf(port)]
+            print(f"portal: {resident_bytes_of(pid) / 1e6:.0f} MB resident")
+    return 0 if all(is_kept) else 1
+
+
+def _percentile(ordered: Sequence[float], percent: int) -> float:
+    return ordered[len(ordered) * percent // 100]
+
+
+def _tell_job(pid: int, port: int) -> bool:
+    address = f"/jobs/{JOB}"
+    first = _fetch(port, OWNER, address)
+    print(f"job page, {NODES} nodes and a day: {first:.2f} s for the first one who looks")
+    parts = {"page": address, "curves": f"{address}/charts.json", "renewed part": f"{address}/live"}
+    verdicts = []
+    for name, part in parts.items():
+        ask = partial(_ask_same, part)
+        verdicts.append(_tell(pid, port, f"job of {NODES} nodes and a day, {name}", ask, PAGE_LIMIT_SECONDS))
+    return all(verdicts)
+
+
+def _ask_same(address: str, _: random.Random) -> tuple[str, str]:
+    return OWNER, address
+
+
+def _tell_lists(pid: int, port: int) -> bool:
+    questions: dict[str, Ask] = {
+        "my jobs": lambda dice: (_somebody(dice), "/jobs"),
+        "my failed jobs": lambda dice: (_somebody(dice), "/jobs?state=FAILED"),
+        "my jobs of one rule": lambda dice: (_somebody(dice), f"/jobs?rule={dice.choice(RULES)}"),
+        "everybody's jobs, filtered": lambda dice: ("staff", f"/jobs?{_filter(dice)}"),
+        "a later page": lambda dice: ("staff", f"/jobs?after={END - dice.randrange(YEAR_SECONDS)}-{JOBS_COUNT}"),
+    }
+    verdicts = []
+    for name, ask in questions.items():
+        verdicts.append(_tell(pid, port, f"list of {name}, a million jobs", ask, LIST_LIMIT_SECONDS))
+    return all(verdicts)
+
+
+def _tell_pdf(port: int) -> bool:
+    slowness = pace()
+    seconds = min(_fetch(port, OWNER, f"/jobs/{JOB}/report.pdf") for _ in range(3))
+    limit = PDF_LIMIT_SECONDS * slowness
+    return tell("PDF of that job", f"{seconds:.2f} s", f"under {limit:.1f} s", is_kept=seconds < limit)
+
+
+def _somebody(dice: random.Random) -> str:
+    return USERS[min(dice.randrange(500), dice.randrange(500))]
+
+
+def _filter(dice: random.Random) -> str:
+    kind, names = dice.choice(
+        (("user", USERS), ("account", ACCOUNTS), ("partition", PARTITIONS), ("state", STATES), ("rule", RULES))
+    )
+    return f"{kind}={dice.choice(names)}"
+
+
+def _tell(pid: int, port: int, what: str, ask: Ask, limit_seconds: float) -> bool:
+    slowness, cpu, waits = pace(), cpu_seconds_of(pid), _waits(pid)
+    seconds = _measure(port, ask)
+    slowness, visits = max(slowness, pace()), len(seconds)
+    cpu = (cpu_seconds_of(pid) - cpu) / visits
+    # Threads that have ended took their counts with them.
+    waited = sum(wait - waits.get(thread, 0) for thread, wait in _waits(pid).items()) / visits / 1e9
+    middle, high = _percentile(seconds, 50), _percentile(seconds, 95)
+    limit = limit_seconds * slowness
+    figure = f"p50 {middle * 1000:.0f} ms, p95 {high * 1000:.0f} ms"
+    print(f"{what}: {cpu * 1000:.0f} ms of CPU each, at least {waited * 1000:.0f} ms of waiting for a core")
+    promise = f"p95 under {limit * 1000:.0f} ms, {limit_seconds * 1000:.0f} on a quiet machine"
+    return tell(what, figure, promise, is_kept=high < limit)
+
+
+def _waits(pid: int) -> dict[str, int]:
+    """Return by thread for how many nanoseconds it could have run, had there been a core.
+
+    The pace is told in CPU time and knows nothing of it: where this is much, the machine was busy with other things,
+    and a broken promise says little.
+    """
+    waits: dict[str, int] = {}
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            waits[path.parent.name] = int(path.read_text().split()[1])
+    return waits
+
+
+def _measure(port: int, ask: Ask) -> list[float]:
+    """Return the seconds of all visits, shortest first."""
+    seconds: list[float] = []
+    failures: list[str] = []
+
+    def be_somebody(number: int) -> None:
+        dice = random.Random(number)
+        try:
+            for _ in range(VISITS):
+                # People look at what they got, if only for a moment: otherwise this would measure a queue.
+                time.sleep(dice.uniform(0.5, 1.5))
+                seconds.append(_fetch(port, *ask(dice)))
+        except (OSError, AssertionError) as error:
+            failures.append(f"{type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=be_somebody, args=(number,)) for number in range(PEOPLE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise RuntimeError(failures[0])
+    return sorted(seconds)
+
+
+def _fetch(port: int, who: str, path: str) -> float:
+    """Return the seconds from the request to the last byte."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
+    try:
+        began = time.perf_counter()
+        connection.request("GET", path, headers={"X-Remote-User": who})
+        answer = connection.getresponse()
+        answer.read()
+        took = time.perf_counter() - began
+        assert answer.status == 200, f"{path}: {answer.status}"
+        return took
+    finally:
+        connection.close()
+
+
+def _fill_archive(folder: Path) -> None:
+    archive = open_archive(ArchiveSettings(url=f"sqlite:///{folder}/archive.db", timeout=60.0))
+    try:
+        fill(archive, folder / "archive.db")
+    finally:
+        archive.close()
+
+
+def _record_day(folder: Path, start: int) -> None:
+    began = time.perf_counter()
+    series = [(metric, labels, index) for index, (metric, labels) in enumerate(_series())]
+    with Recorder(RecorderSettings(file=folder / "recorder.db")) as recorder:
+        for turn in range(DAY_SECONDS // INTERVAL_SECONDS):
+            recorder.record(start + turn * INTERVAL_SECONDS, _samples(series, turn))
+        count = recorder.recorded
+    print(f"recorded {count / 1e6:.1f} million samples in {time.perf_counter() - began:.0f} s")
+
+
+def _series() -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Yield what is recorded of the job; it has no GPUs."""
+    values = {"core": [str(core) for core in range(CORES)], "state": ["running"], "event": ["oom_kill"]}
+    each = {wanted.metric: wanted.each for wanted in (*CURVES.values(), *TOTALS.values())}
+    for metric, labels in each.items():
+        if "gpu" in metric:
+            continue
+        extra = next((label for label in labels if label != NODE_LABEL), "")
+        for node in range(NODES):
+            own = ((JOB_LABEL, str(JOB)), (NODE_LABEL, f"n{node:03}"))
+            for value in values.get(extra, ["solve"]):
+                yield metric, (*own, (extra, value)) if extra else own
+
+
+def _samples(series: Sequence[tuple[str, tuple[tuple[str, str], ...], int]], turn: int) -> Iterator[Sample]:
+    wave = (1 << 30) * (1 + 0.2 * math.sin(turn / 100))
+    for metric, labels, index in series:
+        noise = _NOISE[(31 * turn + 7 * index) % len(_NOISE)]
+        grows = metric.endswith("_total") and "events" not in metric
+        yield metric, labels, 12.5 * turn + noise if grows else float(int(wave * (1 + 0.1 * noise)))
+
+
+_NOISE = [round(random.Random(number).random(), 3) for number in range(1009)]
+
+
+def serve(folder: Path, start: int) -> int:
+    """Be the portal; its address is told on the standard output."""
+    from slurmscope.cli.options import load_config
+    from slurmscope.services.portal import run_portal
+
+    given: dict[str, object] = {
+        "portal_listen_address": "127.0.0.1:0",
+        "portal_mode": "proxy",
+        "portal_proxy_peers": ("127.0.0.1",),
+        "portal_support": ("staff",),
+        "archive_url": f"sqlite:///{folder}/archive.db",
+        "recorder_file": f"{folder}/recorder.db",
+        "slurm_bin_path": f"{folder}/none",
+        "log_level": "error",
+    }
+    config = load_config("up", given)
+    with Recorder(config.of(RecorderSettings)) as recorder:
+        return run_portal(
+            config, {}, series=recorder.series(), accounting=_OneJob(start), ready=lambda url: print(url, flush=True)
+        )
+
+
+class _OneJob:
+    """Be the accounting of a cluster on which one job runs."""
+
+    def __init__(self, start: int) -> None:
+        self._record = JobRecord(
+            cluster="lab", job_id=JOB, name="solve", user=OWNER, account=ACCOUNTS[0], partition="batch",
+            state="RUNNING", submit_seconds=start - 60, start_seconds=start, time_limit_seconds=2 * DAY_SECONDS,
+            nodes=tuple(f"n{node:03}" for node in range(NODES)), node_count=NODES, cpus=NODES * CORES,
+            memory_bytes=NODES * (64 << 30),
+        )  # fmt: skip
+
+    def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        return (self._record,) if JOB in job_ids else ()
+
+    def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        return iter(())
+
+    def read_current(self) -> Iterator[JobRecord]:
+        return iter((self._record,))
+
+
+@contextmanager
+def _running_portal(folder: Path, start: int) -> Iterator[tuple[int, int]]:
+    """Run the portal in a process of its own; give its process id and port."""
+    argv = [sys.executable, "-m", "bench.portal", str(folder), str(start)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline()
+            if not address:
+                raise RuntimeError("the portal ended before it listened")
+            yield process.pid, int(address.rstrip("/\n").rsplit(":", 1)[1])
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+
+if __name__ == "__main__":
+    sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) == 3 else main())

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Share one demo among all tests of a session, and one browser among those of a module."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_SECONDS = 120.0
+# With one of these set, a machine without the browser fails the tests instead of skipping them.
+REQUIRING_VARIABLES = ("CI", "SLURMSCOPE_REQUIRE_LAB")
+
+
+@pytest.fixture(scope="session")
+def demo() -> Iterator[str]:
+    """Run the demo as a user does, and give its address."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    argv = [sys.executable, "-m", "slurmscope", "demo", "--port", str(port)]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
+        try:
+            _wait_for(f"http://127.0.0.1:{port}", process)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(PATIENCE_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Start the distribution's browser; of a module only, for its event loop keeps other tests from having one."""
+    if not CHROMIUM.exists():
+        _refuse(f"{CHROMIUM} is missing")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{address}/healthz", timeout=PATIENCE_SECONDS):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"the demo does not answer at {address}; exit code {process.poll()}")
+
+
+def _refuse(reason: str) -> None:
+    if any(os.environ.get(name) for name in REQUIRING_VARIABLES):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)

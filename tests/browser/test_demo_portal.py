@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do in a real browser what a user does with the demo on the first day."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from pypdf import PdfReader
+
+from tests.browser.demo_jobs import DemoJobs, find_jobs
+from tests.browser.watching import PATIENCE_MILLISECONDS, Watched, watching
+
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
+
+ZOOM = re.compile(r"#from=(\d+)&to=(\d+)$")
+
+
+@pytest.fixture(scope="module")
+def jobs(demo: str) -> DemoJobs:
+    return find_jobs(demo)
+
+
+@pytest.fixture
+def window(browser: Browser, demo: str) -> Iterator[Watched]:
+    with watching(browser, demo) as watched:
+        yield watched
+
+
+def test_first_page_is_full(window: Watched) -> None:
+    page = window.open("/")
+    expect(page.get_by_role("heading", name="My jobs")).to_be_visible()
+    expect(page.locator("table.jobs").first.locator("tbody tr")).to_have_count(12)
+    expect(page.locator("dl.tiles dd").first).not_to_have_text("0")
+    window.shoot("visit-first-page")
+
+
+def test_wasteful_job_is_found_and_its_findings_are_read(window: Watched) -> None:
+    page = window.open("/")
+    page.get_by_role("link", name="All jobs with critical findings").click()
+    worst = page.locator("table.jobs tbody tr").first
+    assert "critical" in worst.inner_text()
+    number = worst.get_by_role("link").first.inner_text()
+    worst.get_by_role("link", name=number, exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text(number)
+    finding = page.locator(".finding.critical").first
+    expect(finding).to_be_visible()
+    sentences = finding.locator("p").last.inner_text()
+    assert re.search(r"\d", sentences), "a finding tells the job's own numbers"
+    assert 2 <= sentences.count(".")
+    window.shoot("visit-findings")
+
+
+def drag(page: Page, chart: str, start: float, end: float) -> None:
+    """Drag over a chart, from one share of its width to another."""
+    plot = page.locator(f'[data-chart="{chart}"] .u-over')
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] * start, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * (start + end) / 2, middle, steps=4)
+    page.mouse.move(box["x"] + box["width"] * end, middle, steps=4)
+    page.mouse.up()
+
+
+def test_dragging_over_a_chart_zooms_all_of_them(window: Watched, demo: str, jobs: DemoJobs) -> None:
+    page = window.open(f"/jobs/{jobs.wasteful}")
+    charts = httpx.get(f"{demo}/jobs/{jobs.wasteful}/charts.json", trust_env=False, timeout=60).json()["charts"]
+    times = next(chart["times"] for chart in charts if chart["name"] == "cpu")
+    memory = page.locator('[data-chart="memory"] canvas')
+    before = memory.screenshot()
+    drag(page, "cpu", 0.25, 0.75)
+    page.wait_for_url(ZOOM)
+    zoomed = ZOOM.search(page.url)
+    assert zoomed is not None
+    whole = times[-1] - times[0]
+    tolerance = 0.02 * whole + 1
+    assert times[0] + 0.25 * whole == pytest.approx(int(zoomed[1]), abs=tolerance)
+    assert times[0] + 0.75 * whole == pytest.approx(int(zoomed[2]), abs=tolerance)
+    assert before != memory.screenshot()
+    window.shoot("visit-zoomed")
+    page.get_by_role("button", name="Whole run").click()
+    assert "#" not in page.url
+
+
+def test_zoom_is_part_of_the_address(window: Watched, jobs: DemoJobs) -> None:
+    page = window.open(f"/jobs/{jobs.wasteful}")
+    drag(page, "cpu", 0.4, 0.6)
+    page.wait_for_url(ZOOM)
+    page.reload()
+    page.wait_for_load_state("networkidle")
+    expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+    page.locator('[data-chart="cpu"] .u-over').dblclick()
+    expect(page.get_by_role("button", name="Whole run")).to_be_hidden()
+
+
+def test_pdf_is_downloaded_and_tells_the_findings(window: Watched, jobs: DemoJobs, tmp_path: Path) -> None:
+    page = window.open(f"/jobs/{jobs.wasteful}")
+    title = page.locator(".finding strong").first.inner_text()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="PDF").click()
+    assert f"job-{jobs.wasteful}.pdf" == download.value.suggested_filename
+    download.value.save_as(tmp_path / "job.pdf")
+    reader = PdfReader(io.BytesIO((tmp_path / "job.pdf").read_bytes()))
+    text = " ".join(" ".join(sheet.extract_text() for sheet in reader.pages).split())
+    assert jobs.wasteful in text
+    assert title in text
+
+
+def test_two_jobs_are_compared(window: Watched, jobs: DemoJobs) -> None:
+    page = window.open(f"/jobs/{jobs.wasteful}")
+    page.get_by_role("link", name="Compare", exact=True).last.click()
+    page.get_by_label("Job numbers").fill(f"{jobs.wasteful} {jobs.other_wasteful}")
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_load_state("networkidle")
+    heads = page.locator("table.compare thead th").all_inner_texts()
+    assert [f"Job {jobs.wasteful}", f"Job {jobs.other_wasteful}"] == heads
+    legend = page.locator('[data-chart="cpu"] .u-legend')
+    expect(legend).to_contain_text(f"job {jobs.wasteful}")
+    expect(legend).to_contain_text(f"job {jobs.other_wasteful}")
+    window.shoot("visit-compared")
+
+
+def shown_jobs(page: Page) -> list[str]:
+    return page.locator("table.jobs tbody th a").all_inner_texts()
+
+
+def test_list_is_filtered_and_the_filter_is_in_the_address(window: Watched) -> None:
+    page = window.open("/jobs")
+    page.get_by_label("State").select_option("COMPLETED")
+    page.get_by_label("Finding", exact=True).select_option(label="Cores were idle")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url(re.compile(r"state=COMPLETED.*rule=cpu_idle"))
+    rows = page.locator("table.jobs tbody tr")
+    assert rows.count() >= 1
+    assert {"completed"} == set(rows.locator(".state").all_inner_texts())
+    titles = [badge.get_attribute("title") or "" for badge in rows.locator(".severity").all()]
+    assert all("Cores were idle" in title for title in titles)
+    expect(page.get_by_label("Finding", exact=True)).to_have_value("cpu_idle")
+    page.get_by_role("link", name="Clear").click()
+    expect(page.get_by_label("State")).to_have_value("")
+
+
+def test_list_goes_on_to_older_jobs_and_back(window: Watched) -> None:
+    page = window.open("/jobs?state=COMPLETED")
+    first = shown_jobs(page)
+    page.get_by_role("link", name="Older jobs").click()
+    page.wait_for_url(re.compile("after="))
+    second = shown_jobs(page)
+    assert 50 == len(first)
+    assert set() == set(first) & set(second)
+    page.get_by_role("link", name="First page").click()
+    page.wait_for_url(re.compile("jobs.state=COMPLETED$"))
+    assert first[-1] in shown_jobs(page) or first[0] in shown_jobs(page)
+
+
+def test_search_finds_jobs_users_and_names(window: Watched, jobs: DemoJobs) -> None:
+    page = window.open("/")
+    for text, place in ((jobs.wasteful, f"/jobs/{jobs.wasteful}"), (jobs.account, f"/accounts/{jobs.account}")):
+        page.get_by_role("searchbox").fill(text)
+        page.get_by_role("searchbox").press("Enter")
+        page.wait_for_url(window.base + place)
+
+
+def test_running_job_renews_itself_without_losing_the_charts(window: Watched, jobs: DemoJobs) -> None:
+    page = window.open(f"/jobs/{jobs.running}")
+    expect(page.locator(".live-note")).to_be_visible()
+    with page.expect_response(re.compile("/charts.json")):
+        page.evaluate("htmx.ajax('GET', location.pathname + '/live', {target: '#live', swap: 'outerHTML'})")
+    expect(page.locator('[data-chart="cpu"] canvas')).to_be_visible()
+    expect(page.locator("#live")).to_have_count(1)

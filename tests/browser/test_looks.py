@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Look at every page in light and dark, wide and narrow, without scripts, and with the keyboard alone."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from slurmscope.portal.app import make_app
+from tests.browser.demo_jobs import DemoJobs, find_jobs
+from tests.browser.watching import NARROW, PATIENCE_MILLISECONDS, watching
+from tests.fakes.portal_desk import make_desk
+
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
+
+PAGES = {
+    "/": "/",
+    "/jobs": "/jobs?worst=critical",
+    "/jobs/{shown_id}": "/jobs/{running}",
+    "/arrays/{array_id}": "/arrays/{array}",
+    "/users/{name:path}": "/users/{user}",
+    "/accounts/{name:path}": "/accounts/{account}",
+    "/cluster": "/cluster",
+    "/waste": "/waste",
+    "/compare": "/compare?job={wasteful}&job={gpu}",
+    "/help": "/help",
+}
+"""An address for each route that shows a page."""
+PARTS = {"/jobs/{shown_id}/live"}
+"""Routes that show a part of a page."""
+MORE = ("/jobs/{wasteful}", "/jobs/{gpu}", "/compare", "/jobs?name=nothing-has-this-name")
+
+LOOKS: dict[str, dict[str, object]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "narrow": {"viewport": NARROW, "has_touch": True},
+}
+
+
+@pytest.fixture(scope="module")
+def jobs(demo: str) -> DemoJobs:
+    return find_jobs(demo)
+
+
+def fill(address: str, jobs: DemoJobs) -> str:
+    names = {name: quote(getattr(jobs, name), safe="") for name in DemoJobs.__slots__}
+    return address.format(**names)
+
+
+def luminance(page: Page) -> float:
+    color = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return sum(int(part) for part in re.findall(r"\d+", color)[:3]) / 3
+
+
+def test_every_route_that_shows_a_page_is_looked_at() -> None:
+    names = {
+        getattr(route, "path", "")
+        for part in make_app(make_desk()).routes
+        for route in (part, *getattr(getattr(part, "original_router", None), "routes", ()))
+        if getattr(route, "name", "").startswith("show_")
+    }
+    assert set(PAGES) | PARTS == names
+
+
+@pytest.mark.parametrize("address", [*PAGES.values(), *MORE])
+@pytest.mark.parametrize("look", LOOKS)
+def test_page_is_good_for_everybody(browser: Browser, demo: str, jobs: DemoJobs, address: str, look: str) -> None:
+    with watching(browser, demo, **LOOKS[look]) as window:
+        page = window.open(fill(address, jobs))
+        assert [] == window.find_barriers()
+        assert not window.is_wider_than_its_window()
+        assert ("dark" == look) == (luminance(page) < 128)
+        window.shoot(f"{re.sub('[^a-z]+', '-', address).strip('-') or 'first'}-{look}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_that_is_not_there_is_good_for_everybody(browser: Browser, demo: str, scheme: str) -> None:
+    with watching(browser, demo, color_scheme=scheme) as window:
+        page = window.open("/jobs/1")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Nothing here")
+        assert [] == window.find_barriers()
+        # The browser itself says in the console that the page was not found.
+        assert 1 == len(window.mishaps)
+        window.mishaps.clear()
+
+
+@pytest.mark.parametrize("address", PAGES.values())
+def test_page_is_whole_without_scripts(browser: Browser, demo: str, jobs: DemoJobs, address: str) -> None:
+    with watching(browser, demo) as window:
+        wanted = read_all(window.open(fill(address, jobs)))
+    with watching(browser, demo, java_script_enabled=False) as window:
+        shown = read_all(window.open(fill(address, jobs)))
+    assert wanted == shown
+
+
+def read_all(page: Page) -> list[str]:
+    """Return headings and captions, which numbers that go on changing are not in."""
+    return page.locator("h1, h2, figcaption, main caption").all_inner_texts()
+
+
+def test_charts_are_pictures_without_scripts(browser: Browser, demo: str, jobs: DemoJobs) -> None:
+    with watching(browser, demo, java_script_enabled=False) as window:
+        pictures: list[int] = []
+        window.page.on("response", lambda answer: pictures.append(answer.status) if ".svg?" in answer.url else None)
+        page = window.open(f"/jobs/{jobs.wasteful}")
+        charts = page.locator("figure.chart")
+        for index in range(charts.count()):
+            charts.nth(index).scroll_into_view_if_needed()
+            expect(charts.nth(index).locator("img")).to_be_visible()
+        page.wait_for_load_state("networkidle")
+        assert {200} == set(pictures)
+        charts.first.locator("summary").click()
+        expect(charts.first.locator("details table")).to_be_visible()
+        window.shoot("job-without-scripts")
+
+
+def test_list_is_filtered_and_searched_without_scripts(browser: Browser, demo: str, jobs: DemoJobs) -> None:
+    with watching(browser, demo, java_script_enabled=False) as window:
+        page = window.open("/jobs")
+        page.get_by_label("Worst finding").select_option("critical")
+        page.get_by_role("button", name="Filter").click()
+        page.wait_for_url(re.compile("worst=critical"))
+        assert {"critical"} == set(page.locator("table.jobs .severity").all_inner_texts())
+        page.get_by_role("searchbox").fill(jobs.wasteful)
+        page.get_by_role("button", name="Search").click()
+        page.wait_for_url(f"{demo}/jobs/{jobs.wasteful}")
+
+
+def tab_until(page: Page, selector: str, most: int = 150) -> None:
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
+            return
+    raise AssertionError(f"{selector} cannot be reached with the tab key")
+
+
+def test_content_is_one_key_away(browser: Browser, demo: str, jobs: DemoJobs) -> None:
+    with watching(browser, demo) as window:
+        page = window.open(f"/jobs/{jobs.wasteful}")
+        page.keyboard.press("Tab")
+        expect(page.locator(":focus")).to_have_text("Skip to the content")
+        expect(page.locator(":focus")).to_be_in_viewport()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.querySelector('main').contains(document.activeElement)")
+
+
+def test_chart_is_read_and_zoomed_out_with_the_keyboard(browser: Browser, demo: str, jobs: DemoJobs) -> None:
+    with watching(browser, demo) as window:
+        page = window.open(f"/jobs/{jobs.wasteful}#from=1&to=99999999999")
+        expect(page.get_by_role("button", name="Whole run")).to_be_visible()
+        tab_until(page, '[data-chart="cpu"]')
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("button", name="Whole run")).to_be_hidden()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        for chart in ("cpu", "memory"):
+            expect(page.locator(f'[data-chart="{chart}"] .u-legend')).to_contain_text("UTC")
+        window.shoot("job-keyboard")
+
+
+def test_first_job_of_a_list_is_reached_and_opened_with_the_keyboard(browser: Browser, demo: str) -> None:
+    with watching(browser, demo) as window:
+        page = window.open("/jobs?worst=critical")
+        tab_until(page, "table.jobs tbody th a")
+        number = page.locator(":focus").inner_text()
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(f"/jobs/{number}$"))
+
+
+def be_evil(browser: Browser, base: str) -> None:
+    with watching(browser, base) as window:
+        window.open("/help")
+        window.page.evaluate("console.error('said'); fetch('http://evil.invalid/').catch(() => 0)")
+        window.page.wait_for_timeout(200)
+
+
+def test_window_in_which_something_goes_wrong_fails(browser: Browser, demo: str) -> None:
+    with pytest.raises(AssertionError, match=r"(?s)said.*policy violated: connect-src http://evil.invalid/"):
+        be_evil(browser, demo)
