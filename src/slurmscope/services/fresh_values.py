@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep for a moment what takes a while to make: many people look at the same page.
 
-One value is made at a time under each key. Whoever asks while a new one is made gets the old one, if it is not too old.
+One value is made at a time under each key, in the background: whoever asks meanwhile gets the old one. Only the first
+one waits, and who comes when the old one is too old.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -13,10 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from slurmscope.errors import SlurmscopeError
+from slurmscope.log import fields
+
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 FRESH_SECONDS = 15.0
-STALE_SECONDS = 120.0
+STALE_SECONDS = 45.0
 """How old a value may be that is given while the next one is made."""
 KEPT_VALUES = 256
 
@@ -45,15 +52,22 @@ class FreshValues(Generic[T]):
     def get(self, key: str) -> T | None:
         """Return a value that is fresh, or nearly so while somebody makes a new one."""
         kept = self._place(key)
-        if self._age(kept) < FRESH_SECONDS:
-            return kept.value
-        if not kept.making.acquire(blocking=self._age(kept) >= STALE_SECONDS):
-            return kept.value
+        age = self._age(kept)
+        if age >= STALE_SECONDS:
+            with kept.making:
+                # Somebody else may have made it while we waited.
+                if self._age(kept) >= FRESH_SECONDS:
+                    kept.value, kept.made_at = self._make(key), self._clock()
+        elif age >= FRESH_SECONDS and kept.making.acquire(blocking=False):
+            threading.Thread(target=self._renew, args=(key, kept), name="renew", daemon=True).start()
+        return kept.value
+
+    def _renew(self, key: str, kept: _Kept[T]) -> None:
+        """Make a new value while others are given the old one; what fails is for the next who asks."""
         try:
-            # Somebody else may have made it while we waited.
-            if self._age(kept) >= FRESH_SECONDS:
-                kept.value, kept.made_at = self._make(key), self._clock()
-            return kept.value
+            kept.value, kept.made_at = self._make(key), self._clock()
+        except SlurmscopeError as error:
+            logger.info("not renewed", extra=fields(error=str(error)))
         finally:
             kept.making.release()
 

@@ -11,12 +11,13 @@ import pytest
 from slurmscope.errors import ArchiveError, CommandTimedOut
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.services.fresh_values import FRESH_SECONDS, KEPT_VALUES, FreshValues
+from slurmscope.services.fresh_values import FRESH_SECONDS, KEPT_VALUES, STALE_SECONDS, FreshValues
 from slurmscope.services.report_desk import ReportDesk
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.services.troubles import FORGET_SECONDS, Troubles
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
 from tests.fakes.reports import START, make_record, make_report
+from tests.processes import until
 
 ADA = Viewer(name="ada")
 BOB = Viewer(name="bob")
@@ -84,7 +85,7 @@ def test_many_looks_at_a_running_job_measure_it_once(bench: Bench) -> None:
     asked = len(bench.series.asked)
     bench.desk.report(ADA, "4711")
     assert asked == len(bench.series.asked)
-    bench.now += FRESH_SECONDS
+    bench.now += STALE_SECONDS
     bench.desk.report(ADA, "4711")
     assert 2 * asked == len(bench.series.asked)
 
@@ -96,27 +97,41 @@ def test_kept_reports_are_bounded() -> None:
     assert KEPT_VALUES == len(live)
 
 
-def test_one_report_is_made_at_a_time_and_an_old_one_shown_meanwhile() -> None:
+def test_old_report_is_shown_while_one_new_one_is_made() -> None:
     now, made = [0.0], []
-    is_making, go_on = threading.Event(), threading.Event()
+    go_on = threading.Event()
 
     def make(shown_id: str) -> JobReport:
         made.append(shown_id)
-        if len(made) > 1:
-            is_making.set()
-            assert go_on.wait(60)
+        assert len(made) == 1 or go_on.wait(60)
         return make_report(made_seconds=len(made))
 
     live = FreshValues(make, lambda: now[0])
     first = live.get("12")
     now[0] += FRESH_SECONDS
-    with ThreadPoolExecutor(1) as pool:
-        second = pool.submit(live.get, "12")
-        assert is_making.wait(60)
-        assert first == live.get("12")
-        go_on.set()
-        assert second.result(60) != first
+    assert [first] * 3 == [live.get("12") for _ in range(3)]
+    go_on.set()
+    until(lambda: live.get("12") != first)
     assert ["12", "12"] == made
+
+
+def test_report_that_cannot_be_renewed_stays_for_a_while() -> None:
+    now, made = [0.0], []
+
+    def make(shown_id: str) -> JobReport:
+        made.append(shown_id)
+        if len(made) > 1:
+            raise AWAY
+        return make_report()
+
+    live = FreshValues(make, lambda: now[0])
+    first = live.get("12")
+    now[0] += FRESH_SECONDS
+    assert first == live.get("12")
+    until(lambda: len(made) == 2)
+    now[0] += STALE_SECONDS
+    with pytest.raises(CommandTimedOut):
+        live.get("12")
 
 
 def test_everybody_waits_for_the_first_report() -> None:
@@ -157,7 +172,7 @@ def test_report_made_a_moment_ago_is_not_shown_to_the_owner_of_another_job(bench
     bench.accounting.records.append(newer)
     bench.now += 2
     assert bench.desk.report(ADA, "4711") is None
-    bench.now += FRESH_SECONDS
+    bench.now += STALE_SECONDS
     report = bench.desk.report(ADA, "4711")
     assert report is not None
     assert "ada" == report.record.user
