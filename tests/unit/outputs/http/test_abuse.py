@@ -139,6 +139,7 @@ def test_client_that_reads_nothing_is_cut_off(serve: Serve) -> None:
         sock.settimeout(GENEROUS_SECONDS)
         sock.connect((running.address.host, running.address.port))
         sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert sock.recv(1, socket.MSG_PEEK)  # the answer has begun
         until = time.monotonic() + GENEROUS_SECONDS
         # The place is taken while the slow reader has it, and free when it was cut off.
         while (status := get(running.address, method="HEAD").status) != 200 and time.monotonic() < until:
