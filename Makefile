@@ -26,7 +26,7 @@ lint: setup-test
 	$(BIN)/python -m scripts.docs --check
 
 check: lint ## Format, lint, types, imports, docs drift and unit tests: before each commit
-	$(BIN)/pytest tests/unit -q -n 2
+	SLURMSCOPE_QUICK=1 $(BIN)/pytest tests/unit -q -n 2
 
 test: lint ## All tests, also those against real daemons and in a browser
 	$(BIN)/pytest tests/unit -q -n 2 --cov --cov-report=

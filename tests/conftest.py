@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from hypothesis import settings
 
 # Machines are shared and slow: how long one example takes says nothing.
 settings.register_profile("slurmscope", deadline=None)
-settings.load_profile("slurmscope")
+# Before a commit a few examples of each property do; all of them are tried by ``make test``.
+settings.register_profile("quick", settings.get_profile("slurmscope"), max_examples=15)
+settings.load_profile("quick" if os.environ.get("SLURMSCOPE_QUICK") else "slurmscope")
 
 GOLDEN = Path(__file__).parent / "golden"
 
