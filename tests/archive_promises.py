@@ -309,6 +309,14 @@ class ArchivePromises:
         )
         assert [90] == [total.jobs for total in archive.total(EVERYTHING, JobFilter(), GroupBy.ACCOUNT)]
 
+    def test_runs_that_ended_are_known_by_their_numbers(self, archive: SqlArchive) -> None:
+        again = {"submit_seconds": START + 50, "start_seconds": START + 60}
+        running = make_record(2, state="RUNNING", end_seconds=None)
+        archive.save([make_report(record) for record in (make_record(1), make_record(1, **again), running)])
+        expected = {("lab", 1, START - 600), ("lab", 1, START + 50)}
+        assert expected == archive.ended_runs([*range(1, 400), 10**15])
+        assert frozenset() == archive.ended_runs([])
+
     def test_checkpoints_mails_and_wishes_are_remembered(self, archive: SqlArchive) -> None:
         kept = Checkpoints(archive.database)
 

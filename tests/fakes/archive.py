@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from slurmscope.errors import ArchiveError
-from slurmscope.model.archive import GroupBy, JobFilter, JobKey, JobPage, JobRow, UseTotal
+from slurmscope.model.archive import GroupBy, JobFilter, JobKey, JobPage, JobRow, Run, UseTotal
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 
@@ -67,6 +67,10 @@ class FakeArchive:
         if by is GroupBy.DAY:
             return tuple(sorted(totals, key=lambda total: total.key)[:limit])
         return tuple(sorted(totals, key=lambda t: t.used_core_seconds - t.measured_core_seconds)[:limit])
+
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[Run]:
+        """Say that nothing is kept: no page asks for this."""
+        return frozenset()
 
     def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
         self._check()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from slurmscope.errors import ArchiveError, SourceError
-from slurmscope.model.archive import JobFilter, JobKey, JobPage, JobRow
+from slurmscope.model.archive import JobFilter, JobKey, JobPage, JobRow, Run
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.series import Curves, JobSpan, Series, Totals, Wanted
@@ -121,6 +121,16 @@ class FakeArchive:
         """Return what ran when it was saved."""
         self._fail()
         return tuple(make_row(report) for report in self.reports.values() if report.record.is_running)
+
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[Run]:
+        """Return the runs that had ended."""
+        self._fail()
+        records = [report.record for report in self.reports.values()]
+        return frozenset(
+            (record.cluster, record.job_id, record.submit_seconds)
+            for record in records
+            if record.job_id in job_ids and record.has_ended
+        )
 
     def read_checkpoint(self, name: str) -> str | None:
         """Return what was kept."""

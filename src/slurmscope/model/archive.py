@@ -46,6 +46,10 @@ class JobRow:
     rules: tuple[str, ...]
 
 
+Run = tuple[str, int, int]
+"""Name one run as accounting and the archive do: by cluster, number and time of submission."""
+
+
 class JobKey(NamedTuple):
     """Say where a page of a list ended: lists go from the newest submission to the oldest."""
 
@@ -135,6 +139,10 @@ class Archive(Protocol):
 
     def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
         """Return runs that were running when they were last saved."""
+        ...
+
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[Run]:
+        """Return which runs of these jobs are kept and had ended."""
         ...
 
     def close(self) -> None:

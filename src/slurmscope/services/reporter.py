@@ -3,14 +3,14 @@
 
 How far accounting was read is kept in the archive itself and moves on only when everything before it is stored. So a
 restart, or a server that is away, costs time and no job. Records may reach accounting late: the last hour is read again
-in every round, and a run that was seen running is asked for until its end is known.
+in every round, the last day once an hour, and a run that was seen running is asked for until its end is known. What is
+archived already is passed over.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,10 +18,11 @@ from typing import Protocol, TypeVar
 
 from slurmscope.errors import ArchiveError, SlurmscopeError
 from slurmscope.log import fields
-from slurmscope.model.archive import Archive, JobRow
+from slurmscope.model.archive import Archive, JobRow, Run
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.services.measuring import MAY_PASS
+from slurmscope.services.readings import Clock
 from slurmscope.services.repeating import repeating
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.settings import setting
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 CHECKPOINT = "accounting read until"
 OVERLAP_SECONDS = 3600
+FAR_OVERLAP_SECONDS = 86400
 WINDOW_SECONDS = 6 * 3600
 BATCH_JOBS = 100
 REFRESHED_JOBS = 500
@@ -92,10 +94,6 @@ class Progress:
     """Why the last round did not come to its end; empty when it did."""
 
 
-Run = tuple[str, int, int]
-"""Name one run as accounting and the archive do: by cluster, number and time of submission."""
-
-
 def _run_of(job: JobRecord | JobRow) -> Run:
     return job.cluster, job.job_id, job.submit_seconds
 
@@ -111,7 +109,7 @@ class Reporter:
         checkpoints: Checkpoints,
         settings: ReporterSettings,
         *,
-        wall_clock: Callable[[], float] = time.time,
+        clock: Clock | None = None,
     ) -> None:
         """Take the parts; nothing is read yet."""
         self._accounting = accounting
@@ -119,12 +117,11 @@ class Reporter:
         self._archive = archive
         self._checkpoints = checkpoints
         self._settings = settings
-        self._wall_clock = wall_clock
+        self._clock = clock or Clock()
+        self._look_far_at = 0.0
         self._turn = 0
         self._away_since: float | None = None
         self.progress = Progress()
-        self.remembered: dict[Run, int] = {}
-        """Runs that are stored and may be read again, with their ends."""
 
     def work(self) -> None:
         """Do one round; what fails is told and tried again in the next. Only a bug is raised."""
@@ -144,17 +141,23 @@ class Reporter:
         self.progress = replace(self.progress, failures=self.progress.failures + 1, problem=problem)
 
     def _archive_ended(self) -> None:
-        now = self._wall_clock()
+        now = self._clock.wall()
         since, until = self._read_checkpoint(now), int(now - self._settings.settle)
+        overlap = self._overlap_seconds()
         while since < until:
-            begin, end = since - OVERLAP_SECONDS, min(until, since + WINDOW_SECONDS)
-            self.remembered = {run: ended for run, ended in self.remembered.items() if ended >= begin}
-            for batch in _batches(self._not_stored(self._accounting.read_ended(begin, end))):
+            end = min(until, since + WINDOW_SECONDS)
+            for batch in _batches(self._not_stored(self._accounting.read_ended(since - overlap, end))):
                 self._store_ended(batch, now)
-                self.remembered.update({_run_of(record): int(record.end_seconds or now) for record in batch})
-            since = end
+            since, overlap = end, OVERLAP_SECONDS
             self._checkpoints.write_checkpoint(CHECKPOINT, str(since))
             self.progress = replace(self.progress, read_until_seconds=float(since))
+
+    def _overlap_seconds(self) -> int:
+        """Return how far to look back for records that came late: mostly an hour, and once an hour a day."""
+        if self._clock.monotonic() < self._look_far_at:
+            return OVERLAP_SECONDS
+        self._look_far_at = self._clock.monotonic() + OVERLAP_SECONDS
+        return FAR_OVERLAP_SECONDS
 
     def _read_checkpoint(self, now: float) -> int:
         text = self._checkpoints.read_checkpoint(CHECKPOINT) or ""
@@ -165,7 +168,9 @@ class Reporter:
         return read_until
 
     def _not_stored(self, records: Iterable[JobRecord]) -> Iterator[JobRecord]:
-        return (record for record in records if _run_of(record) not in self.remembered)
+        for batch in _batches(records):
+            known = self._archive.ended_runs([record.job_id for record in batch])
+            yield from (record for record in batch if _run_of(record) not in known)
 
     def _store_ended(self, batch: Sequence[JobRecord], now: float) -> None:
         must_measure = self._must_measure(batch, now)
@@ -228,7 +233,7 @@ class Reporter:
 
         Accounting tells of earlier runs too, and of all tasks of an array: the series may have forgotten those.
         """
-        now = self._wall_clock()
+        now = self._clock.wall()
         for job_ids in _batches(sorted({job_id for _, job_id, _ in gone})):
             records = self._not_stored(self._accounting.read_jobs(job_ids))
             for batch in _batches(record for record in records if record.has_ended and _run_of(record) in gone):

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from slurmscope.model.archive import GroupBy, JobFilter, JobKey, JobPage, JobRow, UseTotal
+from slurmscope.model.archive import GroupBy, JobFilter, JobKey, JobPage, JobRow, Run, UseTotal
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.engine import ArchiveConflict, Database
@@ -23,6 +23,8 @@ from slurmscope.store.totals import add_up, total_statements
 
 MAX_RUNS = 100
 MAX_UNFINISHED = 100_000
+NUMBERS_AT_ONCE = 100
+"""MariaDB reads the whole table when there are more than 200."""
 FORGET_ROWS = 1000
 SAVES_BETWEEN_LOOKS = 100
 """After so many saves SQLite looks at its tables again, to choose the right index."""
@@ -100,6 +102,16 @@ class SqlArchive:
         if cluster:
             statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
         return tuple(as_job_row(row) for row in self._ask(statement.limit(MAX_UNFINISHED)))
+
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[Run]:
+        """Return which runs of these jobs are kept and had ended."""
+        columns = (JOBS.c.cluster, JOBS.c.job_id, JOBS.c.submit_seconds)
+        known: set[Run] = set()
+        for begin in range(0, len(job_ids), NUMBERS_AT_ONCE):
+            some = job_ids[begin : begin + NUMBERS_AT_ONCE]
+            ended = select(*columns).where(JOBS.c.job_id.in_(some), JOBS.c.is_unfinished.is_(False))
+            known.update(tuple(row) for row in self._ask(ended))
+        return frozenset(known)
 
     def forget_curves(self, before_seconds: int) -> int:
         """Take out curves of jobs submitted before this time; return of how many. The reports stay."""
