@@ -53,6 +53,11 @@ def crowded_lab(slurm_lab: SlurmLab) -> SlurmLab:
         lab.submit(BOB, "--partition=gpus", "--gpus-per-node=1", "--mem=100M", script="sleep 600"),
         lab.submit(CAROL, "--account=chemistry", "--mem=100M", script="sleep 600"),
     ]
+    # Before one waits for all nodes: whoever used less until now goes first, and keeps nodes for himself.
+    for job in running:
+        lab.wait_state(job, {"RUNNING"}, timeout=240)
+    for job, state in {**ended, cancelled: "CANCELLED"}.items():
+        lab.wait_state(job, {state}, timeout=240)
     lab.submit(ALICE, "--array=1-12", "--hold")
     lab.submit(BOB, "--array=0-20:2%3", "--hold", "--mem-per-cpu=50M", "--ntasks=4")
     lab.submit(BOB, "--partition=debug,long", "--hold")
@@ -61,10 +66,6 @@ def crowded_lab(slurm_lab: SlurmLab) -> SlurmLab:
     lab.submit(ALICE, "--hold", ":", "--hold")
     for name in HOSTILE_NAMES:
         lab.submit(CAROL, "--hold", f"--job-name={name}")
-    for job in running:
-        lab.wait_state(job, {"RUNNING"}, timeout=240)
-    for job, state in {**ended, cancelled: "CANCELLED"}.items():
-        lab.wait_state(job, {state}, timeout=240)
     return lab
 
 
