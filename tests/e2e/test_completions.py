@@ -115,13 +115,14 @@ def test_totals_equal_those_of_accounting(clean_lab: SlurmLab) -> None:
     completions = tracker.update(commands(clean_lab).run)
 
     rows = accounting_rows(clean_lab, start, "Partition%30,Account%30,State%30,Elapsed,AllocCPUS")
-    expected_ends = Counter(tuple(row[:3]) for row in rows)
+    # The second life of the requeued job may end before accounting has heard of its begin: it then has no partition.
+    expected_ends = Counter(tuple(row[:3]) for row in rows if row[0])
     # The array that never started is one record of accounting, and four jobs.
     expected_ends["debug", "physics", "CANCELLED"] += 3
     ends: Counter[tuple[str, ...]] = Counter()
     for (partition, account, state, _), count in completions.ended.items():
-        ends[partition, account, state] += count
-    assert expected_ends == ends
+        ends[partition, account, state] += count if partition else 0
+    assert +expected_ends == +ends
 
     expected_cpu_seconds: Counter[tuple[str, ...]] = Counter()
     for partition, account, _, elapsed, cpus in rows:
