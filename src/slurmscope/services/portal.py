@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from slurmscope.config import Config
@@ -75,8 +75,6 @@ def run_portal(
     ):
         # Short turns for threads: a page of a few milliseconds must not queue behind those that make a large report.
         sys.setswitchinterval(THREAD_TURN_SECONDS)
-        # Queue and nodes are asked for before anybody looks.
-        desk.now()
         app = _make_counted_app(desk, beside.families)
         server = make_server(app, settings)
         shown = _shown_address(settings, listener.getsockname())
@@ -114,8 +112,7 @@ def open_desk(
         ledger=reporting.ledger,
         readings={reading.name: reading for reading in readings},
     )
-    with ExitStack() as stack:
-        stack.enter_context(open_reporter_loop(reporter, rhythm.interval))
+    with open_reporter_loop(reporter, rhythm.interval):
         yield LivePortalDesk(
             settings=settings,
             identifier=identifier,
