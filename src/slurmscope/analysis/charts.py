@@ -7,12 +7,12 @@ highest value at each moment are drawn instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from statistics import fmean
 
-from slurmscope.analysis.alignment import Aligned, Combine, Values, align
+from slurmscope.analysis.alignment import Aligned, Combine, align
 from slurmscope.analysis.memory_summary import working_memory
 from slurmscope.analysis.run import Run, prepare_run
 from slurmscope.model.finding import Subject
@@ -77,21 +77,28 @@ def _chart(plan: _Plan, aligned: Aligned, summary: JobSummary) -> Chart | None:
         unit=plan.unit,
         subject=plan.subject,
         times=aligned.times,
-        lines=tuple(_lines(aligned.rows)),
+        lines=fold_lines(
+            [ChartLine(label=" core ".join(labels), values=values) for labels, values in aligned.rows.items()]
+        ),
         reference=reference,
         reference_label=plan.reference_label if reference is not None else "",
         help=plan.help,
     )
 
 
-def _lines(rows: Mapping[tuple[str, ...], Values]) -> Iterator[ChartLine]:
-    if len(rows) <= MAX_LINES:
-        for labels, values in rows.items():
-            yield ChartLine(label=" core ".join(labels), values=values)
-        return
-    columns = [sorted(value for value in column if value is not None) for column in zip(*rows.values(), strict=True)]
-    for label, choose in (("lowest", itemgetter(0)), ("median", _middle), ("highest", itemgetter(-1))):
-        yield ChartLine(label=f"{label} of {len(rows)}", values=tuple(choose(c) if c else None for c in columns))
+def fold_lines(lines: Sequence[ChartLine]) -> tuple[ChartLine, ...]:
+    """Return lines that can be told apart: of too many the lowest, the median and the highest."""
+    if len(lines) <= MAX_LINES:
+        return tuple(lines)
+    columns = [
+        sorted(value for value in column if value is not None)
+        for column in zip(*(line.values for line in lines), strict=True)
+    ]
+    chosen = (("lowest", itemgetter(0)), ("median", _middle), ("highest", itemgetter(-1)))
+    return tuple(
+        ChartLine(label=f"{label} of {len(lines)}", values=tuple(choose(c) if c else None for c in columns))
+        for label, choose in chosen
+    )
 
 
 def _middle(ordered: Sequence[float]) -> float:

@@ -14,7 +14,7 @@ import msgspec
 from slurmscope.figures import format_seconds
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.reports.axes import say_value
-from slurmscope.reports.charts_svg import fold_lines
+from slurmscope.reports.charts_svg import fold
 from slurmscope.reports.words import format_time
 
 TABLE_ROWS = 20
@@ -30,12 +30,12 @@ class DataTable(NamedTuple):
 
 def encode_charts(charts: Sequence[Chart]) -> bytes:
     """Write charts as the script on the page reads them."""
-    return msgspec.json.encode({"charts": [_plain(fold_lines(chart)) for chart in charts]})
+    return msgspec.json.encode({"charts": [_plain(fold(chart)) for chart in charts]})
 
 
 def make_data_table(chart: Chart, *, is_run_time: bool = False) -> DataTable:
     """Put a chart into at most twenty rows of words."""
-    few = fold_lines(chart)
+    few = fold(chart)
     show_time = format_seconds if is_run_time else format_time
     rows = [
         (show_time(few.times[index]), *(say_value(line.values[index], chart.unit) for line in few.lines))

@@ -17,7 +17,7 @@ from slurmscope.portal.job_view import make_job_view
 from slurmscope.portal.queries import NUMBER
 from slurmscope.portal.tables import make_chart_table, make_node_table, make_table_response
 from slurmscope.portal.visit import Visit, Visiting, absent
-from slurmscope.reports.charts_svg import fold_lines, render_chart_svg
+from slurmscope.reports.charts_svg import fold, render_chart_svg
 from slurmscope.reports.html import render_html
 from slurmscope.reports.json import render_json
 from slurmscope.reports.pdf import render_pdf
@@ -109,7 +109,7 @@ def _render_once(visit: Visit, report: JobReport, name: str, render: Callable[[]
 
 
 def _render_body(visit: Visit, report: JobReport) -> str:
-    folded = [fold_lines(chart) for chart in report.charts if chart.times]
+    folded = [fold(chart) for chart in report.charts if chart.times]
     charts = [(chart, make_data_table(chart)) for chart in folded]
     return visit.part("job_body.html", **_make_context(visit, report), charts=charts)
 

@@ -6,16 +6,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
+from slurmscope.analysis.charts import fold_lines
 from slurmscope.figures import NOT_MEASURED
-from slurmscope.model.report import Chart, ChartLine
+from slurmscope.model.report import Chart
 from slurmscope.reports.axes import Mark, find_highest, make_time_marks, make_value_marks, say_value
 from slurmscope.reports.palette import DARK, LIGHT, Palette
 from slurmscope.reports.svg import Markup, element, measure_pixels, number, picture
 from slurmscope.reports.words import format_day, show
 
-MAX_LINES = 15
 """More lines than this cannot be told apart; their lowest, middle and highest are drawn instead."""
 
 _TOP, _RIGHT, _ROW = 38, 16, 18
@@ -45,7 +44,7 @@ class _Frame:
 def render_chart_svg(chart: Chart, *, width: int = 720, height: int = 260, dark: bool = False) -> Markup:
     """Draw the lines of a chart over time; what was not measured is a gap."""
     palette = DARK if dark else LIGHT
-    chart = fold_lines(chart)
+    chart = fold(chart)
     legend = _place_legend(chart, width)
     rows = max((row for row, _, _ in legend), default=-1) + 1
     marks = make_value_marks(_highest(chart), chart.unit, count=max(2, int(height / 45)))
@@ -74,27 +73,15 @@ def render_chart_svg(chart: Chart, *, width: int = 720, height: int = 260, dark:
     )
 
 
-def fold_lines(chart: Chart) -> Chart:
-    """Return a chart that can be read: of too many lines their highest, middle and lowest."""
-    if len(chart.lines) <= MAX_LINES:
-        return chart
-    columns = [
-        sorted(value for value in column if value is not None)
-        for column in zip(*(line.values for line in chart.lines), strict=True)
-    ]
-    count = len(chart.lines)
-    lines = (
-        ChartLine(label=f"highest of {count:,}", values=tuple(known[-1] if known else None for known in columns)),
-        ChartLine(label="median", values=tuple(median(known) if known else None for known in columns)),
-        ChartLine(label="lowest", values=tuple(known[0] if known else None for known in columns)),
-    )
-    return replace(chart, lines=lines)
+def fold(chart: Chart) -> Chart:
+    """Return a chart that can be read; one of an older archive may have more lines than are drawn now."""
+    return replace(chart, lines=fold_lines(chart.lines))
 
 
 def describe(chart: Chart) -> str:
     """Say in words what the chart shows, for those who do not see it."""
     parts = [chart.help] if chart.help else []
-    for line in fold_lines(chart).lines:
+    for line in fold(chart).lines:
         known = [value for value in line.values if value is not None and math.isfinite(value)]
         if known:
             low, high = say_value(min(known), chart.unit), say_value(max(known), chart.unit)

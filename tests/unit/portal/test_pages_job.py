@@ -166,7 +166,7 @@ def test_json_has_the_charts_and_gaps_are_null(ada: Visitor) -> None:
 def test_many_lines_are_sent_as_highest_median_and_lowest(desk: FakeDesk, ada: Visitor) -> None:
     desk.archive.save([make_wide_report()])
     lines = json.loads(ada.get("/jobs/5000/charts.json").content)["charts"][0]["lines"]
-    assert ["highest of 64", "median", "lowest"] == [line["label"] for line in lines]
+    assert ["lowest of 64", "median of 64", "highest of 64"] == [line["label"] for line in lines]
 
 
 def test_csv_of_a_chart_has_every_point(ada: Visitor) -> None:

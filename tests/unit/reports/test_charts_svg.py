@@ -17,7 +17,7 @@ from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import Chart, ChartLine
 from slurmscope.model.summary import CpuSummary
 from slurmscope.reports.axes import make_time_marks, make_value_marks, say_value
-from slurmscope.reports.charts_svg import describe, fold_lines, render_chart_svg
+from slurmscope.reports.charts_svg import describe, fold, render_chart_svg
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_pie_svg, render_use_pie_svg
 from slurmscope.reports.palette import DARK, LIGHT, Palette
 from tests.fakes.reports import HOSTILE_NAME, START, make_chart, make_record, make_report, make_unmeasured_report
@@ -111,10 +111,10 @@ def test_fifteen_lines_are_told_apart() -> None:
 
 
 def test_more_lines_become_highest_median_and_lowest() -> None:
-    folded = fold_lines(_chart(*((float(index), None, None if index else 7.0) for index in range(21))))
+    folded = fold(_chart(*((float(index), None, None if index else 7.0) for index in range(21))))
 
-    assert ["highest of 21", "median", "lowest"] == [line.label for line in folded.lines]
-    assert [(20.0, None, 7.0), (10.0, None, 7.0), (0.0, None, 7.0)] == [line.values for line in folded.lines]
+    assert ["lowest of 21", "median of 21", "highest of 21"] == [line.label for line in folded.lines]
+    assert [(0.0, None, 7.0), (10.0, None, 7.0), (20.0, None, 7.0)] == [line.values for line in folded.lines]
 
 
 def test_a_long_legend_stays_inside_of_the_picture() -> None:
