@@ -35,7 +35,7 @@ def show_job(visit: Visiting, shown_id: str) -> Response:
     if report is None and _is_array(visit, shown_id):
         return RedirectResponse(f"{visit.desk.settings.base_path}/arrays/{shown_id}", 303)
     report = visit.check_report(shown_id, report)
-    body = _render_once(visit, report, "body", lambda: _render_body(visit, report))
+    body = _render_once(visit, report, "body", _render_body)
     return visit.page("job.html", report=report, body=Markup(body))  # noqa: S704 - made by our own template
 
 
@@ -43,7 +43,7 @@ def show_job(visit: Visiting, shown_id: str) -> Response:
 def show_live_part(visit: Visiting, shown_id: str) -> Response:
     """Show the part of the page that changes while the job runs."""
     report = visit.find_report(shown_id)
-    return HTMLResponse(_render_once(visit, report, "renewal", lambda: _render_renewal(visit, report)))
+    return HTMLResponse(_render_once(visit, report, "renewal", _render_renewal))
 
 
 @router.get("/jobs/{shown_id}/charts.json")
@@ -103,33 +103,44 @@ def _is_array(visit: Visit, shown_id: str) -> bool:
     return bool(NUMBER.match(shown_id)) and visit.has_jobs(JobFilter(array_job_id=int(shown_id)))
 
 
-def _render_once(visit: Visit, report: JobReport, name: str, render: Callable[[], str]) -> str:
+_Render = Callable[[Visit, JobReport, tuple[JobReport, ...]], str]
+
+
+def _render_once(visit: Visit, report: JobReport, name: str, render: _Render) -> str:
     """Render what all viewers of a job see alike; which earlier runs are shown depends on who looks."""
-    return render() if report.record.restarts else visit.renderings.get(report, name, render)
+    runs = _find_runs(visit, report)
+    return (
+        render(visit, report, runs) if runs else visit.renderings.get(report, name, lambda: render(visit, report, ()))
+    )
 
 
-def _render_body(visit: Visit, report: JobReport) -> str:
+def _render_body(visit: Visit, report: JobReport, runs: tuple[JobReport, ...]) -> str:
     folded = [fold(chart) for chart in report.charts if chart.times]
     charts = [(chart, make_data_table(chart)) for chart in folded]
-    return visit.part("job_body.html", **_make_context(visit, report), charts=charts)
+    return visit.part("job_body.html", **_make_context(report, runs), charts=charts)
 
 
-def _render_renewal(visit: Visit, report: JobReport) -> str:
-    return visit.part("job_renewal.html", **_make_context(visit, report))
+def _render_renewal(visit: Visit, report: JobReport, runs: tuple[JobReport, ...]) -> str:
+    return visit.part("job_renewal.html", **_make_context(report, runs))
 
 
-def _make_context(visit: Visit, report: JobReport) -> dict[str, object]:
+def _make_context(report: JobReport, runs: tuple[JobReport, ...]) -> dict[str, object]:
     record = report.record
     same_name = JobFilter(user=record.user, name=record.name[:200])
-    return {"job": make_job_view(report, _find_runs(visit, report)), "report": report, "same_name": same_name}
+    return {"job": make_job_view(report, runs), "report": report, "same_name": same_name}
 
 
 def _find_runs(visit: Visit, report: JobReport) -> tuple[JobReport, ...]:
-    """Find all runs of a job; nearly all have one, and only of the others the archive is asked for more."""
-    if not report.record.restarts:
+    """Find all runs of a job that had several; where accounting does not count restarts, the archive's rows do."""
+    record = report.record
+    if record.restarts == 0:
         return ()
     try:
-        return visit.archive.find(visit.viewer, report.record.job_id, cluster=report.record.cluster)
+        if record.restarts is None:
+            rows = visit.archive.find_shown(visit.viewer, record.shown_id, cluster=record.cluster)
+            if not any(row.submit_seconds != record.submit_seconds for row in rows):
+                return ()
+        return visit.archive.find(visit.viewer, record.job_id, cluster=record.cluster)
     except ArchiveError:
         # The live job is worth more than the list of its earlier runs.
         return ()
