@@ -67,6 +67,7 @@ def _percentile(ordered: Sequence[float], percent: int) -> float:
 
 def _tell_job(pid: int, port: int) -> bool:
     address = f"/jobs/{JOB}"
+    _wait_for_reporter(port)
     first = _fetch(port, OWNER, address)
     print(f"job page, {NODES} nodes and a day: {first:.2f} s for the first one who looks")
     parts = {"page": address, "curves": f"{address}/charts.json", "renewed part": f"{address}/live"}
@@ -75,6 +76,15 @@ def _tell_job(pid: int, port: int) -> bool:
         ask = partial(_ask_same, part)
         verdicts.append(_tell(pid, port, f"job of {NODES} nodes and a day, {name}", ask, PAGE_LIMIT_SECONDS))
     return all(verdicts)
+
+
+def _wait_for_reporter(port: int) -> None:
+    """Wait until the running job is in the list: most people come when the portal has been up for a while."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while f"/jobs/{JOB}".encode() not in _read(port, OWNER, "/jobs?state=RUNNING"):
+        if time.monotonic() > until:
+            raise RuntimeError("the running job was not archived")
+        time.sleep(1)
 
 
 def _ask_same(address: str, _: random.Random) -> tuple[str, str]:
@@ -168,15 +178,19 @@ def _measure(port: int, ask: Ask) -> list[float]:
 
 def _fetch(port: int, who: str, path: str) -> float:
     """Return the seconds from the request to the last byte."""
+    began = time.perf_counter()
+    _read(port, who, path)
+    return time.perf_counter() - began
+
+
+def _read(port: int, who: str, path: str) -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     try:
-        began = time.perf_counter()
         connection.request("GET", path, headers={"X-Remote-User": who})
         answer = connection.getresponse()
-        answer.read()
-        took = time.perf_counter() - began
+        page = answer.read()
         assert answer.status == 200, f"{path}: {answer.status}"
-        return took
+        return page
     finally:
         connection.close()
 

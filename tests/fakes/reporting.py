@@ -53,6 +53,7 @@ class FakeSeries:
     errors: dict[str, Exception] = field(default_factory=dict)
     is_partial: bool = False
     asked: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    questions_at_once: int = 4
 
     def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return a curve of two points for each job."""

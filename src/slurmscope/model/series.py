@@ -78,6 +78,11 @@ class Totals:
 class SeriesSource(Protocol):
     """Answer questions about the past; ``until`` is a monotonic time. What goes wrong is a ``SourceError``."""
 
+    @property
+    def questions_at_once(self) -> int:
+        """Return how many threads may ask before the next one only makes the others wait."""
+        ...
+
     def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return curves of at most so many points each, one question for all jobs where that can be."""
         ...

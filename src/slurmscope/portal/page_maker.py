@@ -32,11 +32,13 @@ class PageMaker:
 
     def __init__(self, settings: PortalSettings, static: StaticFiles) -> None:
         self._settings = settings
-        self._environment = _make_environment(settings.base_path, static)
+        environment = _make_environment(settings.base_path, static)
+        # Compiled now: many people may come at once, and the first one should not wait longer than the others.
+        self._templates = {name: environment.get_template(name) for name in environment.list_templates()}
 
     def render(self, template: str, viewer: Viewer | None, context: Mapping[str, object]) -> str:
         """Return a page, or a part of one; without a viewer it says nothing that depends on who looks."""
-        return self._environment.get_template(template).render(viewer=viewer, settings=self._settings, **context)
+        return self._templates[template].render(viewer=viewer, settings=self._settings, **context)
 
 
 def _make_environment(base: str, static: StaticFiles) -> Environment:

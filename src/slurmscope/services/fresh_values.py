@@ -26,6 +26,8 @@ FRESH_SECONDS = 15.0
 STALE_SECONDS = 45.0
 """How old a value may be that is given while the next one is made."""
 KEPT_VALUES = 256
+MADE_AT_ONCE = 4
+"""Values made in the background; who asks for one more waits for it."""
 
 
 @dataclass(slots=True)
@@ -33,6 +35,7 @@ class _Kept(Generic[T]):
     making: threading.Lock = field(default_factory=threading.Lock)
     value: T | None = None
     made_at: float = 0.0
+    begun_at: float = -STALE_SECONDS
 
 
 class FreshValues(Generic[T]):
@@ -44,6 +47,7 @@ class FreshValues(Generic[T]):
         self._clock = clock
         self._kept: OrderedDict[str, _Kept[T]] = OrderedDict()
         self._lock = threading.Lock()
+        self._room = threading.Semaphore(MADE_AT_ONCE)
 
     def __len__(self) -> int:
         """Count what is kept."""
@@ -58,9 +62,31 @@ class FreshValues(Generic[T]):
                 # Somebody else may have made it while we waited.
                 if self._age(kept) >= FRESH_SECONDS:
                     kept.value, kept.made_at = self._make(key), self._clock()
-        elif age >= FRESH_SECONDS and kept.making.acquire(blocking=False):
-            threading.Thread(target=self._renew, args=(key, kept), name="renew", daemon=True).start()
+        elif age >= FRESH_SECONDS:
+            self._begin_to_renew(key, kept)
         return kept.value
+
+    def begin(self, key: str) -> bool:
+        """Tell whether who has something else to show may do so for now, while a value is made in the background.
+
+        Only once in a while: what failed a moment ago is better asked for by :meth:`get`, which tells why.
+        """
+        kept = self._place(key)
+        if self._age(kept) < STALE_SECONDS:
+            return False
+        was_tried_lately = self._clock() - kept.begun_at < STALE_SECONDS
+        return (not was_tried_lately and self._begin_to_renew(key, kept)) or kept.making.locked()
+
+    def _begin_to_renew(self, key: str, kept: _Kept[T]) -> bool:
+        """Begin, unless somebody else has, or too many others are made."""
+        if not self._room.acquire(blocking=False):
+            return False
+        if not kept.making.acquire(blocking=False):
+            self._room.release()
+            return False
+        kept.begun_at = self._clock()
+        threading.Thread(target=self._renew, args=(key, kept), name="renew", daemon=True).start()
+        return True
 
     def _renew(self, key: str, kept: _Kept[T]) -> None:
         """Make a new value while others are given the old one; what fails is for the next who asks."""
@@ -70,6 +96,7 @@ class FreshValues(Generic[T]):
             logger.info("not renewed", extra=fields(error=str(error)))
         finally:
             kept.making.release()
+            self._room.release()
 
     def _age(self, kept: _Kept[T]) -> float:
         return self._clock() - kept.made_at if kept.value is not None else float("inf")

@@ -20,9 +20,6 @@ MAX_CORES_DRAWN = 128
 
 CORE_CURVE = "cpu_core"
 
-QUESTIONS_AT_ONCE = 4
-"""While the server works on one question, we read the answer to another."""
-
 Answer = TypeVar("Answer", Curves, Totals)
 
 
@@ -75,15 +72,15 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
         if asked := small if name == CORE_CURVE else everything:
             ask = partial(series.read_curves, wanted, asked, points=MAX_CHART_POINTS, until=until)
             questions.append(partial(_ask_curves, answers, name, ask))
-    _ask_all(questions)
+    _ask_all(questions, series.questions_at_once)
     return answers
 
 
-def _ask_all(questions: Sequence[Callable[[], None]]) -> None:
-    """Ask the first question alone, to see whether anybody answers, and the others several at a time."""
+def _ask_all(questions: Sequence[Callable[[], None]], at_once: int) -> None:
+    """Ask the first question alone, to see whether anybody answers, and the others so many at a time."""
     for question in questions[:1]:
         question()
-    with ThreadPoolExecutor(QUESTIONS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         asked = [pool.submit(question) for question in questions[1:]]
         try:
             for future in asked:

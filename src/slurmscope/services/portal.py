@@ -24,6 +24,7 @@ from slurmscope.portal.portal_settings import PortalSettings, check_settings
 from slurmscope.portal.sign_in_limits import SignInLimits
 from slurmscope.portal.web_server import make_server, open_listener
 from slurmscope.services.exporter import configure_log
+from slurmscope.services.memory import PAGE_OBJECTS, settle_memory
 from slurmscope.services.portal_desk import LivePortalDesk
 from slurmscope.services.portal_metrics import PortalReport
 from slurmscope.services.portal_requests import CountedApp, RequestLedger
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 NOW_SECONDS = 30.0
 """How old queue and nodes on a page may be before they are asked for again."""
-THREAD_TURN_SECONDS = 0.001
+THREAD_TURN_SECONDS = 0.0002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +66,19 @@ def run_portal(
     """
     configure_log(config)
     require_portal()
+    settle_memory(PAGE_OBJECTS)
     beside = beside or Beside()
     settings = config.of(PortalSettings)
     check_settings(settings)
     with (
-        open_reporting(config, environment, series=series, accounting=accounting, may_create=True) as reporting,
+        open_reporting(
+            config,
+            environment,
+            series=series,
+            accounting=accounting,
+            may_create=True,
+            archived_seconds=2 * config.of(ReporterSettings).interval,
+        ) as reporting,
         open_desk(reporting, environment, beside.problems) as desk,
         open_listener(settings.listen_address) as listener,
     ):

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 from slurmscope.errors import ArchiveError, SourceError
@@ -14,6 +13,7 @@ from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.services.fresh_values import FreshValues
+from slurmscope.services.readings import Clock
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.services.troubles import Troubles
 
@@ -35,15 +35,22 @@ class ReportDesk:
         maker: ReportMaker,
         troubles: Troubles | None = None,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        archived_seconds: float = 0.0,
+        clock: Clock | None = None,
     ) -> None:
-        """Take where reports are kept, who tells of running jobs, and who makes reports of them."""
+        """Take where reports are kept, who tells of running jobs, and who makes reports of them.
+
+        ``archived_seconds`` is how old an archived report of a running job may be to be shown while a new one is made:
+        nobody waits then, but the job may have ended meanwhile.
+        """
         self._archive = archive
         self._accounting = accounting
         self._maker = maker
         self._troubles = troubles or Troubles()
-        self._records = FreshValues(self._read_record, clock)
-        self._reports = FreshValues(self._make_report, clock)
+        self._archived_seconds = archived_seconds
+        self._clock = clock or Clock()
+        self._records = FreshValues(self._read_record, self._clock.monotonic)
+        self._reports = FreshValues(self._make_report, self._clock.monotonic)
 
     def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
         """Return the newest run of a job as users write its number; None if there is none that the viewer may see.
@@ -56,6 +63,8 @@ class ReportDesk:
         # A run that was requeued has a successor, which may not be archived yet.
         if archived and archived.record.has_ended and archived.record.state != "REQUEUED":
             return archived
+        if archived and self._may_show(archived) and self._reports.begin(shown_id):
+            return archived
         live, live_error = self._find_live(viewer, shown_id)
         if live:
             return replace(live, missing=(*live.missing, archive_error)) if archive_error else live
@@ -64,6 +73,10 @@ class ReportDesk:
         if archive_error or (live_error and self._archive is None):
             raise ArchiveError(archive_error or live_error)
         return None
+
+    def _may_show(self, archived: JobReport) -> bool:
+        is_recent = self._clock.wall() - archived.made_seconds < self._archived_seconds
+        return is_recent and not archived.record.has_ended
 
     def _find_archived(self, viewer: Viewer, shown_id: str) -> tuple[JobReport | None, str]:
         if self._archive is None:

@@ -53,10 +53,12 @@ def open_reporting(
     series: SeriesSource | None = None,
     accounting: JobAccounting | None = None,
     may_create: bool = False,
+    archived_seconds: float = 0.0,
 ) -> Iterator[Reporting]:
     """Open the parts; ``series`` and ``accounting`` stand in for what the settings name.
 
-    ``may_create`` makes a new archive; otherwise a file that is not there is no archive.
+    ``may_create`` makes a new archive; otherwise a file that is not there is no archive. ``archived_seconds`` is that
+    of :class:`ReportDesk`.
     """
     with ExitStack() as stack:
         archive = (open_archive if may_create else open_known_archive)(config.of(ArchiveSettings))
@@ -75,7 +77,7 @@ def open_reporting(
             archive=archive,
             accounting=accounting,
             maker=maker,
-            desk=ReportDesk(archive, accounting, maker, troubles),
+            desk=ReportDesk(archive, accounting, maker, troubles, archived_seconds=archived_seconds),
             troubles=troubles,
             ledger=ledger,
         )

@@ -28,6 +28,8 @@ Rows = dict[Labels, list[float]]
 class SimulatedSeries:
     """Compute answers from lives; a job without one is not in them. Any thread may ask."""
 
+    questions_at_once = 1
+
     def __init__(self, find_life: Callable[[int], Life | None], clock: Callable[[], float] = time.monotonic) -> None:
         """Take who knows the life of a job by its number."""
         self._find_life = find_life
@@ -61,6 +63,8 @@ class SimulatedSeries:
 
 class SplitSeries:
     """Ask one source about some jobs and another about all others."""
+
+    questions_at_once = 1
 
     def __init__(self, one: SeriesSource, is_of_one: Callable[[int], bool], other: SeriesSource) -> None:
         """Take the sources, and who decides."""

@@ -50,6 +50,9 @@ class Client(Protocol):
 class PrometheusSeries:
     """Answer for many jobs at once; any thread may ask. Two runs of one job need two readings."""
 
+    # While the server works on one question, we read the answer to another.
+    questions_at_once = 4
+
     def __init__(self, client: Client, settings: PrometheusSettings) -> None:
         """Take what asks the server, and how often it scrapes."""
         self._client = client

@@ -45,6 +45,9 @@ class RecorderSeries:
     longer.
     """
 
+    # All the work is done in this process, and no two threads of it compute at the same time.
+    questions_at_once = 1
+
     def __init__(
         self,
         file: Path,

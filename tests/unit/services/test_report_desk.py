@@ -11,7 +11,8 @@ import pytest
 from slurmscope.errors import ArchiveError, CommandTimedOut
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.services.fresh_values import FRESH_SECONDS, KEPT_VALUES, STALE_SECONDS, FreshValues
+from slurmscope.services.fresh_values import FRESH_SECONDS, KEPT_VALUES, MADE_AT_ONCE, STALE_SECONDS, FreshValues
+from slurmscope.services.readings import Clock
 from slurmscope.services.report_desk import ReportDesk
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.services.troubles import FORGET_SECONDS, Troubles
@@ -22,6 +23,7 @@ from tests.processes import until
 ADA = Viewer(name="ada")
 BOB = Viewer(name="bob")
 AWAY = CommandTimedOut(["sacct"], "was killed")
+ARCHIVED_SECONDS = 120.0
 
 
 class Bench:
@@ -39,7 +41,8 @@ class Bench:
             self.accounting,
             maker,
             self.troubles,
-            clock=lambda: self.now,
+            archived_seconds=ARCHIVED_SECONDS,
+            clock=Clock(monotonic=lambda: self.now, wall=lambda: START + 9_000.0 + self.now),
         )
 
 
@@ -77,6 +80,42 @@ def test_running_job_is_measured_now(bench: Bench) -> None:
     report = bench.desk.report(ADA, "4711")
     assert report is not None
     assert 9000.0 == report.summary.run_seconds
+
+
+def archive_running(bench: Bench, age_seconds: float) -> JobReport:
+    """Let a job run whose report was archived so long ago."""
+    running = make_record(state="RUNNING", end_seconds=None)
+    archived = make_report(running, made_seconds=int(START + 9_000 - age_seconds))
+    bench.archive.save([archived])
+    bench.accounting.records.append(running)
+    return archived
+
+
+def test_who_comes_first_sees_what_was_archived_lately_and_soon_what_is_measured_now(bench: Bench) -> None:
+    archived = archive_running(bench, ARCHIVED_SECONDS - 1)
+    assert archived == bench.desk.report(ADA, "4711")
+    until(lambda: bench.desk.report(ADA, "4711") != archived)
+    report = bench.desk.report(ADA, "4711")
+    assert report is not None
+    assert 9000.0 == report.summary.run_seconds
+
+
+def test_what_was_archived_long_ago_is_not_shown_of_a_running_job(bench: Bench) -> None:
+    archived = archive_running(bench, ARCHIVED_SECONDS)
+    assert archived != bench.desk.report(ADA, "4711")
+
+
+def test_who_looks_again_hears_why_nothing_new_could_be_measured(bench: Bench) -> None:
+    archived = archive_running(bench, 1)
+    bench.accounting.error = AWAY
+    assert archived == bench.desk.report(ADA, "4711")
+    until(lambda: (report := bench.desk.report(ADA, "4711")) is not None and "Accounting" in "".join(report.missing))
+
+
+def test_recent_report_of_a_foreign_job_is_not_shown(bench: Bench) -> None:
+    archive_running(bench, 1)
+    assert bench.desk.report(BOB, "4711") is None
+    assert [] == bench.series.asked
 
 
 def test_many_looks_at_a_running_job_measure_it_once(bench: Bench) -> None:
@@ -132,6 +171,22 @@ def test_report_that_cannot_be_renewed_stays_for_a_while() -> None:
     now[0] += STALE_SECONDS
     with pytest.raises(CommandTimedOut):
         live.get("12")
+
+
+def test_only_so_many_are_made_in_the_background() -> None:
+    go_on = threading.Event()
+
+    def make(_: str) -> JobReport:
+        assert go_on.wait(60)
+        return make_report()
+
+    live = FreshValues(make)
+    names = [str(number) for number in range(MADE_AT_ONCE + 2)]
+    assert [True] * MADE_AT_ONCE + [False] * 2 == [live.begin(name) for name in names]
+    assert [True] * MADE_AT_ONCE == [live.begin(name) for name in names[:MADE_AT_ONCE]]
+    go_on.set()
+    until(lambda: not live.begin(names[0]))
+    until(lambda: live.begin(names[-1]))
 
 
 def test_everybody_waits_for_the_first_report() -> None:

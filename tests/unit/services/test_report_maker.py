@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,7 +12,7 @@ import pytest
 
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, ServerTimedOut, SourceError
-from slurmscope.model.series import Curves, JobSpan, Wanted
+from slurmscope.model.series import Curves, JobSpan, Totals, Wanted
 from slurmscope.services.measuring import MAX_CORES_DRAWN
 from slurmscope.services.report_maker import NO_CURVE, NO_SERIES, NOT_SUMMARISED, ReportMaker
 from slurmscope.sources.http_get import Answer
@@ -31,6 +33,29 @@ def test_each_question_is_asked_once_for_all_jobs() -> None:
     assert [1, 2, 3] == [report.record.job_id for report in reports]
     assert {(1, 2, 3)} == {jobs for _, jobs in series.asked}
     assert len(CURVES) + len(TOTALS) == len(series.asked)
+
+
+class CountingSeries(FakeSeries):
+    """Count how many ask at the same time."""
+
+    now = most = 0
+    lock = threading.Lock()
+
+    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.002)
+        with self.lock:
+            self.now -= 1
+        return super().read_totals(wanted, spans, until=until)
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_source_is_asked_by_as_many_as_it_says(at_once: int) -> None:
+    series = CountingSeries(questions_at_once=at_once)
+    maker(series).make([make_record(1)])
+    assert at_once == series.most
 
 
 def test_runs_of_one_job_are_asked_for_apart() -> None:
