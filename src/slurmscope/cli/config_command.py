@@ -10,6 +10,7 @@ import click
 from slurmscope.cli.options import SettingsCommand, load_config, options_for, written_number
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
+from slurmscope.portal.portal_settings import PortalSettings, check_settings
 
 
 def make_command() -> click.Command:
@@ -37,6 +38,8 @@ def _role_command(role: str, action: Callable[[Config], None]) -> click.Command:
 
 
 def _check(config: Config) -> None:
+    if any(section.type is PortalSettings for section in config.sections):
+        check_settings(config.of(PortalSettings))
     where = f"{config.file} is" if config.file else "the settings are"
     click.echo(f"{where} good")
 

@@ -11,7 +11,7 @@ import click
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
-from slurmscope.config import own_environment
+from slurmscope.config import Config, own_environment
 from slurmscope.errors import ConfigError, OutputError
 from slurmscope.log import escape
 from slurmscope.model.report import JobReport
@@ -19,6 +19,8 @@ from slurmscope.services.mailing import link_to
 from slurmscope.services.one_report import read_report
 from slurmscope.services.report_desk import is_shown_id
 from slurmscope.services.report_settings import MailSettings
+from slurmscope.services.reporting import no_archive, open_known_archive
+from slurmscope.store.archive_settings import ArchiveSettings
 
 FORMATS = ("text", "json", "html", "pdf", "seed")
 TERMINAL_FORMATS = ("text", "seed")
@@ -55,8 +57,20 @@ def find_report(job_id: str, given: dict[str, object]) -> tuple[JobReport, MailS
         raise ConfigError(f"{escape(job_id)} is no number of a job: write 12, 12_3 for a task of an array, or 12+1")
     report = read_report(config, own_environment(), job_id)
     if report is None:
-        raise ConfigError(f"there is no job {job_id}, or Slurm does not show it to you")
+        raise ConfigError(f"there is no job {job_id}, or Slurm does not show it to you{_tell_archive(config)}")
     return report, config.of(MailSettings)
+
+
+def _tell_archive(config: Config) -> str:
+    """Say that the archive that somebody named is not there: the job may be in the one that was meant."""
+    if config.is_default("archive.url"):
+        return ""
+    settings = config.of(ArchiveSettings)
+    archive = open_known_archive(settings)
+    if archive is None:
+        return f"; {no_archive(settings)}"
+    archive.close()
+    return ""
 
 
 def _run(*, job_id: str, format: str, output: Path | None, color: str, **given: object) -> int:

@@ -45,3 +45,10 @@ def test_group_without_a_command_tells_its_help(command: str) -> None:
     # click writes it to one stream or the other, depending on its release.
     assert (done.stdout + done.stderr).startswith(f"Usage: slurmscope {command} ")
     assert "slurmscope: " not in done.stdout + done.stderr
+
+
+def test_check_refuses_what_the_portal_would_refuse() -> None:
+    done = run_here("config", "check", "portal", "--portal.mode", "proxy")
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "nobody could sign in" in done.stderr

@@ -221,3 +221,10 @@ def test_accounting_that_cannot_be_asked_is_told(shared_archive: Path, tmp_path:
     assert "slurmdbd is away" in unknown.stderr
     # What is in the archive needs no accounting.
     assert 0 == run_here("report", "12", *flags).returncode
+
+
+def test_archive_that_was_named_and_is_not_there_is_told(slurm: Path, tmp_path: Path) -> None:
+    done = run_here("report", "--slurm.bin-path", str(slurm), "--archive.url", str(tmp_path / "typo.db"), "1")
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "there is no job 1, or Slurm does not show it to you; there is no archive to read at" in done.stderr
