@@ -134,7 +134,9 @@ def test_every_place_of_nginx_that_reaches_the_portal_replaces_the_name() -> Non
         assert re.search(r"(?m)^ *proxy_set_header X-Forwarded-For \$proxy_add_x_forwarded_for;$", place)
 
 
-def mail_program(folder: Path, *, slurmscope_ends_with: int) -> subprocess.CompletedProcess[str]:
+def mail_program(
+    folder: Path, *, slurmscope_ends_with: int, recipient: str = "ada"
+) -> subprocess.CompletedProcess[str]:
     """Run the script as slurmctld does, over programs that write down what they were given."""
     for name, code in (("slurmscope", slurmscope_ends_with), ("mail", 0)):
         program = folder / name
@@ -144,7 +146,7 @@ def mail_program(folder: Path, *, slurmscope_ends_with: int) -> subprocess.Compl
     text = text.replace("/opt/slurmscope/bin/slurmscope", f"{folder}/slurmscope")
     script = folder / "script"
     script.write_text(text.replace("/usr/bin/mail", f"{folder}/mail"), encoding="utf-8")
-    argv = ["/bin/sh", str(script), "-s", 'Slurm Job_id=7 Name=$(id) "a b" Ended', "ada"]
+    argv = ["/bin/sh", str(script), "-s", 'Slurm Job_id=7 Name=$(id) "a b" Ended', recipient]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env={})
 
 
@@ -162,6 +164,12 @@ def test_mail_goes_the_usual_way_when_slurmscope_cannot_send_it(tmp_path: Path) 
     given = ["-s", 'Slurm Job_id=7 Name=$(id) "a b" Ended', "ada"]
     assert given == (tmp_path / "mail.given").read_text().splitlines()
     assert 0 == done.returncode
+
+
+def test_recipient_that_would_be_an_option_gets_no_mail(tmp_path: Path) -> None:
+    done = mail_program(tmp_path, slurmscope_ends_with=2, recipient="-Xshell touch here")
+
+    assert (1, False) == (done.returncode, (tmp_path / "mail.given").exists())
 
 
 def test_mail_program_can_be_run() -> None:
