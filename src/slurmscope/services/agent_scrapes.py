@@ -32,7 +32,7 @@ LONGEST_REST_ROUNDS = 19
 class PageRecorder(Protocol):
     """Take pages; see ``store.recorder``."""
 
-    def record_page(self, at_seconds: float, page: str, *, node: str = "") -> None:
+    def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
         """Take a page in text format."""
         ...
 
@@ -102,7 +102,7 @@ class AgentScrapes:
     def _scrape(self, target: Target) -> None:
         try:
             page = self._fetch(target)
-            self._recorder.record_page(self._wall_clock(), page, node=target.node)
+            self._recorder.record_page(self._wall_clock(), page, node=target.node, source=str(target))
         except SlurmscopeError as error:
             self._note(target, f"{target}: {error}")
         except Exception as error:  # a bug that one page brings out must not silence the others

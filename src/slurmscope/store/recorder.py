@@ -27,8 +27,10 @@ from slurmscope.store.recorder_settings import RECORDED_METRICS, RecorderSetting
 
 SERIES_LIMIT = 500_000
 """How many series are followed at once; further ones are left out and counted."""
-LABELS_LIMIT_CHARACTERS = 4096
-"""How long the label values of a series may be together; a series with longer ones is left out and counted."""
+NEW_SERIES_LIMIT = 50_000
+"""How many of them one page's source may bring between two packings, so that no agent keeps out those of others."""
+LABELS_LIMIT_CHARACTERS = 1024
+"""How long the labels of a series may be together; a series with longer ones is left out and counted."""
 
 Labels = Mapping[str, str] | tuple[tuple[str, str], ...]
 Sample = tuple[str, Labels, float]
@@ -47,6 +49,7 @@ class Recorder:
         *,
         names: Collection[str] = RECORDED_METRICS,
         series_limit: int = SERIES_LIMIT,
+        new_series_limit: int = NEW_SERIES_LIMIT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the file and take up what was recorded last; nobody else may record into it meanwhile."""
@@ -55,6 +58,8 @@ class Recorder:
         self._settings = settings
         self._names = frozenset(names)
         self._series_limit = series_limit
+        self._new_series_limit = new_series_limit
+        self._begun: Counter[str] = Counter()
         self._clock = clock
         self._mutex = threading.Lock()
         self._store = RecorderFile(settings, clock)
@@ -82,11 +87,15 @@ class Recorder:
         with self._mutex:
             self._take(at_seconds, self._of_families(families, node))
 
-    def record_page(self, at_seconds: float, page: str, *, node: str = "") -> None:
-        """Take a page in text format that a node agent served, or nothing of it when it breaks the format."""
+    def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
+        """Take a page in text format that a node agent served, or nothing of it when it breaks the format.
+
+        ``source`` names who served it, whatever the page says.
+        """
         known = self._heads.find
         with self._mutex:
-            found = find_samples(page, self._names, lambda text: known((node, text)), partial(self._meet, node))
+            meet = partial(self._meet, node, source)
+            found = find_samples(page, self._names, lambda text: known((node, text)), meet)
             self._take(at_seconds, found)
 
     def settle(self) -> None:
@@ -124,8 +133,14 @@ class Recorder:
                 if head is not None:
                     yield head, value
 
-    def _meet(self, node: str, text: str, sample: ParsedSample) -> Head | None:
-        return self._begin((node, text) if text else None, sample.name, sample.labels, node)
+    def _meet(self, node: str, source: str, text: str, sample: ParsedSample) -> Head | None:
+        if self._begun[source] >= self._new_series_limit:
+            self.dropped["too_many"] += 1
+            return None
+        count = len(self._heads)
+        head = self._begin((node, text) if text else None, sample.name, sample.labels, node)
+        self._begun[source] += len(self._heads) - count
+        return head
 
     def _begin(self, key: Hashable, name: str, labels: dict[str, str], node: str) -> Head | None:
         """Return the series with these labels, and let it be found by ``key``, if there is one, from now on."""
@@ -137,7 +152,7 @@ class Recorder:
             if len(self._heads) >= self._series_limit:
                 self.dropped["too_many"] += 1
                 return None
-            if sum(map(len, labels.values())) > LABELS_LIMIT_CHARACTERS:
+            if sum(len(label) + len(value) for label, value in labels.items()) > LABELS_LIMIT_CHARACTERS:
                 self.dropped["too_long"] += 1
                 return None
             head = self._store.begin(name, labels)
@@ -148,6 +163,8 @@ class Recorder:
     def _take(self, at_seconds: float, found: Iterable[tuple[Head, float]]) -> None:
         # Before series are looked up: some of them may go with the period that is over.
         self._store.prepare(at_seconds)
+        if not self._heads.samples:
+            self._begun.clear()
         ids, values = array("q"), array("d")
         for head, value in found:
             if -inf < value < inf:

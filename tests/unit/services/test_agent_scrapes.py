@@ -26,7 +26,7 @@ class Pages:
     def __init__(self) -> None:
         self.kept: list[tuple[float, str, str]] = []
 
-    def record_page(self, at_seconds: float, page: str, *, node: str = "") -> None:
+    def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
         if page == "broken":
             raise MalformedAnswer("line 1: it has no end")
         self.kept.append((at_seconds, page, node))
@@ -150,7 +150,7 @@ def test_an_agent_that_is_down_is_asked_ever_more_rarely(agent: Agent) -> None:
 
 def test_a_bug_in_one_page_does_not_silence_the_others(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
     class Buggy(Pages):
-        def record_page(self, at_seconds: float, page: str, *, node: str = "") -> None:
+        def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
             if node == "bad":
                 raise RuntimeError("bug")
             super().record_page(at_seconds, page, node=node)
@@ -175,7 +175,7 @@ def test_an_agent_that_is_still_asked_is_not_asked_again(agent: Agent) -> None:
     class Slow(Pages):
         begun, release = threading.Event(), threading.Event()
 
-        def record_page(self, at_seconds: float, page: str, *, node: str = "") -> None:
+        def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
             self.begun.set()
             self.release.wait(30)
 

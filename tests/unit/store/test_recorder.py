@@ -155,11 +155,33 @@ def test_more_series_than_the_limit_are_left_out_and_counted(tmp_path: Path) -> 
         assert {"too_many": 6} == +recorder.dropped
 
 
+def test_agent_that_brings_ever_new_series_keeps_out_no_other(tmp_path: Path) -> None:
+    chosen = RecorderSettings(file=tmp_path / "recorder.db")
+    with Recorder(chosen, new_series_limit=3) as recorder:
+        for turn in range(4):
+            sent = page("1", f"x{turn}0") + page("1", f"x{turn}1").partition("\n")[2]
+            recorder.record_page(START + turn, sent, source="rogue:9798")
+        recorder.record_page(START + 9, page("1", "n2"), source="n2:9798")
+        assert {("x00",), ("x01",), ("x10",), ("n2",)} == set(totals(recorder))
+        assert {"too_many": 5} == +recorder.dropped
+
+
+def test_agent_may_bring_new_series_again_when_old_ones_were_packed(tmp_path: Path) -> None:
+    chosen = RecorderSettings(file=tmp_path / "recorder.db")
+    with Recorder(chosen, new_series_limit=1) as recorder:
+        for hour in range(3):
+            recorder.record_page(START + 7200 * hour, page("1", f"n{hour}"), source="n:9798")
+        assert {} == +recorder.dropped
+
+
 def test_series_with_endless_labels_is_left_out(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(1.0, program="x" * LABELS_LIMIT_CHARACTERS), sample(2.0, program="x")])
+        recorder.record_page(
+            START, page("1").replace("slurm_node", "x" * LABELS_LIMIT_CHARACTERS).replace('=""', '="1"')
+        )
         assert {("n1",): 2.0} == totals(recorder)
-        assert {"too_long": 1} == +recorder.dropped
+        assert {"too_long": 2} == +recorder.dropped
 
 
 @pytest.mark.parametrize("job", ["", "x", "12_3", "٣", "9" * 40])
