@@ -140,6 +140,8 @@ class Prometheus:
         """Return the secret of this moment and the header that carries it."""
         if self._settings.bearer_token_file is not None:
             secret = _read_secret(self._settings.bearer_token_file)
+            if not secret.isascii():  # a header is
+                raise NotLetIn(escape(f"the file {self._settings.bearer_token_file} does not hold a token"))
             return secret, {"Authorization": f"Bearer {secret}"}
         if self._settings.password_file is not None:
             pair = f"{self._settings.user}:{_read_secret(self._settings.password_file)}"

@@ -242,7 +242,7 @@ def test_secret_is_not_in_what_a_server_repeats(asking: Asking, tmp_path: Path) 
     assert "hidden" not in str(told.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"a\nb", b"\xff", b"x" * 20_000, None])
+@pytest.mark.parametrize("content", [b"", b"\n", b"a\nb", b"\xff", "gehéim".encode(), b"x" * 20_000, None])
 def test_secret_that_cannot_be_used_is_told_without_it(asking: Asking, tmp_path: Path, content: bytes | None) -> None:
     token = tmp_path / "token"
     if content is not None:
