@@ -17,10 +17,13 @@ from slurmscope.portal.cluster_now import ClusterNow, sum_up_cluster
 from slurmscope.portal.desk import Identifies
 from slurmscope.portal.portal_settings import PortalSettings
 from slurmscope.services.portal_metrics import PortalReport
-from slurmscope.services.readings import SharedReading
+from slurmscope.services.readings import SharedReading, Snapshot
 from slurmscope.services.report_desk import ReportDesk
 
 Problems = Callable[[], Iterable[str]]
+
+PATIENCE_SECONDS = 2.0
+"""How long a page waits for Slurm when nothing is known of now."""
 
 
 class LivePortalDesk:
@@ -53,10 +56,11 @@ class LivePortalDesk:
         return self._desk.report(viewer, shown_id)
 
     def now(self) -> ClusterNow:
-        """Return the last known state of the cluster; a new one is asked for, and not waited for."""
+        """Return the last known state of the cluster; a new one is asked for, and waited for if that is too old."""
         self._jobs.request()
         self._nodes.request()
-        jobs, nodes = self._jobs.wait(0.0), self._nodes.wait(0.0)
+        until = time.monotonic() + PATIENCE_SECONDS
+        jobs, nodes = (_newest(reading, until) for reading in (self._jobs, self._nodes))
         ages = [age for reading in (self._jobs, self._nodes) if (age := reading.age_seconds()) is not None]
         return sum_up_cluster(
             jobs.value if isinstance(jobs.value, Jobs) else None,
@@ -86,8 +90,13 @@ class LivePortalDesk:
         return time.time()
 
 
+def _newest(reading: SharedReading, until: float) -> Snapshot:
+    snapshot = reading.wait(0.0)
+    return snapshot if snapshot.has_value else reading.wait(until)
+
+
 def _slurm_problems(*readings: SharedReading) -> Iterable[str]:
     for reading in readings:
-        snapshot = reading.wait(0.0)
-        if snapshot.error and snapshot.error != "still being read":
-            yield f"Slurm does not tell about its {reading.name}: {snapshot.error}"
+        if reading.last_error is not None:
+            reading.request()  # so that its return is noticed, whatever page is open
+            yield f"Slurm does not tell about its {reading.name}: {reading.last_error}"

@@ -113,6 +113,11 @@ class SharedReading:
         """Return the version of the last good value."""
         return self._snapshot.version
 
+    @property
+    def last_error(self) -> str | None:
+        """Return why the latest read that came to its end failed; None if it was good, or if there was none."""
+        return self._snapshot.error
+
     def age_seconds(self, snapshot: Snapshot | None = None) -> float | None:
         """Return the age of a snapshot's value, or of the last good one; None if there was none."""
         snapshot = snapshot or self._snapshot
