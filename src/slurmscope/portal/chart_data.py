@@ -46,8 +46,12 @@ def make_data_table(chart: Chart, *, is_run_time: bool = False) -> DataTable:
 
 
 def overlay_charts(reports: Sequence[JobReport]) -> tuple[Chart, ...]:
-    """Lay the charts that several jobs have over each other, on an axis of seconds since each job's start."""
+    """Lay the charts that several jobs have over each other, on an axis of seconds since each job's start.
+
+    Cores of different jobs have nothing in common but their numbers.
+    """
     names = dict.fromkeys(chart.name for report in reports for chart in report.charts if chart.times)
+    names.pop("cpu_core", None)
     return tuple(_overlay(name, reports) for name in names)
 
 
@@ -60,8 +64,9 @@ def _overlay(name: str, reports: Sequence[JobReport]) -> Chart:
         ChartLine(label=f"job {report.record.shown_id}", values=_resample(chart, _start(report, chart), times))
         for report, chart in found
     )
+    title = f"{first.title}, median node" if any(report.record.node_count > 1 for report, _ in found) else first.title
     explained = f"{first.help} Of a job on several nodes, their median.".strip()
-    return replace(first, times=times, lines=lines, reference=None, reference_label="", help=explained)
+    return replace(first, title=title, times=times, lines=lines, reference=None, reference_label="", help=explained)
 
 
 def _start(report: JobReport, chart: Chart) -> float:

@@ -44,7 +44,7 @@ _ROWS: tuple[tuple[str, Callable[[JobReport], str]], ...] = (
     ("Cores busy, mean", lambda report: format_count(report.summary.cpu.mean_cores)),
     ("CPU use", lambda report: format_ratio(report.summary.cpu.time.ratio)),
     ("Memory use", lambda report: format_ratio(report.summary.memory.ratio)),
-    ("GPU use", lambda report: format_ratio(report.summary.gpu.mean_utilization)),
+    ("GPU use", lambda report: format_ratio(report.summary.gpu.mean_utilization) if report.record.gpus else "no GPUs"),
     ("Time use", lambda report: format_ratio(report.summary.time.ratio)),
     ("Read", lambda report: format_bytes(report.summary.io.read_bytes)),
     ("Written", lambda report: format_bytes(report.summary.io.write_bytes)),

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from slurmscope import __version__
 from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.archive import JobFilter
-from slurmscope.model.jobs import ENDED_STATES, PENDING, RUNNING
+from slurmscope.model.jobs import ENDED_STATES, RUNNING
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.portal_settings import PortalSettings
 from slurmscope.portal.queries import render_query
@@ -22,8 +22,8 @@ from slurmscope.reports.charts_svg import describe
 from slurmscope.reports.words import as_datetime, format_day, format_time, show
 from slurmscope.rules import RULES
 
-STATES = (RUNNING, PENDING, *sorted(ENDED_STATES))
-"""States to choose from in the filter of a list."""
+STATES = (RUNNING, *sorted(ENDED_STATES))
+"""States to choose from in the filter of a list; jobs that wait are not archived, and found by their number."""
 RULE_TITLES = {rule.id: rule.title for rule in sorted(RULES, key=lambda rule: rule.title)}
 
 
@@ -74,6 +74,7 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         "iso": _format_iso,
         "hours": _format_hours,
         "level": _level,
+        "memory_level": _memory_level,
         "percent_number": _percent_number,
         "rule_title": _name_rule,
         "spaced": lambda text: text.replace("_", " "),
@@ -121,3 +122,10 @@ def _level(ratio: float | None) -> str:
     if ratio is None:
         return "unknown"
     return "low" if ratio < 0.3 else "middle" if ratio < 0.7 else "high"
+
+
+def _memory_level(ratio: float | None) -> str:
+    """Name how well memory was asked for: half of it used is well, nearly all of it is dangerous."""
+    if ratio is None:
+        return "unknown"
+    return "low" if ratio < 0.1 or ratio >= 0.95 else "middle" if ratio < 0.5 else "high"

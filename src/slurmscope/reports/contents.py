@@ -18,6 +18,8 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, JobSummary
 from slurmscope.reports.words import format_time, show
 
+LAST_SIGNAL = 64
+
 _MEMORY_NOTE = (
     "They differ because the kernel also charges the file cache, which it takes back when memory gets scarce, "
     "and because Slurm only looks now and then, at the largest task."
@@ -110,9 +112,17 @@ def no_findings(report: JobReport) -> str:
     """Say that there is nothing to say, and how much that is worth."""
     if report.record.start_seconds is None:
         return "No findings: the job has not run."
+    if report.record.state == "FAILED":
+        return "The job failed, and what was measured does not show why: look at the end of its output."
     if report.summary.coverage.is_good:
         return "No findings: nothing in what was measured needs to change."
     return "No findings, but too little was measured to be sure."
+
+
+def is_fine(report: JobReport) -> bool:
+    """Tell whether nothing is wrong with a job, as far as enough was measured to say so."""
+    is_well = report.record.state != "FAILED" and report.record.start_seconds is not None
+    return is_well and not report.findings and report.summary.coverage.is_good
 
 
 def memory_rows(report: JobReport) -> tuple[Row, ...]:
@@ -171,7 +181,8 @@ def _state(record: JobRecord) -> str:
     notes = []
     if record.exit_code:
         notes.append(f"exit code {record.exit_code}")
-    if record.exit_signal:
+    # Slurm puts numbers here that are no signals, such as 125 for a job that ran out of memory.
+    if record.exit_signal and record.exit_signal <= LAST_SIGNAL and record.state in {"FAILED", "CANCELLED"}:
         notes.append(f"signal {record.exit_signal}")
     if record.reason not in {"", "None"}:
         notes.append(record.reason)
@@ -193,13 +204,14 @@ def _times(report: JobReport) -> tuple[Row, ...]:
     waited = (record.start_seconds or 0) - (record.eligible_seconds or record.submit_seconds)
     is_started = record.start_seconds is not None
     still_running = ", still running" if record.is_running else ""
-    limit = record.time_limit_seconds
+    suspended, limit = record.suspended_seconds, record.time_limit_seconds
     return (
         Row("Submitted", format_time(record.submit_seconds)),
         Row("Waited", format_seconds(max(0, waited)) if is_started else ""),
         Row("Started", format_time(record.start_seconds) if is_started else "never" if record.has_ended else "not yet"),
         Row("Ended", format_time(record.end_seconds) if record.end_seconds is not None else ""),
         Row("Run time", format_seconds(summary.run_seconds) + still_running if is_started else ""),
+        Row("Suspended", f"{format_seconds(suspended)}, not part of the run time" if is_started and suspended else ""),
         Row("Time limit", "none" if limit is None else format_seconds(limit)),
     )
 

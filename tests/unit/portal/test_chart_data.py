@@ -69,6 +69,18 @@ def test_gap_stays_a_gap() -> None:
     assert None is middle
 
 
+def test_cores_of_different_jobs_are_not_compared() -> None:
+    report = make_job(1, 0, (1.0, 1.0))
+    cores = replace(report.charts[0], name="cpu_core")
+    assert ["cpu"] == [chart.name for chart in overlay_charts([replace(report, charts=(cores, *report.charts))])]
+
+
+def test_one_node_that_stands_for_many_is_told_as_such() -> None:
+    one, many = make_job(1, 0, (1.0, 1.0)), make_job(2, 0, (1.0, 1.0))
+    many = replace(many, summary=replace(many.summary, record=replace(many.record, node_count=8)))
+    assert ["CPU", "CPU, median node"] == [overlay_charts(jobs)[0].title for jobs in ([one], [one, many])]
+
+
 def test_jobs_without_curves_have_no_overlay() -> None:
     empty = replace(make_chart(), times=(), lines=())
     assert () == overlay_charts([make_report(charts=(empty,)), make_report(charts=())])

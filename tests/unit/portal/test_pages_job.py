@@ -79,7 +79,34 @@ def test_browser_without_scripts_gets_pictures(ada: Visitor) -> None:
 
 def test_no_findings_are_said_to_be_none(desk: FakeDesk, ada: Visitor) -> None:
     desk.archive.save([make_report(make_record(1), findings=())])
-    assert "No findings" in Page(ada.get("/jobs/1").text).text
+    page = Page(ada.get("/jobs/1").text)
+    assert "No findings" in page.text
+    assert 1 == len([attrs for attrs in page.all("p") if attrs.get("class") == "fine"])
+
+
+def test_failed_job_without_findings_is_not_shown_as_fine(desk: FakeDesk, ada: Visitor) -> None:
+    desk.archive.save([make_report(make_record(1, state="FAILED", exit_code=1), findings=())])
+    page = Page(ada.get("/jobs/1").text)
+    assert "The job failed" in page.text
+    assert [] == [attrs for attrs in page.all("p") if attrs.get("class") == "fine"]
+
+
+def test_charts_reach_over_the_whole_run(ada: Visitor) -> None:
+    (charts,) = [attrs for attrs in Page(ada.get("/jobs/4711").text).all("div") if attrs.get("class") == "charts"]
+    assert 7200 == int(charts["data-to"] or 0) - int(charts["data-from"] or 0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "level"), [(0.05, "low"), (0.3, "middle"), (0.5, "high"), (0.9, "high"), (0.97, "low")]
+)
+def test_memory_that_is_nearly_used_up_is_not_shown_as_good(ratio: float, level: str) -> None:
+    report = make_report(make_record(1))
+    memory = replace(report.summary.memory, asked_bytes=1000, working_peak_bytes=1000.0 * ratio, slurm_peak_bytes=None)
+    desk = make_desk()
+    desk.archive.save([replace(report, summary=replace(report.summary, memory=memory))])
+    page = Page(Visitor(make_app(desk), "ada").get("/jobs?name=relax").text)
+    bars = [str(attrs["class"]) for attrs in page.all("svg") if str(attrs.get("class")).startswith("bar ")]
+    assert f"bar {level}" in bars
 
 
 def test_job_of_which_nothing_was_measured_shows_no_zero(desk: FakeDesk, ada: Visitor) -> None:

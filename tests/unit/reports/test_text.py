@@ -53,6 +53,14 @@ def test_the_whole_report_of_a_measured_job_is_there() -> None:
     assert "Charts and more: https://portal.example.org/jobs/4711" == text.splitlines()[-1].strip()
 
 
+def test_suspended_time_is_said_where_there_was_any() -> None:
+    text = render_text(make_report(make_record(suspended_seconds=4 * 3600)))
+
+    assert "Suspended       4 h, not part of the run time" == _line(text, "Suspended")
+    assert "Suspended" not in render_text(make_report())
+    assert "Suspended" not in render_text(make_report(make_record(start_seconds=None, suspended_seconds=60)))
+
+
 def test_a_bar_is_as_long_as_its_share() -> None:
     text = render_text(make_report())
 
@@ -168,6 +176,19 @@ def test_state_says_how_it_ended() -> None:
 
     assert "State           FAILED (exit code 2, signal 9, NonZeroExitCode)" == _line(text, "State")
     assert "Restarts        1" == _line(text, "Restarts")
+
+
+def test_number_that_is_no_signal_is_not_called_one() -> None:
+    text = render_text(make_report(make_record(state="OUT_OF_MEMORY", exit_code=0, exit_signal=125)))
+
+    assert "State           OUT_OF_MEMORY" == _line(text, "State")
+
+
+def test_job_that_failed_without_findings_is_not_called_fine() -> None:
+    report = make_report(make_record(state="FAILED", exit_code=1), findings=())
+
+    assert "The job failed, and what was measured does not show why" in render_text(report)
+    assert "needs to change" not in render_text(report)
 
 
 def test_a_waiting_job_has_not_started_and_a_running_one_still_runs() -> None:

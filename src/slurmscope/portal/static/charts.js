@@ -47,6 +47,7 @@
   }
 
   function makePlot(chart, place) {
+    reachOverRun(chart);
     const say = sayUnit(chart.unit);
     const series = [{ label: isRunTime ? "Run time" : "Time", value: (_, value) => sayTime(value) }];
     const data = [chart.times];
@@ -75,6 +76,19 @@
     const plot = new uPlot(options(place, series, chart, say), data, place);
     makeReachable(place, plot);
     return plot;
+  }
+
+  // All charts show the whole run, also the part in which nothing was measured.
+  function reachOverRun(chart) {
+    const [from, to] = [grid.dataset.from, grid.dataset.to].map(Number);
+    if (from < chart.times[0]) {
+      chart.times.unshift(from);
+      chart.lines.forEach((line) => line.values.unshift(null));
+    }
+    if (to > chart.times[chart.times.length - 1]) {
+      chart.times.push(to);
+      chart.lines.forEach((line) => line.values.push(null));
+    }
   }
 
   // A point between two gaps has no line; without a dot it would not be there.
