@@ -19,6 +19,7 @@ from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
 from slurmscope.rules import rules_table
 from slurmscope.services.cluster import cluster_sections
+from slurmscope.services.database import database_sections
 from slurmscope.services.node import node_sections
 from slurmscope.services.portal_metrics import PORTAL_METRICS
 from slurmscope.services.recording_metrics import RECORDING_METRICS
@@ -105,6 +106,11 @@ def up_settings() -> Iterator[str]:
     return _settings_table(_without(up_sections(), portal_sections()))
 
 
+def database_settings() -> Iterator[str]:
+    """Describe what can be set for preparing Slurm's database beside what reports have."""
+    return _settings_table(_without(database_sections(), report_sections()))
+
+
 def rules() -> Iterator[str]:
     """Describe every rule, with its thresholds as they are written in a file."""
     for rule in rules_table():
@@ -133,6 +139,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "report-settings": report_settings,
     "portal-settings": portal_settings,
     "up-settings": up_settings,
+    "database-settings": database_settings,
     "portal-metrics": portal_metrics,
     "rules": rules,
     "commands": commands,

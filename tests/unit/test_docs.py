@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/README.md")])
-TEST = re.compile(r"`((?:unit|e2e)/[\w/]+\.py)(?:::(\w+))?`")
+TEST = re.compile(r"`((?:unit|e2e|browser|bench)/[\w/]+\.py)(?:::(\w+))?`")
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -19,11 +19,17 @@ def test_every_fault_names_a_test_that_exists() -> None:
 
     assert len(named) > 20
     missing = [
-        f"{file}::{name}"
-        for file, name in named
-        if not (path := ROOT / "tests" / file).exists() or f"def {name}" not in path.read_text(encoding="utf-8")
+        f"{file}::{name}" for file, name in named if not (path := _place_of(file)).exists() or not _has_test(path, name)
     ]
     assert [] == missing
+
+
+def _place_of(file: str) -> Path:
+    return ROOT / file if file.startswith("bench/") else ROOT / "tests" / file
+
+
+def _has_test(path: Path, name: str) -> bool:
+    return not name or re.search(rf"\bdef {name}\(", path.read_text(encoding="utf-8")) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
