@@ -74,7 +74,7 @@ def _check(config: Config, *, is_dry_run: bool) -> int:  # noqa: ARG001 - it nev
     for one in check(config.of(AccountingSettings)):
         bad += not one.is_good
         _show_check(one)
-    click.echo("All is as it should be." if not bad else f"{bad} are not as they should be.")
+    click.echo("All is as it should be." if not bad else "Not all is as it should be; see above.")
     return 1 if bad else 0
 
 

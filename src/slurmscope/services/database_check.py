@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from slurmscope.errors import MissingExtraError, SlurmscopeError, SourceError
+from slurmscope.errors import MissingExtraError, ServerRefused, ServerTimedOut, SlurmscopeError, SourceError
 from slurmscope.services.wiring import Check
 from slurmscope.sources.accounting_server import Denied, Session, open_session, server_name
 from slurmscope.sources.accounting_settings import AccountingSettings
-from slurmscope.sources.accounting_views import SEED_VIEW, clusters_of, quote_name, render_select, view_names
+from slurmscope.sources.accounting_views import SEED_VIEW, clusters_of, quote_name, render_select, view_columns
 
+_AWAY_ADVICE = "see that the server runs, and check accounting.host, accounting.port and accounting.socket"
 _ADVICE = "run slurmscope database grant as administrator of the database"
 _CLUSTER_TABLES = ("job_table", "step_table", "job_script_table", "job_env_table", "assoc_table", "event_table")
 _TABLES = ("user_table", "acct_table", "acct_coord_table", "qos_table", "txn_table", "cluster_table", "tres_table")
@@ -28,9 +29,10 @@ def check(settings: AccountingSettings) -> Iterator[Check]:
             yield Check(name="connection", is_good=True, told=f"{settings.user} is let in by {server_name(settings)}")
             seen = _seen_tables(session)
             clusters = clusters_of([table for schema, table in seen if schema == settings.database])
-            views = view_names(clusters)
+            columns = view_columns(clusters)
+            views = tuple(columns)
             yield _check_clusters(clusters)
-            yield from (_check_view(session, view) for view in views)
+            yield from (_check_view(session, view, columns[view]) for view in views)
             yield from _check_tables(session, clusters)
             yield from _check_writing(session, clusters)
             yield _check_sight(seen, settings.database, views)
@@ -38,7 +40,9 @@ def check(settings: AccountingSettings) -> Iterator[Check]:
     except MissingExtraError as error:
         yield Check(name="connection", is_good=False, told=str(error))
     except SlurmscopeError as error:
-        yield Check(name="connection", is_good=False, told=str(error), advice=_ADVICE)
+        is_away = isinstance(error, ServerRefused | ServerTimedOut) and not isinstance(error, Denied)
+        advice = _AWAY_ADVICE if is_away else _ADVICE
+        yield Check(name="connection", is_good=False, told=str(error), advice=advice)
 
 
 def _check_file(settings: AccountingSettings) -> Iterator[Check]:
@@ -62,9 +66,10 @@ def _check_clusters(clusters: Sequence[str]) -> Check:
     return Check(name="clusters", is_good=bool(clusters), told=told, advice="" if clusters else _ADVICE)
 
 
-def _check_view(session: Session, view: str) -> Check:
+def _check_view(session: Session, view: str, columns: Sequence[str]) -> Check:
+    """Ask for every column: a view that an earlier release made may lack some."""
     try:
-        session.ask(f"{render_select(('1',), quote_name(view))} LIMIT 1")
+        session.ask(f"{render_select(columns, quote_name(view))} LIMIT 1")
     except SourceError as error:
         return Check(name=f"view {view}", is_good=False, told=str(error), advice=_ADVICE)
     return Check(name=f"view {view}", is_good=True, told="can be read")
