@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-QUARTER, THIRD, HALF, FULL = 6, 8, 12, 24
+THIRD, HALF, FULL = 8, 12, 24
 """Widths of panels; the page is 24 wide."""
 
 

@@ -30,7 +30,7 @@ def make_command() -> click.Command:
     options = [
         click.Option(
             [f"--{name}"],
-            type=click.IntRange(min=0 if name in CAN_BE_NONE else 1),
+            type=_range(name),
             default=value,
             show_default=True,
             help=text,

@@ -53,7 +53,6 @@ class PathSettings:
     procfs: Path = setting(
         Path("/proc"), help="Where procfs is mounted, below the root.", parse=parse_path, metavar="DIR"
     )
-    sysfs: Path = setting(Path("/sys"), help="Where sysfs is mounted, below the root.", parse=parse_path, metavar="DIR")
 
     def below_root(self, path: Path) -> Path:
         """Return a path as this process sees it."""

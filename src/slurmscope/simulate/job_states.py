@@ -3,20 +3,14 @@
 
 from __future__ import annotations
 
-# Base states first, in the order in which squeue sorts them, then the states that are flags on a base state.
+# In the order in which squeue sorts them; further states are flags on one of these.
 BASE_STATES = (
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
     "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
 )  # fmt: skip
-FLAG_STATES = (
-    "COMPLETING", "CONFIGURING", "RESIZING", "RESV_DEL_HOLD", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "REVOKED",
-    "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED",
-)  # fmt: skip
-JOB_STATES = BASE_STATES + FLAG_STATES
 
 # Jobs in these states hold CPUs of their nodes. A suspended job keeps its memory and GPUs but gives its CPUs back.
 CPU_HOLDING_STATES = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STOPPED"})
-MEMORY_HOLDING_STATES = CPU_HOLDING_STATES | {"SUSPENDED"}
 
 WAITING_STATES = frozenset(
     {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "REVOKED", "SPECIAL_EXIT"}

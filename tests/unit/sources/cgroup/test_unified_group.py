@@ -10,7 +10,6 @@ from tests.unit.sources.cgroup.conftest import N2, Machine, MakeMachine
 
 SCOPE = "system.slice/n1_slurmstepd.scope"
 JOB = f"{SCOPE}/job_1"
-OTHER_JOB = "system.slice/n2_slurmstepd.scope/job_1"
 
 
 def test_captured_job_has_the_numbers_of_its_files(v2: Machine) -> None:
