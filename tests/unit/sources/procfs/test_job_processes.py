@@ -232,3 +232,38 @@ def test_files_of_a_process_that_sleeps_are_looked_at_again_now_and_then(tmp_pat
     assert moved is not None
     assert (2, 2) == (moved.open_files, moved.distinct_files)
     reader.close()
+
+
+def test_threads_and_files_of_one_job_are_looked_at_up_to_a_limit(
+    script: Callable[[str], Script], reader: ProcessReader, tmp_path: Path
+) -> None:
+    programs = [
+        script(f"""
+import threading
+files = [open("{tmp_path}/{name}%d" % number, "w") for number in range(5)]
+for _ in range(5):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+print("ready", flush=True)
+sys.stdin.readline()
+""")
+        for name in "ab"
+    ]
+    for program in programs:
+        program.expect("ready")
+    pids = [program.pid for program in programs]
+
+    def read(thread_limit: int, target_limit: int) -> ProcessUse:
+        detail = ProcessDetail(thread_limit=thread_limit, target_limit=target_limit)
+        use = JobProcesses(reader, detail).read(pids)
+        assert use is not None
+        return use
+
+    full, capped = read(1000, 1000), read(8, 9)
+
+    assert (12, 10) == (sum(full.threads_in.values()), full.distinct_files)
+    # Those of the first process are looked at, and two threads and a few files of the second.
+    assert (None, 4) == (full.threads_in.get("unknown"), capped.threads_in["unknown"])
+    assert 0 < (capped.distinct_files or 0) < 10
+    # What is counted without a look at each is still whole.
+    assert full.open_files == capped.open_files
+    assert dict(full.threads_of) == dict(capped.threads_of)
