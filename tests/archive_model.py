@@ -107,6 +107,7 @@ class Fact:
             run_seconds=self.run_seconds,
             cpu=CpuSummary(time=Share(asked=self.cpus * self.run_seconds, used=used, coverage=seen)),
             gpu=GpuSummary(asked=self.gpus, mean_utilization=self.gpu_utilization, coverage=seen),
+            coverage=seen,
         )
         findings = tuple(make_finding(rule, severity=severity) for rule, severity in self.findings)
         return JobReport(summary=summary, made_seconds=self.submit + 1000, findings=findings)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from slurmscope.model.archive import JobRow
 from slurmscope.model.finding import Severity
 from slurmscope.model.report import JobReport
-from slurmscope.model.summary import CpuSummary, GpuSummary
+from slurmscope.model.summary import GpuSummary, JobSummary
+from slurmscope.rules.known import busy_ratio
 from slurmscope.store import schema
 from slurmscope.store.texts import short_name, short_text
 
@@ -63,11 +64,11 @@ def job_values(report: JobReport) -> Values:
         "gpus": _whole(record.gpus),
         "run_seconds": _thousandths(summary.run_seconds) or 0.0,
         "memory_bytes": _finite(summary.memory.asked_bytes if record.memory_bytes is None else record.memory_bytes),
-        "cpu_ratio": _finite(summary.cpu.time.ratio),
+        "cpu_ratio": _finite(busy_ratio(summary)),
         "memory_ratio": _finite(summary.memory.ratio),
         "gpu_ratio": _finite(summary.gpu.mean_utilization),
         "time_ratio": _finite(summary.time.ratio),
-        **_core_values(summary.cpu, record.cpus * summary.run_seconds),
+        **_core_values(summary),
         **_gpu_values(summary.gpu, record.gpus * summary.run_seconds),
         "worst": None if report.worst is None else report.worst.value,
         "rules": _SEPARATOR.join(_rules(report)),
@@ -120,15 +121,14 @@ def _rules(report: JobReport) -> Sequence[str]:
     return tuple(dict.fromkeys(rule_name(finding.rule) for finding in report.findings if finding.rule))[:MAX_RULES]
 
 
-def _core_values(cpu: CpuSummary, allocated_seconds: float) -> Values:
-    """Compare core time: what is known of a part of the nodes, or of the run, is not taken for the whole.
+def _core_values(summary: JobSummary) -> Values:
+    """Compare core time: all that was held, and what was used of it where the rules may judge by that as well.
 
     A job that is not bound to its cores may take more than it has. That does not make up for what others left unused.
     """
-    is_known = cpu.time.coverage is None or cpu.time.coverage.is_good
-    core_seconds = _thousandths(allocated_seconds if cpu.time.asked is None else cpu.time.asked) or 0.0
-    used_seconds = _thousandths(cpu.time.used) if is_known else None
-    used_seconds = None if used_seconds is None else min(used_seconds, core_seconds)
+    core_seconds = _thousandths(summary.record.cpus * summary.run_seconds) or 0.0
+    ratio = _finite(busy_ratio(summary))
+    used_seconds = None if ratio is None else _thousandths(core_seconds * min(1.0, ratio))
     return {
         "core_seconds": core_seconds,
         "used_core_seconds": used_seconds,

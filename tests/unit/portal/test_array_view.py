@@ -3,8 +3,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from slurmscope.model.archive import JobRow
-from slurmscope.portal.array_view import make_array_view
+from slurmscope.portal.array_view import Recommendation, make_array_view
 from tests.fakes.archive import make_row
 from tests.fakes.reports import GIB, make_record, make_report
 
@@ -46,41 +48,117 @@ def test_equal_tasks_have_no_outliers() -> None:
     assert () == make_array_view(rows).outliers
 
 
-def test_cores_that_no_task_used_are_given_back_first() -> None:
-    rows = [replace(row, cpus=8, cpu_ratio=0.13, memory_ratio=0.01) for row in make_rows()]
+def recommend(rows: list[JobRow]) -> Recommendation:
     recommendation = make_array_view(rows).recommendation
     assert recommendation is not None
-    # 0.13 of 8 cores is 1.04: one core, and a little for those who help it.
-    assert "#SBATCH --cpus-per-task=1" == recommendation.suggestion
+    return recommendation
 
 
-def test_one_busy_task_keeps_the_cores_for_all() -> None:
+def test_idle_cores_are_told_first_as_a_mean_and_without_a_number_to_ask_for() -> None:
+    # 0.45 of 16 cores is 7.2. In a busy phase it may have been all of them.
+    rows = [replace(row, cpus=16, cpu_ratio=0.45, memory_ratio=0.01) for row in make_rows()]
+    recommendation = recommend(rows)
+    sentence = "On average over its run, no task kept more than 7.2 of its 16 cores busy."
+    assert (sentence, "") == (recommendation.sentence, recommendation.suggestion)
+    assert "The report of a task tells how many were busy at once, and what to ask for." == recommendation.advice
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"cpu_ratio": 0.9}, {"cpu_ratio": 0.9, "state": "RUNNING"}, {"cpu_ratio": None}, {"gpus": 1}, {"nodes": 2}],
+    ids=str,
+)
+def test_one_task_that_is_busy_or_not_known_or_of_another_kind_silences_idle_cores(changed: dict[str, object]) -> None:
     rows = [replace(row, cpus=8, cpu_ratio=0.13) for row in make_rows()]
-    rows[0] = replace(rows[0], cpu_ratio=0.9)
+    rows[0] = replace(rows[0], **changed)  # type: ignore[arg-type]
+    assert None is make_array_view(rows).recommendation
+
+
+def test_task_of_one_core_has_none_to_give_back() -> None:
+    rows = [replace(row, cpus=1, cpu_ratio=0.4) for row in make_rows()]
+    assert None is make_array_view(rows).recommendation
+
+
+def test_idle_cores_of_tasks_with_gpus_are_not_told() -> None:
+    rows = [replace(row, gpus=1, cpus=16, cpu_ratio=0.05) for row in make_rows()]
     assert None is make_array_view(rows).recommendation
 
 
 def test_memory_is_what_the_largest_task_needed_and_a_fifth() -> None:
     rows = [replace(row, memory_bytes=100 * GIB, memory_ratio=0.05) for row in make_rows()]
     rows[0] = replace(rows[0], memory_ratio=0.10)
-    recommendation = make_array_view(rows).recommendation
-    assert recommendation is not None
+    recommendation = recommend(rows)
     assert "#SBATCH --mem=12G" == recommendation.suggestion
+    assert "No task needed more than 10 GiB of the 100 GiB that it asked for." == recommendation.sentence
+    assert "With a fifth to spare, this is enough for 10 tasks that completed after 5 min or more:" == (
+        recommendation.advice
+    )
+
+
+def test_task_that_failed_needed_at_least_what_it_had() -> None:
+    rows = [replace(row, memory_bytes=100 * GIB, memory_ratio=0.05) for row in make_rows()]
+    rows[0] = replace(rows[0], memory_ratio=0.30, state="FAILED")
+    # 30 GiB and a fifth.
+    assert "#SBATCH --mem=36G" == recommend(rows).suggestion
 
 
 def test_little_memory_is_told_in_mebibytes() -> None:
     rows = [replace(row, memory_bytes=8 * GIB, memory_ratio=0.125) for row in make_rows()]
-    recommendation = make_array_view(rows).recommendation
-    assert recommendation is not None
     # 1024 MiB and a fifth is 1228.8.
-    assert "#SBATCH --mem=1229M" == recommendation.suggestion
+    assert "#SBATCH --mem=1229M" == recommend(rows).suggestion
+
+
+def test_memory_known_of_one_task_of_a_hundred_is_not_what_all_need() -> None:
+    rows = [replace(row, memory_bytes=64 * GIB, memory_ratio=None) for row in make_rows(100)]
+    rows[0] = replace(rows[0], memory_ratio=0.01)
+    assert None is make_array_view(rows).recommendation
+
+
+@pytest.mark.parametrize("changed", [{"state": "OUT_OF_MEMORY"}, {"state": "FAILED", "rules": ("oom_kill",)}], ids=str)
+def test_task_that_ran_out_of_memory_is_told_and_nobody_gets_less(changed: dict[str, object]) -> None:
+    rows = [replace(row, memory_bytes=64 * GIB, memory_ratio=0.3, rules=()) for row in make_rows()]
+    assert "#SBATCH --mem=24G" == recommend(rows).suggestion
+    rows[0] = replace(rows[0], **changed)  # type: ignore[arg-type]
+    assert ("1 of 10 tasks ran out of memory.", "") == (recommend(rows).sentence, recommend(rows).suggestion)
+
+
+def test_one_task_on_more_nodes_keeps_the_memory_for_all() -> None:
+    rows = [replace(row, memory_bytes=64 * GIB, memory_ratio=0.3, rules=()) for row in make_rows()]
+    assert None is make_array_view([replace(rows[0], nodes=2), *rows[1:]]).recommendation
 
 
 def test_time_is_what_the_longest_task_took_and_a_fifth() -> None:
     rows = [replace(row, run_seconds=3600.0, time_ratio=0.05) for row in make_rows()]
-    recommendation = make_array_view(rows).recommendation
-    assert recommendation is not None
+    recommendation = recommend(rows)
     assert "#SBATCH --time=01:12:00" == recommendation.suggestion
+    assert "The longest task ran for 1 h, its limit was 20 h." == recommendation.sentence
+
+
+def test_task_that_still_runs_needs_at_least_the_time_that_it_had() -> None:
+    rows = [replace(row, run_seconds=3600.0, time_ratio=0.05) for row in make_rows()]
+    rows[0] = replace(rows[0], run_seconds=14400.0, time_ratio=0.2, state="RUNNING", end_seconds=None)
+    # Four hours and a fifth are 288 minutes.
+    assert "#SBATCH --time=04:48:00" == recommend(rows).suggestion
+
+
+def test_task_that_ran_out_of_time_is_told_and_nobody_gets_less() -> None:
+    rows = [replace(row, run_seconds=3600.0, time_ratio=0.05) for row in make_rows()]
+    # Its own limit of an hour was shorter than the 20 hours of the others.
+    rows[0] = replace(rows[0], time_ratio=1.0, state="TIMEOUT")
+    told = ("1 of 10 tasks were ended by their time limit.", "")
+    assert told == (recommend(rows).sentence, recommend(rows).suggestion)
+
+
+@pytest.mark.parametrize("cpu_ratio", [0.01, None])
+def test_tasks_that_failed_at_once_are_no_examples(cpu_ratio: float | None) -> None:
+    failed = {"state": "FAILED", "run_seconds": 2.0, "time_ratio": 2 / 86400, "memory_ratio": 0.001}
+    rows = [replace(row, cpus=8, cpu_ratio=cpu_ratio, **failed) for row in make_rows()]  # type: ignore[arg-type]
+    assert None is make_array_view(rows).recommendation
+
+
+def test_tasks_that_completed_at_once_are_no_examples() -> None:
+    rows = [replace(row, run_seconds=299.0, time_ratio=299 / 86400, memory_ratio=0.001) for row in make_rows()]
+    assert None is make_array_view(rows).recommendation
 
 
 def test_fitting_array_and_unmeasured_array_get_no_recommendation() -> None:
@@ -90,5 +168,5 @@ def test_fitting_array_and_unmeasured_array_get_no_recommendation() -> None:
 
 
 def test_tasks_that_still_run_recommend_nothing() -> None:
-    rows = [replace(row, end_seconds=None, cpus=8, cpu_ratio=0.1) for row in make_rows()]
+    rows = [replace(row, state="RUNNING", end_seconds=None, cpus=8, cpu_ratio=0.1) for row in make_rows()]
     assert None is make_array_view(rows).recommendation
