@@ -90,6 +90,7 @@ def submit(lab: SlurmLab) -> dict[str, int]:
         "timeout": lab.submit(ALICE, "--partition=long", script="sleep 300"),
         "requeued": lab.submit(BOB, script="sleep 300"),
         "cancelled": lab.submit(BOB, "--account=chemistry", script="sleep 300"),
+        "suspended": lab.submit(ALICE, script="sleep 5"),
         "running": lab.submit(CAROL, "--account=chemistry", script="sleep 900"),
         "never": lab.submit(BOB, *held),
         "held": lab.submit(BOB, *held),
@@ -99,9 +100,11 @@ def submit(lab: SlurmLab) -> dict[str, int]:
     }
     answer = lab.run("sbatch", "--parsable", "--ntasks=1", "--wrap=sleep 1", ":", "--ntasks=2", user=ALICE)
     jobs["het"] = int(answer.split("+")[0])
-    for name in ("timeout", "requeued", "cancelled", "running"):
+    for name in ("suspended", "timeout", "requeued", "cancelled", "running"):
         lab.wait_state(jobs[name], {"RUNNING"})
-    time.sleep(1)
+    lab.run("scontrol", "suspend", str(jobs["suspended"]))
+    time.sleep(2)
+    lab.run("scontrol", "resume", str(jobs["suspended"]))
     lab.run("scontrol", "update", f"JobId={jobs['timeout']}", "EndTime=now+1")
     lab.run("scancel", str(jobs["cancelled"]), str(jobs["never"]))
     lab.run("scontrol", "requeue", str(jobs["requeued"]))
@@ -203,6 +206,18 @@ class TestRecords:
         assert 3.0 <= step.cpu_seconds <= (job.cpu_seconds or 0)
         assert step.max_rss_bytes is not None
         assert 60 * MIB <= step.max_rss_bytes < 90 * MIB
+
+    def test_suspended_time_is_what_the_run_took_less(self, history: History) -> None:
+        job = history.read("suspended")
+        answer = history.lab.run("sacct", "-X", "-n", "-P", "-j", str(job.job_id), "-o", "ElapsedRaw")
+
+        assert job.start_seconds is not None
+        assert job.end_seconds is not None
+        assert 2 <= job.suspended_seconds < 60
+        assert int(answer) == job.end_seconds - job.start_seconds - job.suspended_seconds
+
+    def test_cores_asked_for_are_known(self, history: History) -> None:
+        assert (2, 1) == (history.read("busy").asked_cpus, history.read("never").asked_cpus)
 
     def test_gpus_nodes_and_limit_are_what_was_asked_for(self, history: History) -> None:
         job = history.read("gpus")

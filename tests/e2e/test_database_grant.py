@@ -20,6 +20,7 @@ from slurmscope.services.database_check import check
 from slurmscope.sources.accounting_database import DatabaseAccounting
 from slurmscope.sources.accounting_server import Denied, open_session
 from slurmscope.sources.accounting_settings import AccountingSettings
+from slurmscope.sources.accounting_views import JOB_COLUMNS, job_view
 from tests.e2e.accounting_access import ADMIN, administer, reader_settings
 
 OTHER = "slurmscope_test_db"
@@ -171,6 +172,41 @@ def test_every_cluster_of_the_database_is_read(two_clusters: AccountingSettings)
         (record.cluster, record.job_id, record.uid, record.cpus, record.memory_bytes) for record in records
     ]
     assert [] == bad_lines(two_clusters)
+
+
+def test_view_of_an_earlier_release_is_read_and_noticed_and_made_anew(
+    slurm_lab: SlurmLab, two_clusters: AccountingSettings
+) -> None:
+    grant(two_clusters, ADMIN, is_dry_run=False)
+    administer(slurm_lab, f"UPDATE {OTHER}.big_job_table SET time_suspended = 20")
+    view = f"{OTHER}.{job_view('big')}"
+    old = ", ".join(f"`{name}`" for name in JOB_COLUMNS if name != "time_suspended")
+    select = f"CREATE OR REPLACE SQL SECURITY DEFINER VIEW {view} AS SELECT {old} FROM {OTHER}.as_before"
+    administer(slurm_lab, f"CREATE TABLE {OTHER}.as_before AS SELECT * FROM {view}", select)
+
+    (record,) = DatabaseAccounting(two_clusters).read_jobs([1])
+    assert (4, 0) == (record.cpus, record.suspended_seconds)
+    assert [f"view {job_view('big')}"] == bad_lines(two_clusters)
+
+    grant(two_clusters, ADMIN, is_dry_run=False)
+    (record,) = DatabaseAccounting(two_clusters).read_jobs([1])
+    assert (4, 20) == (record.cpus, record.suspended_seconds)
+    assert [] == bad_lines(two_clusters)
+
+
+def test_job_that_is_suspended_now_is_told_by_the_clock_of_the_server(
+    slurm_lab: SlurmLab, two_clusters: AccountingSettings
+) -> None:
+    grant(two_clusters, ADMIN, is_dry_run=False)
+    administer(
+        slurm_lab,
+        f"UPDATE {OTHER}.big_job_table SET state = 2, time_end = 0, time_suspended = UNIX_TIMESTAMP() - 500",
+    )
+
+    (record,) = DatabaseAccounting(two_clusters).read_jobs([1])
+
+    assert "SUSPENDED" == record.state
+    assert 500 <= record.suspended_seconds < 600
 
 
 def test_schema_without_needed_columns_is_named(slurm_lab: SlurmLab, two_clusters: AccountingSettings) -> None:

@@ -42,7 +42,9 @@ class _Plan:
 def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
     """Make every chart that has data, in the order in which a page shows them."""
     record = summary.record
-    run = prepare_run(record, measured, now_seconds=(record.start_seconds or 0) + summary.run_seconds)
+    # The curves go on while a job is suspended.
+    now_seconds = (record.start_seconds or 0) + summary.run_seconds + record.suspended_seconds
+    run = prepare_run(record, measured, now_seconds=now_seconds)
     made = (_chart(plan, _aligned(plan, run, summary), summary) for plan in _PLANS)
     return tuple(chart for chart in made if chart is not None)
 

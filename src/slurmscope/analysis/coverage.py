@@ -37,18 +37,19 @@ def run_ratios(run: Run, curves: Sequence[Series]) -> Mapping[str, float]:
     step = max(step_seconds(curves) or 0.0, LEAST_STEP_SECONDS)
     # Nodes that one query answered for have their times in common: each set of times is looked at once.
     spanned = {times: _spanned(times, run, step) for times in {series.times for series in curves}}
-    return {series.labels[0]: spanned[series.times] / run.seconds for series in curves}
+    return {series.labels[0]: spanned[series.times] / run.span_seconds for series in curves}
 
 
 def counted_by_node(run: Run) -> Mapping[str, float]:
     """Return for each node how long its CPU time was counted: to the end, unless its last point is long before that.
 
     The counter starts with the job and misses nothing while nobody looks, so gaps before the last point do not matter.
+    When a job was suspended is not known, only for how long: a node that fell silent may have run all the time before.
     """
     curves = {series.labels[0]: series.times[-1] for series in run.curves.get("cpu", ())}
-    reach = REACH_STEPS * (step_seconds(run.curves.get("cpu", ())) or run.seconds)
+    reach = REACH_STEPS * (step_seconds(run.curves.get("cpu", ())) or run.span_seconds)
     return {
-        node: run.seconds if run.end_seconds - last <= reach else max(0.0, last - run.start_seconds)
+        node: run.seconds if run.end_seconds - last <= reach else min(run.seconds, max(0.0, last - run.start_seconds))
         for node in run.nodes
         for last in (curves.get(node, run.end_seconds),)
     }
@@ -59,4 +60,4 @@ def _spanned(times: tuple[float, ...], run: Run, step: float) -> float:
     rest = (
         min(max(later - earlier, 0.0), REACH_STEPS * step) for earlier, later in pairwise((*times, run.end_seconds))
     )
-    return min(run.seconds, first + sum(rest))
+    return min(run.span_seconds, first + sum(rest))

@@ -39,9 +39,15 @@ class Run:
     totals: Mapping[str, Mapping[tuple[str, ...], float]]
 
     @property
-    def seconds(self) -> float:
-        """Return how long it ran."""
+    def span_seconds(self) -> float:
+        """Return the time from start to end, in which it may have been suspended."""
         return self.end_seconds - self.start_seconds
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it ran, as Slurm counts: a suspended job does not run, and its limit waits with it."""
+        suspended, span = self.record.suspended_seconds, self.span_seconds
+        return span - suspended if 0 <= suspended <= span else span
 
     @property
     def node_count(self) -> int:

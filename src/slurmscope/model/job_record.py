@@ -53,10 +53,14 @@ class JobRecord:
     eligible_seconds: int | None = None
     start_seconds: int | None = None
     end_seconds: int | None = None
+    suspended_seconds: int = 0
+    """How long the job was stopped between its start and its end, by staff or by a job of higher priority."""
     time_limit_seconds: int | None = None
     nodes: tuple[str, ...] = ()
     node_count: int = 0
     cpus: int = 0
+    asked_cpus: int | None = None
+    """Fewer than ``cpus`` where Slurm hands out whole cores, sockets or nodes, or cores for memory."""
     memory_bytes: int | None = None
     gres: tuple[Gres, ...] = ()
     exit_code: int | None = None

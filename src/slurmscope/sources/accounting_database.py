@@ -13,11 +13,12 @@ from typing import Any
 
 from slurmscope.errors import ServerError
 from slurmscope.model.job_record import JobRecord
-from slurmscope.sources.accounting_rows import name_tres, read_record
+from slurmscope.sources.accounting_rows import NOW, name_tres, read_record
 from slurmscope.sources.accounting_server import Session, open_session
 from slurmscope.sources.accounting_settings import AccountingSettings
 from slurmscope.sources.accounting_views import (
     JOB_COLUMNS,
+    LATER_JOB_COLUMNS,
     STEP_COLUMNS,
     TRES_COLUMNS,
     TRES_VIEW,
@@ -104,19 +105,29 @@ class DatabaseAccounting:
     def _read_piece(self, cluster: str, numbers: Sequence[int]) -> list[JobRecord]:
         with open_session(self._settings) as session:
             tres_rows = session.ask(render_select(TRES_COLUMNS, quote_name(TRES_VIEW)))
-            jobs = _select(session, job_view(cluster), tuple(JOB_COLUMNS), numbers)
+            jobs = _select(session, job_view(cluster), self._job_columns(session, cluster), numbers)
             steps = _select(session, step_view(cluster), tuple(STEP_COLUMNS), numbers)
         names = name_tres(tres_rows)
         steps_of: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
         for step in steps:
             steps_of[step["job_db_inx"]].append(step)
-        by_number = {job["job_db_inx"]: job for job in jobs}
+        unknown = dict.fromkeys(LATER_JOB_COLUMNS)
+        by_number = {job["job_db_inx"]: unknown | job for job in jobs}
         records = (
             read_record(cluster, by_number[number], steps_of[number], names)
             for number in numbers
             if number in by_number  # not purged since it was found
         )
         return [record for record in records if record is not None]
+
+    def _job_columns(self, session: Session, cluster: str) -> tuple[str, ...]:
+        """Return the columns that the job view has: it may have been made by an earlier release."""
+        rows = session.ask(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+            [self._settings.database, job_view(cluster)],
+        )
+        missing = LATER_JOB_COLUMNS - {str(name) for (name,) in rows}
+        return (*(name for name in JOB_COLUMNS if name not in missing), NOW)
 
 
 def _select(session: Session, view: str, columns: Sequence[str], numbers: Sequence[int]) -> list[dict[str, Any]]:

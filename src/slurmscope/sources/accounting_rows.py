@@ -15,14 +15,18 @@ from slurmscope.sources.job_records import RESIZED, Told, ToldStep, make_record,
 
 Row = Mapping[str, Any]
 
+NOW = "UNIX_TIMESTAMP()"
+"""Column with the moment of the answer by the clock of the server, which is asked for beside those of the job view."""
+
 _NO_VALUE = 2**32 - 2
 _UNLIMITED = 2**32 - 1
 _NO_AMOUNT = 2**64 - 2
 _MEMORY_ID = 2
 _AMOUNT = re.compile(r"(?<![^,])([0-9]{1,10})=([0-9]{1,20})(?![^,])")
 
+_SUSPENDED = "SUSPENDED"
 _STATES = (
-    "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
+    "PENDING", "RUNNING", _SUSPENDED, "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
     "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
 )  # fmt: skip
 # What a run is called that was interrupted, whatever it was before.
@@ -72,6 +76,7 @@ def read_record(cluster: str, row: Row, step_rows: Iterable[Row], tres_names: Ma
         asked=name_amounts(_text(row["tres_req"]), tres_names),
         exit_code=code,
         exit_signal=signal,
+        suspended_seconds=_read_suspended(row, state),
         array_job_id=row["id_array_job"] or None,
         array_task_id=row["id_array_task"] if row["id_array_job"] and row["id_array_task"] != _NO_VALUE else None,
         het_job_id=row["het_job_id"] if is_part else None,
@@ -132,6 +137,15 @@ def name_amounts(text: str, names: Mapping[int, str]) -> str:
 def name_tres(rows: Iterable[Sequence[Any]]) -> dict[int, str]:
     """Read rows of number, type and name of resources: 1, cpu, '' and 1001, gres, gpu."""
     return {number: f"{_text(kind)}/{_text(name)}" if name else _text(kind) for number, kind, name in rows}
+
+
+def _read_suspended(row: Row, state: str) -> int:
+    """Return how long a job was suspended, up to now for one that still is.
+
+    As long as it is suspended, the table holds the moment since which it would have been, all times taken together.
+    """
+    told = row["time_suspended"] or 0
+    return max(0, row[NOW] - told) if state == _SUSPENDED and told else told
 
 
 def _pairs(text: str) -> Iterator[tuple[int, int]]:

@@ -26,13 +26,16 @@ JOB_COLUMNS: Mapping[str, str] = {
     "job_db_inx": "j.job_db_inx", "id_job": "j.id_job", "job_name": "j.job_name", "id_user": "j.id_user",
     "user_name": "a.user", "account": "COALESCE(NULLIF(a.acct, ''), j.account)", "partition_name": "j.`partition`",
     "qos_name": "q.name", "state": "j.state", "time_submit": "j.time_submit", "time_eligible": "j.time_eligible",
-    "time_start": "j.time_start", "time_end": "j.time_end", "timelimit": "j.timelimit", "nodelist": "j.nodelist",
-    "tres_alloc": "j.tres_alloc", "tres_req": "j.tres_req", "exit_code": "j.exit_code",
+    "time_start": "j.time_start", "time_end": "j.time_end", "time_suspended": "j.time_suspended",
+    "timelimit": "j.timelimit", "nodelist": "j.nodelist", "tres_alloc": "j.tres_alloc", "tres_req": "j.tres_req",
+    "exit_code": "j.exit_code",
     "id_array_job": "j.id_array_job", "id_array_task": "j.id_array_task", "het_job_id": "j.het_job_id",
     "het_job_offset": "j.het_job_offset", "state_reason_prev": "j.state_reason_prev", "work_dir": "j.work_dir",
     "submit_line": "j.submit_line", "restart_cnt": "j.restart_cnt",
 }  # fmt: skip
 """Columns of the job view, each with where it comes from."""
+LATER_JOB_COLUMNS = frozenset({"time_suspended"})
+"""Columns that job views made by an earlier release do not have; until they are made anew, these are not known."""
 STEP_COLUMNS: Mapping[str, str] = {
     name: f"s.{name}"
     for name in (
@@ -96,8 +99,15 @@ def clusters_of(tables: Sequence[str]) -> tuple[str, ...]:
 
 def view_names(clusters: Sequence[str]) -> tuple[str, ...]:
     """Name every view that is made for these clusters."""
-    own = (name(cluster) for cluster in clusters for name in (job_view, step_view))
-    return (SEED_VIEW, TRES_VIEW, *own)
+    return tuple(view_columns(clusters))
+
+
+def view_columns(clusters: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Name the columns of every view that is made for these clusters."""
+    columns: dict[str, tuple[str, ...]] = {SEED_VIEW: _SEED_COLUMNS, TRES_VIEW: TRES_COLUMNS}
+    for cluster in clusters:
+        columns |= {job_view(cluster): tuple(JOB_COLUMNS), step_view(cluster): tuple(STEP_COLUMNS)}
+    return columns
 
 
 def render_views(database: str, clusters: Sequence[str], schema: Schema) -> tuple[str, ...]:

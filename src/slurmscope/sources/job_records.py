@@ -52,6 +52,7 @@ class Told:
     asked: str
     exit_code: int
     exit_signal: int
+    suspended_seconds: int = 0
     array_job_id: int | None = None
     array_task_id: int | None = None
     het_job_id: int | None = None
@@ -104,10 +105,12 @@ def make_record(told: Told, steps: Sequence[StepRecord]) -> JobRecord:
         eligible_seconds=told.eligible_seconds,
         start_seconds=told.start_seconds if has_started else None,
         end_seconds=told.end_seconds if has_ended else None,
+        suspended_seconds=_read_suspended(told) if has_started else 0,
         time_limit_seconds=60 * told.time_limit_minutes if told.time_limit_minutes else None,
         nodes=_read_nodes(told.node_list) if has_started else (),
         node_count=amounts.nodes or 0,
         cpus=amounts.cpus or 0,
+        asked_cpus=read_amounts(told.asked).cpus or None,
         memory_bytes=amounts.memory_bytes,
         gres=amounts.gres,
         exit_code=told.exit_code if has_ended and has_started else None,
@@ -157,6 +160,13 @@ def _read_nodes(text: str) -> tuple[str, ...]:
         return expand_hosts(text)
     except ValueError:
         return ()
+
+
+def _read_suspended(told: Told) -> int:
+    """Return how long it was suspended; more than the time it had is what is left where Slurm missed the resuming."""
+    if told.start_seconds is None or told.end_seconds is None:
+        return told.suspended_seconds
+    return told.suspended_seconds if told.suspended_seconds <= told.end_seconds - told.start_seconds else 0
 
 
 def _sum_cpu(steps: Sequence[StepRecord]) -> float | None:

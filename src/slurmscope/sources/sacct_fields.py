@@ -28,8 +28,8 @@ COLUMNS = (
     "MaxRSS", "Reason", "WorkDir",
 )  # fmt: skip
 """Columns that every release has; State is asked for behind all others."""
-LATER_COLUMNS = ("SubmitLine", "Restarts")
-"""Columns that some releases do not have: 20.11 knows neither, 22.05 only the first."""
+LATER_COLUMNS = ("Suspended", "SubmitLine", "Restarts")
+"""Columns that are asked for where sacct knows them: 20.11 has neither of the last two, 22.05 no Restarts."""
 LAST_COLUMN = "State"
 
 logger = logging.getLogger(__name__)
@@ -126,6 +126,7 @@ def _read_job(row: Row) -> Told:
         asked=row["ReqTRES"],
         exit_code=exit_code,
         exit_signal=exit_signal,
+        suspended_seconds=_read_suspended(row.get("Suspended", "")),
         restarts=_count(row.get("Restarts", "")),
         reason=row["Reason"],
         submit_line=row.get("SubmitLine", ""),
@@ -171,6 +172,11 @@ def parse_cpu_time(text: str) -> float:
         raise ValueError(f"{text[:40]!r} is not a time such as 02:03:04")
     days, hours, minutes = (int(found[name] or 0) for name in ("days", "hours", "minutes"))
     return ((24 * days + hours) * 60 + minutes) * 60 + float(found["seconds"])
+
+
+def _read_suspended(text: str) -> int:
+    """Read 00:00:07 or 1-01:01:01; what is no time is none."""
+    return int(parse_cpu_time(text)) if _CPU_TIME.match(text) else 0
 
 
 def _exit(text: str) -> tuple[int, int]:

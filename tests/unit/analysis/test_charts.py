@@ -40,6 +40,13 @@ def test_busy_cores_have_the_line_of_what_was_asked_for() -> None:
     assert {1.1e9} == set(charts["memory"].lines[0].values)
 
 
+def test_curves_of_a_running_job_go_on_after_it_was_suspended() -> None:
+    running = make_record(state="RUNNING", end_seconds=None, suspended_seconds=3600)
+    charts = charts_of(running, measure_nodes({"n1": 2.0}))
+
+    assert (START + 30.0, START + 7200.0) == (charts["cpu"].times[0], charts["cpu"].times[-1])
+
+
 def test_several_nodes_have_the_level_of_one() -> None:
     record, measured = many_nodes(2)
     limits: Mapping[tuple[str, ...], float] = {("n0",): 5e9, ("n1",): 5e9}

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from slurmscope.gres import Gres
 from slurmscope.model.job_record import JobRecord
-from slurmscope.sources.accounting_rows import name_amounts, name_state, name_tres, read_record, read_status, read_step
+from slurmscope.sources.accounting_rows import (
+    NOW,
+    name_amounts,
+    name_state,
+    name_tres,
+    read_record,
+    read_status,
+    read_step,
+)
 
 NO_VALUE = 4294967294
 TRES = name_tres([(1, "cpu", ""), (2, "mem", b""), (4, "node", None), (1001, b"gres", b"gpu")])
@@ -21,10 +29,10 @@ TRES = name_tres([(1, "cpu", ""), (2, "mem", b""), (4, "node", None), (1001, b"g
 JOB: dict[str, Any] = {
     "job_db_inx": 6, "id_job": 6, "job_name": "relax", "id_user": 1002, "user_name": "labbob", "account": "chemistry",
     "partition_name": "gpus", "qos_name": "normal", "state": 3, "time_submit": 1794742130, "time_eligible": 1794742130,
-    "time_start": 1794742130, "time_end": 1794742132, "timelimit": 10, "nodelist": "lab0n[3-4]",
+    "time_start": 1794742130, "time_end": 1794742132, "time_suspended": 0, "timelimit": 10, "nodelist": "lab0n[3-4]",
     "tres_alloc": "1=2,2=200,3=18446744073709551614,4=2,5=2,1001=4", "tres_req": "1=2,2=200,4=2,5=2,1001=4",
     "exit_code": 0, "id_array_job": 0, "id_array_task": NO_VALUE, "het_job_id": 0, "het_job_offset": NO_VALUE,
-    "state_reason_prev": 0, "work_dir": "/home/bob", "submit_line": "sbatch x", "restart_cnt": None,
+    "state_reason_prev": 0, "work_dir": "/home/bob", "submit_line": "sbatch x", "restart_cnt": None, NOW: 1794742200,
 }  # fmt: skip
 STEP: dict[str, Any] = {
     "job_db_inx": 6, "id_step": 0, "step_het_comp": NO_VALUE, "state": 3, "time_start": 1794742130,
@@ -45,6 +53,36 @@ def test_resources_are_named_and_unknown_amounts_left_out() -> None:
     assert (2, 200 << 20, 2) == (job.cpus, job.memory_bytes, job.node_count)
     assert (Gres(name="gpu", count=4),) == job.gres
     assert ("lab0n3", "lab0n4") == job.nodes
+
+
+def test_cores_asked_for_are_told_beside_those_given() -> None:
+    # Two threads of a whole core for a job that asked for one.
+    job = read(tres_req="1=1,2=200,4=1", tres_alloc="1=2,2=200,4=1")
+
+    assert (1, 2) == (job.asked_cpus, job.cpus)
+    assert (None, 2) == (read(tres_req="").asked_cpus, read(tres_req="").cpus)
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "told", "suspended"),
+    [
+        # Started at 1794757663; sacct 22.05 printed 7 s, 12 s and none as Suspended, and 18, 13 and 5 s as Elapsed.
+        pytest.param(3, 1794757688, 7, 7, id="once"),
+        pytest.param(4, 1794757688, 12, 12, id="twice"),
+        pytest.param(4, 1794757668, 0, 0, id="cancelled while suspended"),
+        pytest.param(1, 0, 7, 7, id="resumed"),
+        pytest.param(2, 0, 1794757668, 7, id="still suspended"),
+        pytest.param(2, 0, 1794757661, 14, id="still suspended, and 7 s before"),
+        pytest.param(2, 0, 1794757676, 0, id="by a clock that is ahead"),
+        pytest.param(2, 0, 0, 0, id="moment not told"),
+        pytest.param(3, 1794757688, 1794757668, 0, id="resuming missed"),
+        pytest.param(3, 1794757688, None, 0, id="view without the column"),
+    ],
+)
+def test_suspended_time_is_that_of_sacct(state: int, end: int, told: int | None, suspended: int) -> None:
+    times = {"time_start": 1794757663, "time_end": end, NOW: 1794757675}
+
+    assert suspended == read(state=state, time_suspended=told, **times).suspended_seconds
 
 
 def test_step_has_memory_in_bytes_and_cpu_time_of_both_kinds() -> None:

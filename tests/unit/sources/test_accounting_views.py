@@ -17,13 +17,15 @@ from slurmscope.sources.accounting_views import (
     quote_name,
     render_grants,
     render_views,
+    view_columns,
     view_names,
 )
 
 JOB_TABLE = {
     "job_db_inx", "deleted", "id_job", "job_name", "id_user", "account", "partition", "state", "time_submit",
-    "time_eligible", "time_start", "time_end", "timelimit", "nodelist", "tres_alloc", "tres_req", "exit_code",
-    "id_array_job", "id_array_task", "het_job_id", "het_job_offset", "state_reason_prev", "work_dir", "submit_line",
+    "time_eligible", "time_start", "time_end", "time_suspended", "timelimit", "nodelist", "tres_alloc", "tres_req",
+    "exit_code", "id_array_job", "id_array_task", "het_job_id", "het_job_offset", "state_reason_prev", "work_dir",
+    "submit_line",
 }  # fmt: skip
 SCHEMA = {
     "lab_job_table": JOB_TABLE,
@@ -84,6 +86,15 @@ def test_column_that_a_release_does_not_have_is_null() -> None:
     assert "j.submit_line AS `submit_line`" in written
     assert "j.restart_cnt AS `restart_cnt`" in views(lab_job_table=JOB_TABLE | {"restart_cnt"})[job_view("lab")]
     assert len(JOB_COLUMNS) == written.partition(" FROM ")[0].count(" AS `")
+
+
+def test_views_have_the_columns_that_are_checked() -> None:
+    checked = view_columns(["lab"])
+
+    assert {"time_suspended", "tres_req"} <= set(checked[job_view("lab")])
+    for name, statement in views().items():
+        written = statement.partition(" AS SELECT ")[2].partition(" FROM ")[0].split(", ")
+        assert set(checked[name]) <= {column.rpartition(" AS ")[2].strip("`") for column in written}
 
 
 def test_missing_column_that_is_needed_is_named() -> None:

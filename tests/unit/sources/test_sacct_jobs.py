@@ -29,7 +29,8 @@ JOB = {
     "Start": "1794733163", "End": "1794733263", "TimelimitRaw": "10",
     "AllocTRES": "billing=4,cpu=4,gres/gpu=2,mem=400M,node=2", "ReqTRES": "cpu=1,mem=1G,node=1",
     "NodeList": "n[1-2]", "NNodes": "2", "NTasks": "", "ExitCode": "0:0", "TotalCPU": "00:00.000", "MaxRSS": "",
-    "Reason": "None", "WorkDir": "/home/ada", "SubmitLine": "sbatch relax.sh", "State": "COMPLETED",
+    "Reason": "None", "WorkDir": "/home/ada", "SubmitLine": "sbatch relax.sh", "Suspended": "00:00:00",
+    "State": "COMPLETED",
 }  # fmt: skip
 STEP = {
     **dict.fromkeys(JOB, ""), "JobIDRaw": "12.0", "JobID": "12.0", "JobName": "relax", "Cluster": "lab",
@@ -52,6 +53,12 @@ def read(*values: dict[str, str]) -> tuple[JobRecord, ...]:
 def read_one(**changes: str) -> JobRecord:
     (record,) = read({**JOB, **changes})
     return record
+
+
+def read_suspended(**changes: str) -> int:
+    columns = (*COLUMNS, "Suspended", LAST_COLUMN)
+    (record,) = parse_records(rows({**JOB, **changes}, columns=columns), columns, MARK)
+    return record.suspended_seconds
 
 
 class FakeSacct:
@@ -196,6 +203,32 @@ class TestRecord:
 
         assert 2 == job.restarts
 
+    def test_cores_asked_for_are_told_beside_those_given(self) -> None:
+        # Two threads of a whole core for a job that asked for one.
+        job = read_one(ReqTRES="billing=1,cpu=1,mem=100M,node=1", AllocTRES="billing=2,cpu=2,mem=100M,node=1")
+
+        assert (1, 2) == (job.asked_cpus, job.cpus)
+        assert (None, 4) == (read_one(ReqTRES="").asked_cpus, read_one(ReqTRES="").cpus)
+
+    @pytest.mark.parametrize(
+        ("text", "end", "seconds"),
+        [
+            # Each started at 1794757663; sacct 22.05 printed 18, 13 and 5 as their ElapsedRaw.
+            pytest.param("00:00:07", "1794757688", 7, id="once"),
+            pytest.param("00:00:12", "1794757688", 12, id="twice"),
+            pytest.param("00:00:00", "1794757668", 0, id="cancelled while suspended"),
+            pytest.param("1-01:01:01", "1795000000", 90061, id="days"),
+            pytest.param("20772-15:47:48", "1794757688", 0, id="resuming missed"),
+            pytest.param("INVALID", "1794757688", 0, id="no time"),
+        ],
+    )
+    def test_suspended_time_is_read(self, text: str, end: str, seconds: int) -> None:
+        assert seconds == read_suspended(Start="1794757663", End=end, Suspended=text)
+
+    def test_job_that_runs_was_suspended_before_and_one_that_waits_was_not(self) -> None:
+        assert 7 == read_suspended(State="RUNNING", End="Unknown", Suspended="00:00:07")
+        assert 0 == read_suspended(State="PENDING", Start="Unknown", AllocTRES="", Suspended="00:00:07")
+
     def test_resizing_is_no_run_of_its_own(self) -> None:
         assert [12] == [job.cpus for job in read({**JOB, "State": "RESIZING"}, {**JOB, "AllocTRES": "cpu=12"})]
 
@@ -286,7 +319,7 @@ class TestQuestions:
 
         asked = set(sacct.questions[0]["format"].split(","))
         assert asked <= set(helped.split())
-        assert "SubmitLine" in asked
+        assert {"SubmitLine", "Suspended"} <= asked
         assert "Restarts" not in asked
 
     def test_many_jobs_are_asked_for_in_few_calls(self) -> None:
