@@ -37,7 +37,7 @@ def summarise_cpu(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) 
         user_seconds=run.whole("cpu_user"),
         system_seconds=run.whole("cpu_system"),
         mean_cores=mean_cores,
-        peak_cores=_at_least(peak(busy), mean_cores),
+        peak_cores=_peak_cores(peak(busy), run.whole("busy_peak"), mean_cores),
         cores_used=_cores_used(run, nodes),
         idle_tail_seconds=idle_tail_seconds(
             aligned.times[: len(busy)], busy, end_seconds=run.end_seconds, cpus=run.record.cpus
@@ -45,9 +45,13 @@ def summarise_cpu(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) 
     )
 
 
-def _at_least(peak_cores: float | None, mean_cores: float | None) -> float | None:
-    """Keep the peak from being below the mean: the few points of a short job miss what came before the first."""
-    return peak_cores if peak_cores is None or mean_cores is None else max(peak_cores, mean_cores)
+def _peak_cores(curve: float | None, scraped: float | None, mean: float | None) -> float | None:
+    """Return the highest: points of a curve are means over minutes of a long job, and what agents tell is of seconds.
+
+    The mean alone is no peak, but keeps it up: the few points of a short job miss what came before the first.
+    """
+    peaks = [amount for amount in (curve, scraped) if amount is not None]
+    return max(*peaks, mean or 0.0) if peaks else None
 
 
 def node_cpus(run: Run) -> Mapping[str, float]:

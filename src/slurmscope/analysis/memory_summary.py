@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from slurmscope.analysis.alignment import Aligned, add, align, sum_over
 from slurmscope.analysis.coverage import cover
 from slurmscope.analysis.curve_shapes import growth_ratio, peak
 from slurmscope.analysis.run import Run
-from slurmscope.model.job_record import StepRecord
+from slurmscope.model.job_record import MAX_STEPS, StepRecord
 from slurmscope.model.series import Series
 from slurmscope.model.summary import MemorySummary
 
@@ -32,7 +33,7 @@ def summarise_memory(run: Run, working: Aligned, limits: Mapping[str, float]) ->
         charged_peak_bytes=run.whole("memory_peak"),
         working_peak_bytes=math.fsum(peaks.values()) if is_whole else None,
         slurm_peak_bytes=_slurm_peak(run.record.steps),
-        slurm_peak_is_whole=run.node_count == 1 and all((step.tasks or 1) == 1 for step in run.record.steps),
+        slurm_peak_is_whole=run.node_count == 1 and _is_one_task_at_a_time(run.record.steps),
         growth_ratio=_growth(run, working) if is_whole else None,
         oom_kills=_oom_kills(run),
         coverage=cover(run, peaks, run.curves.get("memory_anon", ())),
@@ -79,3 +80,18 @@ def _oom_kills(run: Run) -> int | None:
 def _slurm_peak(steps: Sequence[StepRecord]) -> float | None:
     """Return the highest MaxRSS of any step; 0 is what Slurm tells where it did not look."""
     return max((float(step.max_rss_bytes) for step in steps if step.max_rss_bytes), default=None)
+
+
+def _is_one_task_at_a_time(steps: Sequence[StepRecord]) -> bool:
+    """Tell whether no two tasks ran side by side; the batch script only waits for the steps that it starts."""
+    # Where there are so many, others may have been left out.
+    if len(steps) >= MAX_STEPS or any((step.tasks or 1) > 1 for step in steps):
+        return False
+    spans = sorted(_span(step) for step in steps if step.name[:1].isdecimal())
+    return all(end <= next_start for (_, end), (next_start, _) in pairwise(spans))
+
+
+def _span(step: StepRecord) -> tuple[float, float]:
+    """Return when a step ran; one of which that is not known may have run at any time."""
+    start = -math.inf if step.start_seconds is None else float(step.start_seconds)
+    return start, math.inf if step.end_seconds is None else float(step.end_seconds)

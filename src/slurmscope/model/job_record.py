@@ -10,6 +10,9 @@ from typing import Protocol
 from slurmscope.gres import Gres
 from slurmscope.model.jobs import ENDED_STATES, RUNNING
 
+MAX_STEPS = 1000
+"""Steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:

@@ -19,7 +19,14 @@ class How(enum.StrEnum):
     """Growth of a counter per second, over resets."""
     MEAN = "mean"
     MAX = "max"
-    """The highest sample; of a counter that starts with the job, its total."""
+    """The highest sample; of a counter that starts with the job and never falls, its total."""
+    TOTAL = "total"
+    """The total of a counter that starts with the job, over falls; of one step, its last sample.
+
+    It falls when an agent that is started anew has forgotten processes that ended. What it then shows are the processes
+    that are there, and most of that was counted before. So only what it grows afterwards is added; a rate would add
+    everything that it shows.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class MemorySummary:
     working_peak_bytes: float | None = None
     slurm_peak_bytes: float | None = None
     slurm_peak_is_whole: bool = True
-    """Whether Slurm's figure can stand for the job: not when it had several tasks, of which it is one."""
+    """Whether Slurm's figure can stand for the job: not when it had several tasks at a time, of which it is one."""
     growth_ratio: float | None = None
     """Working memory of the last tenth of the run over that of its middle; above 1 it grew to the end."""
     oom_kills: int | None = None
@@ -82,12 +82,15 @@ class MemorySummary:
 
     @property
     def best_peak_bytes(self) -> float | None:
-        """Return the best known need: working memory, else Slurm's own figure, else what the kernel charged."""
-        slurm_peak_bytes = self.slurm_peak_bytes if self.slurm_peak_is_whole else None
-        for peak in (self.working_peak_bytes, slurm_peak_bytes, self.charged_peak_bytes):
-            if peak is not None:
-                return peak
-        return None
+        """Return the best known need: working memory, else Slurm's own figure, else what the kernel charged.
+
+        Samples may miss a peak that Slurm saw; even that of one task is memory that the job needed.
+        """
+        if self.working_peak_bytes is not None:
+            return max(self.working_peak_bytes, self.slurm_peak_bytes or 0.0)
+        if self.slurm_peak_bytes is not None and self.slurm_peak_is_whole:
+            return self.slurm_peak_bytes
+        return self.charged_peak_bytes
 
     @property
     def ratio(self) -> float | None:

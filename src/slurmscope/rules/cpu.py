@@ -8,7 +8,8 @@ import math
 from slurmscope.figures import format_ratio, format_seconds, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
-from slurmscope.rules.known import busy_ratio, has_gpus, mean_cores, peak_cores, task_count
+from slurmscope.rules.asking import fewer_cores_line, fewer_cores_words
+from slurmscope.rules.known import asked_cores, busy_ratio, has_gpus, mean_cores, peak_cores, was_suspended
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
 from slurmscope.rules.words import say_number
 
@@ -17,38 +18,45 @@ def _cpu_idle(summary: JobSummary, values: Values) -> Match | None:
     ratio, mean = busy_ratio(summary), mean_cores(summary)
     if ratio is None or mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
-    if ratio >= values["min_busy_ratio"]:
+    # Nobody is blamed for cores that Slurm gave without being asked.
+    cpus, asked, enough = summary.record.cpus, asked_cores(summary), _enough_cores(summary)
+    if mean >= values["min_busy_ratio"] * asked:
         return None
-    cpus = summary.record.cpus
     text = f"Only {say_number(mean)} of {cpus:,} cores were busy on average"
     if cpus == 1:
         text = "Your one core was not busy all the time"
     used = summary.cpu.cores_used
     shares = f" {format_some(used, 'core')} did nearly all of the work." if used and used < cpus else ""
+    wanted = "asked for" if asked == cpus else "were given"
+    words = fewer_cores_words(summary, enough) if enough else ""
     return Match(
-        explanation=f"{text}: {format_ratio(ratio)} of the CPU time that you asked for.{shares}",
-        numbers={"busy_ratio": ratio, "mean_cores": mean, "cores": float(cpus)},
-        suggestion=_fewer_cores(summary),
-        severity=Severity.CRITICAL if ratio < values["critical_busy_ratio"] else None,
+        explanation=f"{text}: {format_ratio(ratio)} of the CPU time that you {wanted}.{shares}{words}",
+        numbers={"busy_ratio": ratio, "mean_cores": mean, "cores": float(cpus)}
+        | ({"enough_cores": float(enough)} if enough else {}),
+        suggestion=fewer_cores_line(summary, enough) if enough else "",
+        severity=Severity.CRITICAL if mean < values["critical_busy_ratio"] * asked else None,
     )
 
 
-def _fewer_cores(summary: JobSummary) -> str:
-    """Suggest as many cores as were ever busy at once: a mean would slow down the parallel phases."""
-    peak, cpus, tasks = peak_cores(summary), summary.record.cpus, task_count(summary)
+def _enough_cores(summary: JobSummary) -> int | None:
+    """Return as many cores as were ever busy at once: a mean would slow down the parallel phases.
+
+    None where that is not known, or is no less than was asked for.
+    """
+    peak = peak_cores(summary)
     if peak is None or summary.record.node_count > 1:
-        return ""
+        return None
     needed = max(1, math.floor(peak + 0.5))
-    if needed >= cpus or tasks not in {1, cpus}:
-        return ""
-    return f"#SBATCH --{'cpus-per-task' if tasks == 1 else 'ntasks'}={needed}"
+    return needed if needed < asked_cores(summary) else None
 
 
 def _uneven_over_time(summary: JobSummary, values: Values) -> Match | None:
     mean, peak = mean_cores(summary), peak_cores(summary)
-    if mean is None or peak is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
+    if mean is None or peak is None or has_gpus(summary) or was_suspended(summary):
         return None
-    if summary.record.cpus < 2 or peak < 1 or mean / peak >= values["min_mean_to_peak_ratio"]:
+    if summary.run_seconds < values["min_run_seconds"] or asked_cores(summary) < 2:
+        return None
+    if peak < 1 or mean / peak >= values["min_mean_to_peak_ratio"]:
         return None
     return Match(
         explanation=f"{say_number(peak)} cores were busy at the peak, but only {say_number(mean)} on average "
@@ -82,22 +90,22 @@ def _serial_code(summary: JobSummary, values: Values) -> Match | None:
     cpus = summary.record.cpus
     if mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
-    if cpus < 2 or summary.record.node_count > 1:
+    if asked_cores(summary) < 2 or summary.record.node_count > 1:
         return None
     if not values["min_cores"] <= mean <= values["max_cores"] or (peak is not None and peak > values["max_peak_cores"]):
         return None
     return Match(
         explanation=f"{say_number(mean)} of {cpus:,} cores were busy on average: "
-        "your program seems to compute in one thread only.",
-        numbers={"mean_cores": mean, "cores": float(cpus)},
-        suggestion="#SBATCH --cpus-per-task=1" if task_count(summary) == 1 else "#SBATCH --ntasks=1",
+        f"your program seems to compute in one thread only.{fewer_cores_words(summary, 1)}",
+        numbers={"mean_cores": mean, "cores": float(cpus), "enough_cores": 1.0},
+        suggestion=fewer_cores_line(summary, 1),
         severity=Severity.CRITICAL if cpus >= values["critical_cores"] else None,
     )
 
 
 def _stopped_early(summary: JobSummary, values: Values) -> Match | None:
     tail = summary.cpu.idle_tail_seconds
-    if tail is None or not summary.coverage.is_good or has_gpus(summary):
+    if tail is None or not summary.coverage.is_good or has_gpus(summary) or was_suspended(summary):
         return None
     ratio = tail / summary.run_seconds if summary.run_seconds > 0 else 0.0
     if tail < values["min_idle_seconds"] or ratio < values["min_idle_ratio"]:
@@ -132,7 +140,7 @@ RULES = (
         title="The load changed much over time",
         subject=Subject.CPU,
         severity=Severity.INFO,
-        needs="CPU time on every node over the run; no GPUs",
+        needs="CPU time on every node over the run; no GPUs; never suspended",
         advice="Find the phases in the chart of busy cores. Run serial phases, such as preparing data, in a job of "
         "their own with one core.",
         check=_uneven_over_time,
@@ -180,7 +188,7 @@ RULES = (
         title="The work stopped long before the end",
         subject=Subject.CPU,
         severity=Severity.WARNING,
-        needs="CPU time on every node up to the end; no GPUs",
+        needs="CPU time on every node up to the end; no GPUs; never suspended",
         advice="Look into the output for the last thing that it did: it may wait for input, a licence or another "
         "process, or hang. Let the script end when the work is done.",
         check=_stopped_early,

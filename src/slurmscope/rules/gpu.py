@@ -16,10 +16,11 @@ def _utilization(summary: JobSummary, values: Values) -> float | None:
 
 
 def _gpu_idle(summary: JobSummary, values: Values) -> Match | None:
-    utilization = _utilization(summary, values)
-    if utilization is None or utilization >= values["min_utilization_ratio"]:
+    utilization, asked = _utilization(summary, values), summary.gpu.asked
+    # Those without a process have a rule of their own: here it is the others that did nothing.
+    opened = asked - (summary.gpu.held_idle or 0)
+    if utilization is None or opened <= 0 or utilization * asked / opened >= values["min_utilization_ratio"]:
         return None
-    asked = summary.gpu.asked
     subject = "Your GPU was" if asked == 1 else f"Your {asked} GPUs were"
     return Match(
         explanation=f"{subject} busy for {format_ratio(utilization)} of the time: practically not at all.",
@@ -37,9 +38,16 @@ def _held_without_process(summary: JobSummary, values: Values) -> Match | None:
         explanation=f"{format_some(idle, 'GPU')} of {asked} had no process of yours for most of the run, "
         f"and nobody else could have {them}.",
         numbers={"idle_gpus": float(idle), "gpus": float(asked)},
-        suggestion=f"#SBATCH --gpus={rest}" if rest > 0 and summary.record.node_count == 1 else "",
+        suggestion=_fewer_gpus(summary, rest) if rest > 0 and summary.record.node_count == 1 else "",
         severity=Severity.CRITICAL if rest <= 0 else None,
     )
+
+
+def _fewer_gpus(summary: JobSummary, count: int) -> str:
+    """Ask for fewer GPUs of the same model, where there is one."""
+    models = {gres.model for gres in summary.record.gres if gres.name == "gpu"}
+    model = models.pop() if len(models) == 1 else ""
+    return f"#SBATCH --gpus={model}:{count}" if model else f"#SBATCH --gpus={count}"
 
 
 def _gpu_low(summary: JobSummary, values: Values) -> Match | None:
@@ -69,7 +77,7 @@ RULES = (
         "than one.",
         check=_held_without_process,
         thresholds=(min_run(),),
-        replaces=("gpu_idle", "gpu_low"),
+        replaces=("gpu_low",),
     ),
     Rule(
         id="gpu_idle",
@@ -84,7 +92,8 @@ RULES = (
             Threshold(name="min_utilization_ratio", unit="ratio", default=0.02, help="Below this a GPU is idle."),
             min_run(),
         ),
-        replaces=("gpu_low",),
+        # That some had no process is the smaller news where the others did nothing either.
+        replaces=("gpu_low", "gpu_held_without_process"),
     ),
     Rule(
         id="gpu_low",

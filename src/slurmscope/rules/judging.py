@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurmscope.errors import ConfigError
 from slurmscope.model.finding import Finding
@@ -26,7 +26,7 @@ def judge(summary: JobSummary, thresholds: Mapping[str, float] | None = None) ->
     matches = [(rule, match) for rule in RULES if (match := rule.check(summary, values[rule.id])) is not None]
     replaced = {other for rule, _ in matches for other in rule.replaces}
     findings = [_finding(rule, match, values[rule.id]) for rule, match in matches if rule.id not in replaced]
-    return tuple(sorted(findings, key=lambda finding: finding.severity.rank))
+    return tuple(sorted(_agreeing(findings), key=lambda finding: finding.severity.rank))
 
 
 def resolve_thresholds(given: Mapping[str, object]) -> Mapping[str, Mapping[str, float]]:
@@ -78,6 +78,17 @@ def rules_table() -> list[RuleRow]:
         )
         for rule in RULES
     ]
+
+
+def _agreeing(findings: list[Finding]) -> list[Finding]:
+    """Take away lines for memory per core where another finding tells fewer cores, and the memory to go with them.
+
+    They are reckoned with the cores that the job had: following both would leave it with too little.
+    """
+    if not any("enough_cores" in finding.numbers for finding in findings):
+        return findings
+    per_core = "#SBATCH --mem-per-cpu"
+    return [replace(each, suggestion="") if each.suggestion.startswith(per_core) else each for each in findings]
 
 
 def _finding(rule: Rule, match: Match, values: Mapping[str, float]) -> Finding:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from slurmscope.model.summary import JobSummary, MemorySummary
+from slurmscope.rules.submitted import asked_options
 
 SETTLED_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})
 """A job that ended so had the time it wanted or was given; one that failed may not have come to its main part."""
@@ -33,9 +34,12 @@ def peak_cores(summary: JobSummary) -> float | None:
 
 
 def memory_peak_bytes(memory: MemorySummary) -> float | None:
-    """Return what the job needed at most; None unless every node was measured, or Slurm's figure is of one task."""
+    """Return what the job needed at most; None unless every node was measured, or Slurm's figure is of one task.
+
+    Samples may miss a peak that Slurm saw. Even that of one task is memory that the job needed.
+    """
     if memory.coverage.is_good and memory.working_peak_bytes is not None:
-        return memory.working_peak_bytes
+        return max(memory.working_peak_bytes, memory.slurm_peak_bytes or 0.0)
     return memory.slurm_peak_bytes if memory.slurm_peak_is_whole else None
 
 
@@ -49,6 +53,19 @@ def has_gpus(summary: JobSummary) -> bool:
     return summary.gpu.asked > 0 or summary.record.gpus > 0
 
 
-def task_count(summary: JobSummary) -> int:
-    """Return the most tasks that any step had; the step that guards the job is none of them."""
-    return max((step.tasks or 1 for step in summary.record.steps if step.name not in {"extern", "batch"}), default=1)
+def was_suspended(summary: JobSummary) -> bool:
+    """Tell whether the job was stopped for a while: what it did over time is then not its own doing."""
+    return summary.record.suspended_seconds > 0
+
+
+def asked_cores(summary: JobSummary) -> int:
+    """Return how many cores were asked for: Slurm may have given more. Whole nodes are all of their cores."""
+    record = summary.record
+    if not record.asked_cpus or "exclusive" in asked_options(record.submit_line):
+        return record.cpus
+    return min(record.asked_cpus, record.cpus)
+
+
+def step_tasks(summary: JobSummary) -> int | None:
+    """Return the most tasks of any numbered step; None without one: nobody counts what the batch script starts."""
+    return max((step.tasks or 1 for step in summary.record.steps if step.name[:1].isdecimal()), default=None)

@@ -6,12 +6,12 @@ from __future__ import annotations
 from slurmscope.figures import format_bytes, format_ratio
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
+from slurmscope.rules.asking import is_asked_per_core, memory_line_for, memory_per_core_bytes
 from slurmscope.rules.known import SETTLED_STATES, memory_peak_bytes, was_killed_for_memory
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
-from slurmscope.rules.words import memory_line, memory_to_ask_bytes, say_number
+from slurmscope.rules.words import OOM_RESERVE, memory_option, memory_to_ask_bytes, say_number
 
 _GIB = float(1 << 30)
-OOM_RESERVE = 1.5
 
 
 def _over_asked(summary: JobSummary, values: Values) -> Match | None:
@@ -27,27 +27,40 @@ def _over_asked(summary: JobSummary, values: Values) -> Match | None:
         explanation=f"You asked for {format_bytes(asked)} of memory and needed at most {format_bytes(peak)}, "
         f"which is {format_ratio(peak / asked)}. The rest could not be used by anybody.",
         numbers={"asked_bytes": asked, "peak_bytes": peak, "used_ratio": peak / asked},
-        suggestion=_less_memory(summary, asked, peak),
+        suggestion=_less_per_core(summary, asked, peak)
+        if is_asked_per_core(summary)
+        else _less_per_node(summary, asked, peak),
         severity=Severity.CRITICAL if peak < values["critical_used_ratio"] * asked else None,
     )
 
 
-def _less_memory(summary: JobSummary, asked: float, peak: float) -> str:
-    """Suggest what the neediest node needs, as ``--mem`` is per node, or per core if that was asked for."""
+def _less_per_node(summary: JobSummary, asked: float, peak: float) -> str:
+    """Suggest what the neediest node needs, as ``--mem`` is per node."""
     count = max(1, summary.record.node_count)
-    peaks = [node.working_peak_bytes for node in summary.nodes if node.working_peak_bytes is not None]
-    needed = max(peaks) if len(peaks) >= count else peak / count
-    size = memory_to_ask_bytes(needed)
-    if size >= asked / count:
+    size = memory_to_ask_bytes(max(needed for needed, _ in _needs(summary, peak)))
+    return f"#SBATCH {memory_option(size)}" if size < asked / count else ""
+
+
+def _less_per_core(summary: JobSummary, asked: float, peak: float) -> str:
+    """Suggest what the cores of the neediest node need each; nodes may have given different numbers of cores."""
+    sizes = [memory_per_core_bytes(memory_to_ask_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
+    if len(sizes) < max(1, summary.record.node_count) or max(sizes) * summary.record.cpus >= asked:
         return ""
-    if "--mem-per-cpu" not in summary.record.submit_line or not summary.record.cpus:
-        return memory_line(size)
-    cpus = max(1.0, summary.record.cpus / count)
-    return memory_line(_round_up(size / cpus, 64 << 20), "mem-per-cpu")
+    return f"#SBATCH {memory_option(max(sizes), 'mem-per-cpu')}"
 
 
-def _round_up(amount: float, step: int) -> int:
-    return int(-(-amount // step)) * step
+def _needs(summary: JobSummary, peak: float) -> list[tuple[float, float | None]]:
+    """Return memory and cores of each node.
+
+    The peak that Slurm saw was on one of them, nobody knows which: where it is above all others, each may need it.
+    """
+    count, floor = max(1, summary.record.node_count), summary.memory.slurm_peak_bytes or 0.0
+    told = [(n.working_peak_bytes, n.cpus) for n in summary.nodes if n.working_peak_bytes is not None]
+    if len(told) < count:
+        return [(max(peak / count, floor), summary.record.cpus / count)] * count
+    if floor <= max(needed for needed, _ in told):
+        return told
+    return [(floor, cpus) for _, cpus in told]
 
 
 def _near_limit(summary: JobSummary, values: Values) -> Match | None:
@@ -55,7 +68,7 @@ def _near_limit(summary: JobSummary, values: Values) -> Match | None:
         return None
     worst = max(
         (
-            (node.working_peak_bytes / limit, node.working_peak_bytes, limit, node.node)
+            (node.working_peak_bytes / limit, node.working_peak_bytes, limit, node.node, node.cpus or 0.0)
             for node in summary.nodes
             if node.working_peak_bytes is not None and (limit := node.limit_bytes or _asked_per_node(summary))
         ),
@@ -63,12 +76,12 @@ def _near_limit(summary: JobSummary, values: Values) -> Match | None:
     )
     if worst is None or worst[0] < values["min_used_ratio"]:
         return None
-    ratio, peak, limit, node = worst
+    ratio, peak, limit, node, cpus = worst
     return Match(
         explanation=f"On {node} the job needed {format_bytes(peak)} of the {format_bytes(limit)} that it may have "
         f"({format_ratio(ratio)}). A little more, and it is killed.",
         numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
-        suggestion=memory_line(memory_to_ask_bytes(peak)),
+        suggestion=memory_line_for(summary, memory_to_ask_bytes(peak), cpus),
     )
 
 
@@ -81,6 +94,7 @@ def _oom_kill(summary: JobSummary, _values: Values) -> Match | None:
     if not was_killed_for_memory(summary):
         return None
     asked, kills = _asked_per_node(summary), summary.memory.oom_kills
+    more = memory_to_ask_bytes(asked, OOM_RESERVE) if asked else None
     count = f" ({kills:,} times)" if kills and kills > 1 else ""
     ended = "" if summary.record.state == "OUT_OF_MEMORY" else " The job went on: its results may be incomplete."
     had = f" It had {format_bytes(asked)} on each node." if asked else ""
@@ -88,7 +102,7 @@ def _oom_kill(summary: JobSummary, _values: Values) -> Match | None:
         explanation=f"The kernel killed a process because the job needed more memory than it may have{count}."
         f"{had}{ended}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
-        suggestion=memory_line(memory_to_ask_bytes(asked, OOM_RESERVE)) if asked else "",
+        suggestion=memory_line_for(summary, more, summary.record.cpus / summary.record.node_count) if more else "",
     )
 
 
@@ -115,7 +129,7 @@ RULES = (
         title="Much of the memory was not needed",
         subject=Subject.MEMORY,
         severity=Severity.WARNING,
-        needs="memory on every node, or Slurm's MaxRSS of a job with one task; the job has ended",
+        needs="memory on every node, or Slurm's MaxRSS of a job with one task at a time; the job has ended",
         advice="Ask for a fifth more than the job needs at its peak. Jobs with less memory start sooner.",
         check=_over_asked,
         thresholds=(

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from slurmscope.figures import format_bytes, format_some
+from slurmscope.figures import format_bytes, format_ratio, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
+from slurmscope.rules.asking import fewer_nodes_line
 from slurmscope.rules.known import has_gpus
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
 from slurmscope.rules.words import say_number
@@ -17,27 +18,34 @@ LISTED_NODES = 5
 
 
 def _node_imbalance(summary: JobSummary, values: Values) -> Match | None:
-    busy = {node.node: node.mean_cores for node in summary.nodes if node.mean_cores is not None}
-    if len(busy) < 2 or not summary.coverage.is_good or has_gpus(summary):
+    told = [(node.node, node.mean_cores, node.cpus) for node in summary.nodes if node.mean_cores is not None]
+    # Nodes may have given different numbers of cores: each is compared by the share of its own.
+    busy = {node: cores / cpus for node, cores, cpus in told if cpus}
+    if len(busy) < max(2, len(told)) or not summary.coverage.is_good or has_gpus(summary):
         return None
-    mean = fmean(busy.values())
-    if summary.run_seconds < values["min_run_seconds"] or mean < values["min_mean_cores"]:
+    mean_cores, mean = fmean(cores for _, cores, _ in told), fmean(busy.values())
+    if summary.run_seconds < values["min_run_seconds"] or mean_cores < values["min_mean_cores"]:
         return None
-    behind = sorted((cores, node) for node, cores in busy.items() if cores < values["min_share_ratio"] * mean)
+    behind = sorted((ratio, node) for node, ratio in busy.items() if ratio < values["min_share_ratio"] * mean)
     if not behind:
         return None
-    idle = sum(cores < values["idle_share_ratio"] * mean for cores, _ in behind)
+    idle = sum(ratio < values["idle_share_ratio"] * mean for ratio, _ in behind)
     return Match(
         explanation=f"{len(behind):,} of {format_some(len(busy), 'node')} did much less than the others: "
-        f"{_listing(behind)}, where the mean is {say_number(mean)}.",
-        numbers={"nodes_behind": float(len(behind)), "idle_nodes": float(idle), "mean_cores": mean},
+        f"{_listing(behind)}, where the mean is {format_ratio(mean)}.",
+        numbers={
+            "nodes_behind": float(len(behind)),
+            "idle_nodes": float(idle),
+            "mean_cores": mean_cores,
+            "mean_busy_ratio": mean,
+        },
         suggestion=f"#SBATCH --nodes={len(busy) - idle}" if idle else "",
         severity=Severity.CRITICAL if idle else None,
     )
 
 
 def _listing(behind: list[tuple[float, str]]) -> str:
-    named = [f"{node} had {say_number(cores)} busy cores" for cores, node in behind[:LISTED_NODES]]
+    named = [f"{node} had {format_ratio(ratio)} of its cores busy" for ratio, node in behind[:LISTED_NODES]]
     rest = len(behind) - LISTED_NODES
     return ", ".join(named) + (f", and {format_some(rest, 'more node')}" if rest > 0 else "")
 
@@ -57,7 +65,7 @@ def _too_many_nodes(summary: JobSummary, values: Values) -> Match | None:
         explanation=f"The job was spread over {nodes:,} nodes with {say_number(cpus / nodes)} cores{each} on each. "
         f"{format_some(enough, 'node')} would have been enough.",
         numbers={"nodes": float(nodes), "cores": float(cpus), "enough_nodes": float(enough)},
-        suggestion=f"#SBATCH --nodes={enough}",
+        suggestion=fewer_nodes_line(summary, enough),
     )
 
 
@@ -84,7 +92,7 @@ RULES = (
         title="Some nodes did much less than others",
         subject=Subject.NODES,
         severity=Severity.WARNING,
-        needs="CPU time on every node of a job on several; no GPUs",
+        needs="CPU time and cores of every node of a job on several; no GPUs",
         advice="Check that the program runs on all nodes (start it with srun), and that its work is divided evenly.",
         check=_node_imbalance,
         thresholds=(

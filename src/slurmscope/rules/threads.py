@@ -6,7 +6,7 @@ from __future__ import annotations
 from slurmscope.figures import format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
-from slurmscope.rules.known import task_count
+from slurmscope.rules.known import step_tasks
 from slurmscope.rules.rule import Match, Rule, Threshold, Values
 from slurmscope.rules.words import say_number
 
@@ -27,7 +27,7 @@ def _too_many_threads(summary: JobSummary, values: Values) -> Match | None:
         explanation=f"{_listing(over)}, on {format_some(cpus, 'core')}.{waiting}",
         numbers={"cores": float(cpus), "most_threads": max(over.values())}
         | ({} if running is None else {"mean_running_threads": running}),
-        suggestion="export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}" if task_count(summary) == 1 else "",
+        suggestion="export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}" if step_tasks(summary) in {None, 1} else "",
         severity=None if is_crowded else Severity.INFO,
     )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from slurmscope.figures import format_ratio, format_seconds
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
+from slurmscope.rules.known import was_suspended
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
 from slurmscope.rules.words import time_line, time_to_ask_seconds
 
@@ -32,7 +33,9 @@ def _timed_out(summary: JobSummary, values: Values) -> Match | None:
     if summary.record.state != "TIMEOUT":
         return None
     limit, tail = summary.time.asked, summary.cpu.idle_tail_seconds
-    is_stuck = tail is not None and tail >= values["stuck_ratio"] * summary.run_seconds > 0
+    is_stuck = (
+        tail is not None and not was_suspended(summary) and tail >= values["stuck_ratio"] * summary.run_seconds > 0
+    )
     after = f" after {format_seconds(limit)}" if limit else ""
     stuck = f" But it had done nothing for the last {format_seconds(tail)}." if is_stuck and tail is not None else ""
     return Match(

@@ -12,6 +12,9 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 MEMORY_RESERVE = 1.2
 """Ask for a fifth more than was needed: peaks differ from run to run."""
 
+OOM_RESERVE = 1.5
+"""Ask for half as much again as a job had that was killed: what it would have needed is not known."""
+
 _MEMORY_FLOOR_BYTES = 512 * _MIB
 _MEMORY_STEPS = ((4 * _GIB, 256 * _MIB), (32 * _GIB, _GIB), (128 * _GIB, 4 * _GIB), (512 * _GIB, 16 * _GIB))
 _TIME_STEPS = ((_HOUR, 10 * _MINUTE), (8 * _HOUR, 30 * _MINUTE), (2 * _DAY, _HOUR))
@@ -31,10 +34,10 @@ def memory_to_ask_bytes(needed_bytes: float, reserve: float = MEMORY_RESERVE) ->
     return math.ceil(wanted / step) * step
 
 
-def memory_line(size_bytes: int, option: str = "mem") -> str:
-    """Write the line that asks for memory; Slurm takes whole numbers only."""
+def memory_option(size_bytes: int, option: str = "mem") -> str:
+    """Write the option that asks for memory; Slurm takes whole numbers only."""
     text = f"{size_bytes // _GIB}G" if size_bytes % _GIB == 0 else f"{math.ceil(size_bytes / _MIB)}M"
-    return f"#SBATCH --{option}={text}"
+    return f"--{option}={text}"
 
 
 def time_to_ask_seconds(needed_seconds: float, reserve: float = 1.5) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from slurmscope.hostlist import expand_hosts
-from slurmscope.model.job_record import JobRecord, StepRecord
+from slurmscope.model.job_record import MAX_STEPS, JobRecord, StepRecord
 from slurmscope.model.jobs import ENDED_STATES
 from slurmscope.tres import Tres, parse_tres
 
@@ -20,9 +20,6 @@ ENDINGS = frozenset({*ENDED_STATES, "REQUEUED"}) - {"REVOKED"}
 """States of a run that is over. A revoked job ran in another cluster of the federation and is in its records."""
 RESIZED = "RESIZING"
 """State of a record that ends no job: the one that follows it tells the time of the whole run again."""
-
-MAX_STEPS = 1000
-"""Steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
 
 _CACHED_TEXTS = 4096  # thousands of jobs have few sets of resources and nodes
 _NO_REASONS = frozenset({"", "None"})

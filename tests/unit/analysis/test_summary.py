@@ -172,6 +172,59 @@ def test_requeued_run_has_only_what_was_measured_in_its_own_time() -> None:
     assert (3600.0, 1.0, 0.25) == (summary.run_seconds, summary.cpu.peak_cores, summary.cpu.time.ratio)
 
 
+def half_suspended(**changed: Any) -> JobRecord:
+    """Make a job of four cores and at most 5 hours that was suspended for 4 of the 8 hours from start to end."""
+    told = {"end_seconds": START + 8 * 3600, "suspended_seconds": 4 * 3600, "time_limit_seconds": 5 * 3600}
+    return make_record(**{**told, "cpu_seconds": None, **changed})
+
+
+def half_idle(seconds: float = 8 * 3600.0) -> Measured:
+    """Measure four busy cores but for the time from the 2nd to the 6th hour."""
+    rates = curve(("n1",), lambda offset: 0.0 if 7200 < offset <= 21600 else 4.0, last=seconds)
+    return Measured(curves={"cpu": (rates,)}, totals={"cpu": {("n1",): 4 * STEP * sum(v > 0 for v in rates.values)}})
+
+
+def test_suspended_time_is_no_run_time() -> None:
+    summary = summed(half_suspended(), half_idle(), START + 8 * 3600.0)
+
+    assert 4 * 3600.0 == summary.run_seconds
+    # 4 hours of 5, and 4 cores for 4 hours.
+    assert (0.8, 1.0) == (summary.time.ratio, summary.cpu.time.ratio)
+    assert (57600.0, 57600.0) == (summary.cpu.time.asked, summary.cpu.time.used)
+    assert (4.0, 4.0) == (summary.cpu.mean_cores, summary.nodes[0].mean_cores)
+    # What was measured is told of the time from start to end, all of which was watched.
+    assert Coverage(nodes=1, nodes_measured=1, run_ratio=1.0) == summary.coverage
+
+
+def test_suspended_time_is_no_run_time_where_only_accounting_knows() -> None:
+    summary = summed(half_suspended(cpu_seconds=43200.0), now_seconds=START + 8 * 3600.0)
+
+    assert Share(asked=57600.0, used=43200.0) == summary.cpu.time
+
+
+def test_job_that_is_suspended_now_has_run_until_then() -> None:
+    record = half_suspended(state="SUSPENDED", end_seconds=None, suspended_seconds=3600)
+    summary = summed(record, half_idle(3 * 3600.0), START + 3 * 3600.0)
+
+    # 2 hours of work, one hour suspended.
+    assert (7200.0, 0.4, 1.0) == (summary.run_seconds, summary.time.ratio, summary.cpu.time.ratio)
+    assert 1.0 == summary.coverage.run_ratio
+
+
+def test_node_of_a_suspended_job_that_fell_silent_ran_no_longer_than_the_job() -> None:
+    # It told of 7 hours, and at most 4 of them it ran.
+    summary = summed(half_suspended(), half_idle(7 * 3600.0), START + 8 * 3600.0)
+
+    assert (57600.0, 43200.0) == (summary.cpu.time.asked, summary.cpu.time.used)
+    # 7 hours and two steps of 30 s, of 8 hours.
+    assert pytest.approx(25260 / 28800) == summary.coverage.run_ratio
+
+
+@pytest.mark.parametrize(("suspended", "seconds"), [(7201, 7200.0), (-1, 7200.0), (7200, 0.0)])
+def test_suspended_time_that_cannot_be_true_does_not_count(suspended: int, seconds: float) -> None:
+    assert seconds == summed(make_record(suspended_seconds=suspended)).run_seconds
+
+
 def test_job_shorter_than_a_sample_has_what_accounting_knows() -> None:
     summary = summed(make_record(end_seconds=START + 5, cpu_seconds=15.0))
 
@@ -223,7 +276,14 @@ def test_job_that_never_started_ran_for_no_time(changed: dict[str, Any]) -> None
 @pytest.mark.parametrize(("steps", "expected"), [((1, 1), True), ((1, 4), False)])
 def test_max_rss_stands_for_the_job_when_there_was_one_task(steps: tuple[int, ...], expected: bool) -> None:
     records = tuple(
-        StepRecord(name=str(index), state="COMPLETED", tasks=tasks, max_rss_bytes=100 * (index + 1))
+        StepRecord(
+            name=str(index),
+            state="COMPLETED",
+            start_seconds=START + index,
+            end_seconds=START + index + 1,
+            tasks=tasks,
+            max_rss_bytes=100 * (index + 1),
+        )
         for index, tasks in enumerate(steps)
     )
     memory = summed(make_record(steps=records)).memory

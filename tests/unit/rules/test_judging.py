@@ -160,8 +160,14 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
             make_summary(program_threads={"a": 9.0}, mean_running_threads=6.0),
             "on 4 cores. 6.0 of them ran or wanted to run on average.",
         ),
-        ("node_imbalance", with_nodes(4.0, 1.0), "1 of 2 nodes did much less than the others: n1 had 1.0 busy cores"),
-        ("node_imbalance", with_nodes(*[4.0] * 8, *[0.0] * 6), "n8 had 0.0 busy cores, and 1 more node, where the"),
+        # Shares of four cores: 1 and 1/4, mean 5/8; eight of fourteen nodes are 57 %.
+        ("node_imbalance", with_nodes(4.0, 1.0), "n1 had 25 % of its cores busy, where the mean is 62 %."),
+        ("node_imbalance", with_nodes(4.0, 1.0), "1 of 2 nodes did much less than the others"),
+        (
+            "node_imbalance",
+            with_nodes(*[4.0] * 8, *[0.0] * 6),
+            "n8 had 0 % of its cores busy, and 1 more node, where the mean is 57 %.",
+        ),
         (
             "too_many_nodes",
             make_summary(record={"node_count": 4}),

@@ -26,6 +26,12 @@ def near(working_peak_bytes: float, limit_bytes: float | None = None) -> JobSumm
     return make_summary(nodes=(node,))
 
 
+def with_shares(*cores: tuple[float, float | None]) -> JobSummary:
+    """Make a job with so many busy cores, of so many, on each of its nodes."""
+    nodes = tuple(NodeSummary(node=f"n{index}", mean_cores=b, cpus=c) for index, (b, c) in enumerate(cores))
+    return make_summary(record={"node_count": len(cores), "cpus": 64}, nodes=nodes)
+
+
 def test_nothing_is_found_in_a_job_with_which_all_is_well() -> None:
     assert () == judge(make_summary())
 
@@ -76,6 +82,28 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("stopped_early", make_summary(run_seconds=1000.0, cpu={"idle_tail_seconds": 600.0}), CRITICAL),
     ("stopped_early", make_summary(run_seconds=0.0, cpu={"idle_tail_seconds": 600.0}), None),
     ("stopped_early", make_summary(cpu={"idle_tail_seconds": None}), None),
+    # Suspended: four of eight hours nothing could be done.
+    ("stopped_early", make_summary(record={"suspended_seconds": 14400}, cpu={"idle_tail_seconds": 3600.0}), None),
+    ("cpu_uneven_over_time", make_summary(busy=0.5, record={"suspended_seconds": 1}, cpu={"peak_cores": 4.0}), None),
+    # Slurm gave two threads of one core to a job that asked for one, or eight cores for the memory of one.
+    ("serial_code", make_summary(busy=0.5, record={"cpus": 2, "asked_cpus": 1}), None),
+    ("cpu_idle", make_summary(busy=0.5, record={"cpus": 2, "asked_cpus": 1}), None),
+    (
+        "cpu_uneven_over_time",
+        make_summary(busy=0.4, record={"cpus": 2, "asked_cpus": 1}, cpu={"peak_cores": 2.0}),
+        None,
+    ),
+    ("serial_code", make_summary(busy=0.5, record={"cpus": 2, "asked_cpus": 2}), WARNING),
+    ("cpu_idle", make_summary(busy=0.4, record={"cpus": 8, "asked_cpus": 4}), None),  # 3.2 of 4
+    ("cpu_idle", make_summary(busy=0.39, record={"cpus": 8, "asked_cpus": 4}), WARNING),
+    ("cpu_idle", make_summary(busy=0.24, record={"cpus": 8, "asked_cpus": 4}), WARNING),  # 1.92 of 4
+    ("cpu_idle", make_summary(busy=0.1, record={"cpus": 8, "asked_cpus": 4}), CRITICAL),  # 0.8 of 4
+    # Whoever asks for whole nodes asks for all of their cores.
+    (
+        "cpu_idle",
+        make_summary(busy=0.4, record={"cpus": 8, "asked_cpus": 4, "submit_line": "sbatch --exclusive x"}),
+        WARNING,
+    ),
     # memory_over_asked: below half of 8 GiB, critical below a tenth; at least 1 GiB unused and above 1 GiB a core.
     ("memory_over_asked", make_summary(memory={"working_peak_bytes": 4 * GIB}), None),
     ("memory_over_asked", make_summary(memory={"working_peak_bytes": 4 * GIB - 1}), WARNING),
@@ -208,6 +236,11 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("node_imbalance", with_nodes(0.39, 0.0), None),  # mean 0.195
     ("node_imbalance", with_nodes(0.4, 0.0), CRITICAL),
     ("node_imbalance", with_nodes(4.0), None),
+    # Nodes that gave different numbers of cores are compared by the share of them that was busy.
+    ("node_imbalance", with_shares((62.0, 62.0), (2.0, 2.0)), None),
+    ("node_imbalance", with_shares((63.0, 63.0), (1.0, 1.0)), None),
+    ("node_imbalance", with_shares((63.0, 63.0), (0.0, 1.0)), CRITICAL),
+    ("node_imbalance", with_shares((4.0, 4.0), (0.0, None)), None),
     ("node_imbalance", with_nodes(4.0, 0.0, run_seconds=299.0), None),
     ("node_imbalance", with_nodes(4.0, 0.0, coverage=Coverage(nodes=2, nodes_measured=1, run_ratio=1.0)), None),
     # too_many_nodes: at most half of the nodes would do; a node has 16 cores and 32 GiB.
@@ -236,6 +269,14 @@ def test_completed_job_is_judged_by_accounting_where_nothing_was_measured() -> N
     assert severity(replace(completed, record=make_record(state="TIMEOUT")), "cpu_idle") is None
 
 
+def test_memory_that_slurm_saw_in_use_was_needed() -> None:
+    seen = {"asked_bytes": 64 * GIB, "working_peak_bytes": 2 * GIB, "slurm_peak_bytes": 50 * GIB}
+    summary = make_summary(memory=seen | {"slurm_peak_is_whole": False})
+
+    assert severity(summary, "memory_over_asked") is None
+    assert 50 * GIB == summary.memory.best_peak_bytes
+
+
 def test_max_rss_of_one_task_stands_for_the_job_but_that_of_one_of_many_does_not() -> None:
     told = {"working_peak_bytes": None, "slurm_peak_bytes": GIB, "coverage": covered(run_ratio=0.0)}
 
@@ -254,6 +295,10 @@ def test_max_rss_of_one_task_stands_for_the_job_but_that_of_one_of_many_does_not
         (make_summary(memory={"working_peak_bytes": GIB, "oom_kills": 3}), "oom_kill", {"memory_over_asked"}),
         (with_gpus(held_idle=2, mean_utilization=0.0), "gpu_held_without_process", {"gpu_idle", "gpu_low"}),
         (with_gpus(mean_utilization=0.0), "gpu_idle", {"gpu_low"}),
+        (with_gpus(4, held_idle=1, mean_utilization=0.0), "gpu_idle", {"gpu_held_without_process", "gpu_low"}),
+        # One of 64 computed all the time: 1.6 % of all, and the others had no process.
+        (with_gpus(64, held_idle=63, mean_utilization=1 / 64), "gpu_held_without_process", {"gpu_idle", "gpu_low"}),
+        (with_gpus(4, held_idle=1, mean_utilization=0.2), "gpu_held_without_process", {"gpu_idle", "gpu_low"}),
         (with_nodes(4.0, 0.0, busy=0.5), "node_imbalance", {"cpu_idle"}),
     ],
 )  # fmt: skip

@@ -37,10 +37,18 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
         ("cpu_idle", make_summary(busy=0.5, cpu={"peak_cores": 4.0}), ""),
         ("cpu_idle", make_summary(busy=0.5, cpu={"peak_cores": None}), ""),
         ("cpu_idle", make_summary(busy=0.5, record={"node_count": 2}), ""),
-        ("cpu_idle", make_summary(busy=0.5, record={"steps": TASKS}), "#SBATCH --ntasks=2"),
+        (
+            "cpu_idle",
+            make_summary(busy=0.5, record={"steps": TASKS, "submit_line": "sbatch --mem=8G x"}),
+            "#SBATCH --ntasks=2",
+        ),
         ("cpu_idle", make_summary(busy=0.5, record={"steps": MIXED}), ""),
         ("serial_code", make_summary(busy=0.25), "#SBATCH --cpus-per-task=1"),
-        ("serial_code", make_summary(busy=0.25, record={"steps": TASKS}), "#SBATCH --ntasks=1"),
+        (
+            "serial_code",
+            make_summary(busy=0.25, record={"steps": TASKS, "submit_line": "sbatch --mem=8G x"}),
+            "#SBATCH --ntasks=1",
+        ),
         # 0.8 GiB x 1.2 = 983 MiB, up to the next quarter of a GiB.
         ("memory_over_asked", needed(0.8 * GIB), "#SBATCH --mem=1G"),
         # 1.2 GiB = 1229 MiB, up to 1280.
@@ -76,7 +84,25 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
         ("gpu_held_without_process", with_gpus(2, held_idle=2), ""),
         ("node_imbalance", with_nodes(4.0, 0.0, 0.1, 4.0), "#SBATCH --nodes=2"),
         ("node_imbalance", with_nodes(4.0, 1.0), ""),
-        ("too_many_nodes", make_summary(record={"node_count": 8, "cpus": 40}), "#SBATCH --nodes=3"),
+        ("too_many_nodes", make_summary(record={"node_count": 8, "cpus": 40, "submit_line": "sbatch job.sh"}), ""),
+        (
+            "too_many_nodes",
+            make_summary(record={"node_count": 8, "cpus": 40, "submit_line": "sbatch -N8 job.sh"}),
+            "#SBATCH --nodes=3",
+        ),
+        (
+            "too_many_nodes",
+            make_summary(
+                record={
+                    "node_count": 8,
+                    "cpus": 16,
+                    "submit_line": "sbatch --nodes=8 --ntasks-per-node=2 --mem=4G x.sh",
+                },
+                memory={"asked_bytes": 32 * GIB},
+            ),
+            # 16 tasks and 32 GiB, on one node instead of eight.
+            "#SBATCH --nodes=1 --ntasks-per-node=16 --mem=32G",
+        ),
         (
             "too_many_threads",
             make_summary(program_threads={"a": 99.0}),

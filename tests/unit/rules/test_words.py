@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.rules.words import (
-    memory_line,
+    memory_option,
     memory_to_ask_bytes,
     say_number,
     time_line,
@@ -30,7 +30,7 @@ def test_suggested_memory_is_above_the_need_and_not_twice_as_much_of_a_large_one
 
     assert 1.2 * needed <= asked <= max(1.5 * needed, 768 << 20)
     # Slurm reads the line back as the same size; parse_bytes has Slurm's units.
-    assert asked == parse_bytes(memory_line(asked).partition("=")[2])
+    assert asked == parse_bytes(memory_option(asked).partition("=")[2])
 
 
 @given(st.floats(min_value=0, max_value=1e8))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from slurmscope.errors import CommandTimedOut, MalformedAnswer
 from slurmscope.gres import Gres
-from slurmscope.model.job_record import JobRecord
+from slurmscope.model.job_record import MAX_STEPS, JobRecord
 from slurmscope.simulate.people import HOSTILE_NAMES
-from slurmscope.sources.job_records import ENDINGS, MAX_STEPS
+from slurmscope.sources.job_records import ENDINGS
 from slurmscope.sources.sacct_fields import COLUMNS, LAST_COLUMN, parse_cpu_time, parse_records, split_rows
 from slurmscope.sources.sacct_jobs import SacctAccounting
 

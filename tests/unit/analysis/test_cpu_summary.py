@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The most cores busy at once are taken from the witness that looks closest."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmscope.analysis.cpu_summary import summarise_cpu
+from slurmscope.analysis.run import Run
+from slurmscope.model.summary import NOT_COVERED
+from tests.fakes.measured import curve
+from tests.fakes.reports import START, make_record
+
+
+def peak_cores(*, points: float | None, scraped: dict[str, float], nodes: tuple[str, ...] = ("n1",)) -> float | None:
+    run = Run(
+        record=make_record(cpus=16, nodes=nodes, node_count=len(nodes), cpu_seconds=None),
+        start_seconds=float(START),
+        end_seconds=START + 7200.0,
+        nodes=nodes,
+        curves={} if points is None else {"cpu": tuple(curve((node,), points) for node in nodes)},
+        totals={"busy_peak": {(node,): cores for node, cores in scraped.items()}},
+    )
+    return summarise_cpu(run, (), NOT_COVERED).peak_cores
+
+
+@pytest.mark.parametrize(
+    ("points", "scraped", "expected"),
+    [
+        # 16 cores for 60 s of every 600, else one: points of 288 s are means, (60 x 16 + 228 x 1) / 288 = 4.125.
+        (4.125, 16.0, 16.0),
+        (4.125, 3.0, 4.125),
+        (None, 16.0, 16.0),
+        (4.125, None, 4.125),
+        (None, None, None),
+    ],
+)
+def test_peak_is_the_highest_that_was_seen(points: float | None, scraped: float | None, expected: float | None) -> None:
+    assert expected == peak_cores(points=points, scraped={} if scraped is None else {"n1": scraped})
+
+
+def test_peak_of_a_job_of_which_a_node_did_not_tell_is_that_of_its_points() -> None:
+    assert 8.0 == peak_cores(points=4.0, scraped={"n1": 16.0}, nodes=("n1", "n2"))
