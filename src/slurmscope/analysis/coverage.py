@@ -45,14 +45,26 @@ def counted_by_node(run: Run) -> Mapping[str, float]:
 
     The counter starts with the job and misses nothing while nobody looks, so gaps before the last point do not matter.
     When a job was suspended is not known, only for how long: a node that fell silent may have run all the time before.
+    While a job runs, its last sample is up to a scrape old, which matters in its first minutes.
     """
-    curves = {series.labels[0]: series.times[-1] for series in run.curves.get("cpu", ())}
+    curves = {series.labels[0]: series for series in run.curves.get("cpu", ())}
     reach = REACH_STEPS * (step_seconds(run.curves.get("cpu", ())) or run.span_seconds)
+    counters = run.by_node("cpu")
     return {
-        node: run.seconds if run.end_seconds - last <= reach else min(run.seconds, max(0.0, last - run.start_seconds))
+        node: run.seconds if node not in curves else _counted(run, curves[node], counters.get(node), reach)
         for node in run.nodes
-        for last in (curves.get(node, run.end_seconds),)
     }
+
+
+def _counted(run: Run, curve: Series, cpu_seconds: float | None, reach: float) -> float:
+    last = curve.times[-1]
+    if run.end_seconds - last > reach:
+        return min(run.seconds, max(0.0, last - run.start_seconds))
+    busy = fmean(curve.values)
+    if run.record.has_ended or not busy or cpu_seconds is None:
+        return run.seconds
+    # How long it took, at this pace, to come to what the counter tells.
+    return min(run.seconds, max(run.seconds - reach, cpu_seconds / busy))
 
 
 def _spanned(times: tuple[float, ...], run: Run, step: float) -> float:

@@ -37,12 +37,18 @@ def summarise_cpu(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) 
         user_seconds=run.whole("cpu_user"),
         system_seconds=run.whole("cpu_system"),
         mean_cores=mean_cores,
-        peak_cores=_peak_cores(peak(busy), run.whole("busy_peak"), mean_cores),
+        peak_cores=_peak_cores(peak(busy), _scraped_peak(run), mean_cores),
         cores_used=_cores_used(run, nodes),
         idle_tail_seconds=idle_tail_seconds(
             aligned.times[: len(busy)], busy, end_seconds=run.end_seconds, cpus=run.record.cpus
         ),
     )
+
+
+def _scraped_peak(run: Run) -> float | None:
+    """Return the most cores busy between two scrapes; not more than there are, for these may be very close."""
+    told = run.whole("busy_peak")
+    return told if told is None or not run.record.cpus else min(told, float(run.record.cpus))
 
 
 def _peak_cores(curve: float | None, scraped: float | None, mean: float | None) -> float | None:

@@ -46,3 +46,39 @@ def test_first_rate_of_a_job_speaks_from_its_start() -> None:
         totals=measured.totals, curves={"cpu": (curve(("n1",), 2.0, first=1000.0, last=1015.0, step=15.0),)}
     )
     assert pytest.approx(105 / 7200) == summed(make_record(), late).coverage.run_ratio
+
+
+@pytest.mark.parametrize("last_sample_seconds", [330.0, 300.0, 270.0])
+def test_job_that_runs_is_not_less_busy_for_want_of_the_newest_sample(last_sample_seconds: float) -> None:
+    # 7.44 of 8 cores busy all the time: 93 %.
+    measured = Measured(
+        totals={"cpu": {("n1",): 7.44 * last_sample_seconds}},
+        curves={"cpu": (curve(("n1",), 7.44, first=30.0, last=330.0, step=60.0),)},
+    )
+    running = make_record(cpus=8, state="RUNNING", end_seconds=None, cpu_seconds=None)
+    summary = summarise(running, measured, now_seconds=START + 330.0)
+
+    assert pytest.approx(0.93) == summary.cpu.time.ratio
+    assert 7.44 * last_sample_seconds == summary.cpu.time.used
+
+
+def test_samples_that_are_missing_for_long_are_no_work() -> None:
+    # Two steps of a minute at most are taken for a late sample, whatever the counter tells.
+    measured = Measured(
+        totals={"cpu": {("n1",): 8.0 * 60}},
+        curves={"cpu": (curve(("n1",), 8.0, first=60.0, last=600.0, step=60.0),)},
+    )
+    running = make_record(cpus=8, state="RUNNING", end_seconds=None, cpu_seconds=None)
+
+    ratio = summarise(running, measured, now_seconds=START + 600.0).cpu.time.ratio
+    assert pytest.approx(60 / (600 - 120)) == ratio
+
+
+def test_job_that_did_nothing_yet_has_counted_for_all_its_time() -> None:
+    measured = Measured(
+        totals={"cpu": {("n1",): 0.0}},
+        curves={"cpu": (curve(("n1",), 0.0, first=60.0, last=600.0, step=60.0),)},
+    )
+    running = make_record(cpus=8, state="RUNNING", end_seconds=None, cpu_seconds=None)
+
+    assert 8 * 600.0 == summarise(running, measured, now_seconds=START + 600.0).cpu.time.asked

@@ -41,3 +41,7 @@ def test_peak_is_the_highest_that_was_seen(points: float | None, scraped: float 
 
 def test_peak_of_a_job_of_which_a_node_did_not_tell_is_that_of_its_points() -> None:
     assert 8.0 == peak_cores(points=4.0, scraped={"n1": 16.0}, nodes=("n1", "n2"))
+
+
+def test_peak_between_two_scrapes_is_no_more_than_there_are_cores() -> None:
+    assert 16.0 == peak_cores(points=4.0, scraped={"n1": 40.0})
