@@ -27,6 +27,8 @@ GENEROUS_SECONDS = 60.0
 START = int(time.time()) // 7200 * 7200 - 86400 + 7
 TWO_NODES, GAPPED, WIDE, HUGE = 101, 102, 103, 104
 GRACE_SECONDS = 60
+REQUEUED, REQUEUED_SHORT, REQUEUED_SLOW, RESTARTED, HARDLY_FELL = 105, 106, 107, 108, 109
+GIB, GB = float(1 << 30), 1e9
 
 CPU = Wanted(metric="jobs_cpu_seconds_total", how=How.RATE)
 CPU_TOTAL = Wanted(metric="jobs_cpu_seconds_total", how=How.MAX)
@@ -35,6 +37,11 @@ MEMORY_MEAN = Wanted(metric="jobs_memory_anon_bytes", how=How.MEAN)
 TWO_NODES_RUN = JobSpan(TWO_NODES, START, START + 1200)
 GAPPED_RUN = JobSpan(GAPPED, START + 300, START + 900)
 GAP_SECONDS = (500, 700)
+# Slurm starts a requeued job 121 seconds after its run before has ended.
+LONG_AGO = START - 2 * 86400
+BEFORE = JobSpan(REQUEUED, LONG_AGO, LONG_AGO + 7200)
+AGAIN = JobSpan(REQUEUED, BEFORE.end_seconds + 121, BEFORE.end_seconds + 121 + 86400)
+WRITTEN = Wanted(metric="jobs_io_write_bytes_total", how=How.TOTAL)
 
 
 def scrapes(start: float, end: float) -> list[float]:
@@ -61,7 +68,43 @@ def make_history() -> History:
             labels = {"slurm_job": str(job), "slurm_node": f"n{number}", "cluster": "lab"}
             points = dict.fromkeys(scrapes(START, START + seconds), float(number))
             history.add("jobs_memory_anon_bytes", labels, points)
+    for job, seconds, every in ((REQUEUED, 86400, 15), (REQUEUED_SHORT, 40, 15), (REQUEUED_SLOW, 150, 60)):
+        add_two_runs(history, job, seconds, every)
+    add_written(history)
     return history
+
+
+def add_two_runs(history: History, job: int, seconds: float, every: int) -> None:
+    """Add a run with 60 GiB and 16 cores, and the run after it with 2 GiB and 4 cores.
+
+    The second one has 3 GiB in its second minute and 4 GiB in its last half minute.
+    """
+    labels = {"slurm_job": str(job), "slurm_node": "n1", "cluster": "lab"}
+    memory, cpu = {}, {}
+    for at in range(LONG_AGO + 5, LONG_AGO + 7200 + GRACE_SECONDS, every):
+        memory[float(at)], cpu[float(at)] = 60 * GIB, 16.0 * min(at - LONG_AGO, 7200)
+    begin = LONG_AGO + 7200 + 121
+    for since in range(7, int(seconds) + 1, every):
+        used = 3 if seconds > 150 and 60 <= since < 120 else 4 if seconds > 150 and since > seconds - 30 else 2
+        memory[float(begin + since)], cpu[float(begin + since)] = used * GIB, 4.0 * since
+    history.add("jobs_memory_anon_bytes", labels, memory)
+    history.add("jobs_cpu_seconds_total", labels, cpu)
+
+
+def add_written(history: History) -> None:
+    """Add two jobs whose agent was started anew in the middle.
+
+    Before, both wrote 900 GB in 1200 seconds, and after it 800 GB. Of one job the agent forgot everything, because all
+    its processes had ended; of the other 0.1 GB, because most of it was written by a process that goes on.
+    """
+    for job, forgotten in ((RESTARTED, 900.0), (HARDLY_FELL, 0.1)):
+        labels = {"slurm_job": str(job), "slurm_node": "n1", "cluster": "lab"}
+        points = {}
+        for at in scrapes(START, START + 2400):
+            since = at - START
+            gigabytes = 0.75 * since if since <= 1200 else 900 - forgotten + (since - 1200) / 1.5
+            points[at] = gigabytes * GB
+        history.add(WRITTEN.metric, labels, points)
 
 
 def _two_cores(at: float) -> float:
@@ -102,8 +145,10 @@ def source(server: Server) -> SeriesSource:
     return open_source(server)
 
 
-def open_source(server: Server) -> PrometheusSeries:
-    known = PrometheusSettings(url=parse_url(server.url), matchers=(("cluster", "lab"),))
+def open_source(server: Server, scrape_interval: float = SCRAPE_SECONDS) -> PrometheusSeries:
+    known = PrometheusSettings(
+        url=parse_url(server.url), matchers=(("cluster", "lab"),), scrape_interval=scrape_interval
+    )
     return PrometheusSeries(Prometheus(known), known)
 
 
@@ -164,6 +209,57 @@ def test_requeued_run_has_only_its_own_numbers(source: SeriesSource) -> None:
     assert pytest.approx({("n1",): fmean(samples.values())}) == mean.by_job[GAPPED]
     assert {("n1",): 1e9} == again.by_job[GAPPED]
     assert {GAPPED, WIDE} == set(highest.by_job)
+
+
+def test_run_after_a_requeue_has_nothing_of_the_run_before(source: SeriesSource) -> None:
+    (memory,) = source.read_curves(MEMORY, [AGAIN], points=300, until=until()).by_job[REQUEUED]
+    (cores,) = source.read_curves(CPU, [AGAIN], points=300, until=until()).by_job[REQUEUED]
+
+    # What is highest in the first and the last minutes is there all the same.
+    assert (3 * GIB, 4 * GIB) == (memory.values[0], memory.values[-1])
+    assert {2 * GIB} == set(memory.values[1:-1])
+    assert AGAIN.end_seconds == memory.times[-1] == cores.times[-1]
+    # VictoriaMetrics counts up to the last sample only.
+    assert [pytest.approx(4.0, rel=0.05)] * len(cores.values) == list(cores.values)
+    assert len(memory.values) in {180, 181}
+
+
+def test_run_before_a_requeue_has_nothing_of_the_run_after(source: SeriesSource) -> None:
+    (memory,) = source.read_curves(MEMORY_MEAN, [BEFORE], points=10, until=until()).by_job[REQUEUED]
+    (cores,) = source.read_curves(CPU, [BEFORE], points=10, until=until()).by_job[REQUEUED]
+
+    assert {60 * GIB} == set(memory.values)
+    assert [pytest.approx(16.0, rel=0.05)] * len(cores.values) == list(cores.values)
+    assert BEFORE.end_seconds == memory.times[-1] == cores.times[-1]
+
+
+def test_totals_of_a_requeued_run_are_its_own(source: SeriesSource) -> None:
+    assert {("n1",): 4 * GIB} == source.read_totals(MEMORY, [AGAIN], until=until()).by_job[REQUEUED]
+    assert {("n1",): 60 * GIB} == source.read_totals(MEMORY, [BEFORE], until=until()).by_job[REQUEUED]
+    # The last sample is 8 seconds before the end.
+    assert {("n1",): 4.0 * (86400 - 8)} == source.read_totals(CPU_TOTAL, [AGAIN], until=until()).by_job[REQUEUED]
+    assert {("n1",): 16.0 * 7200} == source.read_totals(CPU_TOTAL, [BEFORE], until=until()).by_job[REQUEUED]
+
+
+@pytest.mark.parametrize(("job", "seconds", "every"), [(REQUEUED_SHORT, 40, 15.0), (REQUEUED_SLOW, 150, 60.0)])
+def test_short_run_after_a_requeue_is_known(server: Server, job: int, seconds: float, every: float) -> None:
+    source = open_source(server, scrape_interval=every)
+    span = JobSpan(job, AGAIN.start_seconds, AGAIN.start_seconds + seconds)
+    (memory,) = source.read_curves(MEMORY, [span], points=300, until=until()).by_job[job]
+    (cores,) = source.read_curves(CPU, [span], points=300, until=until()).by_job[job]
+
+    assert {2 * GIB} == set(memory.values)
+    assert [pytest.approx(4.0, rel=0.35)] * len(cores.values) == list(cores.values)
+    assert span.end_seconds == memory.times[-1] == cores.times[-1]
+
+
+@pytest.mark.parametrize(("job", "expected"), [(RESTARTED, 1700 * GB), (HARDLY_FELL, 1700 * GB)])
+def test_total_goes_on_where_an_agent_was_started_anew(source: SeriesSource, job: int, expected: float) -> None:
+    totals = source.read_totals(WRITTEN, [JobSpan(job, START, START + 2400)], until=until())
+
+    # What was written within the step of the restart is lost: 15 seconds of 1200 in which 800 GB were written.
+    assert pytest.approx({("n1",): expected}, rel=0.01) == totals.by_job[job]
+    assert totals.by_job[job]["n1",] <= expected
 
 
 def test_gap_stays_a_gap(source: SeriesSource) -> None:

@@ -61,7 +61,7 @@ def naive_totals(
 ) -> dict[tuple[str, ...], float]:
     """Look at every sample of the span."""
     numbers: dict[tuple[str, ...], float] = {}
-    end = span.end_seconds + (2 * INTERVAL if wanted.how is How.MAX else 0)
+    end = span.end_seconds + (2 * INTERVAL if wanted.how in {How.MAX, How.TOTAL} else 0)
     for labels, samples in series:
         number = _fold([(at, value) for at, value in samples if span.start_seconds <= at <= end], wanted.how)
         if number is not None:
@@ -83,6 +83,8 @@ def _at(samples: Points, how: How, span: JobSpan, bounds: tuple[float, float, fl
     left, end, window = bounds
     inside = [(at, value) for at, value in samples if at >= span.start_seconds and left < at <= end]
     before = [(at, value) for at, value in samples if at >= span.start_seconds and left - window < at <= left]
+    if how is How.TOTAL:
+        return inside[-1][1] if inside else None
     return _fold(before[-1:] + inside if how is How.RATE and inside else inside, how)
 
 
@@ -92,6 +94,8 @@ def _fold(samples: Points, how: How) -> float | None:
     values = [value for _, value in samples]
     if how is How.MAX:
         return max(values)
+    if how is How.TOTAL:
+        return values[0] + sum(after - before for before, after in pairwise(values) if after > before)
     if how is How.MEAN:
         return sum(values) / len(values)
     if len(samples) < 2:

@@ -44,6 +44,8 @@ TOTALS: Mapping[str, Wanted] = MappingProxyType(
         "cpu_user": _curve("jobs_cpu_user_seconds_total", How.MAX),
         "cpu_system": _curve("jobs_cpu_system_seconds_total", How.MAX),
         "cpu_core": _curve("jobs_cpu_core_seconds_total", How.MAX, each=_CORE, by=_CORE),
+        # Between two scrapes: a point of a curve is a mean over minutes.
+        "busy_peak": _curve("jobs_busy_cores", How.MAX),
         "cores": _curve("jobs_cores", How.MAX),
         "memory_peak": _curve("jobs_memory_peak_bytes", How.MAX),
         "memory_limit": _curve("jobs_memory_limit_bytes", How.MAX),
@@ -54,10 +56,10 @@ TOTALS: Mapping[str, Wanted] = MappingProxyType(
             by=_NODE,
             where=(("event", "oom_kill"),),
         ),
-        "read": _curve("jobs_io_read_bytes_total", How.MAX),
-        "write": _curve("jobs_io_write_bytes_total", How.MAX),
-        "reads": _curve("jobs_io_reads_total", How.MAX),
-        "writes": _curve("jobs_io_writes_total", How.MAX),
+        "read": _curve("jobs_io_read_bytes_total", How.TOTAL),
+        "write": _curve("jobs_io_write_bytes_total", How.TOTAL),
+        "reads": _curve("jobs_io_reads_total", How.TOTAL),
+        "writes": _curve("jobs_io_writes_total", How.TOTAL),
         "mean_open_files": _curve("jobs_distinct_files", How.MEAN),
         "uses_scratch": _curve("jobs_uses_scratch", How.MAX),
         "program_threads": Wanted(

@@ -119,6 +119,10 @@ class NodeLife:
         """Return the CPU time so far."""
         return math.fsum(self.work.cores) * self.work.done_seconds(at)
 
+    def busy_cores(self, at: float) -> float:
+        """Return how many cores are busy at this moment."""
+        return math.fsum(self.work.cores) * self.work.load(at)
+
     def read_bytes(self, at: float) -> float:
         """Return what was read so far."""
         files, worked = self.files, min(at, self.work.stop_seconds)

@@ -70,6 +70,7 @@ METRICS: Mapping[str, LifeMetric] = MappingProxyType(
         "jobs_cpu_user_seconds_total": _one(lambda node, at: (1 - node.work.system_ratio) * node.cpu_seconds(at)),
         "jobs_cpu_system_seconds_total": _one(lambda node, at: node.work.system_ratio * node.cpu_seconds(at)),
         "jobs_cpu_core_seconds_total": LifeMetric(("core",), _cores),
+        "jobs_busy_cores": _one(NodeLife.busy_cores),
         "jobs_cores": _one(lambda node, _at: float(len(node.work.cores))),
         "jobs_memory_anon_bytes": _one(lambda node, at: node.memory.anon_bytes(at)),
         "jobs_memory_shmem_bytes": _one(lambda node, _at: node.memory.shared_bytes),

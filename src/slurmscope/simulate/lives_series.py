@@ -137,7 +137,7 @@ def _points(how: How, ends: Sequence[float], span: JobSpan, row: Sequence[float]
 
 
 def _total(how: How, span: JobSpan, row: Sequence[float]) -> float:
-    if how is How.MAX:
+    if how in {How.MAX, How.TOTAL}:
         return max(row)
     if how is How.MEAN:
         return math.fsum(row) / len(row)

@@ -22,17 +22,26 @@ RATE_SCRAPES = 4.0
 """A rate needs two samples in its window even when one scrape in between has failed."""
 _GAUGE_SCRAPES = 2.0
 """Scrapes come a little early or late: a window of one interval is now and then empty."""
+MOST_REACH_SECONDS = 60.0
+"""Slurm starts a requeued job no sooner than 120 seconds after its last run ended, and for 60 of them agents show that
+run's last numbers: a window that begins so long before a run has none of them."""
+_MOST_LATER_SECONDS = 120.0
 _LEAST_STEPS = 8
 _LEAST_SCRAPES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurvesQuestion:
-    """Ask for curves of some runs, evaluated at the first time and every step up to the last."""
+    """Ask for curves of some runs, evaluated at the first time and every step up to the last.
+
+    Points whose windows reach further than ``reach_seconds`` out of a run may hold numbers of another run of that job.
+    In their place, :meth:`first_part` and :meth:`last_part` are to be asked for.
+    """
 
     spans: tuple[JobSpan, ...]
     step_seconds: float
     window_seconds: float
+    reach_seconds: float
     first_seconds: float
     last_seconds: float
 
@@ -41,7 +50,9 @@ class CurvesQuestion:
         if len(self.spans) > 1:
             middle = len(self.spans) // 2
             halves = (self.spans[:middle], self.spans[middle:])
-            return tuple(_curves_question(half, self.step_seconds, self.window_seconds) for half in halves)
+            return tuple(
+                _curves_question(half, self.step_seconds, self.window_seconds, self.reach_seconds) for half in halves
+            )
         steps = round((self.last_seconds - self.first_seconds) / self.step_seconds)
         if steps < 2 * _LEAST_STEPS:
             return ()
@@ -50,6 +61,23 @@ class CurvesQuestion:
             replace(self, last_seconds=middle_seconds),
             replace(self, first_seconds=middle_seconds + self.step_seconds),
         )
+
+    def settled_seconds(self, span: JobSpan) -> float:
+        """Return from when on windows begin late enough."""
+        return span.start_seconds + self.window_seconds - self.reach_seconds
+
+    def first_part(self, span: JobSpan) -> JobSpan | None:
+        """Return the run up to its last point whose window begins too early; None where no window does."""
+        before_settled = (math.ceil(self.settled_seconds(span) / self.step_seconds) - 1) * self.step_seconds
+        end = min(before_settled, span.end_seconds)
+        return span._replace(end_seconds=end) if end > span.start_seconds else None
+
+    def last_part(self, span: JobSpan) -> JobSpan | None:
+        """Return the last window that lies within the run; None where the point behind its end is good enough."""
+        behind = math.ceil(span.end_seconds / self.step_seconds) * self.step_seconds
+        if behind - span.end_seconds <= self.reach_seconds or self.first_part(span) == span:
+            return None
+        return span._replace(start_seconds=max(span.start_seconds, span.end_seconds - self.window_seconds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +114,17 @@ def plan_curves(
     sized = sorted((_step_seconds(span, most, scrape_seconds), span.start_seconds, span) for span in spans)
     for step, members in itertools.groupby(sized, key=operator.itemgetter(0)):
         for packed in _packed([span for _, _, span in members], widest_steps * step):
-            yield _curves_question(packed, step, max(step, scrapes * scrape_seconds))
+            least_window = scrapes * scrape_seconds
+            yield _curves_question(packed, step, max(step, least_window), min(least_window, MOST_REACH_SECONDS))
 
 
 def plan_totals(spans: Sequence[JobSpan], how: How, *, jobs: int, scrape_seconds: float) -> Iterator[TotalsQuestion]:
     """Yield questions for at most so many runs each.
 
-    For a maximum, the two scrapes after a run count too: the agent shows the last numbers of a job for a while, and
-    only there a counter has its final value.
+    For a maximum or a total, the two scrapes after a run count too: the agent shows the last numbers of a job for a
+    while, and only there a counter has its final value.
     """
-    later_seconds = 2 * scrape_seconds if how is How.MAX else 0.0
+    later_seconds = min(2 * scrape_seconds, _MOST_LATER_SECONDS) if how in {How.MAX, How.TOTAL} else 0.0
     ordered = sorted(span._replace(end_seconds=span.end_seconds + later_seconds) for span in spans)
     for begin in range(0, len(ordered), jobs):
         yield TotalsQuestion(spans=tuple(ordered[begin : begin + jobs]), least_seconds=_LEAST_SCRAPES * scrape_seconds)
@@ -118,7 +147,9 @@ def _step_seconds(span: JobSpan, points: int, scrape_seconds: float) -> float:
     return scrape_seconds * float(1 << doublings)
 
 
-def _curves_question(spans: tuple[JobSpan, ...], step_seconds: float, window_seconds: float) -> CurvesQuestion:
+def _curves_question(
+    spans: tuple[JobSpan, ...], step_seconds: float, window_seconds: float, reach_seconds: float
+) -> CurvesQuestion:
     """Cover all the runs, up to the first step at or behind their ends."""
     start = min(span.start_seconds for span in spans)
     end = max(span.end_seconds for span in spans)
@@ -126,6 +157,7 @@ def _curves_question(spans: tuple[JobSpan, ...], step_seconds: float, window_sec
         spans=spans,
         step_seconds=step_seconds,
         window_seconds=window_seconds,
+        reach_seconds=reach_seconds,
         first_seconds=math.ceil(start / step_seconds) * step_seconds,
         last_seconds=math.ceil(end / step_seconds) * step_seconds,
     )

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answer questions about the past of jobs out of a Prometheus.
 
-A point of a curve stands for the window that ends at its time; the last one lies at the end of the run. What a server
-refuses as too much at once is asked again in halves, down to a floor; what is then still missing makes the answer
-partial.
+A point of a curve stands for the window that ends at its time; the last one lies at the end of the run. A requeued job
+has the same number in all its runs. So where windows are long, the ends of a run are asked for by themselves, over
+exactly their time: of all other points, none reaches into another run, and no peak near the start or the end is lost.
+
+What a server refuses as too much at once is asked again in halves, down to a floor; what is then still missing makes
+the answer partial.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol, TypeVar
 
 from slurmscope.model.series import JOB_LABEL, Curves, How, JobSpan, Series, Totals, Wanted
@@ -27,7 +32,10 @@ _MAX_SPLITS = 64
 """How often one reading may put a question again in halves; beyond that it is partial."""
 # VictoriaMetrics takes questions of up to 16 KiB.
 _MAX_QUERY_BYTES = 12_000
+_RISE_POINTS = 300
+"""At how many points a counter that fell is looked at."""
 
+CurvesByJob = dict[int, dict[tuple[str, ...], Series]]
 Question = TypeVar("Question", CurvesQuestion, TotalsQuestion)
 
 
@@ -61,21 +69,16 @@ class PrometheusSeries:
     def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return curves of at most so many points each."""
         spans = _check(spans)
-        by_job: dict[int, dict[tuple[str, ...], Series]] = {}
-        plan = plan_curves(
-            spans,
-            wanted.how,
-            points=points,
-            max_points=self._settings.max_points,
-            scrape_seconds=self._settings.scrape_interval,
-        )
+        by_job: CurvesByJob = {}
+        max_points, scrape_seconds = self._settings.max_points, self._settings.scrape_interval
+        plan = list(plan_curves(spans, wanted.how, points=points, max_points=max_points, scrape_seconds=scrape_seconds))
         answers = _Answers(self._client.ledger, CURVES_KIND)
         for question, reply in answers.of(plan, lambda question: self._ask_curves(wanted, question, until)):
             for span, labels, found in _sorted_out(reply, question.spans, wanted):
-                curve = _cut(found, span, question, wanted.how, labels)
-                if curve.times:
-                    known = by_job.setdefault(span.job_id, {})
-                    known[labels] = _merged(known[labels], curve) if labels in known else curve
+                _add(by_job, span, _cut(found, span, question, wanted.how, labels))
+        for parts in (_first_parts(plan, wanted.how), _last_parts(plan)):
+            for (part, labels), value in self._read_parts(wanted, parts, answers, until):
+                _add(by_job, part, Series(labels, (part.end_seconds,), (_point(wanted.how, part, value),)))
         return Curves({job: tuple(curves.values()) for job, curves in by_job.items()}, answers.is_partial)
 
     def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
@@ -83,11 +86,13 @@ class PrometheusSeries:
         spans = _check(spans)
         if not spans:
             return Totals()
-        jobs = max(1, min(MAX_JOBS, _MAX_QUERY_BYTES // len(self._totals_query(wanted, spans[:1]))))
-        plan = plan_totals(spans, wanted.how, jobs=jobs, scrape_seconds=self._settings.scrape_interval)
+        jobs, scrape_seconds = self._jobs_at_once(wanted, spans), self._settings.scrape_interval
+        plan = plan_totals(spans, wanted.how, jobs=jobs, scrape_seconds=scrape_seconds)
         pieces: dict[int, dict[tuple[str, ...], list[_Piece]]] = {}
         answers = _Answers(self._client.ledger, TOTALS_KIND)
-        for question, reply in answers.of(plan, lambda question: self._ask_totals(wanted, question, until)):
+        for question, reply in answers.of(
+            plan, lambda question: self._ask_totals(wanted, question, TOTALS_KIND, until)
+        ):
             for (span, labels), value in _highest(_sorted_out(reply, question.spans, wanted)).items():
                 piece = _Piece(value, span.end_seconds - span.start_seconds)
                 pieces.setdefault(span.job_id, {}).setdefault(labels, []).append(piece)
@@ -96,7 +101,41 @@ class PrometheusSeries:
             job: {labels: _total(wanted.how, values, run_seconds[job]) for labels, values in series.items()}
             for job, series in pieces.items()
         }
+        if wanted.how is How.TOTAL:
+            return self._with_rises(wanted, spans, Totals(by_job, answers.is_partial), until)
         return Totals(by_job, answers.is_partial)
+
+    def _with_rises(self, wanted: Wanted, spans: Sequence[JobSpan], totals: Totals, until: float) -> Totals:
+        """Look at the whole course of those counters that fell: that is rare, and costs two or three more questions.
+
+        What a counter grew within the step of its fall is not seen; so the total is a little too low, never too high.
+        """
+        fallen = [span for span in spans if min(totals.by_job.get(span.job_id, {}).values(), default=0.0) < 0]
+        curves = self.read_curves(wanted, fallen, points=_RISE_POINTS, until=until)
+        by_job = {job: {labels: abs(value) for labels, value in told.items()} for job, told in totals.by_job.items()}
+        for job, courses in curves.by_job.items():
+            told = totals.by_job[job]
+            for course in courses:
+                if told.get(course.labels, 0.0) < 0:
+                    by_job[job][course.labels] = max(by_job[job][course.labels], _risen(course.values))
+        return Totals(by_job, totals.is_partial or curves.is_partial)
+
+    def _read_parts(
+        self, wanted: Wanted, parts: Sequence[JobSpan], answers: _Answers, until: float
+    ) -> Iterator[tuple[tuple[JobSpan, tuple[str, ...]], float]]:
+        """Fold the samples of each part; one of each job."""
+        jobs = self._jobs_at_once(wanted, parts) if parts else 1
+        plan = (
+            TotalsQuestion(spans=tuple(parts[begin : begin + jobs]), least_seconds=math.inf)
+            for begin in range(0, len(parts), jobs)
+        )
+        for question, reply in answers.of(
+            plan, lambda question: self._ask_totals(wanted, question, CURVES_KIND, until)
+        ):
+            yield from _highest(_sorted_out(reply, question.spans, wanted)).items()
+
+    def _jobs_at_once(self, wanted: Wanted, spans: Sequence[JobSpan]) -> int:
+        return max(1, min(MAX_JOBS, _MAX_QUERY_BYTES // len(self._totals_query(wanted, spans[:1]))))
 
     def _ask_curves(self, wanted: Wanted, question: CurvesQuestion, until: float) -> Reply:
         job_ids = [span.job_id for span in question.spans]
@@ -105,10 +144,10 @@ class PrometheusSeries:
         times = (question.first_seconds, question.last_seconds)
         return self._client.ask_range(query, times, question.step_seconds, kind=CURVES_KIND, until=until)
 
-    def _ask_totals(self, wanted: Wanted, question: TotalsQuestion, until: float) -> Reply:
+    def _ask_totals(self, wanted: Wanted, question: TotalsQuestion, kind: str, until: float) -> Reply:
         query = self._totals_query(wanted, question.spans)
         at_seconds = max(span.end_seconds for span in question.spans)
-        return self._client.ask_instant(query, at_seconds, kind=TOTALS_KIND, until=until)
+        return self._client.ask_instant(query, at_seconds, kind=kind, until=until)
 
     def _totals_query(self, wanted: Wanted, spans: Sequence[JobSpan]) -> str:
         return totals_query(wanted, spans, matchers=self._settings.matchers)
@@ -173,28 +212,66 @@ def _sorted_out(
             yield span, tuple(found.labels.get(name, "") for name in wanted.by), found
 
 
+def _first_parts(plan: Iterable[CurvesQuestion], how: How) -> list[JobSpan]:
+    """Return the starts of runs that are asked for by themselves; no rate is made of a small part of a window."""
+    pairs = ((question, span, question.first_part(span)) for question in plan for span in question.spans)
+    return [
+        part
+        for question, span, part in pairs
+        if part is not None
+        and (how is not How.RATE or part.end_seconds - part.start_seconds >= _least_seconds(span, question))
+    ]
+
+
+def _last_parts(plan: Iterable[CurvesQuestion]) -> list[JobSpan]:
+    """Return the ends of runs that are asked for by themselves."""
+    parts = (question.last_part(span) for question in plan for span in question.spans)
+    return [part for part in parts if part is not None]
+
+
+def _add(by_job: CurvesByJob, span: JobSpan, curve: Series) -> None:
+    if curve.times:
+        known = by_job.setdefault(span.job_id, {})
+        known[curve.labels] = _merged(known[curve.labels], curve) if curve.labels in known else curve
+
+
 def _cut(found: Found, span: JobSpan, question: CurvesQuestion, how: How, labels: tuple[str, ...]) -> Series:
-    """Keep what lies within the run, and the one point behind its end whose window reaches into it."""
-    begin = bisect_right(found.times, span.start_seconds)
+    """Keep the points whose windows lie within the run or reach a little out of it.
+
+    One of them may be the point behind its end.
+    """
+    begin = max(bisect_right(found.times, span.start_seconds), bisect_left(found.times, question.settled_seconds(span)))
     end = bisect_left(found.times, span.end_seconds)
-    if end < len(found.times) and found.times[end] < span.end_seconds + question.step_seconds:
+    behind = found.times[end] - span.end_seconds if end < len(found.times) else math.inf
+    if behind < question.step_seconds and behind <= question.reach_seconds:
         end += 1
     times, values = found.times[begin:end], found.values[begin:end]
     if how is How.RATE:
-        times, values = _rates(times, values, span, question.window_seconds)
+        times, values = _rates(times, values, span, question)
     if times and times[-1] > span.end_seconds:
         times = (*times[:-1], span.end_seconds)
     return Series(labels, times, values)
 
 
 def _rates(
-    times: Sequence[float], values: Sequence[float], span: JobSpan, window_seconds: float
+    times: Sequence[float], values: Sequence[float], span: JobSpan, question: CurvesQuestion
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Divide growth by the part of each window in which the job ran; leave out where that is a small part."""
-    least = min(window_seconds, span.end_seconds - span.start_seconds) / 2
+    least, window_seconds = _least_seconds(span, question), question.window_seconds
     covered = [min(time, span.end_seconds) - max(time - window_seconds, span.start_seconds) for time in times]
     kept = [(time, value / part) for time, value, part in zip(times, values, covered, strict=True) if part >= least]
     return tuple(time for time, _ in kept), tuple(value for _, value in kept)
+
+
+def _point(how: How, part: JobSpan, value: float) -> float:
+    """Make a point of a curve of what was told about a part of a run."""
+    if how is How.RATE:
+        return value / (part.end_seconds - part.start_seconds)
+    return abs(value) if how is How.TOTAL else value
+
+
+def _least_seconds(span: JobSpan, question: CurvesQuestion) -> float:
+    return min(question.window_seconds, span.end_seconds - span.start_seconds) / 2
 
 
 def _merged(one: Series, other: Series) -> Series:
@@ -220,6 +297,14 @@ def _total(how: How, pieces: Sequence[_Piece], run_seconds: float) -> float:
     """Make one number of the parts of a run: mostly there is one part only."""
     if how is How.MAX:
         return max(piece.value for piece in pieces)
+    if how is How.TOTAL:
+        highest = max(abs(piece.value) for piece in pieces)
+        return -highest if any(piece.value < 0 for piece in pieces) else highest
     if how is How.RATE:
         return sum(piece.value for piece in pieces) / run_seconds
     return sum(piece.value * piece.seconds for piece in pieces) / sum(piece.seconds for piece in pieces)
+
+
+def _risen(values: Sequence[float]) -> float:
+    """Add up what a counter grew, from 0 at the start of the job; a fall adds nothing."""
+    return values[0] + math.fsum(max(0.0, after - before) for before, after in pairwise(values))

@@ -15,7 +15,7 @@ Matchers = tuple[tuple[str, str], ...]
 """Labels and the values they must have."""
 
 # Growth instead of a rate: it is the same in the first seconds of a job, when only a part of the window is filled.
-_FUNCTIONS = {How.RATE: "increase", How.MEAN: "avg_over_time", How.MAX: "max_over_time"}
+_FUNCTIONS = {How.RATE: "increase", How.MEAN: "avg_over_time", How.MAX: "max_over_time", How.TOTAL: "last_over_time"}
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _REGEX_SIGNS = re.compile(r"[\\.+*?()|\[\]{}^$]")
@@ -48,15 +48,20 @@ def curves_query(wanted: Wanted, job_ids: Sequence[int], *, window_seconds: floa
 def totals_query(wanted: Wanted, spans: Sequence[JobSpan], *, matchers: Matchers = ()) -> str:
     """Ask for one number for each series of several jobs, each over exactly its own span.
 
-    Two runs of one job may not be in one question: the answer does not tell them apart.
+    Two runs of one job may not be in one question: the answer does not tell them apart. Of a total, the highest sample
+    is told, as a negative number where the counter fell: then the highest sample is not yet the total.
     """
+    if wanted.how is How.TOTAL and set(wanted.each) != set(wanted.by):
+        raise ValueError("totals are not summed up: those of counters that fell are not known yet")
     return _grouped(wanted, _joined([_term(wanted, span, matchers) for span in spans]))
 
 
 def _term(wanted: Wanted, span: JobSpan, matchers: Matchers) -> str:
     window = _window(span.end_seconds - span.start_seconds)
-    selector = _selector(wanted, (span.job_id,), matchers)
-    return f"{_FUNCTIONS[wanted.how]}({selector}{window} @ {span.end_seconds:.3f})"
+    samples = f"{_selector(wanted, (span.job_id,), matchers)}{window} @ {span.end_seconds:.3f}"
+    if wanted.how is How.TOTAL:
+        return f"max_over_time({samples}) * (1 - 2 * (resets({samples}) > bool 0))"
+    return f"{_FUNCTIONS[wanted.how]}({samples})"
 
 
 def _window(seconds: float) -> str:

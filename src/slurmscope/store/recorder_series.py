@@ -2,14 +2,15 @@
 """Answer questions about jobs from what was recorded, in place of a Prometheus server.
 
 Curves are as in :mod:`slurmscope.store.sample_steps`. Totals are made of the samples from the start of a run to its
-end; the highest one may also come within :data:`GRACE_INTERVALS` after the end, because an agent tells the last numbers
-of a job only when it is over.
+end; the highest one and the last one of a counter may also come within :data:`GRACE_INTERVALS` after the end, because
+an agent tells the last numbers of a job only when it is over.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import reduce
 from itertools import pairwise
@@ -22,8 +23,9 @@ from slurmscope.model.series import Curves, How, JobSpan, Series, Totals, Wanted
 from slurmscope.store.recorder_heads import NO_JOB, Heads, LabelPairs
 from slurmscope.store.recorder_journal import read_heads
 from slurmscope.store.recorder_schema import open_reader
+from slurmscope.store.recorder_settings import CLUSTER_INTERVAL_SECONDS
 from slurmscope.store.recorder_slabs import Piece, SlabReader, in_order, make_piece
-from slurmscope.store.sample_blocks import grow, join
+from slurmscope.store.sample_blocks import grow, join, rise
 from slurmscope.store.sample_steps import Steps, Window, find_windows, make_points, plan_steps
 
 GRACE_INTERVALS = 2
@@ -76,12 +78,15 @@ class RecorderSeries:
         self, wanted: Wanted, start_seconds: float, end_seconds: float, *, points: int, until: float
     ) -> tuple[Series, ...]:
         """Return curves of a metric that belongs to no job."""
+        interval_seconds = max(self._interval_seconds, CLUSTER_INTERVAL_SECONDS)
+        steps = plan_steps(start_seconds, end_seconds, points=points, interval_seconds=interval_seconds)
         span = JobSpan(NO_JOB, start_seconds, end_seconds)
-        return self.read_curves(wanted, (span,), points=points, until=until).by_job.get(NO_JOB, ())
+        found = self._answer(wanted, (span,), lambda _, groups: _curves(wanted, groups, steps), until=until)
+        return found.get(NO_JOB, ())
 
     def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number per series, over the whole span of each job."""
-        grace = GRACE_INTERVALS * self._interval_seconds if wanted.how is How.MAX else 0.0
+        grace = GRACE_INTERVALS * self._interval_seconds if wanted.how in {How.MAX, How.TOTAL} else 0.0
         later = [span._replace(end_seconds=span.end_seconds + grace) for span in spans]
         return Totals(self._answer(wanted, later, lambda span, groups: _totals(wanted, groups, span), until=until))
 
@@ -147,10 +152,22 @@ def _total(how: How, pieces: Sequence[Piece], span: JobSpan) -> float | None:
     whole = reduce(join, parts)
     if how is How.MAX:
         return whole.highest
+    if how is How.TOTAL:
+        # Most counters never fall: then there is no need to look at their samples.
+        return _risen(pieces, span) if _has_reset(pieces) else whole.last
     if how is How.MEAN:
         return whole.total / whole.samples
     seconds = whole.last_at - whole.first_at
     return whole.growth / seconds if seconds > 0 else None
+
+
+def _risen(pieces: Sequence[Piece], span: JobSpan) -> float:
+    """Add up what a counter grew, from 0 at the start of the job."""
+    values = array("d")
+    for piece in pieces:
+        times, more = piece.load()
+        values.extend(more[bisect_left(times, span.start_seconds) : bisect_right(times, span.end_seconds)])
+    return values[0] + rise(values)
 
 
 def _curves(wanted: Wanted, groups: Groups, steps: Steps) -> tuple[Series, ...]:

@@ -76,6 +76,8 @@ def make_points(
     """Return one point for each window, None where nothing was measured; a counter's values never fall."""
     if how is How.MAX:
         return [max(values[begin:end]) if end > begin else None for _, begin, end in windows]
+    if how is How.TOTAL:
+        return [values[end - 1] if end > begin else None for _, begin, end in windows]
     if how is How.MEAN:
         return [sum(values[begin:end]) / (end - begin) if end > begin else None for _, begin, end in windows]
     return [

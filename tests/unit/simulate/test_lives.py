@@ -2,6 +2,7 @@
 """Check that the life of a simulated job holds together at every moment."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -96,6 +97,13 @@ def test_cpu_time_is_the_integral_of_the_load() -> None:
     step = 0.05
     summed = math.fsum(work.load((index + 0.5) * step) * step for index in range(int(1000 / step)))
     assert summed == pytest.approx(work.done_seconds(1000.0), rel=1e-4)
+
+
+def test_busy_cores_are_those_of_the_moment() -> None:
+    (node,) = make_life(make_record(), Kind.GOOD, length_seconds=1000).nodes
+    node = replace(node, work=Work(cores=(1.0, 0.5), dip_ratio=0.0, stop_seconds=700.0))
+    assert 1.5 == only("jobs_busy_cores", node, 600.0)
+    assert 0.0 == only("jobs_busy_cores", node, 701.0)
 
 
 def test_every_metric_that_reports_ask_for_is_told() -> None:

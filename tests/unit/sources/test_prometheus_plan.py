@@ -101,6 +101,58 @@ def test_question_for_one_job_is_halved_by_time_down_to_a_floor() -> None:
     assert () == small.split()
 
 
+@pytest.mark.parametrize(("how", "reach"), [(How.MAX, 30.0), (How.RATE, 60.0)])
+def test_ends_of_a_long_run_are_parts_of_their_own(how: How, reach: float) -> None:
+    span = JobSpan(1, 100.0, DAY + 100.0)
+    (question,) = plan(span, how=how)
+
+    # The first step ends at 480, and its window begins at 0; the last one ends at 86880 and its window at 86400.
+    assert (480.0, reach) == (question.step_seconds, question.reach_seconds)
+    assert JobSpan(1, 100.0, 480.0) == question.first_part(span)
+    assert JobSpan(1, DAY + 100.0 - 480.0, DAY + 100.0) == question.last_part(span)
+
+
+def test_window_that_reaches_a_little_out_of_a_run_is_good_enough() -> None:
+    span = JobSpan(1, 480.0 + 20, DAY + 480.0 - 20)
+    (question,) = plan(span)
+
+    # Two scrapes are 30 seconds; the windows begin at 480 and end at 86880.
+    assert (None, None) == (question.first_part(span), question.last_part(span))
+
+
+@pytest.mark.parametrize("how", list(How))
+@pytest.mark.parametrize("seconds", [10.0, 40.0, 300.0, HOUR])
+def test_short_run_has_no_parts(how: How, seconds: float) -> None:
+    span = JobSpan(1, 107.0, 107.0 + seconds)
+    (question,) = plan(span, how=how)
+
+    assert (None, None) == (question.first_part(span), question.last_part(span))
+
+
+def test_reach_ends_where_the_run_before_may_still_be_shown() -> None:
+    span = JobSpan(1, 100.0, 250.0)
+    (question,) = plan_curves([span], How.MAX, points=300, max_points=11_000, scrape_seconds=60.0)
+
+    # The window of the point at 120 begins at 0, that of the point at 180 at 60.
+    assert (120.0, 60.0) == (question.window_seconds, question.reach_seconds)
+    assert (JobSpan(1, 100.0, 120.0), None) == (question.first_part(span), question.last_part(span))
+
+
+def test_part_that_is_the_whole_run_is_asked_for_once() -> None:
+    span = JobSpan(1, 300.0, 430.0)
+    (question,) = plan(span, points=2)
+
+    # Its only point is the one at 480.
+    assert 240.0 == question.step_seconds
+    assert (span, None) == (question.first_part(span), question.last_part(span))
+
+
+def test_last_numbers_are_not_waited_for_until_the_next_run() -> None:
+    (question,) = plan_totals([JobSpan(1, 0.0, 100.0)], How.MAX, jobs=10, scrape_seconds=300.0)
+
+    assert (JobSpan(1, 0.0, 220.0),) == question.spans
+
+
 def test_maximum_waits_for_the_scrapes_after_the_run() -> None:
     (highest,) = plan_totals([JobSpan(1, 0.0, 100.0)], How.MAX, jobs=10, scrape_seconds=15.0)
     (mean,) = plan_totals([JobSpan(1, 0.0, 100.0)], How.MEAN, jobs=10, scrape_seconds=15.0)

@@ -22,6 +22,7 @@ from tests.fakes.talking_server import GENEROUS_SECONDS, talking_server
 
 GAUGE = Wanted(metric="jobs_memory_anon_bytes", how=How.MAX)
 COUNTER = Wanted(metric="jobs_cpu_seconds_total", how=How.RATE)
+TOTAL = Wanted(metric="jobs_io_write_bytes_total", how=How.TOTAL)
 MEAN = Wanted(metric="jobs_gpu_utilization_ratio", how=How.MEAN)
 NO_LIMIT = 1e12
 
@@ -132,6 +133,73 @@ def test_growth_is_divided_by_the_part_of_the_window_in_which_the_job_ran() -> N
     # A quarter of a window is too little to tell.
     assert (30.0, 45.0, 60.0, 75.0, 90.0, 100.0) == curve.times
     assert [pytest.approx(2.0)] * 6 == list(curve.values)
+
+
+DAY = 86400.0
+
+
+def of_two_runs(wanted: Wanted) -> Callable[[Question], Reply]:
+    """Answer with 60 where a window reaches before 100 or behind the day after it, else with 2."""
+
+    def answer(question: Question) -> Reply:
+        (window,) = question.windows_seconds
+        times = question.times if question.step else [float(question.query.split("@ ")[1].split(")")[0])]
+        values = tuple(2.0 if at - window >= 100.0 and at <= 100.0 + DAY else 60.0 for at in times)
+        return reply(found(1, tuple(times), tuple(v * window if wanted.how is How.RATE else v for v in values)))
+
+    return answer
+
+
+@pytest.mark.parametrize("wanted", [GAUGE, COUNTER, MEAN])
+def test_long_windows_do_not_reach_into_other_runs_of_the_job(wanted: Wanted) -> None:
+    client, source = opened(of_two_runs(wanted))
+    (curve,) = source.read_curves(wanted, [JobSpan(1, 100.0, 100.0 + DAY)], points=300, until=NO_LIMIT).by_job[1]
+
+    # A day in steps of 480 seconds; the first one lasts 380, the last one 100.
+    assert (480.0, *(480.0 * step for step in range(2, 181)), 100.0 + DAY) == curve.times
+    assert [pytest.approx(2.0)] * 181 == list(curve.values)
+    assert 3 == len(client.questions)
+
+
+def test_no_rate_is_made_of_the_first_seconds_of_a_long_window() -> None:
+    client, source = opened(level(960.0))
+    (curve,) = source.read_curves(COUNTER, [JobSpan(1, 400.0, 400.0 + DAY)], points=300, until=NO_LIMIT).by_job[1]
+
+    # From 400 to 480 are less than half of a window.
+    assert (960.0, 2.0) == (curve.times[0], curve.values[0])
+    assert 2 == len(client.questions)
+
+
+def test_ends_of_many_long_runs_take_two_questions_more() -> None:
+    client, source = opened(level(2.0))
+    spans = [JobSpan(number, 100.0 + number, 100.0 + number + DAY) for number in range(1, 51)]
+    curves = source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
+
+    assert 50 == len(curves.by_job)
+    assert 3 == len(client.questions)
+
+
+def test_total_of_a_counter_that_never_fell_takes_one_question() -> None:
+    client, source = opened(level(900.0))
+
+    assert {1: {("n1",): 900.0}} == source.read_totals(TOTAL, [JobSpan(1, 0.0, 600.0)], until=NO_LIMIT).by_job
+    assert 1 == len(client.questions)
+
+
+def test_total_of_a_counter_that_fell_is_all_that_it_grew() -> None:
+    # 900 at the first four points; then it begins anew, and grows to 800.
+    course = (900.0, 900.0, 900.0, 900.0, 0.0, 800.0)
+
+    def answer(question: Question) -> Reply:
+        if question.step:
+            return reply(*(found(1, tuple(question.times[1:7]), course, node) for node in ("n1", "n2", "n3")))
+        values = {"n1": -900.0, "n2": 900.0}
+        return reply(*(found(1, (question.first,), (value,), node) for node, value in values.items()))
+
+    _, source = opened(answer)
+    totals = source.read_totals(TOTAL, [JobSpan(1, 0.0, 600.0)], until=NO_LIMIT)
+
+    assert {1: {("n1",): 1700.0, ("n2",): 900.0}} == totals.by_job
 
 
 def test_labels_that_an_answer_does_not_have_are_empty() -> None:
@@ -272,10 +340,10 @@ def test_halving_has_an_end() -> None:
     assert len(client.questions) <= 130
 
 
-@pytest.mark.parametrize(("wanted", "expected"), [(GAUGE, 8.0), (COUNTER, 15.0 / 1000), (MEAN, 7.5)])
+@pytest.mark.parametrize(("wanted", "expected"), [(GAUGE, 8.0), (COUNTER, 15.0 / 1000), (MEAN, 7.5), (TOTAL, 8.0)])
 def test_halves_of_a_total_are_put_together(wanted: Wanted, expected: float) -> None:
     def answer(question: Question) -> Reply:
-        (window,) = question.windows_seconds
+        window = max(question.windows_seconds)
         if window > 800:
             raise TooMuchAsked("too many samples")
         return reply(found(1, (question.first,), (7.0 if question.first < 600 else 8.0,)))

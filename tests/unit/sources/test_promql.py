@@ -81,6 +81,19 @@ def test_totals_have_the_span_of_each_job() -> None:
     ) == totals_query(wanted, spans)
 
 
+def test_total_of_a_counter_that_fell_is_marked_by_its_sign() -> None:
+    samples = 'jobs_io_reads_total{slurm_job="1"}[60500ms] @ 160.500'
+
+    assert (
+        f"max by (slurm_job, slurm_node) (max_over_time({samples}) * (1 - 2 * (resets({samples}) > bool 0)))"
+    ) == totals_query(Wanted(metric="jobs_io_reads_total", how=How.TOTAL), [JobSpan(1, 100.0, 160.5)])
+
+
+def test_totals_with_such_marks_are_not_summed_up() -> None:
+    with pytest.raises(ValueError, match="not summed up"):
+        totals_query(Wanted(metric="jobs_io_reads_total", how=How.TOTAL, by=()), [JobSpan(1, 100.0, 160.5)])
+
+
 def test_window_is_never_empty() -> None:
     wanted = Wanted(metric="jobs_cores", how=How.MAX)
 

@@ -101,6 +101,29 @@ def test_last_numbers_that_come_after_the_end_count_for_the_highest_only(tmp_pat
         assert {("n1",): 2.0} == totals_of(series, Wanted(metric=CPU, how=How.MEAN), span(10))
 
 
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        # The agent was started anew after 900: all processes had ended, or one of them goes on.
+        (((0, 0.0), (600, 900.0), (615, 0.0), (1200, 800.0)), 1700.0),
+        (((0, 0.0), (600, 900.0), (615, 899.5), (1200, 1699.5)), 1700.0),
+        # At the end of a period, where samples are packed.
+        (((0, 0.0), (3585, 900.0), (3600, 100.0), (3700, 900.0)), 1700.0),
+        (((0, 300.0), (600, 900.0)), 900.0),
+        # The run before, and what comes too late.
+        (((-15, 5000.0), (0, 1.0), (600, 3.0), (610, 2.0), (1225, 4.0), (9000, 70.0)), 5.0),
+    ],
+)
+def test_total_goes_on_where_an_agent_was_started_anew(
+    tmp_path: Path, seen: tuple[tuple[int, float], ...], expected: float
+) -> None:
+    last = max(1200, *(at for at, _ in seen if at < 9000)) - 30
+    with make_recorder(tmp_path) as recorder:
+        for at, value in seen:
+            recorder.record(START + at, [sample(value)])
+        assert {("n1",): expected} == totals_of(recorder.series(), Wanted(metric=CPU, how=How.TOTAL), span(last))
+
+
 def test_copies_count_once_and_parts_are_summed_up(tmp_path: Path) -> None:
     wanted = Wanted(metric="jobs_threads", how=How.MAX, each=("slurm_node", "state"), by=("slurm_node",))
     running = Wanted(metric="jobs_threads", how=How.MAX, each=wanted.each, by=(), where=(("state", "running"),))
@@ -135,11 +158,22 @@ def test_span_of_no_length_has_no_curve(tmp_path: Path) -> None:
 
 
 def test_metric_of_the_cluster_is_read_without_a_job(tmp_path: Path) -> None:
-    wanted = Wanted(metric="slurm_nodes", how=How.MAX, each=("base_state",), by=("base_state",))
+    wanted = Wanted(metric="slurm_cpus", how=How.MAX, each=("state",), by=("state",))
     with make_recorder(tmp_path) as recorder:
-        recorder.record(START + 5, [("slurm_nodes", {"base_state": "idle"}, 7.0)])
+        recorder.record(START + 5, [("slurm_cpus", {"state": "idle"}, 7.0)])
         found = recorder.series().read_cluster(wanted, START, START + 15, points=300, until=math.inf)
     assert (Series(("idle",), (START + 15,), (7.0,)),) == found
+
+
+def test_cluster_is_read_in_steps_of_a_minute_however_often_jobs_are_recorded(tmp_path: Path) -> None:
+    wanted = Wanted(metric="slurm_cpus", how=How.MEAN, each=("state",), by=("state",))
+    with make_recorder(tmp_path) as recorder:
+        for minute, value in ((0, 6.0), (1, 12.0), (3, 18.0)):
+            recorder.record(START + 60 * minute + 5, [("slurm_cpus", {"state": "idle"}, value)])
+        (found,) = recorder.series().read_cluster(wanted, START, START + 300, points=300, until=math.inf)
+    # Windows are three minutes long, so the one that was missed leaves no hole.
+    assert tuple(START + 60 * minute for minute in (1, 2, 3, 4, 5)) == found.times
+    assert (6.0, 9.0, 9.0, 15.0, 18.0) == found.values
 
 
 def test_question_past_its_time_limit_is_given_up(tmp_path: Path) -> None:
