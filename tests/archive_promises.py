@@ -9,6 +9,7 @@ from dataclasses import astuple, replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import delete
 
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import GroupBy, JobFilter, JobKey
@@ -19,6 +20,7 @@ from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
 from slurmscope.store.archive import SqlArchive
 from slurmscope.store.audit import AuditLog
 from slurmscope.store.checkpoints import Checkpoints
+from slurmscope.store.schema import METADATA, SCHEMA
 from slurmscope.store.tokens import TokenStore
 from tests.archive_model import DAY, NEW_YEAR, Fact, ListArchive, facts, filters, viewers
 from tests.fakes.reports import (
@@ -102,7 +104,7 @@ class ArchivePromises:
         half = Coverage(nodes=2, nodes_measured=1, run_ratio=1.0)
         cpu = replace(report.summary.cpu, time=replace(report.summary.cpu.time, coverage=half))
 
-        archive.save([replace(report, summary=replace(report.summary, cpu=cpu))])
+        archive.save([replace(report, summary=replace(report.summary, cpu=cpu, coverage=half))])
 
         (total,) = archive.total(EVERYTHING, JobFilter(), GroupBy.USER)
         assert (28800.0, 0.0, 0.0) == (total.core_seconds, total.measured_core_seconds, total.used_core_seconds)
@@ -244,7 +246,7 @@ class ArchivePromises:
     def test_lists_and_sums_are_those_of_a_plain_list(
         self, archive: SqlArchive, batches: list[list[Fact]], asked: list[tuple[Viewer, JobFilter]], limit: int
     ) -> None:
-        archive.forget_jobs(END_OF_TIME)
+        empty(archive)
         model = ListArchive()
         for batch in batches:
             archive.save([fact.report() for fact in batch])
@@ -270,12 +272,30 @@ class ArchivePromises:
     def test_report_without_its_curves_says_so(self, archive: SqlArchive) -> None:
         archive.save([make_report(), make_report(make_record(5, submit_seconds=START + DAY))])
 
-        assert 1 == archive.forget_curves(START)
+        assert 1 == archive.forget_curves(START + DAY)
 
         (old,), (new,) = archive.find(EVERYTHING, 4711), archive.find(EVERYTHING, 5)
         assert ((), "The curves of this job are not kept any more.") == (old.charts, old.missing[-1])
         assert (make_report().charts, make_report().missing) == (new.charts, new.missing)
         assert make_report().findings == old.findings
+
+    def test_job_is_as_old_as_its_end(self, archive: SqlArchive) -> None:
+        # Submitted 60 days before, ended 1 day before: what is kept for 30 days is kept for 29 more.
+        now = START + 60 * DAY
+        archive.save([make_report(make_record(submit_seconds=START, start_seconds=START, end_seconds=now - DAY))])
+
+        forgotten = [
+            forget(now - days * DAY) for forget in (archive.forget_curves, archive.forget_jobs) for days in (30, 1, 0)
+        ]
+
+        assert [0, 0, 1, 0, 0, 1] == forgotten
+
+    def test_job_that_runs_is_not_taken_out(self, archive: SqlArchive) -> None:
+        running = make_report(make_record(state="RUNNING", end_seconds=None))
+        archive.save([running])
+
+        assert (0, 0) == (archive.forget_curves(END_OF_TIME), archive.forget_jobs(END_OF_TIME))
+        assert (running,) == archive.find(EVERYTHING, 4711)
 
     def test_days_come_in_order_and_the_latest_ones_are_kept(self, archive: SqlArchive) -> None:
         archive.save([_small(day + 1, NEW_YEAR + day * DAY) for day in range(5)])
@@ -371,6 +391,32 @@ class ArchivePromises:
             first.route,
             first.subject,
         )
+
+    def test_looks_are_listed_by_person_and_time_and_taken_out_when_old(self, archive: SqlArchive) -> None:
+        now = [0.0]
+        log = AuditLog(archive.database, wall_clock=lambda: now[0])
+        for at_seconds, name in ((100, "sue"), (200, "eve"), (300, "sue")):
+            now[0] = float(at_seconds)
+            log.audit(Viewer(name=name, role=ViewerRole.SUPPORT), "/jobs/{id}", f"job {at_seconds}")
+
+        asked = [
+            log.list_rows(viewer="sue"),
+            log.list_rows(since_seconds=200),
+            log.list_rows(viewer="sue", since_seconds=200),
+            log.list_rows(viewer="su"),
+        ]
+
+        assert [[300, 100], [300, 200], [300], []] == [[row.at_seconds for row in rows] for rows in asked]
+        assert 1 == archive.forget_looks(200)
+        assert [300, 200] == [row.at_seconds for row in log.list_rows()]
+
+
+def empty(archive: SqlArchive) -> None:
+    """Take out everything, what runs included."""
+    with archive.database.writing() as connection:
+        for table in METADATA.sorted_tables:
+            if table is not SCHEMA:
+                connection.execute(delete(table))
 
 
 def _small(job_id: int, submit_seconds: int = START) -> JobReport:

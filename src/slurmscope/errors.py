@@ -19,6 +19,7 @@
     │   ├── SlurmRefused       an answer came, and it says that Slurm could not give one
     │   └── MalformedAnswer    an answer came, but not in a shape we know
     ├── ArchiveError           the archive of jobs could not be read or written
+    │   └── ArchiveTooLarge        it will never take this row: it is too large
     └── OutputError            something could not be written or sent
 """
 
@@ -116,6 +117,10 @@ class MalformedAnswer(SourceError):
 
 class ArchiveError(SlurmscopeError):
     """Tell what the database of the archive could not do."""
+
+
+class ArchiveTooLarge(ArchiveError):
+    """A row is larger than the database takes; trying again will not help, a smaller one will."""
 
 
 class OutputError(SlurmscopeError):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -12,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, text
+from sqlalchemy import create_engine, delete, make_url, text
 
 from lab.databases import PASSWORD, DatabaseServer, run_mariadb, run_postgresql
-from slurmscope.errors import ArchiveError
+from slurmscope.errors import ArchiveError, ArchiveTooLarge
 from slurmscope.model.archive import GroupBy, JobFilter
+from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.store.archive import SqlArchive
 from slurmscope.store.archive_settings import ArchiveSettings
@@ -145,6 +147,46 @@ def test_long_question_is_broken_off(server: DatabaseServer) -> None:
     assert 1 == ending
     assert time.monotonic() - started < 40
     hurried.close()
+
+
+@pytest.mark.parametrize("numbers_kept", [10_000, 500_000])
+def test_row_over_the_limit_of_the_server_is_told_apart_from_a_server_that_is_away(
+    server: DatabaseServer, archive: SqlArchive, numbers_kept: int
+) -> None:
+    if archive.database.dialect != "mariadb":
+        pytest.skip("PostgreSQL takes a gigabyte")
+    large = noisy_report(numbers_kept)
+    archive.save([make_report()])
+    # Some 8 bytes a number. MariaDB answers to a row that is a little too large, and hangs up on one far over it.
+    set_packet_limit(server, 65_536)
+    limited = open_archive(settings_of(server))
+    with pytest.raises(ArchiveTooLarge):
+        limited.save([large])
+    limited.save([replace(large, charts=())])
+    server.kill()
+    with pytest.raises(ArchiveError) as told:
+        limited.save([large])
+    limited.close()
+    server.start()
+
+    assert not isinstance(told.value, ArchiveTooLarge)
+    archive.save([large])
+    assert (large,) == archive.find(EVERYTHING, 4711)
+
+
+def noisy_report(numbers_kept: int) -> JobReport:
+    """Make a report whose curve cannot be packed well."""
+    report, noise = make_report(), random.Random(1)
+    line = replace(report.charts[0].lines[0], values=tuple(noise.random() for _ in range(numbers_kept)))
+    return replace(report, charts=(replace(report.charts[0], lines=(line,)),))
+
+
+def set_packet_limit(server: DatabaseServer, limit_bytes: int) -> None:
+    """Take smaller packets from new connections on, until the server is started again."""
+    root = create_engine(make_url(server.url).set(drivername="mariadb+pymysql", username="root", database="mysql"))
+    with root.connect() as connection:
+        connection.execute(text(f"SET GLOBAL max_allowed_packet = {limit_bytes}"))
+    root.dispose()
 
 
 def test_server_that_is_away_keeps_nobody_from_starting(server: DatabaseServer, archive: SqlArchive) -> None:

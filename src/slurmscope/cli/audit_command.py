@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,11 @@ import click
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import write_text
+from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.reports.words import format_time
 from slurmscope.services.access_records import open_audit_log
+from slurmscope.units import parse_seconds
 
 if TYPE_CHECKING:
     from slurmscope.store.audit import AuditRow
@@ -32,10 +35,12 @@ def make_command() -> click.Command:
     before = click.Option(
         ["--before"], type=click.IntRange(1), metavar="ID", help="List rows before this one: the last of a list."
     )
+    user = click.Option(["--user"], default="", metavar="NAME", help="List only what this person looked at.")
+    since = click.Option(["--since"], metavar="DURATION", help="List only the last so long, such as 12h or 7d.")
     return SettingsCommand(
         "audit",
         callback=_run,
-        params=[limit, before, *_settings()],
+        params=[user, since, limit, before, *_settings()],
         help="List what support staff looked at in the portal that is not theirs, newest first.",
     )
 
@@ -45,11 +50,19 @@ def _settings() -> list[click.Parameter]:
     return options_for(section for section in find_sections("report") if section.name == "archive")
 
 
-def _run(*, limit: int, before: int | None, **given: object) -> int:
+def _run(*, user: str, since: str | None, limit: int, before: int | None, **given: object) -> int:
+    since_seconds = None if since is None else _since(since)
     with open_audit_log(load_config("report", given)) as log:
-        rows = log.list_rows(before_id=before, limit=limit)
+        rows = log.list_rows(viewer=user, since_seconds=since_seconds, before_id=before, limit=limit)
     write_text("\n".join(_lines(rows)))
     return 0
+
+
+def _since(duration: str) -> int:
+    try:
+        return int(time.time() - parse_seconds(duration))
+    except ValueError as error:
+        raise ConfigError(f"--since: {error}") from error
 
 
 def _lines(rows: Iterable[AuditRow]) -> Iterator[str]:

@@ -9,10 +9,13 @@ from slurmscope.model.viewer import Viewer
 
 
 class AuditTrail(Protocol):
-    """Keep rows for ever. What cannot be written is an ``ArchiveError``."""
+    """Keep rows for as long as the site wants. What cannot be written is an ``ArchiveError``."""
 
     def audit(self, viewer: Viewer, route: str, subject: str) -> None:
-        """Keep who looked, through which route, and at what: ``job 4711``, ``user ada``, ``account physics``."""
+        """Keep who looked, through which route, and at what: ``job 4711``, ``user ada``, ``account physics``.
+
+        The same person at the same thing a moment later is still the same look: an open page asks every few seconds.
+        """
         ...
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from slurmscope.store.archive import SqlArchive
     from slurmscope.store.checkpoints import Checkpoints
 
+MAILS_KEPT_SECONDS = 30 * 86400
+"""How long it is known who had a letter; it must be for more than the week between two."""
+
 Coordinators = Mapping[str, Sequence[str]]
 
 
@@ -39,6 +42,8 @@ def run_digests(
     # Asked when the first letter needs it, and once.
     coordinators = cache(lambda: read_coordinators(commands.run))
     with _open_archive(config, environment) as (archive, checkpoints):
+        if not is_dry_run:
+            checkpoints.forget_mails(now_seconds - MAILS_KEPT_SECONDS)
         post = Post(checkpoints, settings, send, now_seconds=now_seconds)
         for about, digest in write_digests(archive, wish, now_seconds):
             yield from post.deliver(about, digest, _readers(about, to, coordinators) if digest else ())

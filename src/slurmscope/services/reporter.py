@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from slurmscope.errors import ArchiveError, SlurmscopeError
+from slurmscope.errors import ArchiveTooLarge, SlurmscopeError
 from slurmscope.log import fields
 from slurmscope.model.archive import Archive, JobRow, Run
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
+from slurmscope.services.forgetting import Chore, Forgetting, parse_keep_seconds
 from slurmscope.services.measuring import MAY_PASS
 from slurmscope.services.readings import Clock
 from slurmscope.services.repeating import repeating
@@ -68,6 +69,41 @@ class ReporterSettings:
         parse=parse_seconds,
         metavar="DURATION",
     )
+    keep_curves: float = setting(
+        365 * 86400.0,
+        help="How long curves of ended jobs are kept, at least 7d; the numbers and findings stay. 0 keeps them for "
+        "ever.",
+        parse=parse_keep_seconds,
+        metavar="DURATION",
+    )
+    keep_jobs: float = setting(
+        0.0,
+        help="How long ended jobs are kept at all, at least 7d; 0 keeps them for ever.",
+        parse=parse_keep_seconds,
+        metavar="DURATION",
+    )
+    keep_audit: float = setting(
+        365 * 86400.0,
+        help="How long it is kept who of the staff looked at what, at least 7d; 0 keeps it for ever.",
+        parse=parse_keep_seconds,
+        metavar="DURATION",
+    )
+
+
+class ReporterArchive(Archive, Protocol):
+    """Keep reports, and take out a part of what is older than a time; the number of rows is returned."""
+
+    def forget_curves(self, before_seconds: int) -> int:
+        """Take out curves of jobs that ended before this time."""
+        ...
+
+    def forget_jobs(self, before_seconds: int) -> int:
+        """Take out jobs that ended before this time."""
+        ...
+
+    def forget_looks(self, before_seconds: int) -> int:
+        """Take out what staff looked at before this time."""
+        ...
 
 
 class Checkpoints(Protocol):
@@ -105,7 +141,7 @@ class Reporter:
         self,
         accounting: JobAccounting,
         maker: ReportMaker,
-        archive: Archive,
+        archive: ReporterArchive,
         checkpoints: Checkpoints,
         settings: ReporterSettings,
         *,
@@ -121,6 +157,7 @@ class Reporter:
         self._look_far_at = 0.0
         self._turn = 0
         self._away_since: float | None = None
+        self._forgetting = Forgetting(_chores(archive, settings), self._clock)
         self.progress = Progress()
 
     def work(self) -> None:
@@ -136,6 +173,7 @@ class Reporter:
             raise
         else:
             self.progress = replace(self.progress, rounds=self.progress.rounds + 1, problem="")
+            self._forgetting.work()
 
     def _note_failure(self, problem: str) -> None:
         self.progress = replace(self.progress, failures=self.progress.failures + 1, problem=problem)
@@ -195,15 +233,17 @@ class Reporter:
         return now - max(youngest, away_since) < self._settings.give_up
 
     def _save(self, reports: Sequence[JobReport]) -> None:
-        """Store a batch; if that fails one by one, so that a report too large for the server costs only its curves."""
+        """Store a batch; one by one where it is too large, so that the report which is so costs only its curves.
+
+        What else fails is raised: an archive that is locked or slow takes the curves in a later round.
+        """
         try:
             self._archive.save(reports)
-        except ArchiveError:
+        except ArchiveTooLarge:
             for report in reports:
                 try:
                     self._archive.save([report])
-                except ArchiveError:
-                    # When the archive itself is away this fails as well, and the work stops here.
+                except ArchiveTooLarge:
                     self._archive.save([replace(report, charts=(), missing=(*report.missing, NO_ROOM))])
 
     def _refresh_running(self) -> None:
@@ -238,6 +278,14 @@ class Reporter:
             records = self._not_stored(self._accounting.read_jobs(job_ids))
             for batch in _batches(record for record in records if record.has_ended and _run_of(record) in gone):
                 self._store_ended(batch, now)
+
+
+def _chores(archive: ReporterArchive, settings: ReporterSettings) -> tuple[Chore, ...]:
+    return (
+        Chore(name="jobs", forget=archive.forget_jobs, keep_seconds=settings.keep_jobs),
+        Chore(name="curves", forget=archive.forget_curves, keep_seconds=settings.keep_curves),
+        Chore(name="looks", forget=archive.forget_looks, keep_seconds=settings.keep_audit),
+    )
 
 
 def _batches(items: Iterable[T]) -> Iterator[list[T]]:

@@ -13,10 +13,11 @@ from slurmscope.model.archive import GroupBy, JobFilter, JobKey, JobPage, JobRow
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.engine import ArchiveConflict, Database
+from slurmscope.store.forgetting import delete_oldest_curves, delete_oldest_jobs, delete_oldest_looks
 from slurmscope.store.job_rows import LIST_COLUMNS, as_job_row, cluster_name
 from slurmscope.store.queries import MAX_ROWS, MAX_TIES, pages, visible_at_all
 from slurmscope.store.report_coding import decode_report
-from slurmscope.store.saving import delete_oldest_curves, delete_oldest_jobs, prepare_reports, write_reports
+from slurmscope.store.saving import prepare_reports, write_reports
 from slurmscope.store.schema import CURVES, JOBS, REPORTS
 from slurmscope.store.texts import valid_text
 from slurmscope.store.totals import add_up, total_statements
@@ -25,7 +26,10 @@ MAX_RUNS = 100
 MAX_UNFINISHED = 100_000
 NUMBERS_AT_ONCE = 100
 """MariaDB reads the whole table when there are more than 200."""
-FORGET_ROWS = 1000
+FORGET_ROWS = 500
+"""Rows taken out in one transaction."""
+FORGET_BATCHES = 20
+"""Transactions of one call: after years without any, the rest waits for the next."""
 SAVES_BETWEEN_LOOKS = 100
 """After so many saves SQLite looks at its tables again, to choose the right index."""
 MANY_ROWS = 10_000
@@ -114,12 +118,16 @@ class SqlArchive:
         return frozenset(known)
 
     def forget_curves(self, before_seconds: int) -> int:
-        """Take out curves of jobs submitted before this time; return of how many. The reports stay."""
+        """Take out curves of jobs that ended before this time, 10,000 at most; return of how many. The reports stay."""
         return self._forget(lambda connection: delete_oldest_curves(connection, before_seconds, FORGET_ROWS))
 
     def forget_jobs(self, before_seconds: int) -> int:
-        """Take out jobs submitted before this time, sums included; return how many."""
+        """Take out jobs that ended before this time, 10,000 at most, sums included; return how many."""
         return self._forget(lambda connection: delete_oldest_jobs(connection, before_seconds, FORGET_ROWS))
+
+    def forget_looks(self, before_seconds: int) -> int:
+        """Take out what staff looked at before this time, 10,000 looks at most; return how many."""
+        return self._forget(lambda connection: delete_oldest_looks(connection, before_seconds, FORGET_ROWS))
 
     def close(self) -> None:
         """Let go of connections."""
@@ -146,10 +154,13 @@ class SqlArchive:
             self.database.refresh_statistics()
 
     def _forget(self, forget: Callable[[Connection], int]) -> int:
-        """Delete little by little: a long transaction would keep the reporter waiting."""
+        """Delete little by little: a long transaction would keep other writers waiting."""
         forgotten = 0
-        while count := self._write(forget):
+        for _ in range(FORGET_BATCHES):
+            count = self._write(forget)
             forgotten += count
+            if count < FORGET_ROWS:
+                break
         return forgotten
 
 

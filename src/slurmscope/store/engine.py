@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from slurmscope.errors import ArchiveError
+from slurmscope.errors import ArchiveError, ArchiveTooLarge
 from slurmscope.log import escape
 from slurmscope.store.archive_settings import ArchiveSettings
 from slurmscope.store.drivers import WRITES, Driver, choose_driver
@@ -30,6 +30,14 @@ RECYCLE_SECONDS = 1800
 
 # Deadlock and lock wait in MariaDB; serialization failure and deadlock in PostgreSQL.
 _CONFLICTS = frozenset({1205, 1213, "40001", "40P01"})
+# Packet and column of MariaDB; a limit of the program in PostgreSQL.
+_TOO_LARGE = frozenset({1153, 1406, "54000"})
+# PyMySQL: the connection broke before, or after, the statement was sent.
+_BROKEN = frozenset({2006, 2013})
+# What PyMySQL writes as two bytes.
+_ESCAPED_BYTES = b"\0\n\r\x1a\"'\\"
+_STATEMENT_BYTES = 1024
+_SURELY_TOLD_BYTES = 64 * 1024
 _MESSAGE_LIMIT = 300
 
 
@@ -112,10 +120,31 @@ class Database:
         except PoolTimeoutError as error:
             raise ArchiveError(f"the archive {self._shown} is busy: no connection was free in time") from error
         except DBAPIError as error:
-            kind = ArchiveConflict if _is_conflict(error) else ArchiveError
-            raise kind(self._sentence(error.orig)) from error
+            first = _first_error(error)
+            raise self._kind(first)(self._sentence(first.orig)) from error
         except (SQLAlchemyError, sqlite3.Error, OSError) as error:
             raise ArchiveError(self._sentence(error)) from error
+
+    def _kind(self, error: DBAPIError) -> type[ArchiveError]:
+        if _is_conflict(error):
+            return ArchiveConflict
+        return ArchiveTooLarge if _is_too_large(error) or self._broke_by_size(error) else ArchiveError
+
+    def _broke_by_size(self, error: DBAPIError) -> bool:
+        """Tell whether MariaDB hung up because of a large row.
+
+        It does so in the middle of a packet over its limit, and its reason is lost with the connection. A server that
+        is away looks the same, so a new connection is asked for the limit.
+        """
+        sent_bytes = _largest_row_bytes(error.params)
+        if self.dialect != "mariadb" or _codes(error).isdisjoint(_BROKEN) or sent_bytes < _SURELY_TOLD_BYTES:
+            return False
+        try:
+            with self._engine.connect() as connection:
+                limit_bytes = connection.scalar(text("SELECT @@max_allowed_packet"))
+        except (SQLAlchemyError, OSError):
+            return False
+        return sent_bytes + _STATEMENT_BYTES > int(limit_bytes)
 
     @property
     def _shown(self) -> str:
@@ -152,8 +181,41 @@ def _first_line(error: BaseException | None) -> str:
     return next((line.strip() for line in said.splitlines() if line.strip()), "no reason was given")
 
 
+def _first_error(error: DBAPIError) -> DBAPIError:
+    """Return what went wrong first: on a connection that the server has closed, the ROLLBACK fails in its turn."""
+    first: DBAPIError = error
+    earlier = error.__context__
+    # An ArchiveError was told before: its reasons are not those of what is tried after it.
+    while earlier is not None and not isinstance(earlier, ArchiveError):
+        first = earlier if isinstance(earlier, DBAPIError) else first
+        earlier = earlier.__context__
+    return first
+
+
 def _is_conflict(error: DBAPIError) -> bool:
     if isinstance(error, IntegrityError):
         return True
-    code = error.orig.args[0] if error.orig is not None and error.orig.args else None
-    return code in _CONFLICTS or getattr(error.orig, "sqlstate", None) in _CONFLICTS
+    return not _codes(error).isdisjoint(_CONFLICTS)
+
+
+def _is_too_large(error: DBAPIError) -> bool:
+    is_sqlite = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_TOOBIG
+    return is_sqlite or not _codes(error).isdisjoint(_TOO_LARGE)
+
+
+def _codes(error: DBAPIError) -> frozenset[object]:
+    """Return the number of MariaDB, or the state of PostgreSQL."""
+    number = error.orig.args[0] if error.orig is not None and error.orig.args else None
+    return frozenset({number, getattr(error.orig, "sqlstate", None)})
+
+
+def _largest_row_bytes(params: object) -> int:
+    """Return how long the binary values of the largest row are as PyMySQL sends them."""
+    rows = params if isinstance(params, list) else [params]
+    return max((_sent_bytes(row) for row in rows), default=0)
+
+
+def _sent_bytes(row: object) -> int:
+    values: Iterable[object] = row.values() if isinstance(row, dict) else row if isinstance(row, tuple) else ()
+    blobs = [value for value in values if isinstance(value, bytes)]
+    return sum(2 * len(blob) - len(blob.translate(None, _ESCAPED_BYTES)) for blob in blobs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write reports into the tables, in place of older ones of the same runs, and take old ones out."""
+"""Write reports into the tables, in place of older ones of the same runs."""
 
 from __future__ import annotations
 
@@ -46,27 +46,6 @@ def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -
         _insert_runs(connection, [prepared[key] for key in keys])
         changes.add(prepared[key].values for key in keys)
     changes.write(connection)
-
-
-def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) -> int:
-    """Take jobs out that were submitted earlier, with all that belongs to them; return how many."""
-    statement = select(JOBS).where(JOBS.c.submit_seconds < before_seconds).order_by(JOBS.c.submit_seconds).limit(limit)
-    rows = [row._asdict() for row in connection.execute(statement)]
-    changes = Changes()
-    changes.take(rows)
-    for chunk in _chunks(rows):
-        _delete_runs(connection, chunk)
-    changes.write(connection)
-    return len(rows)
-
-
-def delete_oldest_curves(connection: Connection, before_seconds: int, limit: int) -> int:
-    """Take curves of jobs out that were submitted earlier; return how many."""
-    statement = select(CURVES.c.run_id).where(CURVES.c.submit_seconds < before_seconds).limit(limit)
-    run_ids = connection.scalars(statement).all()
-    for chunk in _chunks(run_ids):
-        connection.execute(delete(CURVES).where(CURVES.c.run_id.in_(chunk)))
-    return len(run_ids)
 
 
 def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[Values]:

@@ -160,6 +160,28 @@ def test_looks_of_staff_are_listed_newest_first(tmp_path: Path, database: Databa
     assert ["1"] == [line.split()[0] for line in rest.stdout.splitlines()[1:]]
 
 
+def test_looks_are_listed_by_person_and_time(tmp_path: Path, database: Database) -> None:
+    now = time.time()
+    for hours, name in ((30, "sue"), (3, "eve"), (1, "sue")):
+        log = AuditLog(database, wall_clock=lambda hours=hours: now - hours * 3600)  # type: ignore[misc]
+        log.audit(Viewer(name=name, role=ViewerRole.SUPPORT), "/jobs/{shown_id}", f"job {hours}")
+
+    def listed(*arguments: str) -> list[str]:
+        return [line.split()[0] for line in invoke(tmp_path, "audit", *arguments).stdout.splitlines()[1:]]
+
+    assert ["3", "1"] == listed("--user", "sue")
+    assert ["3", "2"] == listed("--since", "1d")
+    assert ["3"] == listed("--user", "sue", "--since", "1d")
+    assert [] == listed("--user", "nobody")
+
+
+def test_time_that_is_none_is_refused(tmp_path: Path, database: Database) -> None:
+    done = invoke(tmp_path, "audit", "--since", "yesterday")
+
+    assert isinstance(done.exception, ConfigError)
+    assert "--since: 'yesterday' is not a duration such as 10, 30s or 5m" == str(done.exception)
+
+
 def test_hostile_subject_stays_in_its_line(tmp_path: Path, database: Database) -> None:
     AuditLog(database).audit(Viewer(name="sue", role=ViewerRole.ADMIN), "/users/{name}", "user \x1b[31m\neve")
 

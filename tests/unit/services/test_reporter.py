@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+import time
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from slurmscope.errors import ArchiveError, CommandTimedOut, ServerRefused
+from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services import reporter as reporter_module
 from slurmscope.services.readings import Clock
 from slurmscope.services.report_maker import ReportMaker
@@ -21,6 +26,9 @@ from slurmscope.services.reporter import (
     ReporterSettings,
     open_reporter_loop,
 )
+from slurmscope.store.archive_settings import ArchiveSettings
+from slurmscope.store.checkpoints import Checkpoints
+from slurmscope.store.opening import open_archive
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
 from tests.fakes.reports import START, make_record
 
@@ -138,6 +146,90 @@ def test_report_that_is_too_large_costs_only_its_curves() -> None:
     bench.reporter.work()
     kept = {report.record.job_id: (bool(report.charts), report.missing) for report in bench.archive.reports.values()}
     assert {1: (True, ()), 2: (False, (reporter_module.NO_ROOM,))} == kept
+
+
+def test_archive_that_is_locked_for_a_while_costs_no_curves(tmp_path: Path) -> None:
+    limit_seconds = 0.4
+    archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=limit_seconds))
+    bench = Bench(make_record(1))
+    parts = (ReportMaker(bench.series, wall_clock=lambda: bench.now), archive, Checkpoints(archive.database))
+    clock = Clock(wall=lambda: bench.now, monotonic=lambda: bench.now)
+    reporter = Reporter(bench.accounting, *parts, ReporterSettings(), clock=clock)
+    # So that the report is the first that the lock keeps out: two tries of one limit each, and the lock is free again.
+    Checkpoints(archive.database).write_checkpoint(CHECKPOINT, str(START))
+    is_locked = threading.Event()
+
+    def lock() -> None:
+        with closing(sqlite3.connect(tmp_path / "archive.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            is_locked.set()
+            time.sleep(2.5 * limit_seconds)
+            other.execute("ROLLBACK")
+
+    locker = threading.Thread(target=lock)
+    locker.start()
+    assert is_locked.wait(60)
+    reporter.work()
+    locker.join()
+    reporter.work()
+
+    (report,) = archive.find(EVERYTHING, 1)
+    assert (True, ()) == (bool(report.charts), report.missing)
+    archive.close()
+
+
+def test_error_that_may_pass_is_not_tried_without_curves() -> None:
+    bench = Bench(make_record(1), make_record(2))
+    asked: list[int] = []
+
+    def fail(reports: object) -> None:
+        asked.append(len(reports))  # type: ignore[arg-type]
+        raise ArchiveError("database is locked")
+
+    bench.archive.save = fail  # type: ignore[method-assign]
+    bench.reporter.work()
+    assert ([2], 1) == (asked, bench.reporter.progress.failures)
+
+
+def test_old_rows_are_taken_out_once_a_day() -> None:
+    # The clock stands 1,000 seconds after a midnight.
+    midnight = 20_000 * DAY
+    bench = Bench(now=midnight + 1000.0)
+    for _ in range(3):
+        bench.reporter.work()
+    expected = [("curves", midnight - 365 * DAY), ("looks", midnight - 365 * DAY)]
+    assert expected == bench.archive.forgotten
+    bench.now += DAY
+    bench.reporter.work()
+    assert [(kind, before + DAY) for kind, before in expected] == bench.archive.forgotten[2:]
+
+
+def test_years_of_old_rows_go_little_by_little() -> None:
+    bench = Bench()
+    bench.archive.old_rows = 45
+    left = []
+    for _ in range(5):
+        bench.reporter.work()
+        left.append((bench.archive.old_rows, len(bench.archive.forgotten)))
+    # Ten curves and ten looks a round; the fourth round finds nothing and is the last.
+    assert [(25, 2), (5, 4), (0, 6), (0, 8), (0, 8)] == left
+
+
+def test_rows_that_cannot_be_taken_out_do_not_stop_the_work(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(make_record(1))
+    tries: list[int] = []
+
+    def fail(before_seconds: int) -> int:
+        tries.append(before_seconds)
+        raise ArchiveError("database is locked")
+
+    bench.archive.forget_curves = fail  # type: ignore[method-assign]
+    reporter = bench.restarted()
+    for seconds in (0, 60, 3600):
+        bench.now += seconds
+        reporter.work()
+    assert ({1}, 2, 3, "") == (bench.archived(), len(tries), reporter.progress.rounds, reporter.progress.problem)
+    assert "old rows are not taken out for now" in caplog.text
 
 
 def test_jobs_wait_for_the_server_of_the_series() -> None:

@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import psycopg
+import pymysql  # type: ignore[import-untyped]
 import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError
 
-from slurmscope.errors import ArchiveError, ConfigError, MissingExtraError, SlurmscopeError
-from slurmscope.model.archive import JobFilter, JobKey
+from slurmscope.errors import ArchiveError, ArchiveTooLarge, ConfigError, MissingExtraError, SlurmscopeError
+from slurmscope.model.archive import GroupBy, JobFilter, JobKey
 from slurmscope.model.finding import Severity
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.store import archive as archive_module
@@ -23,10 +28,11 @@ from slurmscope.store import schema
 from slurmscope.store.archive import SqlArchive
 from slurmscope.store.archive_settings import ArchiveSettings, parse_archive_url
 from slurmscope.store.drivers import read_password, require_package
+from slurmscope.store.engine import ArchiveConflict
 from slurmscope.store.opening import open_archive
 from slurmscope.store.queries import pages
 from slurmscope.store.tokens import TokenStore
-from tests.fakes.reports import make_record, make_report
+from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 
 
 @pytest.fixture
@@ -133,6 +139,99 @@ def test_writer_that_never_ends_costs_an_error_and_readers_go_on(archive: SqlArc
         other.execute("ROLLBACK")
     hurried.save([make_report(make_record(5))])
     hurried.close()
+
+
+def test_row_that_is_too_large_is_told_apart_from_a_lock(archive: SqlArchive, path: Path) -> None:
+    report = make_report()
+    noise = random.Random(1)
+    # Some 9 bytes for each of 20,000 numbers that do not repeat: far more than fits, in any coding.
+    line = replace(report.charts[0].lines[0], values=tuple(noise.random() for _ in range(20_000)))
+    large = replace(report, charts=(replace(report.charts[0], lines=(line,)),))
+    archive.save([report])
+    with archive.database.reading() as connection:
+        connection.connection.dbapi_connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 50_000)  # type: ignore[union-attr]
+
+    with pytest.raises(ArchiveTooLarge, match="too big"):
+        archive.save([large])
+    archive.save([replace(large, charts=())])
+    hurried = open_at(path, timeout=0.2)
+    hurried.find(EVERYTHING, 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ArchiveError) as told:
+            hurried.save([large])
+        other.execute("ROLLBACK")
+    hurried.close()
+    assert ArchiveError is type(told.value)
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (pymysql.err.OperationalError(1153, "Got a packet bigger than 'max_allowed_packet' bytes"), ArchiveTooLarge),
+        (pymysql.err.DataError(1406, "Data too long for column"), ArchiveTooLarge),
+        (psycopg.errors.ProgramLimitExceeded("row is too big"), ArchiveTooLarge),
+        (pymysql.err.OperationalError(1205, "Lock wait timeout exceeded"), ArchiveConflict),
+        (pymysql.err.OperationalError(2006, "MySQL server has gone away"), ArchiveError),
+        (psycopg.errors.QueryCanceled("canceling statement due to statement timeout"), ArchiveError),
+        (psycopg.errors.DiskFull("no space left"), ArchiveError),
+    ],
+)
+def test_reason_of_a_server_is_known_by_its_number(
+    archive: SqlArchive, reason: Exception, expected: type[ArchiveError]
+) -> None:
+    with pytest.raises(ArchiveError) as told, archive.database.reading():
+        raise DBAPIError("INSERT", {"body": b"x" * 10_000_000}, reason)
+
+    assert expected is type(told.value)
+
+
+def test_first_of_two_errors_counts_and_none_that_was_told_before(archive: SqlArchive) -> None:
+    too_large = DBAPIError("INSERT", {}, pymysql.err.OperationalError(1153, "a packet is too big"))
+    gone = DBAPIError("ROLLBACK", None, pymysql.err.OperationalError(2006, "the server has gone away"))
+
+    def save() -> None:
+        with archive.database.reading():
+            try:
+                raise too_large
+            finally:
+                raise gone
+
+    with pytest.raises(ArchiveTooLarge, match="too big"):
+        save()
+    try:
+        save()
+    except ArchiveTooLarge:
+        with pytest.raises(ArchiveError, match="locked") as told, archive.database.reading():
+            raise DBAPIError("INSERT", {}, sqlite3.OperationalError("database is locked")) from None
+    assert ArchiveError is type(told.value)
+
+
+def test_large_archive_is_emptied_little_by_little(archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_module, "FORGET_ROWS", 2)
+    monkeypatch.setattr(archive_module, "FORGET_BATCHES", 3)
+    archive.save([make_unmeasured_report(make_record(number)) for number in range(1, 11)])
+    later = START + 30 * 86400
+
+    assert [6, 4, 0] == [archive.forget_curves(later) for _ in range(3)]
+    assert [6, 4, 0] == [archive.forget_jobs(later) for _ in range(3)]
+    assert () == archive.total(EVERYTHING, JobFilter(), GroupBy.DAY)
+
+
+def test_old_curves_are_found_without_reading_all_jobs(archive: SqlArchive) -> None:
+    asked: list[str] = []
+    archive.save([make_report()])
+    with archive.database.reading() as connection:
+        raw = connection.connection.dbapi_connection
+        raw.set_trace_callback(asked.append)  # type: ignore[union-attr]
+    archive.forget_curves(START)
+    raw.set_trace_callback(None)  # type: ignore[union-attr]
+
+    (question,) = (text for text in asked if text.startswith("SELECT"))
+    with archive.database.reading() as connection:
+        plan = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {question}"))]
+    assert "slurmscope_curves_submit" in plan[0]
+    assert "SEARCH slurmscope_jobs USING INTEGER PRIMARY KEY (rowid=?)" == plan[-1]
 
 
 def test_question_without_end_is_broken_off(path: Path) -> None:
