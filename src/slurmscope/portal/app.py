@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+from typing import Any
+
 from fastapi import FastAPI
+from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from slurmscope import __version__
@@ -22,6 +26,7 @@ from slurmscope.portal.desk import PortalDesk
 from slurmscope.portal.error_pages import add_error_pages
 from slurmscope.portal.kept_renderings import KeptRenderings
 from slurmscope.portal.page_maker import PageMaker
+from slurmscope.portal.scope import AsgiApp, Receive, Send
 from slurmscope.portal.static_files import StaticFiles
 
 _ROUTERS = (
@@ -37,8 +42,11 @@ _ROUTERS = (
 )
 
 
-def make_app(desk: PortalDesk) -> FastAPI:
-    """Make the application; ``web_server.protect`` wraps it in the headers and limits that it needs outside tests."""
+def make_app(desk: PortalDesk, *, portal_url: str = "") -> FastAPI:
+    """Make the application; ``web_server.protect`` wraps it in the headers and limits that it needs outside tests.
+
+    ``portal_url`` is where people find it, for links that leave it. Behind a proxy, a request does not tell that.
+    """
     app = FastAPI(
         title=desk.settings.title,
         version=__version__,
@@ -47,14 +55,32 @@ def make_app(desk: PortalDesk) -> FastAPI:
         # Their scripts come from other hosts.
         docs_url=None,
         redoc_url=None,
+        # It would lead those behind a proxy with TLS to http://, and answer before anybody has signed in.
+        redirect_slashes=False,
     )
     app.root_path = desk.settings.base_path
     static = StaticFiles()
     app.state.desk = desk
+    app.state.public_url = portal_url.rstrip("/") or desk.settings.base_path
     app.state.pages = PageMaker(desk.settings, static)
     app.state.renderings = KeptRenderings()
     app.router.routes.append(Route("/static/{address:path}", static.serve, name="static"))
     for router in _ROUTERS:
         app.include_router(router)
+    app.router.default = _BarePath(app.router.default)
     add_error_pages(app)
     return app
+
+
+class _BarePath:
+    """Lead from the portal's path to its first page, whose address has a slash more; no route can have that path."""
+
+    def __init__(self, otherwise: AsgiApp) -> None:
+        self._otherwise = otherwise
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer what no route knows."""
+        base_path = scope.get("root_path", "")
+        is_bare = base_path != "" and base_path == scope["path"]
+        answer = RedirectResponse(f"{base_path}/") if is_bare else self._otherwise
+        await answer(scope, receive, send)

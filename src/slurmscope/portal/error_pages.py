@@ -13,11 +13,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from slurmscope.errors import ArchiveError, MissingExtraError
 from slurmscope.log import escape, fields
+from slurmscope.portal.cluster_now import ClusterNow
 from slurmscope.portal.desk import PortalDesk
 from slurmscope.portal.page_maker import PageMaker
 from slurmscope.portal.queries import BadQuery
 from slurmscope.portal.sign_in_errors import SignInError
-from slurmscope.portal.visit import ABSENT
+from slurmscope.portal.visit import ABSENT, is_let_in
 
 _logger = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ _TITLES = {
     503: "The archive is away",
 }
 _ARCHIVE_AWAY = "Jobs of the past cannot be shown now, because their database does not answer. Try again in a minute."
+_MAY_BE_MISSING = "Not everything that knows of jobs answers now, so a job of this moment may be missing."
 
 
 def add_error_pages(app: FastAPI) -> None:
@@ -51,19 +53,19 @@ def make_error(
     sentence: str,
     *,
     headers: Mapping[str, str] | None = None,
-    with_cluster: bool = False,
+    problems: tuple[str, ...] = (),
+    now: ClusterNow | None = None,
 ) -> Response:
-    """Make the answer in the form that was asked for."""
+    """Make the answer in the form that was asked for; ``problems`` and ``now`` are for those who were let in."""
     if _wants_json(request):
-        return JSONResponse({"error": sentence}, status, headers=headers)
+        return JSONResponse({"error": " ".join((sentence, *problems))}, status, headers=headers)
     pages: PageMaker = request.app.state.pages
-    desk: PortalDesk = request.app.state.desk
     context: dict[str, object] = {
         "title": _TITLES.get(status, "This did not work"),
         "sentence": sentence,
         "status": status,
-        "now": desk.now() if with_cluster else None,
-        "problems": (),
+        "now": now,
+        "problems": problems,
     }
     return HTMLResponse(pages.render("error.html", None, context), status, headers=headers)
 
@@ -82,7 +84,16 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - how starlette types its handlers
     # A path that no route knows and a job that is not the viewer's read the same.
     sentence = ABSENT if error.detail == "Not Found" else error.detail
-    return make_error(request, error.status_code, sentence, headers=error.headers)
+    problems = _problems(request) if error.status_code == 404 else ()
+    if problems:
+        sentence = f"{sentence.removesuffix('.')}. {_MAY_BE_MISSING}"
+    return make_error(request, error.status_code, sentence, headers=error.headers, problems=problems)
+
+
+def _problems(request: Request) -> tuple[str, ...]:
+    """Return what is away, which is the same for every job; nothing to those who were not let in."""
+    desk: PortalDesk = request.app.state.desk
+    return desk.problems() if is_let_in(request) else ()
 
 
 async def _answer_bad_request(request: Request, error: Exception) -> Response:
@@ -104,7 +115,10 @@ async def _answer_sign_in_error(request: Request, error: Exception) -> Response:
 def _answer_archive_error(request: Request, error: Exception) -> Response:
     # A thread of its own: the desk is asked for the cluster's state.
     _logger.warning("archive failed", extra=fields("archive", error=str(error)))
-    return make_error(request, 503, _ARCHIVE_AWAY, headers={"Retry-After": "60"}, with_cluster=True)
+    desk: PortalDesk = request.app.state.desk
+    # Tokens are in the archive too: without it, anybody may have sent any.
+    now = desk.now() if is_let_in(request) and not _wants_json(request) else None
+    return make_error(request, 503, _ARCHIVE_AWAY, headers={"Retry-After": "60"}, now=now)
 
 
 async def _answer_missing_extra(request: Request, error: Exception) -> Response:

@@ -62,7 +62,7 @@ class LocalMode:
     def _name(self, scope: Scope, peer: Peer) -> str:
         """Name who opened the connection: on a login node, hundreds of people can reach its loopback address."""
         if peer.is_unix:
-            # Whoever is not let in cannot open the socket.
+            # Only the user who runs the portal, and root, can open the socket (see web_server).
             return self._residents.name
         uid = self._residents.owner_of(cast("Endpoint", scope["client"]), cast("Endpoint", scope["server"]))
         if uid is None or uid not in self._residents.names:

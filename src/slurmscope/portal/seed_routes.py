@@ -38,8 +38,7 @@ router = APIRouter()
 def send_mail_text(visit: Visiting, job_id: str) -> Response:
     """Send the text for a mail; its last line is WARNING=true or WARNING=false."""
     report = visit.find_report(job_id)
-    pdf_url = str(visit.request.url_for("send_pdf", job_id=job_id))
-    return PlainTextResponse(render_seed_text(report, pdf_url=pdf_url))
+    return PlainTextResponse(render_seed_text(report, pdf_url=f"{visit.public_url}/pdf/{job_id}"))
 
 
 @router.get("/plot/{job_id}/{metric}", include_in_schema=False)
@@ -49,6 +48,7 @@ def send_plot(visit: Visiting, job_id: str, metric: str) -> Response:
     return Response(render_chart_png(chart), media_type="image/png")
 
 
+@router.get("/pie/{job_id}", include_in_schema=False)
 @router.get("/pie/{job_id}/", include_in_schema=False)
 def send_pie(visit: Visiting, job_id: str) -> Response:
     """Send the picture of system against user time."""

@@ -40,6 +40,11 @@ class Visit:
         return self.desk.archive
 
     @property
+    def public_url(self) -> str:
+        """Return where people find the portal; without host where the site has not told."""
+        return str(self.request.app.state.public_url)
+
+    @property
     def query(self) -> dict[str, str]:
         """Return what stands behind the question mark, the last one of each name."""
         return dict(self.request.query_params)
@@ -97,7 +102,14 @@ def open_visit(request: Request) -> Visit:
     state = request.app.state
     desk: PortalDesk = state.desk
     viewer = desk.identifier.identify(request.scope)
+    # Should something fail from here on, the error page knows that somebody was let in.
+    request.state.viewer = viewer
     return Visit(request=request, desk=desk, viewer=viewer, pages=state.pages, renderings=state.renderings)
+
+
+def is_let_in(request: Request) -> bool:
+    """Tell whether a visit was opened: without one, nobody knows who reads the answer."""
+    return getattr(request.state, "viewer", None) is not None
 
 
 def absent() -> HTTPException:

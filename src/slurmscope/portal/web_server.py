@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from slurmscope.errors import ConfigError, MissingExtraError
 from slurmscope.portal.head_requests import HeadRequests
-from slurmscope.portal.portal_settings import ListenAddress, PortalSettings
+from slurmscope.portal.portal_settings import PROXY, ListenAddress, PortalSettings
 from slurmscope.portal.request_limits import HEAD_LIMIT_BYTES, RequestLimits
 from slurmscope.portal.scope import AsgiApp
 from slurmscope.portal.security_headers import SecurityHeaders
@@ -22,16 +22,24 @@ if TYPE_CHECKING:
 
 CONNECTION_LIMIT = 1000
 GRACEFUL_SECONDS = 8
-SOCKET_MODE = 0o660
-"""Whoever may open the socket is believed: the portal's user, and the group of the proxy."""
+OWN_SOCKET_MODE = 0o600
+PROXY_SOCKET_MODE = 0o660
+"""Whoever may open the socket is believed: the portal's user, and with a proxy in front, its group."""
 
 
 def make_server(app: AsgiApp, settings: PortalSettings) -> uvicorn.Server:
-    """Return a server that is run by ``await server.serve(sockets=[open_listener(settings.listen_address)])``."""
+    """Return a server that is run by ``await server.serve(sockets=[open_listener(settings.listen_address)])``.
+
+    The proxy is let in from now on: its socket was only ours before, as it stays in the local mode.
+    """
     try:
         import uvicorn
+
+        from slurmscope.portal.head_deadline import HeadDeadline
     except ImportError as error:
         raise MissingExtraError("the portal", "portal") from error
+    if settings.mode == PROXY and settings.listen_address.socket_path:
+        Path(settings.listen_address.socket_path).chmod(PROXY_SOCKET_MODE)
     config = uvicorn.Config(
         protect(app, settings),
         # The peer's address is what we believe or not; by default uvicorn would replace it by what a header says.
@@ -39,7 +47,7 @@ def make_server(app: AsgiApp, settings: PortalSettings) -> uvicorn.Server:
         server_header=False,
         access_log=False,
         log_config=None,
-        http="h11",
+        http=HeadDeadline,
         ws="none",
         limit_concurrency=CONNECTION_LIMIT,
         h11_max_incomplete_event_size=2 * HEAD_LIMIT_BYTES,
@@ -70,7 +78,7 @@ def _listen_on_path(path: Path) -> socket.socket:
     try:
         listener.bind(str(path))
         # Nobody can connect before we listen, so nobody gets in before the mode is set.
-        path.chmod(SOCKET_MODE)
+        path.chmod(OWN_SOCKET_MODE)
         listener.listen()
     except OSError:
         listener.close()

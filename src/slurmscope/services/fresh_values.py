@@ -2,12 +2,14 @@
 """Keep for a moment what takes a while to make: many people look at the same page.
 
 One value is made at a time under each key, in the background: whoever asks meanwhile gets the old one. Only the first
-one waits, and who comes when the old one is too old.
+one waits, and who comes when the old one is too old. That there is none is kept like any value: otherwise the time
+of an answer would tell what is not there, and asking for it again and again would cost the most.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -34,15 +36,15 @@ MADE_AT_ONCE = 4
 class _Kept(Generic[T]):
     making: threading.Lock = field(default_factory=threading.Lock)
     value: T | None = None
-    made_at: float = 0.0
-    begun_at: float = -STALE_SECONDS
+    made_at: float = -math.inf
+    begun_at: float = -math.inf
 
 
 class FreshValues(Generic[T]):
     """Give values by their keys, from any thread."""
 
     def __init__(self, make: Callable[[str], T | None], clock: Callable[[], float] = time.monotonic) -> None:
-        """Take what makes a value; it returns None where there is none, which is not kept, and may raise."""
+        """Take what makes a value; it returns None where there is none, and may raise."""
         self._make = make
         self._clock = clock
         self._kept: OrderedDict[str, _Kept[T]] = OrderedDict()
@@ -72,7 +74,7 @@ class FreshValues(Generic[T]):
         Only once in a while: what failed a moment ago is better asked for by :meth:`get`, which tells why.
         """
         kept = self._place(key)
-        if self._age(kept) < STALE_SECONDS:
+        if kept.value is not None and self._age(kept) < STALE_SECONDS:
             return False
         was_tried_lately = self._clock() - kept.begun_at < STALE_SECONDS
         return (not was_tried_lately and self._begin_to_renew(key, kept)) or kept.making.locked()
@@ -99,12 +101,13 @@ class FreshValues(Generic[T]):
             self._room.release()
 
     def _age(self, kept: _Kept[T]) -> float:
-        return self._clock() - kept.made_at if kept.value is not None else float("inf")
+        return self._clock() - kept.made_at
 
     def _place(self, key: str) -> _Kept[T]:
         with self._lock:
             kept = self._kept.setdefault(key, _Kept())
             self._kept.move_to_end(key)
+            # Whatever there is and is not goes by the same rule, for the same reason as above.
             while len(self._kept) > KEPT_VALUES:
                 self._kept.popitem(last=False)
             return kept

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
-from slurmscope.errors import ArchiveError, SourceError
+from slurmscope.errors import ArchiveError, ServerBusy, SourceError
 from slurmscope.model.archive import Archive, JobRow
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
@@ -16,6 +18,11 @@ from slurmscope.services.fresh_values import FreshValues
 from slurmscope.services.readings import Clock
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.services.troubles import Troubles
+
+RECORDS_AT_ONCE = 4
+"""How many questions to accounting are under way: who walks through numbers shall not start a sacct for each."""
+PATIENCE_SECONDS = 10.0
+"""How long a question waits for its turn."""
 
 _SHOWN_ID = re.compile(r"(?P<base>[1-9][0-9]{0,9})(?:(?P<mark>[_+])(?P<part>[0-9]{1,9}))?", re.ASCII)
 
@@ -28,7 +35,7 @@ def is_shown_id(text: str) -> bool:
 class ReportDesk:
     """Answer for one job at a time, from any thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - whom to ask, and how long
         self,
         archive: Archive | None,
         accounting: JobAccounting | None,
@@ -36,18 +43,22 @@ class ReportDesk:
         troubles: Troubles | None = None,
         *,
         archived_seconds: float = 0.0,
+        patience_seconds: float = PATIENCE_SECONDS,
         clock: Clock | None = None,
     ) -> None:
         """Take where reports are kept, who tells of running jobs, and who makes reports of them.
 
         ``archived_seconds`` is how old an archived report of a running job may be to be shown while a new one is made:
-        nobody waits then, but the job may have ended meanwhile.
+        nobody waits then, but the job may have ended meanwhile. ``patience_seconds`` is how long a question to
+        accounting waits while there are too many others.
         """
         self._archive = archive
         self._accounting = accounting
         self._maker = maker
         self._troubles = troubles or Troubles()
         self._archived_seconds = archived_seconds
+        self._patience_seconds = patience_seconds
+        self._turns = threading.Semaphore(RECORDS_AT_ONCE)
         self._clock = clock or Clock()
         self._records = FreshValues(self._read_record, self._clock.monotonic)
         self._reports = FreshValues(self._make_report, self._clock.monotonic)
@@ -97,21 +108,36 @@ class ReportDesk:
             return None, ""
         try:
             record = self._records.get(shown_id)
+            if record is None or not viewer.sees(record.user, record.account):
+                return None, ""
+            report = self._reports.get(shown_id)
         except SourceError as error:
-            self._troubles.note("accounting", str(error))
             return None, f"Accounting could not be asked: {error}"
-        self._troubles.clear("accounting")
-        if record is None or not viewer.sees(record.user, record.account):
-            return None, ""
-        report = self._reports.get(shown_id)
         # It may have been made a moment before of another job with this number: other clusters have them too.
         return (report if report and viewer.sees(report.record.user, report.record.account) else None), ""
 
     def _read_record(self, shown_id: str) -> JobRecord | None:
+        """Ask accounting, and note how it does: a record that was kept tells nothing about that."""
         found = _SHOWN_ID.fullmatch(shown_id)
         if not found or self._accounting is None:
             return None
-        return _newest(self._accounting.read_jobs([int(found["base"])]), shown_id)
+        try:
+            with self._turn():
+                records = self._accounting.read_jobs([int(found["base"])])
+        except SourceError as error:
+            self._troubles.note("accounting", str(error))
+            raise
+        self._troubles.clear("accounting")
+        return _newest(records, shown_id)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._turns.acquire(timeout=self._patience_seconds):
+            raise ServerBusy("accounting is asked for too many jobs at once; try again in a moment")
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     def _make_report(self, shown_id: str) -> JobReport | None:
         record = self._records.get(shown_id)

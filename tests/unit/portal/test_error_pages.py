@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from typing import Any
 
 import pytest
 
-from slurmscope.errors import MissingExtraError
+from slurmscope.errors import ArchiveError, MissingExtraError
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.app import make_app
 from slurmscope.portal.sign_in_errors import Refused, TooManyFailures
 from tests.fakes.browser import Page, Visitor
-from tests.fakes.portal_desk import FakeDesk, make_desk
+from tests.fakes.portal_desk import FakeDesk, FakeIdentifier, make_desk
 
 PATHS = ("/", "/jobs", "/jobs/4711", "/jobs/4711/report.pdf", "/arrays/4800", "/users/ada", "/accounts/physics")
 
@@ -25,6 +26,13 @@ class BrokenDesk(FakeDesk):
         raise type(self).failure()
 
 
+class ForgetfulIdentifier(FakeIdentifier):
+    """Fail as tokens do while their database is away."""
+
+    def identify(self, scope: MutableMapping[str, Any]) -> Viewer:
+        raise ArchiveError("db.example.org does not answer")
+
+
 @pytest.mark.parametrize("path", PATHS)
 def test_archive_that_is_down_gives_a_page_with_the_cluster_as_it_is(path: str) -> None:
     desk = make_desk()
@@ -36,6 +44,17 @@ def test_archive_that_is_down_gives_a_page_with_the_cluster_as_it_is(path: str) 
     assert "db.example.org" not in answer.text
     assert "bad DIMM" not in answer.text
     assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_archive_that_is_down_shows_no_cluster_to_those_whose_token_it_cannot_find(path: str) -> None:
+    desk = make_desk()
+    desk.identifier = ForgetfulIdentifier()
+    answer = Visitor(make_app(desk), "ada").get(path)
+    assert 503 == answer.status_code
+    assert "Jobs of the past cannot be shown now" in Page(answer.text).text
+    assert "812" not in answer.text
+    assert "The cluster now" not in answer.text
 
 
 def test_archive_that_came_back_is_used_again() -> None:
@@ -93,6 +112,43 @@ def test_unknown_path_reads_like_a_foreign_job() -> None:
     browser = Visitor(make_app(make_desk()), "ada")
     unknown, foreign = browser.get("/no/such/page"), browser.get("/jobs/4712")
     assert (404, foreign.text) == (unknown.status_code, unknown.text)
+
+
+AWAY = "Slurm's accounting does not answer."
+
+
+@pytest.mark.parametrize(
+    "path", ["/jobs/{}", "/jobs/{}/live", "/jobs/{}/charts.json", "/mail/{}", "/api/v2/jobs/{}", "/arrays/{}"]
+)
+def test_absent_job_may_be_one_of_now_while_a_server_is_away(path: str) -> None:
+    desk = make_desk()
+    desk.missing = (AWAY,)
+    browser = Visitor(make_app(desk), "ada")
+    absent, foreign = browser.get(path.format(99)), browser.get(path.format(4712))
+    told = Page(absent.text).text
+    assert "it does not exist, or it is not yours to see." in told
+    assert "so a job of this moment may be missing." in told
+    assert AWAY in told
+    assert (404, 404, absent.content) == (absent.status_code, foreign.status_code, foreign.content)
+
+
+def test_programs_hear_too_that_a_job_of_now_may_be_missing() -> None:
+    desk = make_desk()
+    desk.missing = (AWAY,)
+    answer = Visitor(make_app(desk), "ada").get("/api/v1/jobs/99/usage")
+    expected = (
+        "Job 99 does not exist. Not everything that knows of jobs answers now, so a job of this moment may be missing. "
+        "Slurm's accounting does not answer."
+    )
+    assert (404, {"error": expected}) == (answer.status_code, answer.json())
+
+
+@pytest.mark.parametrize("path", ["/no/such/page", "/jobs/99", "/static/nothing"])
+def test_who_is_not_signed_in_does_not_hear_what_is_away(path: str) -> None:
+    desk = make_desk()
+    desk.missing = (AWAY,)
+    answer = Visitor(make_app(desk)).get(path)
+    assert AWAY not in Page(answer.text).text
 
 
 def test_page_of_an_error_does_not_repeat_the_address() -> None:

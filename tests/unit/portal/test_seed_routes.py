@@ -8,6 +8,7 @@ import pytest
 from pypdf import PdfReader
 
 from slurmscope.portal.app import make_app
+from slurmscope.portal.portal_settings import PortalSettings
 from tests.fakes.browser import Visitor
 from tests.fakes.portal_desk import FakeDesk, make_desk
 from tests.fakes.reports import make_chart, make_record, make_report, make_unmeasured_report
@@ -29,10 +30,37 @@ def test_mail_ends_with_the_line_that_mailers_read(ada: Visitor) -> None:
     answer = ada.get("/mail/4711")
     assert "text/plain; charset=utf-8" == answer.headers["content-type"]
     assert "WARNING=true" == answer.text.splitlines()[-1]
-    assert "http://portal.test/pdf/4711" in answer.text
+    assert "Charts of this job: /pdf/4711" in answer.text.splitlines()
 
 
-@pytest.mark.parametrize("path", ["/plot/4711/jobs_rss", "/plot/4711/jobs_cpu_percent", "/pie/4711/"])
+@pytest.mark.parametrize("portal_url", ["https://jobs.example.org", "https://jobs.example.org/"])
+def test_mail_leads_to_where_the_site_says_that_the_portal_is(desk: FakeDesk, portal_url: str) -> None:
+    # The proxy has ended TLS before, so that the request itself says http.
+    answer = Visitor(make_app(desk, portal_url=portal_url), "ada").get("/mail/4711")
+    assert "Charts of this job: https://jobs.example.org/pdf/4711" in answer.text.splitlines()
+
+
+def test_mail_of_a_portal_under_a_path_has_that_path(desk: FakeDesk) -> None:
+    desk.settings = PortalSettings(base_path="/portal")
+    answer = Visitor(make_app(desk), "ada").get("/portal/mail/4711")
+    assert "Charts of this job: /portal/pdf/4711" in answer.text.splitlines()
+
+
+@pytest.mark.parametrize("name", ["", "ada"])
+@pytest.mark.parametrize("path", ["/jobs/", "/mail/4711/", "/pdf/4711/", "/api/v2/jobs/"])
+def test_address_with_a_slash_too_many_leads_nowhere(desk: FakeDesk, name: str, path: str) -> None:
+    answer = Visitor(make_app(desk), name).get(path)
+    assert (404, None) == (answer.status_code, answer.headers.get("location"))
+
+
+@pytest.mark.parametrize("name", ["", "ada"])
+def test_bare_path_of_the_portal_leads_to_its_first_page(desk: FakeDesk, name: str) -> None:
+    desk.settings = PortalSettings(base_path="/portal")
+    answer = Visitor(make_app(desk), name).get("/portal")
+    assert (307, "/portal/") == (answer.status_code, answer.headers["location"])
+
+
+@pytest.mark.parametrize("path", ["/plot/4711/jobs_rss", "/plot/4711/jobs_cpu_percent", "/pie/4711/", "/pie/4711"])
 def test_pictures_are_png(ada: Visitor, path: str) -> None:
     answer = ada.get(path)
     width, height = struct.unpack(">II", answer.content[16:24])
@@ -63,7 +91,7 @@ def test_absent_foreign_and_unfinished_jobs_are_404_in_the_older_words(ada: Visi
     assert {"error": "Job 4720 is not finished"} == answers["4720"].json()
 
 
-@pytest.mark.parametrize("path", ["/mail/{}", "/plot/{}/jobs_rss", "/pie/{}/", "/pdf/{}"])
+@pytest.mark.parametrize("path", ["/mail/{}", "/plot/{}/jobs_rss", "/pie/{}/", "/pie/{}", "/pdf/{}"])
 def test_foreign_job_is_absent_in_every_form(ada: Visitor, path: str) -> None:
     foreign, absent = ada.get(path.format(4712)), ada.get(path.format(99))
     assert (404, absent.content) == (foreign.status_code, foreign.content)

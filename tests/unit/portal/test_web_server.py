@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator, MutableMapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +158,40 @@ def test_ipv4_that_comes_as_ipv6_is_the_same_peer() -> None:
 
 def test_unix_socket_is_believed_and_open_to_its_group_only(tmp_path: Path) -> None:
     path = tmp_path / "portal.sock"
-    listener = open_listener(ListenAddress(socket_path=str(path)))
+    settings = replace(WARY, listen_address=ListenAddress(socket_path=str(path)))
+    listener = open_listener(settings.listen_address)
 
-    with running(greeting(make_identifier(WARY)), WARY, listener):
+    with running(greeting(make_identifier(settings)), settings, listener):
         assert 0o660 == stat.S_IMODE(path.stat().st_mode)
         assert b"ada user" == ask(listener, "X-Remote-User: ada").body
+
+
+def test_unix_socket_of_the_local_mode_is_open_to_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "portal.sock"
+    settings = PortalSettings(listen_address=ListenAddress(socket_path=str(path)))
+    listener = open_listener(settings.listen_address)
+
+    with running(greeting(make_identifier(settings)), settings, listener):
+        assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+        assert b"runner admin" == ask(listener).body
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_group_of_the_portal_does_not_get_into_the_local_mode_by_its_socket() -> None:
+    # Not under tmp_path, whose folders are closed to others anyway.
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "portal.sock"
+        settings = PortalSettings(listen_address=ListenAddress(socket_path=str(path)))
+        knock = "import socket, sys; print(socket.socket(socket.AF_UNIX).connect_ex(sys.argv[1]))"
+        with running(greeting(make_identifier(settings)), settings, open_listener(settings.listen_address)):
+            told = subprocess.run(
+                ["/usr/bin/env", "python3", "-c", knock, str(path)],
+                user=65534, group=os.getegid(), extra_groups=[], cwd="/",
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+
+    assert f"{errno.EACCES}\n" == told.stdout
 
 
 def test_local_mode_knows_a_page_whose_name_was_made_to_point_here() -> None:

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from slurmscope.errors import ArchiveError, CommandTimedOut
+from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.services.fresh_values import FRESH_SECONDS, KEPT_VALUES, MADE_AT_ONCE, STALE_SECONDS, FreshValues
 from slurmscope.services.readings import Clock
-from slurmscope.services.report_desk import ReportDesk
+from slurmscope.services.report_desk import RECORDS_AT_ONCE, ReportDesk
 from slurmscope.services.report_maker import ReportMaker
 from slurmscope.services.troubles import FORGET_SECONDS, Troubles
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
@@ -26,13 +29,38 @@ AWAY = CommandTimedOut(["sacct"], "was killed")
 ARCHIVED_SECONDS = 120.0
 
 
+class CountedAccounting(FakeAccounting):
+    """Remember which jobs were asked for, and how many questions were under way; ``gate`` holds them up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.busy = 0
+        self.busiest = 0
+        self._lock = threading.Lock()
+
+    def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        with self._lock:
+            self.asked += job_ids
+            self.busy += 1
+            self.busiest = max(self.busiest, self.busy)
+        try:
+            assert self.gate.wait(60)
+            return super().read_jobs(job_ids)
+        finally:
+            with self._lock:
+                self.busy -= 1
+
+
 class Bench:
     """Hold a desk and what it asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_seconds: float = 60.0) -> None:
         self.now = 0.0
         self.archive = FakeArchive()
-        self.accounting = FakeAccounting()
+        self.accounting = CountedAccounting()
         self.series = FakeSeries()
         self.troubles = Troubles(lambda: self.now)
         maker = ReportMaker(self.series, wall_clock=lambda: START + 9_000.0)
@@ -42,6 +70,7 @@ class Bench:
             maker,
             self.troubles,
             archived_seconds=ARCHIVED_SECONDS,
+            patience_seconds=patience_seconds,
             clock=Clock(monotonic=lambda: self.now, wall=lambda: START + 9_000.0 + self.now),
         )
 
@@ -136,6 +165,47 @@ def test_kept_reports_are_bounded() -> None:
     assert KEPT_VALUES == len(live)
 
 
+def test_kept_absences_are_bounded() -> None:
+    live = FreshValues[JobReport](lambda _: None)
+    for number in range(KEPT_VALUES + 10):
+        live.get(str(number))
+    assert KEPT_VALUES == len(live)
+
+
+def test_absence_is_kept_as_long_as_a_value() -> None:
+    now, made, there = [0.0], list[str](), list[JobReport]()
+
+    def make(shown_id: str) -> JobReport | None:
+        made.append(shown_id)
+        return there[0] if there else None
+
+    live = FreshValues(make, lambda: now[0])
+    assert [None] * 3 == [live.get("12") for _ in range(3)]
+    assert ["12"] == made
+    there.append(make_report())
+    now[0] += FRESH_SECONDS
+    until(lambda: live.get("12") is not None)
+    assert ["12", "12"] == made
+
+
+def test_absence_that_is_too_old_is_asked_for_again_at_once() -> None:
+    now, there = [0.0], list[JobReport]()
+    live = FreshValues(lambda _: there[0] if there else None, lambda: now[0])
+    live.get("12")
+    there.append(make_report())
+    now[0] += STALE_SECONDS
+    assert there[0] == live.get("12")
+
+
+def test_kept_absence_is_nothing_to_show() -> None:
+    made = list[str]()
+    live = FreshValues[JobReport](made.append, lambda: 0.0)
+    assert live.get("12") is None
+    # Who has an archived report may show it while another attempt is made; that is enough for a while.
+    assert live.begin("12")
+    until(lambda: ["12", "12"] == made and not live.begin("12"))
+
+
 def test_old_report_is_shown_while_one_new_one_is_made() -> None:
     now, made = [0.0], []
     go_on = threading.Event()
@@ -209,6 +279,85 @@ def test_foreign_job_is_like_none(bench: Bench, is_kept: bool) -> None:
         assert bench.desk.report(ADA, "4711") is not None
     assert bench.desk.report(BOB, "4711") is None
     assert bench.desk.report(BOB, "4712") is None
+
+
+def test_absent_job_costs_accounting_as_many_questions_as_a_foreign_one(bench: Bench) -> None:
+    bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
+
+    def look(times: int) -> None:
+        for _ in range(times):
+            assert [None, None] == [bench.desk.report(BOB, number) for number in ("4711", "4712")]
+
+    look(3)
+    assert [4711, 4712] == bench.accounting.asked
+    bench.now += STALE_SECONDS
+    look(3)
+    assert [4711, 4712] * 2 == bench.accounting.asked
+    bench.now += FRESH_SECONDS
+    look(1)
+    until(lambda: sorted(bench.accounting.asked) == [4711] * 3 + [4712] * 3)
+
+
+def test_walk_through_absent_numbers_pushes_no_live_report_out(bench: Bench) -> None:
+    bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
+    report = bench.desk.report(ADA, "4711")
+    measured = len(bench.series.asked)
+    for number in range(KEPT_VALUES + 44):
+        assert bench.desk.report(BOB, str(5000 + number)) is None
+    assert report == bench.desk.report(ADA, "4711")
+    assert measured == len(bench.series.asked)
+
+
+def test_only_four_questions_to_accounting_are_under_way(bench: Bench) -> None:
+    bench.accounting.gate.clear()
+    with ThreadPoolExecutor(12) as pool:
+        looks = [pool.submit(bench.desk.report, BOB, str(5000 + number)) for number in range(12)]
+        until(lambda: bench.accounting.busy == RECORDS_AT_ONCE)
+        bench.accounting.gate.set()
+        assert [None] * 12 == [look.result(60) for look in looks]
+    assert (4, 12) == (bench.accounting.busiest, len(bench.accounting.asked))
+
+
+def test_question_that_gets_no_turn_says_so_and_is_asked_later() -> None:
+    bench = Bench(patience_seconds=0.01)
+    bench.archive.save([make_report(make_record(state="RUNNING", end_seconds=None))])
+    bench.accounting.gate.clear()
+    busy = "accounting is asked for too many jobs at once; try again in a moment"
+    with ThreadPoolExecutor(RECORDS_AT_ONCE) as pool:
+        looks = [pool.submit(bench.desk.report, BOB, str(5000 + number)) for number in range(RECORDS_AT_ONCE)]
+        until(lambda: bench.accounting.busy == RECORDS_AT_ONCE)
+        bench.now += ARCHIVED_SECONDS
+        report = bench.desk.report(ADA, "4711")
+        told = bench.troubles.sentences()
+        bench.accounting.gate.set()
+        assert [None] * RECORDS_AT_ONCE == [look.result(60) for look in looks]
+    assert (f"Accounting could not be asked: {busy}", (busy,)) == (report and report.missing[-1], told)
+    bench.desk.report(ADA, "4711")
+    assert (4711, ()) == (bench.accounting.asked[-1], bench.troubles.sentences())
+
+
+def test_record_that_was_kept_does_not_say_that_accounting_answers(bench: Bench) -> None:
+    bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
+    bench.desk.report(BOB, "4711")
+    bench.accounting.error = AWAY
+    bench.desk.report(BOB, "4712")
+    bench.desk.report(BOB, "4711")
+    assert ("was killed",) == bench.troubles.sentences()
+
+
+def test_accounting_that_goes_away_between_two_questions_is_like_one_that_is_away() -> None:
+    class FailingLater(CountedAccounting):
+        def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+            self.error = AWAY if self.asked else None
+            return super().read_jobs(job_ids)
+
+    accounting = FailingLater()
+    accounting.records.append(make_record(state="RUNNING", end_seconds=None))
+    # Whatever was read is too old a moment later.
+    ticks = itertools.count(0, int(STALE_SECONDS))
+    clock = Clock(monotonic=lambda: float(next(ticks)), wall=lambda: START)
+    desk = ReportDesk(FakeArchive(), accounting, ReportMaker(None), clock=clock)  # type: ignore[arg-type]
+    assert (None, [4711, 4711]) == (desk.report(ADA, "4711"), accounting.asked)
 
 
 def test_foreign_job_is_not_measured(bench: Bench) -> None:
