@@ -8,14 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurmscope.model.archive import Archive
-from slurmscope.model.report import JobReport
+from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.viewer import Viewer
+from slurmscope.portal.audit_trail import AuditTrail
 from slurmscope.portal.cluster_now import ClusterNow
+from slurmscope.portal.csrf import Csrf
 from slurmscope.portal.portal_settings import PortalSettings
+from slurmscope.store.archive import SqlArchive
 from slurmscope.store.archive_settings import ArchiveSettings
+from slurmscope.store.checkpoints import Checkpoints
 from slurmscope.store.opening import open_archive
-from tests.fakes.portal_desk import CLUSTER, FakeIdentifier
+from tests.fakes.portal_desk import CLUSTER, JOBS_CHART, SECRET, FakeIdentifier
 from tests.fakes.reports import START
 
 
@@ -23,11 +26,22 @@ from tests.fakes.reports import START
 class ArchiveDesk:
     """Answer from an archive."""
 
-    archive: Archive
+    archive: SqlArchive
     settings: PortalSettings = field(default_factory=lambda: PortalSettings(title="Test cluster"))
     identifier: FakeIdentifier = field(default_factory=FakeIdentifier)
     cluster: ClusterNow = CLUSTER
+    charts: tuple[Chart, ...] = (JOBS_CHART,)
     missing: tuple[str, ...] = ()
+    audit_trail: AuditTrail | None = None
+    seconds: float = START + 3 * 86400.0
+
+    @property
+    def letters(self) -> Checkpoints:
+        return Checkpoints(self.archive.database)
+
+    @property
+    def csrf(self) -> Csrf:
+        return Csrf(SECRET, is_by_token=self.identifier.is_by_token, clock=self.clock)
 
     def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
         rows = self.archive.find_shown(viewer, shown_id)
@@ -36,6 +50,9 @@ class ArchiveDesk:
     def now(self) -> ClusterNow:
         return self.cluster
 
+    def cluster_charts(self) -> tuple[Chart, ...]:
+        return self.charts
+
     def problems(self) -> tuple[str, ...]:
         return self.missing
 
@@ -43,10 +60,11 @@ class ArchiveDesk:
         return {"ada": 1001, "bob": 1002}.get(name)
 
     def audit(self, viewer: Viewer, route: str, subject: str) -> None:
-        """Nobody reads it here."""
+        if self.audit_trail is not None:
+            self.audit_trail.audit(viewer, route, subject)
 
     def clock(self) -> float:
-        return START + 3 * 86400.0
+        return self.seconds
 
 
 @contextmanager

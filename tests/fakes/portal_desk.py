@@ -7,17 +7,21 @@ from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from slurmscope.errors import ArchiveError
 from slurmscope.gres import Gres
-from slurmscope.model.report import JobReport
+from slurmscope.model.finding import Subject
+from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.portal.cluster_now import ClusterNow, NodeTrouble, PartitionNow
+from slurmscope.portal.csrf import Csrf
 from slurmscope.portal.portal_settings import PortalSettings
-from slurmscope.portal.scope import header_values
+from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.sign_in_errors import NotSignedIn, SignInError
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
 
 WHO = "x-test-user"
+SECRET = b"s" * 32
 
 PEOPLE = {
     "ada": Viewer(name="ada"),
@@ -48,6 +52,19 @@ CLUSTER = ClusterNow(
     troubles=(NodeTrouble(node="n17", state="drained", reason="bad DIMM <b>"),),
 )  # fmt: skip
 
+JOBS_CHART = Chart(
+    name="jobs",
+    title="Jobs",
+    unit="count",
+    subject=Subject.NODES,
+    times=tuple(START + 60.0 * index for index in range(40)),
+    lines=(
+        ChartLine(label="running", values=tuple(float(index) for index in range(40))),
+        ChartLine(label="waiting", values=(None,) + (1430.0,) * 39),
+    ),
+    help="Jobs that ran and jobs that waited.",
+)
+
 
 class FakeIdentifier:
     """Believe whoever names themselves in a header."""
@@ -63,6 +80,28 @@ class FakeIdentifier:
             raise NotSignedIn("You are not signed in.")
         return PEOPLE[names[0].decode()]
 
+    def is_by_token(self, scope: Scope) -> bool:
+        return bool(header_values(scope, "authorization"))
+
+
+@dataclass
+class FakeLetters:
+    """Remember in a set who wants no letters; without its database it fails."""
+
+    opted_out: set[str] = field(default_factory=set)
+    error: ArchiveError | None = None
+
+    def is_opted_out(self, user: str) -> bool:
+        return user in self.opted_out
+
+    def set_opt_out(self, user: str, is_opted_out: bool) -> None:
+        if self.error is not None:
+            raise self.error
+        if is_opted_out:
+            self.opted_out.add(user)
+        else:
+            self.opted_out.discard(user)
+
 
 @dataclass
 class FakeDesk:
@@ -72,9 +111,15 @@ class FakeDesk:
     settings: PortalSettings = field(default_factory=lambda: PortalSettings(title="Test cluster"))
     identifier: FakeIdentifier = field(default_factory=FakeIdentifier)
     cluster: ClusterNow = CLUSTER
+    charts: tuple[Chart, ...] = (JOBS_CHART,)
     missing: tuple[str, ...] = ()
     live: dict[str, JobReport] = field(default_factory=dict)
     audited: list[tuple[str, str, str]] = field(default_factory=list)
+    letters: FakeLetters = field(default_factory=FakeLetters)
+
+    @property
+    def csrf(self) -> Csrf:
+        return Csrf(SECRET, is_by_token=self.identifier.is_by_token, clock=self.clock)
 
     def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
         live = self.live.get(shown_id)
@@ -85,6 +130,9 @@ class FakeDesk:
 
     def now(self) -> ClusterNow:
         return self.cluster
+
+    def cluster_charts(self) -> tuple[Chart, ...]:
+        return self.charts
 
     def problems(self) -> tuple[str, ...]:
         return self.missing

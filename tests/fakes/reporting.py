@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from slurmscope.errors import ArchiveError, SourceError
+from slurmscope.errors import ArchiveError, ArchiveTooLarge, SourceError
 from slurmscope.model.archive import JobFilter, JobKey, JobPage, JobRow, Run
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
@@ -90,12 +90,16 @@ class FakeArchive:
     """A job whose curves are too large."""
     found: list[int] = field(default_factory=list)
     """Jobs whose reports were read."""
+    old_rows: int = 0
+    """How many more rows are old, of every kind; at most ten are taken out at once."""
+    forgotten: list[tuple[str, int]] = field(default_factory=list)
+    """What was to be taken out, and before when."""
 
     def save(self, reports: Sequence[JobReport]) -> None:
         """Keep all or none."""
         self._fail()
         if any(report.charts and report.record.job_id == self.has_no_room_for for report in reports):
-            raise ArchiveError("it is too large")
+            raise ArchiveTooLarge("it is too large")
         self.saves.append(tuple(report.record.job_id for report in reports))
         self.reports.update({(r.record.job_id, r.record.start_seconds): r for r in reports})
 
@@ -132,6 +136,25 @@ class FakeArchive:
             for record in records
             if record.job_id in job_ids and record.has_ended
         )
+
+    def forget_curves(self, before_seconds: int) -> int:
+        """Count."""
+        return self._forget("curves", before_seconds)
+
+    def forget_jobs(self, before_seconds: int) -> int:
+        """Count."""
+        return self._forget("jobs", before_seconds)
+
+    def forget_looks(self, before_seconds: int) -> int:
+        """Count."""
+        return self._forget("looks", before_seconds)
+
+    def _forget(self, kind: str, before_seconds: int) -> int:
+        self._fail()
+        self.forgotten.append((kind, before_seconds))
+        count = min(10, self.old_rows)
+        self.old_rows -= count
+        return count
 
     def read_checkpoint(self, name: str) -> str | None:
         """Return what was kept."""

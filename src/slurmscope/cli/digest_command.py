@@ -63,6 +63,7 @@ def _run(*, to: str, is_dry_run: bool, opt_outs: tuple[str, ...], opt_ins: tuple
         raise ConfigError("--to is for letters about accounts: name them with --account or --all-accounts")
     if opt_outs or opt_ins:
         set_opt_outs(config, own_environment(), opt_outs, opt_ins)
+        _tell_opt_outs(opt_outs, opt_ins)
     elif not is_wanted:
         raise ConfigError("say who shall get letters: --user NAME, --account NAME, --all-users or --all-accounts")
     if not is_wanted:
@@ -77,6 +78,13 @@ def _wish(given: dict[str, object]) -> Wish:
     """Take what is about letters out of what click gave."""
     names = ("users", "accounts", "all_users", "all_accounts", "days")
     return Wish(**{name: given[name] for name in names})  # type: ignore[arg-type]
+
+
+def _tell_opt_outs(opt_outs: Iterable[str], opt_ins: Iterable[str]) -> None:
+    for user in opt_outs:
+        write_text(f"{escape(user)} gets no more letters")
+    for user in opt_ins:
+        write_text(f"{escape(user)} gets letters again")
 
 
 def _tell(deliveries: Iterable[Delivery]) -> int:

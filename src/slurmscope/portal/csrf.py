@@ -23,8 +23,6 @@ LIFETIME_SECONDS = 12 * 3600
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 FIELD = "csrf_token"
 """Name of the form field."""
-HEADER = "x-csrf-token"
-"""Name of the header, for requests of our scripts."""
 
 _TOKEN = re.compile(r"(?P<issued>[0-9]{1,12})\.(?P<digest>[0-9a-f]{64})")
 

@@ -7,10 +7,12 @@ from collections.abc import MutableMapping
 from typing import Any, Protocol
 
 from slurmscope.model.archive import Archive
-from slurmscope.model.report import JobReport
+from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.cluster_now import ClusterNow
+from slurmscope.portal.csrf import Csrf
 from slurmscope.portal.portal_settings import PortalSettings
+from slurmscope.portal.scope import Scope
 
 
 class Identifies(Protocol):
@@ -20,9 +22,28 @@ class Identifies(Protocol):
         """Return the person behind a request."""
         ...
 
+    def is_by_token(self, scope: Scope) -> bool:
+        """Tell whether it is an API token that identifies this request."""
+        ...
+
+
+class Letters(Protocol):
+    """Remember who wants no weekly letters. What goes wrong is an ``ArchiveError``."""
+
+    def is_opted_out(self, user: str) -> bool:
+        """Tell whether somebody wants none."""
+        ...
+
+    def set_opt_out(self, user: str, is_opted_out: bool) -> None:  # noqa: FBT001 - a fact, not a switch
+        """Remember whether somebody wants none."""
+        ...
+
 
 class PortalDesk(Protocol):
-    """Answer the portal's questions, from any thread. The archive may raise ``ArchiveError``, nothing else may fail."""
+    """Answer the portal's questions, from any thread.
+
+    What is kept in the archive, letters and audited looks included, may raise ``ArchiveError``; nothing else may fail.
+    """
 
     @property
     def settings(self) -> PortalSettings:
@@ -39,12 +60,26 @@ class PortalDesk(Protocol):
         """Return the jobs of the past."""
         ...
 
+    @property
+    def letters(self) -> Letters:
+        """Return who knows whom to send no letters."""
+        ...
+
+    @property
+    def csrf(self) -> Csrf:
+        """Return who knows the forms of our own pages."""
+        ...
+
     def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
         """Return the newest run of a job, from the archive or live; None when absent, or not for this viewer."""
         ...
 
     def now(self) -> ClusterNow:
         """Return the last known state of the cluster, without waiting for Slurm."""
+        ...
+
+    def cluster_charts(self) -> tuple[Chart, ...]:
+        """Return charts of the cluster's last day; none where that is not recorded here."""
         ...
 
     def problems(self) -> tuple[str, ...]:
@@ -56,7 +91,7 @@ class PortalDesk(Protocol):
         ...
 
     def audit(self, viewer: Viewer, route: str, subject: str) -> None:
-        """Note that staff looked at what belongs to somebody else."""
+        """Note that staff looked at what belongs to somebody else, or changed it."""
         ...
 
     def clock(self) -> float:

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter
-from starlette.responses import Response
+from fastapi import APIRouter, Form
+from starlette.responses import RedirectResponse, Response
 
 from slurmscope.model.archive import GroupBy, JobFilter, UseTotal
+from slurmscope.portal.csrf import FIELD
 from slurmscope.portal.day_bars import make_day_bars
+from slurmscope.portal.letter_form import LetterWish, change_letters, make_letter_form
 from slurmscope.portal.queries import parse_days, parse_format
 from slurmscope.portal.tables import make_table_response, make_total_table
 from slurmscope.portal.visit import Visit, Visiting, absent
@@ -23,11 +26,19 @@ _ROWS = 15
 @router.get("/users/{name:path}")
 def show_user(visit: Visiting, name: str) -> Response:
     """Show a user; somebody else's page is there for whom at least one of the jobs is there."""
-    everything = JobFilter(user=name)
-    if name != visit.viewer.name and not _may_see(visit, everything):
-        raise absent()
+    everything = _find_user(visit, name)
     visit.audit(f"user {name}", owner=name)
     return _show_person(visit, "user.html", name, everything, GroupBy.ACCOUNT)
+
+
+@router.post("/users/{name:path}/letter")
+def set_letter(
+    visit: Visiting, name: str, wish: Annotated[LetterWish, Form()], token: Annotated[str, Form(alias=FIELD)] = ""
+) -> Response:
+    """Stop the weekly letters to a user, or send them again, and show the user's page."""
+    _find_user(visit, name)
+    change_letters(visit, name, wish, token)
+    return RedirectResponse(f"{_address(visit, 'users', name)}#letter", 303)
 
 
 @router.get("/accounts/{name:path}")
@@ -38,6 +49,14 @@ def show_account(visit: Visiting, name: str) -> Response:
         raise absent()
     visit.audit(f"account {name}")
     return _show_person(visit, "account.html", name, everything, GroupBy.USER)
+
+
+def _find_user(visit: Visit, name: str) -> JobFilter:
+    """Return what asks for the jobs of a user; who has none that the viewer may see is absent, but for the viewer."""
+    everything = JobFilter(user=name)
+    if name != visit.viewer.name and not _may_see(visit, everything):
+        raise absent()
+    return everything
 
 
 def _may_see(visit: Visit, everything: JobFilter) -> bool:
@@ -66,7 +85,12 @@ def _show_person(visit: Visit, template: str, name: str, everything: JobFilter, 
         running=visit.archive.list_jobs(visit.viewer, replace(everything, is_running=True), limit=_ROWS).rows,
         rows=visit.archive.list_jobs(visit.viewer, everything, limit=_ROWS).rows,
         everything=everything,
-        address=f"{visit.desk.settings.base_path}/{'users' if everything.user else 'accounts'}/{quote(name, safe='')}",
+        address=_address(visit, "users" if everything.user else "accounts", name),
+        letter=make_letter_form(visit, name) if everything.user else None,
         rule_link=visit.make_rule_link(lately),
         sees_all=visit.viewer.is_staff or name in visit.viewer.coordinates,
     )
+
+
+def _address(visit: Visit, kind: str, name: str) -> str:
+    return f"{visit.desk.settings.base_path}/{kind}/{quote(name, safe='')}"

@@ -77,13 +77,18 @@ class _Exchange:
     async def receive(self) -> Message:
         message = await self._receive()
         self._left_bytes -= len(message.get("body", b""))
-        if self._left_bytes < 0:
-            raise _BodyTooLarge
+        self._check_body()
         return message
 
     async def send(self, message: Message) -> None:
+        # Whoever reads forms takes every failure for a form that is not well made, and would answer that.
+        self._check_body()
         self._has_begun = True
         await self._send(message)
+
+    def _check_body(self) -> None:
+        if self._left_bytes < 0:
+            raise _BodyTooLarge
 
     async def give_up(self, status: int, sentence: str) -> None:
         """Say why; an answer that was begun cannot be taken back, so the server has to cut the connection."""

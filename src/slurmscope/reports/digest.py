@@ -77,7 +77,7 @@ class Digest:
     worst_jobs: tuple[JobRow, ...] = ()
     fixes: tuple[Fix, ...] = ()
     opt_out: str = ""
-    """A sentence or an address: how to get no more of these letters."""
+    """How its reader gets no more of these letters: the address of a page, or words."""
 
 
 def make_digest(
@@ -87,7 +87,6 @@ def make_digest(
     *,
     rule_titles: Mapping[str, str] | None = None,
     is_account: bool = False,
-    opt_out: str = "",
 ) -> Digest:
     """Put a letter together; a rule without a title is called by its name."""
     titles = rule_titles or {}
@@ -115,7 +114,6 @@ def make_digest(
         gpus_before=_sum_gpus(sums.before),
         worst_jobs=tuple(wasteful[:MAX_JOBS]),
         fixes=tuple(sorted(fixes, key=lambda fix: fix.weight, reverse=True)[:MAX_FIXES]),
-        opt_out=opt_out,
     )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from email.message import EmailMessage
+from email.policy import Policy
 
 from slurmscope.figures import NOT_MEASURED, format_count, format_ratio, format_some
 from slurmscope.reports.columns import lay_table, wrap
@@ -33,7 +34,7 @@ def render_digest_text(digest: Digest, *, url: str = "") -> str:
     if url:
         lines += ["", f"More: {show(url)}"]
     if digest.opt_out:
-        lines += ["", *wrap(f"To get no more of these letters: {show(digest.opt_out)}", MAIL_WIDTH)]
+        lines += ["", *_way_out(digest.opt_out)]
     return "\n".join(lines) + "\n"
 
 
@@ -58,8 +59,10 @@ def render_digest_html(digest: Digest, *, url: str = "") -> str:
 def make_digest_mail(digest: Digest, *, sender: str, recipient: str, url: str = "") -> EmailMessage:
     """Make the mail of the letter."""
     mail = start_mail(sender=sender, recipient=recipient, subject=_title(digest))
-    if address := safe_url(digest.opt_out):
-        mail["List-Unsubscribe"] = f"<{address}>"
+    address = safe_url(digest.opt_out)
+    if address and address.isascii():
+        # Without List-Unsubscribe-Post: mail programs open the page, and nothing changes by opening it.
+        mail["List-Unsubscribe"] = _WayOutHeader(f"<{address}>")
     mail.set_content(render_digest_text(digest, url=url))
     mail.add_alternative(render_digest_html(digest, url=url), subtype="html")
     return mail
@@ -78,6 +81,23 @@ def _opening(digest: Digest) -> str:
     if not digest.jobs_with_findings:
         return f"{format_some(digest.jobs, 'job')} ended, and there is nothing to mend in what was measured."
     return f"{format_some(digest.jobs, 'job')} ended, {digest.jobs_with_findings:,} of them with findings."
+
+
+class _WayOutHeader(str):
+    """Be a header in one line: a long address would else be encoded in pieces, which no mail program puts together."""
+
+    __slots__ = ()
+    name = "List-Unsubscribe"
+
+    def fold(self, *, policy: Policy) -> str:
+        """Write the line, as the headers of the email package do."""
+        return f"{self.name}: {self}{policy.linesep}"
+
+
+def _way_out(opt_out: str) -> list[str]:
+    """Break words into lines, and no address: mail programs make a link of what stands in one line."""
+    words = f"To get no more of these letters: {show(opt_out)}"
+    return [words] if safe_url(opt_out) else wrap(words, MAIL_WIDTH)
 
 
 def _use_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

@@ -83,8 +83,7 @@ class Post:
 
     def _deliver(self, about: About, digest: Digest, reader: str) -> Delivery:
         address = address_of(reader, self._settings)
-        hint = f"ask the support of your cluster for: slurmscope digest --opt-out {reader}"
-        letter = replace(digest, opt_out=hint)
+        letter = replace(digest, opt_out=self._way_out(reader))
         delivery = Delivery(about=about, outcome=Outcome.SENT, recipient=address)
         if hindrance := self._hindrance(about, reader, address):
             return replace(delivery, outcome=hindrance)
@@ -120,6 +119,12 @@ class Post:
 
     def _page(self, about: About) -> str:
         return page_of("accounts" if about.is_account else "users", about.name, self._settings)
+
+    def _way_out(self, reader: str) -> str:
+        """Return the reader's own page, whose section on letters has a button; words for an address without a page."""
+        if "@" not in reader and (page := page_of("users", reader, self._settings)):
+            return f"{page}#letter"
+        return f"ask the support of your cluster for: slurmscope digest --opt-out {reader}"
 
 
 def _subject(about: About) -> str:

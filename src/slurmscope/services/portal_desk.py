@@ -4,21 +4,26 @@
 from __future__ import annotations
 
 import pwd
+import secrets
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from slurmscope.model.archive import Archive
 from slurmscope.model.jobs import Jobs
 from slurmscope.model.nodes import Nodes
-from slurmscope.model.report import JobReport
+from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.audit_trail import AuditTrail
 from slurmscope.portal.cluster_now import ClusterNow, sum_up_cluster
-from slurmscope.portal.desk import Identifies
+from slurmscope.portal.csrf import Csrf
+from slurmscope.portal.desk import Identifies, Letters
 from slurmscope.portal.portal_settings import PortalSettings
 from slurmscope.services.portal_metrics import PortalReport
 from slurmscope.services.readings import SharedReading, Snapshot
 from slurmscope.services.report_desk import ReportDesk
+
+if TYPE_CHECKING:
+    from slurmscope.store.archive import SqlArchive
 
 Problems = Callable[[], Iterable[str]]
 
@@ -34,22 +39,29 @@ class LivePortalDesk:
         *,
         settings: PortalSettings,
         identifier: Identifies,
-        archive: Archive,
+        archive: SqlArchive,
         desk: ReportDesk,
         audit_trail: AuditTrail,
         readings: tuple[SharedReading, SharedReading],
         metrics: PortalReport,
         problems: Iterable[Problems] = (),
+        charts: Callable[[], tuple[Chart, ...]] = tuple,
     ) -> None:
-        """Take the parts; ``readings`` are those of jobs and of nodes."""
+        """Take the parts; ``readings`` are those of jobs and of nodes, ``charts`` draws the cluster's last day."""
+        from slurmscope.store.checkpoints import Checkpoints
+
         self.settings = settings
         self.identifier = identifier
         self.archive = archive
+        self.letters: Letters = Checkpoints(archive.database)
+        # New at each start: a form from before is refused once, with the advice to load its page again.
+        self.csrf = Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token)
         self.metrics = metrics
         self._desk = desk
         self._audit_trail = audit_trail
         self._jobs, self._nodes = readings
         self._problems = tuple(problems)
+        self._charts = charts
 
     def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
         """Return the newest run of a job; None when absent, or not for this viewer."""
@@ -69,6 +81,10 @@ class LivePortalDesk:
             problems=tuple(_slurm_problems(self._jobs, self._nodes)),
         )
 
+    def cluster_charts(self) -> tuple[Chart, ...]:
+        """Return charts of the cluster's last day; none where that is not recorded here."""
+        return self._charts()
+
     def problems(self) -> tuple[str, ...]:
         """Return a sentence for each server that is missing now."""
         told = [sentence for problems in self._problems for sentence in problems()]
@@ -82,7 +98,7 @@ class LivePortalDesk:
             return None
 
     def audit(self, viewer: Viewer, route: str, subject: str) -> None:
-        """Keep that staff looked at what belongs to somebody else."""
+        """Keep that staff looked at what belongs to somebody else, or changed it."""
         self._audit_trail.audit(viewer, route, subject)
 
     def clock(self) -> float:

@@ -47,14 +47,20 @@ class Checkpoints:
 
     def set_opt_out(self, user: str, is_opted_out: bool) -> None:  # noqa: FBT001 - a fact, not a switch
         """Remember whether somebody wants no mails."""
-        with self._database.writing() as connection:
-            connection.execute(delete(OPT_OUTS).where(OPT_OUTS.c.user == person_name(user)))
-            if is_opted_out:
-                connection.execute(insert(OPT_OUTS).values(user=person_name(user)))
+        try:
+            self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
+        except ArchiveConflict:  # somebody said the same in this moment
+            self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
 
     def is_opted_out(self, user: str) -> bool:
         """Tell whether somebody wants no mails."""
         return self._scalar(OPT_OUTS, "user", user=person_name(user)) is not None
+
+    def _set_opt_out(self, user: str, *, is_opted_out: bool) -> None:
+        with self._database.writing() as connection:
+            connection.execute(delete(OPT_OUTS).where(OPT_OUTS.c.user == user))
+            if is_opted_out:
+                connection.execute(insert(OPT_OUTS).values(user=user))
 
     def _scalar(self, table: Table, column: str, **key: str) -> Any:
         with self._database.reading() as connection:

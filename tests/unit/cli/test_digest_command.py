@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from slurmscope.store.archive_settings import ArchiveSettings
+from slurmscope.store.checkpoints import Checkpoints
+from slurmscope.store.opening import open_archive
 from tests.fakes.command_line import run_here
 from tests.fakes.mail_server import Mailbox, body_of, mail_server
 from tests.fakes.slurm_scripts import make_commands
@@ -41,6 +46,22 @@ def test_users_and_coordinators_get_their_letters_once_a_week(mailbox: Mailbox, 
     assert re.search(r"account physics.*4 jobs ended.*Cores +32 +32 +16 +50 % +50 %", to_grace, re.DOTALL)
 
 
+def test_letters_of_more_than_a_month_ago_are_forgotten(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+    now, day = int(time.time()), 86400
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{archive}"))) as opened:
+        kept = Checkpoints(opened.database)
+        for days in (29, 31):
+            kept.record_mail("digest of user grace", f"{days}@example.org", now - days * day)
+
+        def known() -> list[bool]:
+            return [kept.last_mail("digest of user grace", f"{days}@example.org") is not None for days in (29, 31)]
+
+        _digest(mailbox, archive, slurm, "--user", "nobody", "--dry-run")
+        assert [True, True] == known()
+        _digest(mailbox, archive, slurm, "--user", "nobody")
+        assert [True, False] == known()
+
+
 def test_dry_run_shows_letters_and_sends_none(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
     done = _digest(mailbox, archive, slurm, "--user", "ada", "--user", "nobody", "--dry-run")
 
@@ -61,12 +82,13 @@ def test_letters_are_shown_in_any_locale(mailbox: Mailbox, archive: Path) -> Non
 
 
 def test_user_can_be_left_out_and_taken_in_again(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
-    _digest(mailbox, archive, slurm, "--opt-out", "ada")
+    out = _digest(mailbox, archive, slurm, "--opt-out", "ada")
     without = _digest(mailbox, archive, slurm, "--all-users")
     with_ada = _digest(mailbox, archive, slurm, "--opt-in", "ada", "--user", "ada")
 
+    assert (0, "ada gets no more letters\n", "") == (out.returncode, out.stdout, out.stderr)
     assert "user ada to ada@example.org: wants no letters\n" in without.stdout
-    assert "user ada to ada@example.org: sent\n" in with_ada.stdout
+    assert ["ada gets letters again", "user ada to ada@example.org: sent"] == with_ada.stdout.splitlines()[:2]
     assert ["bob@example.org", "ada@example.org"] == mailbox.recipients
 
 

@@ -19,8 +19,11 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from slurmscope.portal.app import make_app
 from tests.fakes.archive_desk import open_archive_desk
+from tests.fakes.asgi import call
 from tests.fakes.browser import Visitor
+from tests.fakes.forms import post
 from tests.fakes.portal_desk import WHO, make_desk, make_jobs
+from tests.fakes.sign_in import make_scope
 
 EXAMPLES = 15
 
@@ -84,6 +87,33 @@ def test_pages_break_on_no_text(portal: FastAPI, path: str) -> None:
         assert answer.status_code in {200, 303, 307, 400, 403, 404, 422}
 
     ask()
+
+
+@pytest.mark.parametrize("address", ["/users/ada/letter", "/users/{}/letter"])
+def test_forms_break_on_no_text(portal: FastAPI, address: str) -> None:
+    @bounded
+    @given(st.text(max_size=300), st.dictionaries(st.sampled_from(["wish", "csrf_token", "x"]), st.text(max_size=300)))
+    def send(text: str, fields: dict[str, str]) -> None:
+        answer = post(portal, address.replace("{}", quote(text, safe="", errors="surrogatepass")), fields, "root")
+        assert answer.status_code in {403, 404, 422}
+
+    send()
+
+
+@pytest.mark.parametrize(
+    "kind", ["", "application/json", "application/x-www-form-urlencoded; charset=utf-7", "multipart/form-data",
+             "multipart/form-data; boundary=x"],
+)  # fmt: skip
+def test_forms_break_on_no_bytes(portal: FastAPI, kind: str) -> None:
+    scope = make_scope((WHO, "root"), ("content-type", kind), method="POST", path="/users/ada/letter")
+    part = b'--x\r\nContent-Disposition: form-data; name="wish"; filename="a"\r\n\r\nstop\r\n--x--\r\n'
+
+    @bounded
+    @given(st.binary(max_size=300) | st.sampled_from([part, part[:-20], b"wish=%ff&csrf_token=%00", b"&" * 5000]))
+    def send(body: bytes) -> None:
+        assert call(portal, dict(scope), [body]).status in {400, 403, 422}
+
+    send()
 
 
 def test_document_tells_of_everything_that_is_no_page() -> None:

@@ -139,9 +139,18 @@ def test_links_have_the_path_under_which_a_proxy_shows_the_portal(desk: FakeDesk
 def test_array_shows_spread_outlier_and_one_recommendation(desk: FakeDesk) -> None:
     page = Page(visit(desk, "ada").get("/arrays/4800").text)
     assert "12 tasks" in page.text
-    assert "#SBATCH --cpus-per-task=2" in page.text
+    assert "no task kept more than 2.0 of its 4 cores busy." in page.text
+    assert "#SBATCH" not in page.text
     assert "Run time: 6 h, where the median is 2 h" in page.text
     assert [] == page.open
+
+
+def test_array_whose_memory_is_known_shows_the_line_for_the_script(desk: FakeDesk) -> None:
+    tasks = [make_record(6000 + task, array_job_id=6000, array_task_id=task, cpus=2) for task in range(3)]
+    desk.archive.save([make_report(task) for task in tasks])
+    page = Page(visit(desk, "ada").get("/arrays/6000").text)
+    # 0.8 GiB are 819.2 MiB; with a fifth more 983.04.
+    assert "this is enough for 3 tasks that completed after 5 min or more: #SBATCH --mem=984M" in page.text
 
 
 def test_array_of_somebody_else_is_absent(desk: FakeDesk) -> None:

@@ -73,6 +73,29 @@ def test_body_that_does_not_say_its_size_is_cut_off_at_the_limit() -> None:
     assert "close" == dict(sent.headers)["connection"]
 
 
+async def takes_every_failure_for_its_own(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    """Be like those who read forms: whatever goes wrong, they answer it themselves."""
+    status = 200
+    try:
+        await echo(scope, receive, must_not_send)
+    except Exception:  # noqa: BLE001 - as broad as theirs
+        status = 400
+    await send({"type": "http.response.start", "status": status, "headers": []})
+    await send({"type": "http.response.body", "body": b"malformed"})
+
+
+async def must_not_send(message: Message) -> None:
+    raise AssertionError("it was read to its end")
+
+
+def test_body_is_too_large_whatever_the_application_makes_of_it() -> None:
+    app = RequestLimits(takes_every_failure_for_its_own, body_limit_bytes=10)
+
+    sent = call(app, make_scope(), [b"0" * 6, b"1" * 6])
+
+    assert (413, b"The request has more than 10 bytes.\n") == (sent.status, sent.body)
+
+
 @pytest.mark.parametrize(
     "scope",
     [

@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute
 from slurmscope.model.report import JobReport
 from slurmscope.portal.app import make_app
 from slurmscope.portal.web_server import protect
-from tests.fakes.portal_desk import WHO, make_desk, make_jobs
+from tests.fakes.portal_desk import PEOPLE, WHO, make_desk, make_jobs
 from tests.fakes.reports import make_record, make_report
 
 OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN = "ada", "eve", "cora", "sue", "root"
@@ -35,6 +35,7 @@ class Open(enum.Enum):
     SIGNED_IN = "everybody who is signed in; each sees their own part"
     OWNER = "the owner, coordinators of the account, and staff; for others it is not there"
     STAFF = "staff"
+    PERSON = "the person and admins, by a form; others who see the person are refused, for the rest it is not there"
 
 
 # The addresses that are tried; 4711, the array 4800 and the live job 4999 are ada's, in the account physics.
@@ -45,6 +46,11 @@ ROUTES: dict[str, tuple[Open, list[str]]] = {
     "/api/openapi.json": (Open.EVERYBODY, ["/api/openapi.json"]),
     "/help": (Open.SIGNED_IN, ["/help"]),
     "/cluster": (Open.SIGNED_IN, ["/cluster", "/cluster?format=csv", "/cluster?format=json"]),
+    "/cluster/charts.json": (Open.SIGNED_IN, ["/cluster/charts.json"]),
+    "/cluster/charts/{name}.svg": (Open.SIGNED_IN, ["/cluster/charts/jobs.svg"]),
+    "/cluster/charts/{name}.{format}": (
+        Open.SIGNED_IN, ["/cluster/charts/jobs.csv", "/cluster/charts/jobs.json"],
+    ),
     "/jobs": (
         Open.SIGNED_IN,
         [
@@ -73,9 +79,11 @@ ROUTES: dict[str, tuple[Open, list[str]]] = {
     ),
     "/arrays/{array_id}": (Open.OWNER, ["/arrays/4800", "/arrays/4800?format=csv", "/arrays/4800?format=json"]),
     "/users/{name:path}": (Open.OWNER, ["/users/ada", "/users/ada?format=csv"]),
+    "/users/{name:path}/letter": (Open.PERSON, []),
     "/accounts/{name:path}": (Open.OWNER, ["/accounts/physics", "/accounts/physics?format=json"]),
     "/mail/{job_id}": (Open.OWNER, ["/mail/4711"]),
     "/plot/{job_id}/{metric}": (Open.OWNER, ["/plot/4711/jobs_cpu_percent", "/plot/4711/jobs_rss"]),
+    "/pie/{job_id}": (Open.OWNER, ["/pie/4711"]),
     "/pie/{job_id}/": (Open.OWNER, ["/pie/4711/"]),
     "/pdf/{job_id}": (Open.OWNER, ["/pdf/4711"]),
     "/api/v1/jobs/{job_id}/usage": (Open.OWNER, ["/api/v1/jobs/4711/usage"]),
@@ -89,8 +97,8 @@ ROUTES: dict[str, tuple[Open, list[str]]] = {
     ),
     "/api/v2/cluster": (Open.SIGNED_IN, ["/api/v2/cluster"]),
 }  # fmt: skip
-CHANGING: frozenset[str] = frozenset()
-"""Routes that change something; each of them has to check its form (csrf)."""
+CHANGING = {"/users/{name:path}/letter": ("/users/ada/letter", {"wish": "stop"})}
+"""Routes that change something, with an address and fields; each of them has to check its form (csrf)."""
 
 CASES = [(open_to, url) for open_to, urls in ROUTES.values() for url in urls]
 PERSONAL = [url for open_to, url in CASES if open_to in {Open.OWNER, Open.SIGNED_IN}]
@@ -105,13 +113,21 @@ class Portal:
         self.desk.live.update(live)
         self._app = protect(make_app(self.desk), self.desk.settings)
 
-    def ask(self, url: str, who: str = "") -> httpx.Response:
-        return asyncio.run(self._ask(url, {WHO: who} if who else {}))
+    def ask(self, url: str, who: str = "", fields: Mapping[str, str] | None = None) -> httpx.Response:
+        """Ask for a page, or send fields as a form."""
+        return asyncio.run(self._ask(url, {WHO: who} if who else {}, fields))
 
-    async def _ask(self, url: str, headers: dict[str, str]) -> httpx.Response:
+    def send(self, url: str, fields: Mapping[str, str], who: str = "") -> httpx.Response:
+        """Send a form with the token of our own page."""
+        token = self.desk.csrf.issue(PEOPLE[who]) if who else ""
+        return self.ask(url, who, {**fields, "csrf_token": token})
+
+    async def _ask(self, url: str, headers: dict[str, str], fields: Mapping[str, str] | None) -> httpx.Response:
         transport = httpx.ASGITransport(self._app)
         async with httpx.AsyncClient(transport=transport, base_url="http://portal.test") as client:
-            return await client.get(url, headers=headers)
+            if fields is None:
+                return await client.get(url, headers=headers)
+            return await client.post(url, headers=headers, data=dict(fields))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +161,42 @@ def test_it_is_written_down_for_every_route_who_may_use_it() -> None:
 def test_no_route_changes_anything_unless_it_is_listed() -> None:
     changing = {path for path, methods in walk(make_app(make_desk()).routes) if methods - {"GET", "HEAD"}}
 
-    assert CHANGING == changing
+    assert set(CHANGING) == changing
+    assert set(CHANGING) == {path for path, (open_to, _) in ROUTES.items() if open_to is Open.PERSON}
+
+
+@pytest.mark.parametrize(("url", "fields"), CHANGING.values())
+def test_each_role_changes_only_what_it_may(url: str, fields: dict[str, str]) -> None:
+    expected = {"": 401, OWNER: 303, OTHER: 404, COORDINATOR: 403, SUPPORT: 403, ADMIN: 303}
+
+    assert expected == {who: Portal(make_jobs(), {}).send(url, fields, who).status_code for who in expected}
+
+
+@pytest.mark.parametrize(("url", "fields"), CHANGING.values())
+def test_nothing_is_changed_without_the_token_of_our_own_page(url: str, fields: dict[str, str]) -> None:
+    expected = {"": 401, OWNER: 403, OTHER: 404, COORDINATOR: 403, SUPPORT: 403, ADMIN: 403}
+
+    assert expected == {who: Portal(make_jobs(), {}).ask(url, who, fields).status_code for who in expected}
+
+
+@pytest.mark.parametrize(("url", "fields"), CHANGING.values())
+def test_change_of_what_is_foreign_is_answered_as_if_it_were_not_there(
+    portal: Portal, bare_portal: Portal, url: str, fields: dict[str, str]
+) -> None:
+    shown, absent = portal.send(url, fields, OTHER), bare_portal.send(url, fields, OTHER)
+
+    assert (absent.status_code, absent.headers, absent.content) == (shown.status_code, shown.headers, shown.content)
+
+
+@pytest.mark.parametrize(("url", "fields"), CHANGING.values())
+def test_admin_who_changes_what_is_not_theirs_leaves_a_trace_and_others_do_not(
+    url: str, fields: dict[str, str]
+) -> None:
+    portal = Portal(make_jobs(), {})
+    for who in SIGNED_IN:
+        portal.send(url, fields, who)
+
+    assert [ADMIN] == [who for who, _, _ in portal.desk.audited]
 
 
 @pytest.mark.parametrize(("open_to", "url"), CASES)

@@ -15,6 +15,7 @@ from slurmscope.reports.digest import Digest, Sums, Use, make_digest
 from slurmscope.reports.digest_letter import make_digest_mail, render_digest_html, render_digest_text
 from tests.fakes.reports import HOSTILE_NAME, START
 
+WAY_OUT = "https://jobs.example.org/users/ada#letter"
 WEEK = (START, START + 7 * 86400)
 
 
@@ -47,10 +48,8 @@ def _digest(**changed: object) -> Digest:
         rules=tuple(_total(f"rule_{index}", jobs=index, used_core_seconds=index * 3600.0) for index in range(5)),
         jobs=(_row(1, 5.0), _row(2, None), _row(3, 2.0, 1.0), _row(4, 0.0)),
     )
-    digest = make_digest(
-        "ada", WEEK, sums, rule_titles={"rule_0": "Most cores were idle"}, opt_out="https://portal.example.org/settings"
-    )
-    return replace(digest, **changed)  # type: ignore[arg-type]
+    digest = make_digest("ada", WEEK, sums, rule_titles={"rule_0": "Most cores were idle"})
+    return replace(digest, **{"opt_out": WAY_OUT, **changed})  # type: ignore[arg-type]
 
 
 def test_sums_are_in_hours_and_share_is_of_what_was_measured() -> None:
@@ -97,7 +96,7 @@ def test_the_text_says_it_all_in_76_columns() -> None:
     assert ["Cores", "101", "80", "20", "25", "%", "50", "%"] == lines[5].split()
     assert "  1. Most cores were idle: 0 jobs left 80 core hours unused" in lines
     assert "More: https://portal.example.org/users/ada" in lines
-    assert "To get no more of these letters: https://portal.example.org/settings" == lines[-1]
+    assert "To get no more of these letters: https://jobs.example.org/users/ada#letter" == lines[-1]
     assert all(len(line) <= 76 for line in lines)
 
 
@@ -157,6 +156,22 @@ def test_the_mail_has_both_forms_and_a_way_out() -> None:
 
     assert mail["Subject"].strip().startswith("Use of the cluster by account physics")
     assert None is mail["Bcc"]
-    assert "<https://portal.example.org/settings>" == mail["List-Unsubscribe"]
+    assert "<https://jobs.example.org/users/ada#letter>" == mail["List-Unsubscribe"]
     assert ["text/plain", "text/html"] == [part.get_content_type() for part in mail.iter_parts()]
     assert None is make_digest_mail(_digest(opt_out="stop"), sender="slurm", recipient="ada")["List-Unsubscribe"]
+
+
+def test_a_long_way_out_stays_in_one_piece() -> None:
+    address = f"https://jobs.example.org/{'a' * 150}/users/ada#letter"
+    mail = make_digest_mail(_digest(opt_out=address), sender="slurm", recipient="ada")
+
+    assert f"To get no more of these letters: {address}" in render_digest_text(_digest(opt_out=address)).splitlines()
+    assert f"List-Unsubscribe: <{address}>".encode() in mail.as_bytes().split(b"\r\n")
+
+
+def test_a_way_out_that_no_header_can_carry_is_in_the_letter_only() -> None:
+    address = "https://j\u00f6bs.example.org/users/ada#letter"
+    mail = make_digest_mail(_digest(opt_out=address), sender="slurm", recipient="ada")
+
+    assert None is mail["List-Unsubscribe"]
+    assert address in render_digest_text(_digest(opt_out=address))

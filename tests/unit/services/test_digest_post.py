@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.message import EmailMessage
 from pathlib import Path
 
@@ -70,9 +70,32 @@ def test_letter_is_sent_to_the_address_of_its_reader(checkpoints: Checkpoints) -
     (mail,) = sender.mails
     assert ("ada@example.org", "robot@example.org") == (mail["To"], mail["From"])
     assert "https://jobs.example.org/users/ada" in body_of(mail)
-    assert "slurmscope digest --opt-out ada" in body_of(mail)
     # 10 hours held, a quarter used.
     assert "25 %" in body_of(mail)
+
+
+@pytest.mark.parametrize("about", [ADA, PHYSICS])
+def test_letter_names_the_page_on_which_its_reader_stops_it(checkpoints: Checkpoints, about: About) -> None:
+    sender = Sender()
+
+    _deliver(checkpoints, sender, "ada", about=about)
+
+    (mail,) = sender.mails
+    assert "To get no more of these letters: https://jobs.example.org/users/ada#letter" in body_of(mail).splitlines()
+    assert "<https://jobs.example.org/users/ada#letter>" == mail["List-Unsubscribe"]
+
+
+@pytest.mark.parametrize(("reader", "site"), [("ada", replace(SITE, portal_url="")), ("head@elsewhere.org", SITE)])
+def test_letter_names_the_command_where_its_reader_has_no_page(
+    checkpoints: Checkpoints, reader: str, site: MailSettings
+) -> None:
+    sender = Sender()
+
+    Post(checkpoints, site, sender.send, now_seconds=START).deliver(PHYSICS, LETTER, (reader,))
+
+    (mail,) = sender.mails
+    assert f"slurmscope digest --opt-out {reader}" in " ".join(body_of(mail).split())
+    assert None is mail["List-Unsubscribe"]
 
 
 @pytest.mark.parametrize(
