@@ -18,6 +18,7 @@ from slurmscope.log import fields
 from slurmscope.metrics.collector import Role
 from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobRecord
+from slurmscope.services.cluster_charts import ClusterCharts
 from slurmscope.services.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.services.portal import Beside, require_portal, run_portal
 from slurmscope.services.recording import OwnCollectors
@@ -100,7 +101,7 @@ def run_demo(
             stack.enter_context(filler.filling(is_ready))
         stack.callback(head_start.cancel)
         stack.enter_context(_open_lives(lives, exporters, recorder, is_recorded, is_ready))
-        beside = Beside(families=partial(recording_families, recorder))
+        beside = Beside(families=partial(recording_families, recorder), charts=ClusterCharts(recorder.series()).get)
         return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,8 +18,10 @@ from slurmscope.errors import ConfigError, MissingExtraError
 from slurmscope.log import fields
 from slurmscope.metrics.family import Family
 from slurmscope.model.job_record import JobAccounting
+from slurmscope.model.report import Chart
 from slurmscope.model.series import SeriesSource
 from slurmscope.portal.coordinated_accounts import CoordinatedAccounts
+from slurmscope.portal.csrf import Csrf
 from slurmscope.portal.identity import Identifier
 from slurmscope.portal.portal_settings import PortalSettings, check_settings
 from slurmscope.portal.sign_in_limits import SignInLimits
@@ -29,6 +32,7 @@ from slurmscope.services.portal_desk import LivePortalDesk
 from slurmscope.services.portal_metrics import PortalReport
 from slurmscope.services.portal_requests import CountedApp, RequestLedger
 from slurmscope.services.readings import SharedReading
+from slurmscope.services.report_settings import MailSettings
 from slurmscope.services.reporter import Reporter, ReporterSettings, open_reporter_loop
 from slurmscope.services.reporting import Reporting, open_reporting
 from slurmscope.sources.backends import open_backend
@@ -45,10 +49,14 @@ THREAD_TURN_SECONDS = 0.0002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """Tell how something else in this process does: by metrics, and by sentences for the banner of every page."""
+    """Tell how something else in this process does: by metrics, and by sentences for the banner of every page.
+
+    ``charts`` draws the last day of the cluster where that is recorded.
+    """
 
     families: Callable[[], Iterable[Family]] = tuple
     problems: Callable[[], Iterable[str]] = tuple
+    charts: Callable[[], tuple[Chart, ...]] = tuple
 
 
 def run_portal(
@@ -79,12 +87,12 @@ def run_portal(
             may_create=True,
             archived_seconds=2 * config.of(ReporterSettings).interval,
         ) as reporting,
-        open_desk(reporting, environment, beside.problems) as desk,
+        open_desk(reporting, environment, beside) as desk,
         open_listener(settings.listen_address) as listener,
     ):
         # Short turns for threads: a page of a few milliseconds must not queue behind those that make a large report.
         sys.setswitchinterval(THREAD_TURN_SECONDS)
-        app = _make_counted_app(desk, beside.families)
+        app = _make_counted_app(desk, beside.families, config.of(MailSettings).portal_url)
         server = make_server(app, settings)
         shown = _shown_address(settings, listener.getsockname())
         logger.info("listening", extra=fields(address=shown))
@@ -95,9 +103,7 @@ def run_portal(
 
 
 @contextmanager
-def open_desk(
-    reporting: Reporting, environment: Mapping[str, str], problems: Callable[[], Iterable[str]] = tuple
-) -> Iterator[LivePortalDesk]:
+def open_desk(reporting: Reporting, environment: Mapping[str, str], beside: Beside) -> Iterator[LivePortalDesk]:
     """Start the reporter, and return what stands behind the portal."""
     from slurmscope.store.audit import AuditLog
     from slurmscope.store.checkpoints import Checkpoints
@@ -110,7 +116,8 @@ def open_desk(
     coordinators = CoordinatedAccounts(lambda user: read_coordinated(commands.run, user))
     settings, rhythm = config.of(PortalSettings), config.of(ReporterSettings)
     database = archive.database
-    reporter = Reporter(reporting.accounting, reporting.maker, archive, Checkpoints(database), rhythm)
+    checkpoints = Checkpoints(database)
+    reporter = Reporter(reporting.accounting, reporting.maker, archive, checkpoints, rhythm)
     identifier = Identifier(settings, TokenStore(database), coordinators, SignInLimits())
     readings = _readings(config, commands)
     for reading in readings:
@@ -126,6 +133,9 @@ def open_desk(
             settings=settings,
             identifier=identifier,
             archive=archive,
+            letters=checkpoints,
+            # A new secret at each start: a form from before is refused once, with the advice to load its page again.
+            csrf=Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token),
             desk=reporting.desk,
             audit_trail=AuditLog(database),
             readings=readings,
@@ -133,9 +143,10 @@ def open_desk(
             problems=(
                 reporting.troubles.sentences,
                 coordinators.problems,
-                problems,
+                beside.problems,
                 lambda: [reporter.progress.problem] if reporter.progress.problem else [],
             ),
+            charts=beside.charts,
         )
 
 
@@ -149,11 +160,13 @@ def require_portal() -> None:
         raise MissingExtraError("the portal", "portal") from error
 
 
-def _make_counted_app(desk: LivePortalDesk, own_families: Callable[[], Iterable[Family]]) -> CountedApp:
+def _make_counted_app(
+    desk: LivePortalDesk, own_families: Callable[[], Iterable[Family]], portal_url: str
+) -> CountedApp:
     from slurmscope.portal.app import make_app
     from slurmscope.services.portal_metrics_page import add_metrics_page
 
-    app = make_app(desk)
+    app = make_app(desk, portal_url=portal_url)
     add_metrics_page(app, lambda: (*desk.metrics.families(), *own_families()))
     return CountedApp(app, desk.metrics.requests)
 

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import pwd
-import secrets
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
+from slurmscope.model.archive import Archive
 from slurmscope.model.jobs import Jobs
 from slurmscope.model.nodes import Nodes
 from slurmscope.model.report import Chart, JobReport
@@ -21,9 +20,6 @@ from slurmscope.portal.portal_settings import PortalSettings
 from slurmscope.services.portal_metrics import PortalReport
 from slurmscope.services.readings import SharedReading, Snapshot
 from slurmscope.services.report_desk import ReportDesk
-
-if TYPE_CHECKING:
-    from slurmscope.store.archive import SqlArchive
 
 Problems = Callable[[], Iterable[str]]
 
@@ -39,7 +35,9 @@ class LivePortalDesk:
         *,
         settings: PortalSettings,
         identifier: Identifies,
-        archive: SqlArchive,
+        archive: Archive,
+        letters: Letters,
+        csrf: Csrf,
         desk: ReportDesk,
         audit_trail: AuditTrail,
         readings: tuple[SharedReading, SharedReading],
@@ -48,14 +46,11 @@ class LivePortalDesk:
         charts: Callable[[], tuple[Chart, ...]] = tuple,
     ) -> None:
         """Take the parts; ``readings`` are those of jobs and of nodes, ``charts`` draws the cluster's last day."""
-        from slurmscope.store.checkpoints import Checkpoints
-
         self.settings = settings
         self.identifier = identifier
         self.archive = archive
-        self.letters: Letters = Checkpoints(archive.database)
-        # New at each start: a form from before is refused once, with the advice to load its page again.
-        self.csrf = Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token)
+        self.letters = letters
+        self.csrf = csrf
         self.metrics = metrics
         self._desk = desk
         self._audit_trail = audit_trail

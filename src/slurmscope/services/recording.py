@@ -3,25 +3,25 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
-from slurmscope.metrics.family import Family
+from slurmscope.metrics.family import Family, Labels
+from slurmscope.model.jobs import PENDING, RUNNING
 from slurmscope.services.collecting import EnabledCollector, Outcome, is_served, run_collector
 from slurmscope.services.readings import read_all
 from slurmscope.services.wiring import Wiring
 
-logger = logging.getLogger(__name__)
-
-END_SECONDS = 5.0
+ZEROS: Mapping[str, tuple[Labels, ...]] = {"slurm_jobs": ((RUNNING,), (PENDING,))}
+"""What collectors leave out when there is none of it, and is drawn: a gap would say that it was not measured."""
 
 
 class FamilyRecorder(Protocol):
     """Take samples; see ``store.recorder``."""
 
-    def record_families(self, at_seconds: float, families: Iterable[Family], *, node: str = "") -> None:
+    def record_families(self, at_seconds: float, families: Iterable[Family]) -> None:
         """Take what collectors made."""
         ...
 
@@ -35,22 +35,15 @@ class OwnCollectors:
         collectors: Iterable[EnabledCollector],
         *,
         wanted: Collection[str],
-        node: str = "",
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take what can be read, who makes families of it, which metrics count, and the name of this machine."""
+        """Take what can be read, who makes families of it, and which metrics count."""
         self._wiring = wiring
         self._wanted = frozenset(wanted)
         self._collectors = tuple(
             enabled for enabled in collectors if any(metric.name in wanted for metric in enabled.collector.metrics)
         )
-        self._node = node
         self._wall_clock = wall_clock
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name the collectors that are run."""
-        return tuple(enabled.name for enabled in self._collectors)
 
     def record(self, recorder: FamilyRecorder, *, deadline_seconds: float) -> None:
         """Read once and record; a reading that is late or failed leaves its families out."""
@@ -64,14 +57,19 @@ class OwnCollectors:
         ]
         outcomes: dict[str, Outcome] = {}
         families = [
-            family
+            _with_zeros(family)
             for enabled in fresh
             for family in run_collector(enabled, snapshots, outcomes)
             if family.metric.name in self._wanted
         ]
         if families:
-            recorder.record_families(self._wall_clock(), families, node=self._node)
+            recorder.record_families(self._wall_clock(), families)
 
     def close(self) -> None:
         """End what runs in the background."""
         self._wiring.close()
+
+
+def _with_zeros(family: Family) -> Family:
+    zeros = dict.fromkeys(ZEROS.get(family.metric.name, ()), 0.0)
+    return replace(family, samples={**zeros, **dict(family.samples)}) if zeros else family

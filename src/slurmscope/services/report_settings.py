@@ -101,6 +101,10 @@ def portal_sections() -> Iterator[Section]:
 
 def up_sections() -> Iterator[Section]:
     """Yield what can be set when everything runs in one process."""
+    # Not above: reports and the portal need nothing of the node agent.
+    from slurmscope.services.node import NodeSettings
+
     yield Section(name="up", type=UpSettings)
+    yield Section(name="node", type=NodeSettings)
     yield Section(name="recorder", type=RecorderSettings)
     yield from portal_sections()

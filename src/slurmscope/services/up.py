@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -11,6 +10,7 @@ from functools import partial
 from slurmscope.config import Config
 from slurmscope.metrics.collector import Role
 from slurmscope.services.agent_scrapes import AgentScrapes
+from slurmscope.services.cluster_charts import ClusterCharts
 from slurmscope.services.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.services.portal import Beside, require_portal, run_portal
 from slurmscope.services.recording import OwnCollectors
@@ -20,9 +20,10 @@ from slurmscope.services.signals import run_until_interrupted
 from slurmscope.services.up_settings import UpSettings
 from slurmscope.sources.token_file import TokenFile
 from slurmscope.store.recorder import Recorder
-from slurmscope.store.recorder_settings import RECORDED_METRICS, RecorderSettings
+from slurmscope.store.recorder_settings import CLUSTER_INTERVAL_SECONDS, RECORDED_METRICS, RecorderSettings
 
-Action = tuple[str, Callable[[], None]]
+Action = tuple[str, float, Callable[[], None]]
+"""A name, seconds between two rounds, and what is done in each."""
 
 
 def run_up(
@@ -56,23 +57,25 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
         problems: Callable[[], Iterable[str]] = tuple
         for exporter in exporters:
             if settings.cluster if exporter.role is Role.CLUSTER else settings.node:
-                own = stack.enter_context(closing(_own_collectors(exporter, settings)))
-                actions.append((exporter.role.value, partial(own.record, recorder, deadline_seconds=interval)))
+                own = stack.enter_context(closing(_own_collectors(exporter)))
+                rhythm = max(interval, CLUSTER_INTERVAL_SECONDS) if exporter.role is Role.CLUSTER else interval
+                actions.append((exporter.role.value, rhythm, partial(own.record, recorder, deadline_seconds=rhythm)))
         if settings.targets:
             token_file = TokenFile(settings.bearer_token_file) if settings.bearer_token_file else None
             scrapes = AgentScrapes(settings.targets, recorder, timeout_seconds=settings.timeout, token_file=token_file)
             stack.enter_context(closing(scrapes))
-            actions.append(("agents", scrapes.scrape_all))
+            actions.append(("agents", interval, scrapes.scrape_all))
             counts, problems = scrapes.counts, scrapes.problems
         # A loop for each, so that a slow one holds up no other.
-        for name, action in actions:
-            stack.enter_context(repeating(name, interval, action))
-        yield Beside(families=partial(recording_families, recorder, counts), problems=problems)
+        for action in actions:
+            stack.enter_context(repeating(*action))
+        yield Beside(
+            families=partial(recording_families, recorder, counts),
+            problems=problems,
+            charts=ClusterCharts(recorder.series()).get,
+        )
 
 
-def _own_collectors(exporter: Exporter, settings: UpSettings) -> OwnCollectors:
+def _own_collectors(exporter: Exporter) -> OwnCollectors:
     config = exporter.load()
-    node = "" if exporter.role is Role.CLUSTER else settings.node_name or socket.gethostname()
-    return OwnCollectors(
-        exporter.wire(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS, node=node
-    )
+    return OwnCollectors(exporter.wire(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from slurmscope.config import parse_path
-from slurmscope.settings import parse_list, parse_text, setting
+from slurmscope.settings import parse_list, setting
 from slurmscope.sources.server_address import Address, parse_address
 from slurmscope.units import parse_positive_seconds
 
@@ -52,26 +52,12 @@ def parse_target(text: str) -> Target:
     return Target(address=replace(address, prefix=address.prefix or AGENT_PATH), node=node)
 
 
-def parse_node_name(given: object) -> str:
-    """Read the name of a node, or nothing."""
-    text = parse_text(given)
-    if text and not _NODE.match(text):
-        raise ValueError(f"{text!r} is not the name of a node")
-    return text
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpSettings:
     """What is recorded when everything runs in one process."""
 
     cluster: bool = setting(True, help="Record what the controller knows.")
     node: bool = setting(True, help="Record what jobs on this machine use, as the node agent sees it.")
-    node_name: str = setting(
-        "",
-        help="Name that Slurm has for this machine; without it, the host name.",
-        parse=parse_node_name,
-        metavar="NODE",
-    )
     targets: tuple[Target, ...] = setting(
         (),
         help="Node agent to record from, such as http://n1:9798/metrics; n1=http://10.0.0.1:9798/metrics where the "

@@ -77,20 +77,20 @@ class Recorder:
             self._settings.file, interval_seconds=self._settings.interval, heads=self._heads, clock=self._clock
         )
 
-    def record(self, at_seconds: float, samples: Iterable[Sample], *, node: str = "") -> None:
-        """Take samples of one moment; ``node`` fills a node label that is empty."""
+    def record(self, at_seconds: float, samples: Iterable[Sample]) -> None:
+        """Take samples of one moment."""
         with self._mutex:
-            self._take(at_seconds, self._of_samples(samples, node))
+            self._take(at_seconds, self._of_samples(samples))
 
-    def record_families(self, at_seconds: float, families: Iterable[Family], *, node: str = "") -> None:
+    def record_families(self, at_seconds: float, families: Iterable[Family]) -> None:
         """Take what our own collectors made; histograms are passed over."""
         with self._mutex:
-            self._take(at_seconds, self._of_families(families, node))
+            self._take(at_seconds, self._of_families(families))
 
     def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
         """Take a page in text format that a node agent served, or nothing of it when it breaks the format.
 
-        ``source`` names who served it, whatever the page says.
+        ``node`` fills a node label that is empty. ``source`` names who served it, whatever the page says.
         """
         known = self._heads.find
         with self._mutex:
@@ -108,17 +108,17 @@ class Recorder:
         with self._mutex:
             self._store.close()
 
-    def _of_samples(self, samples: Iterable[Sample], node: str) -> Iterator[tuple[Head, float]]:
+    def _of_samples(self, samples: Iterable[Sample]) -> Iterator[tuple[Head, float]]:
         find, names = self._heads.find, self._names
         for name, labels, value in samples:
             if name not in names:
                 continue
             pairs = labels if isinstance(labels, tuple) else tuple(labels.items())
-            key = (node, name, pairs)
-            if (head := find(key) or self._begin(key, name, dict(pairs), node)) is not None:
+            key = ("sample", name, pairs)
+            if (head := find(key) or self._begin(key, name, dict(pairs))) is not None:
                 yield head, value
 
-    def _of_families(self, families: Iterable[Family], node: str) -> Iterator[tuple[Head, float]]:
+    def _of_families(self, families: Iterable[Family]) -> Iterator[tuple[Head, float]]:
         find = self._heads.find
         for family in families:
             metric = family.metric
@@ -128,8 +128,8 @@ class Recorder:
             for values, value in items:
                 if isinstance(value, Histogram):
                     continue
-                key = (node, metric.name, values)
-                head = find(key) or self._begin(key, metric.name, dict(zip(metric.labels, values, strict=True)), node)
+                key = ("family", metric.name, values)
+                head = find(key) or self._begin(key, metric.name, dict(zip(metric.labels, values, strict=True)))
                 if head is not None:
                     yield head, value
 
@@ -142,7 +142,7 @@ class Recorder:
         self._begun[source] += len(self._heads) - count
         return head
 
-    def _begin(self, key: Hashable, name: str, labels: dict[str, str], node: str) -> Head | None:
+    def _begin(self, key: Hashable, name: str, labels: dict[str, str], node: str = "") -> Head | None:
         """Return the series with these labels, and let it be found by ``key``, if there is one, from now on."""
         if node and not labels.get(NODE_LABEL):
             labels[NODE_LABEL] = node

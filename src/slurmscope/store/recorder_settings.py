@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from slurmscope.analysis.cluster_charts import CLUSTER_CURVES
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.config import parse_path
 from slurmscope.settings import setting
@@ -14,18 +15,11 @@ from slurmscope.units import parse_bytes, parse_positive_seconds
 JOB_METRICS = frozenset(wanted.metric for asked in (CURVES, TOTALS) for wanted in asked.values())
 """What reports of jobs ask for."""
 
-CLUSTER_METRICS = frozenset(
-    {
-        "slurm_cpus",
-        "slurm_gres",
-        "slurm_jobs",
-        "slurm_nodes",
-        "slurm_partition_cpus",
-        "slurm_partition_pending_jobs",
-        "slurm_up",
-    }
-)
-"""What pages about the whole cluster draw."""
+CLUSTER_METRICS = frozenset(wanted.metric for wanted in CLUSTER_CURVES.values())
+"""What the page about the whole cluster draws."""
+
+CLUSTER_INTERVAL_SECONDS = 60.0
+"""Shortest time between two samples of the whole cluster: each asks the controller, and a day is drawn of them."""
 
 RECORDED_METRICS = JOB_METRICS | CLUSTER_METRICS
 

@@ -35,6 +35,8 @@ class Slurm:
             settings=PortalSettings(),
             identifier=NOTHING,
             archive=NOTHING,
+            letters=NOTHING,
+            csrf=NOTHING,
             desk=NOTHING,
             audit_trail=NOTHING,
             readings=(self.jobs, self.nodes),

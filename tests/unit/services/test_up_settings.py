@@ -3,7 +3,7 @@
 
 import pytest
 
-from slurmscope.services.up_settings import parse_node_name, parse_target, parse_targets
+from slurmscope.services.up_settings import parse_target, parse_targets
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,3 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_several_targets_may_be_given() -> None:
     assert ["a", "b"] == [target.node for target in parse_targets("http://a,http://b")]
     assert ["a", "b"] == [target.node for target in parse_targets(["http://a", "http://b"])]
-
-
-def test_a_node_name_is_one_word() -> None:
-    assert "n1.example.org" == parse_node_name("n1.example.org")
-    assert "" == parse_node_name("")
-    with pytest.raises(ValueError):
-        parse_node_name("n1 n2")

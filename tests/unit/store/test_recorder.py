@@ -43,13 +43,13 @@ def test_every_metric_of_the_reports_is_recorded() -> None:
 
 
 def test_same_series_from_samples_families_and_pages_is_one(tmp_path: Path) -> None:
-    family = Family(counter(CPU, "CPU.", "slurm_job", "slurm_node"), {(str(JOB), ""): 20.0})
+    family = Family(counter(CPU, "CPU.", "slurm_job", "slurm_node"), {(str(JOB), "n1"): 20.0})
     pairs = (("slurm_node", "n1"), ("slurm_job", str(JOB)))
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(10.0)])
         recorder.record(START + 10, [(CPU, pairs, 15.0)])
-        recorder.record_families(START + 15, [family], node="n1")
-        recorder.record_families(START + 20, [Family(family.metric, [((str(JOB), ""), 25.0)])], node="n1")
+        recorder.record_families(START + 15, [family])
+        recorder.record_families(START + 20, [Family(family.metric, [((str(JOB), "n1"), 25.0)])])
         recorder.record_page(START + 30, page("30"), node="n1")
         recorder.record_page(START + 45, page("40"), node="n1")
         mean = totals(recorder, Wanted(metric=CPU, how=How.MEAN))

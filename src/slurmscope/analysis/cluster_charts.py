@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make the charts of the whole cluster over a day: its jobs and its cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from slurmscope.analysis.alignment import align, sum_over
+from slurmscope.model.finding import Subject
+from slurmscope.model.jobs import PENDING, RUNNING
+from slurmscope.model.report import Chart, ChartLine
+from slurmscope.model.series import How, Series, Wanted
+
+MIN_POINTS = 3
+"""A chart of fewer points tells nothing that the numbers of now do not tell."""
+
+_STATE = ("state",)
+
+CLUSTER_CURVES: Mapping[str, Wanted] = MappingProxyType(
+    {
+        "jobs": Wanted(metric="slurm_jobs", how=How.MEAN, each=_STATE, by=_STATE),
+        "cores": Wanted(metric="slurm_cpus", how=How.MEAN, each=_STATE, by=_STATE),
+    }
+)
+"""Questions whose answers are drawn, by the names of the charts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """Say how one chart is drawn: ``lines`` are labels by state, ``total`` is the label of all states together."""
+
+    name: str
+    title: str
+    unit: str
+    help: str
+    lines: Mapping[str, str]
+    total: str = ""
+
+
+def make_cluster_charts(curves: Mapping[str, Sequence[Series]]) -> tuple[Chart, ...]:
+    """Make every chart that has enough points, of the answers to :data:`CLUSTER_CURVES`."""
+    made = (_chart(plan, curves.get(plan.name, ())) for plan in _PLANS)
+    return tuple(chart for chart in made if len(chart.times) >= MIN_POINTS)
+
+
+def _chart(plan: _Plan, curves: Sequence[Series]) -> Chart:
+    aligned = align([series for series in curves if series.labels[0] in plan.lines])
+    lines = [
+        ChartLine(label=label, values=aligned.rows[state,])
+        for state, label in plan.lines.items()
+        if (state,) in aligned.rows
+    ]
+    if plan.total:
+        lines.append(ChartLine(label=plan.total, values=sum_over(aligned)))
+    return Chart(
+        name=plan.name,
+        title=plan.title,
+        unit=plan.unit,
+        subject=Subject.NODES,
+        times=aligned.times,
+        lines=tuple(lines),
+        help=plan.help,
+    )
+
+
+_PLANS = (
+    _Plan(
+        name="jobs", title="Jobs", unit="count", lines={RUNNING: "running", PENDING: "waiting"},
+        help="Jobs that ran and jobs that waited; each task of an array is a job.",
+    ),
+    _Plan(
+        name="cores", title="Cores", unit="cores", total="all",
+        lines={"allocated": "allocated", "idle": "idle", "unusable": "unusable"},
+        help="Cores that jobs held, that were idle, and that were idle on nodes that could take no work (unusable).",
+    ),
+)  # fmt: skip
