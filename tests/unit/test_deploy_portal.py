@@ -130,7 +130,7 @@ def test_every_place_of_nginx_that_reaches_the_portal_replaces_the_name() -> Non
     assert 3 == len(places) == text.count("proxy_pass ")
     for place in places:
         assert re.search(r'(?m)^ *proxy_set_header X-Remote-User (\$remote_user|"");$', place)
-        assert re.search(r"(?m)^ *proxy_set_header Host \$host;$", place)
+        assert re.search(r"(?m)^ *proxy_set_header Host \$http_host;$", place)
         assert re.search(r"(?m)^ *proxy_set_header X-Forwarded-For \$proxy_add_x_forwarded_for;$", place)
 
 
