@@ -20,7 +20,7 @@ from slurmscope.analysis.run import Run, prepare_run
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.model.series import Measured
-from slurmscope.model.summary import GpuSummary, IoSummary, JobSummary, NodeSummary, Share
+from slurmscope.model.summary import GpuSummary, IoSummary, JobSummary, MemorySummary, NodeSummary, Share
 
 MOST_OF_THE_RUN_RATIO = 0.5
 
@@ -31,7 +31,12 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
     """Sum up one run, until its end or until now."""
     run = prepare_run(record, measured, now_seconds=now_seconds, curves=_CURVES)
     if run.seconds <= 0:
-        return JobSummary(record=record, run_seconds=0.0, time=Share(asked=record.time_limit_seconds, used=0.0))
+        return JobSummary(
+            record=record,
+            run_seconds=0.0,
+            time=Share(asked=record.time_limit_seconds, used=0.0),
+            memory=MemorySummary(asked_bytes=record.memory_bytes),
+        )
     working = working_memory(run, points=MAX_CHART_POINTS)
     limits = node_limits(run)
     nodes = _nodes(run, working_peaks(working), limits)

@@ -77,11 +77,15 @@ def make_job_view(report: JobReport, runs: Sequence[JobReport]) -> JobView:
 def _compare(report: JobReport) -> tuple[Compared, ...]:
     summary, record = report.summary, report.record
     cpu, memory, gpu = summary.cpu, summary.memory, summary.gpu
+    cpu_note = "" if cpu.time.used is None else _covered(cpu.time.coverage)
+    memory_note = ""
+    if memory.best_peak_bytes is not None:
+        memory_note = _covered(memory.coverage if memory.working_peak_bytes is not None else None)
     limit = "no limit" if summary.time.asked is None else format_seconds(summary.time.asked)
     rows = [
         Compared("Time", limit, format_seconds(summary.time.used), summary.time.ratio, ""),
         Compared("Nodes", f"{record.node_count:,}", _working_nodes(summary.nodes), None, ""),
-        Compared("Cores", f"{record.cpus:,}", _cores(cpu.mean_cores), cpu.time.ratio, _covered(cpu.time.coverage)),
+        Compared("Cores", f"{record.cpus:,}", _cores(cpu.mean_cores), cpu.time.ratio, cpu_note),
         Compared(
             "CPU time",
             format_seconds(cpu.time.asked),
@@ -94,7 +98,7 @@ def _compare(report: JobReport) -> tuple[Compared, ...]:
             format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known",
             format_bytes(memory.best_peak_bytes),
             memory.ratio,
-            _covered(memory.coverage if memory.working_peak_bytes is not None else None),
+            memory_note,
         ),
     ]
     if asked := max(gpu.asked, record.gpus):

@@ -134,7 +134,8 @@ def memory_rows(report: JobReport) -> tuple[Row, ...]:
         Row("Needed (anonymous and shared)", format_bytes(memory.working_peak_bytes)),
         Row("Charged by the kernel", format_bytes(memory.charged_peak_bytes)),
         Row(
-            "Slurm's MaxRSS", format_bytes(memory.slurm_peak_bytes) + ("" if is_whole else " (its largest task alone)")
+            "Slurm's MaxRSS",
+            format_bytes(memory.slurm_peak_bytes) + ("" if is_whole else " (its largest task or step alone)"),
         ),
     )
 

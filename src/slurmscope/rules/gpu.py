@@ -6,6 +6,7 @@ from __future__ import annotations
 from slurmscope.figures import format_bytes, format_ratio, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
+from slurmscope.rules.known import was_suspended
 from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
 
 
@@ -52,7 +53,7 @@ def _fewer_gpus(summary: JobSummary, count: int) -> str:
 
 def _gpu_low(summary: JobSummary, values: Values) -> Match | None:
     utilization = _utilization(summary, values)
-    if utilization is None or utilization >= values["min_utilization_ratio"]:
+    if utilization is None or utilization >= values["min_utilization_ratio"] or was_suspended(summary):
         return None
     asked, memory = summary.gpu.asked, summary.gpu.peak_memory_bytes
     needs_memory = memory is not None and memory / asked >= values["large_memory_bytes"]

@@ -10,7 +10,10 @@ from xml.etree import ElementTree as ET
 import pytest
 from pypdf import PdfReader
 
+from slurmscope.analysis.summary import summarise
 from slurmscope.model.finding import Severity
+from slurmscope.model.report import JobReport
+from slurmscope.model.series import Measured
 from slurmscope.portal.app import make_app
 from tests.fakes.browser import Page, Visitor
 from tests.fakes.portal_desk import FakeDesk, make_desk, make_wide_report
@@ -254,6 +257,15 @@ def test_job_with_gpus_has_them_in_every_table(desk: FakeDesk) -> None:
     # 1 % of two GPUs
     assert "GPUs 2 0.02 busy on average" in text
     assert "2 never used" in text
+
+
+def test_page_of_a_job_that_waits_says_what_was_asked_for_and_nothing_of_use(desk: FakeDesk) -> None:
+    record = make_record(8, state="PENDING", start_seconds=None, end_seconds=None, nodes=(), cpu_seconds=None)
+    desk.live["8"] = JobReport(summary=summarise(record, Measured(), now_seconds=START), made_seconds=START)
+    text = Page(Visitor(make_app(desk), "ada").get("/jobs/8").text).text
+    assert "not started, 1 d asked for" in text
+    assert "Memory 8 GiB" in text
+    assert "from Slurm's accounting" not in text
 
 
 def test_number_from_accounting_says_so(desk: FakeDesk, ada: Visitor) -> None:

@@ -132,7 +132,7 @@ def test_the_memory_of_one_task_of_several_is_not_called_that_of_the_job() -> No
     text = render_text(replace(report, summary=replace(report.summary, memory=memory)))
 
     assert _line(text, "Memory      [").endswith("75 %]  6 GiB of 8 GiB")
-    assert _line(text, "Slurm's MaxRSS").endswith("1 GiB (its largest task alone)")
+    assert _line(text, "Slurm's MaxRSS").endswith("1 GiB (its largest task or step alone)")
 
 
 def test_what_is_all_known_has_no_list_of_what_is_not() -> None:

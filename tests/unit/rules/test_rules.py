@@ -26,6 +26,10 @@ def near(working_peak_bytes: float, limit_bytes: float | None = None) -> JobSumm
     return make_summary(nodes=(node,))
 
 
+def suspended(summary: JobSummary) -> JobSummary:
+    return replace(summary, record=replace(summary.record, suspended_seconds=60))
+
+
 def with_shares(*cores: tuple[float, float | None]) -> JobSummary:
     """Make a job with so many busy cores, of so many, on each of its nodes."""
     nodes = tuple(NodeSummary(node=f"n{index}", mean_cores=b, cpus=c) for index, (b, c) in enumerate(cores))
@@ -178,6 +182,7 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("gpu_low", with_gpus(mean_utilization=0.02), WARNING),
     ("gpu_low", with_gpus(mean_utilization=0.249), WARNING),
     ("gpu_low", with_gpus(mean_utilization=0.25), None),
+    ("gpu_low", suspended(with_gpus(mean_utilization=0.2)), None),
     ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB - 1), WARNING),
     ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB), INFO),
     ("gpu_held_without_process", with_gpus(held_idle=0), None),
