@@ -12,7 +12,6 @@ the answer partial.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,6 +19,7 @@ from typing import Protocol, TypeVar
 
 from slurmscope.model.series import JOB_LABEL, Curves, How, JobSpan, Series, Totals, Wanted
 from slurmscope.sources.prometheus_answers import Found, Reply, TooMuchAsked
+from slurmscope.sources.prometheus_curves import CurvesByJob, add_curve, cut_curve, first_parts, last_parts, make_point
 from slurmscope.sources.prometheus_plan import MAX_JOBS, CurvesQuestion, TotalsQuestion, plan_curves, plan_totals
 from slurmscope.sources.prometheus_settings import PrometheusSettings
 from slurmscope.sources.promql import curves_query, totals_query
@@ -35,7 +35,6 @@ _MAX_QUERY_BYTES = 12_000
 _RISE_POINTS = 300
 """At how many points a counter that fell is looked at."""
 
-CurvesByJob = dict[int, dict[tuple[str, ...], Series]]
 Question = TypeVar("Question", CurvesQuestion, TotalsQuestion)
 
 
@@ -75,10 +74,10 @@ class PrometheusSeries:
         answers = _Answers(self._client.ledger, CURVES_KIND)
         for question, reply in answers.of(plan, lambda question: self._ask_curves(wanted, question, until)):
             for span, labels, found in _sorted_out(reply, question.spans, wanted):
-                _add(by_job, span, _cut(found, span, question, wanted.how, labels))
-        for parts in (_first_parts(plan, wanted.how), _last_parts(plan)):
+                add_curve(by_job, span, cut_curve(found, span, question, wanted.how, labels))
+        for parts in (first_parts(plan, wanted.how), last_parts(plan)):
             for (part, labels), value in self._read_parts(wanted, parts, answers, until):
-                _add(by_job, part, Series(labels, (part.end_seconds,), (_point(wanted.how, part, value),)))
+                add_curve(by_job, part, Series(labels, (part.end_seconds,), (make_point(wanted.how, part, value),)))
         return Curves({job: tuple(curves.values()) for job, curves in by_job.items()}, answers.is_partial)
 
     def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
@@ -210,77 +209,6 @@ def _sorted_out(
         span = by_label.get(found.labels.get(JOB_LABEL, ""))
         if span is not None:
             yield span, tuple(found.labels.get(name, "") for name in wanted.by), found
-
-
-def _first_parts(plan: Iterable[CurvesQuestion], how: How) -> list[JobSpan]:
-    """Return the starts of runs that are asked for by themselves; no rate is made of a small part of a window."""
-    pairs = ((question, span, question.first_part(span)) for question in plan for span in question.spans)
-    return [
-        part
-        for question, span, part in pairs
-        if part is not None
-        and (how is not How.RATE or part.end_seconds - part.start_seconds >= _least_seconds(span, question))
-    ]
-
-
-def _last_parts(plan: Iterable[CurvesQuestion]) -> list[JobSpan]:
-    """Return the ends of runs that are asked for by themselves."""
-    parts = (question.last_part(span) for question in plan for span in question.spans)
-    return [part for part in parts if part is not None]
-
-
-def _add(by_job: CurvesByJob, span: JobSpan, curve: Series) -> None:
-    if curve.times:
-        known = by_job.setdefault(span.job_id, {})
-        known[curve.labels] = _merged(known[curve.labels], curve) if curve.labels in known else curve
-
-
-def _cut(found: Found, span: JobSpan, question: CurvesQuestion, how: How, labels: tuple[str, ...]) -> Series:
-    """Keep the points whose windows lie within the run or reach a little out of it.
-
-    One of them may be the point behind its end.
-    """
-    begin = max(bisect_right(found.times, span.start_seconds), bisect_left(found.times, question.settled_seconds(span)))
-    end = bisect_left(found.times, span.end_seconds)
-    behind = found.times[end] - span.end_seconds if end < len(found.times) else math.inf
-    if behind < question.step_seconds and behind <= question.reach_seconds:
-        end += 1
-    times, values = found.times[begin:end], found.values[begin:end]
-    if how is How.RATE:
-        times, values = _rates(times, values, span, question)
-    if times and times[-1] > span.end_seconds:
-        times = (*times[:-1], span.end_seconds)
-    return Series(labels, times, values)
-
-
-def _rates(
-    times: Sequence[float], values: Sequence[float], span: JobSpan, question: CurvesQuestion
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Divide growth by the part of each window in which the job ran; leave out where that is a small part."""
-    least, window_seconds = _least_seconds(span, question), question.window_seconds
-    covered = [min(time, span.end_seconds) - max(time - window_seconds, span.start_seconds) for time in times]
-    kept = [(time, value / part) for time, value, part in zip(times, values, covered, strict=True) if part >= least]
-    return tuple(time for time, _ in kept), tuple(value for _, value in kept)
-
-
-def _point(how: How, part: JobSpan, value: float) -> float:
-    """Make a point of a curve of what was told about a part of a run."""
-    if how is How.RATE:
-        return value / (part.end_seconds - part.start_seconds)
-    return abs(value) if how is How.TOTAL else value
-
-
-def _least_seconds(span: JobSpan, question: CurvesQuestion) -> float:
-    return min(question.window_seconds, span.end_seconds - span.start_seconds) / 2
-
-
-def _merged(one: Series, other: Series) -> Series:
-    """Put two parts of a curve together; where both have a value, the higher one counts."""
-    points = dict(zip(one.times, one.values, strict=True))
-    for time, value in zip(other.times, other.values, strict=True):
-        points[time] = max(value, points.get(time, value))
-    times = tuple(sorted(points))
-    return Series(one.labels, times, tuple(points[time] for time in times))
 
 
 def _highest(
