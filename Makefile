@@ -31,7 +31,7 @@ check: lint ## Format, lint, types, imports, docs drift and unit tests: before e
 test: lint ## All tests, also those against real daemons and in a browser
 	$(BIN)/pytest tests/unit -q -n 2 --cov --cov-report=
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
-	$(BIN)/pytest tests/browser -q -n 2 --cov --cov-append --cov-report=
+	$(BIN)/pytest tests/browser -q -n 2
 	$(BIN)/pytest tests/e2e --cov --cov-append --cov-report=term --cov-fail-under=90
 
 bench: setup-test ## Measure the promises about speed, side by side in one run

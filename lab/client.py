@@ -47,7 +47,8 @@ class SlurmClient:
         except subprocess.TimeoutExpired as error:
             raise CommandFailed(argv, None, _text(error.stderr)) from error
         if done.returncode != 0:
-            raise CommandFailed(argv, done.returncode, done.stderr)
+            # sacctmgr tells some of its reasons on the standard output.
+            raise CommandFailed(argv, done.returncode, done.stderr or done.stdout)
         return done.stdout
 
     def submit(self, user: str, *sbatch_arguments: str, script: str = "sleep 60") -> int:

@@ -315,11 +315,11 @@ class TestOutages:
 def test_coordinators_are_those_of_slurm(slurm_lab: SlurmLab) -> None:
     # Not a clean cluster: that would cancel the jobs of the tests above.
     run = commands(slurm_lab).run
-    slurm_lab.run("sacctmgr", "-i", "add", "account", "optics", "parent=physics")
+    slurm_lab.run("sacctmgr", "-i", "add", "account", "lenses", "parent=physics")
     slurm_lab.run("sacctmgr", "-i", "add", "coordinator", "account=physics", f"names={ALICE}")
     try:
-        assert {"physics", "optics"} == read_coordinated(run, ALICE)
+        assert {"physics", "lenses"} == read_coordinated(run, ALICE)
         assert frozenset() == read_coordinated(run, BOB) == read_coordinated(run, "nobody-of-that-name")
     finally:
         slurm_lab.run("sacctmgr", "-i", "delete", "coordinator", "account=physics", f"names={ALICE}")
-        slurm_lab.run("sacctmgr", "-i", "delete", "account", "optics")
+        slurm_lab.run("sacctmgr", "-i", "delete", "account", "lenses")

@@ -153,10 +153,11 @@ def test_long_question_is_broken_off(server: DatabaseServer) -> None:
 def test_row_over_the_limit_of_the_server_is_told_apart_from_a_server_that_is_away(
     server: DatabaseServer, archive: SqlArchive, numbers_kept: int
 ) -> None:
-    if archive.database.dialect != "mariadb":
-        pytest.skip("PostgreSQL takes a gigabyte")
     large = noisy_report(numbers_kept)
     archive.save([make_report()])
+    if archive.database.dialect != "mariadb":  # PostgreSQL takes a gigabyte
+        archive.save([large])
+        return
     # Some 8 bytes a number. MariaDB answers to a row that is a little too large, and hangs up on one far over it.
     set_packet_limit(server, 65_536)
     limited = open_archive(settings_of(server))

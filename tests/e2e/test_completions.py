@@ -36,6 +36,13 @@ class Clock:
         return time.time() + self.offset
 
 
+def begin_second() -> int:
+    """Return the second that begins now: jobs of an earlier test may have been cancelled in the one before."""
+    start = int(time.time()) + 1
+    time.sleep(max(0.0, start - time.time()))
+    return start
+
+
 def commands(lab: SlurmLab, timeout: float = 10.0) -> SlurmCommands:
     return SlurmCommands(SlurmSettings(bin_path=lab.bin_path, timeout=timeout), lab.environment)
 
@@ -88,7 +95,7 @@ def down(lab: SlurmLab, daemon: str) -> Iterator[None]:
 
 
 def test_totals_equal_those_of_accounting(clean_lab: SlurmLab) -> None:
-    start = int(time.time())
+    start = begin_second()
     tracker = CompletionsTracker(wall_clock=time.time)
     timing_out = clean_lab.submit(ALICE, "--partition=long", script="sleep 300")
     clean_lab.wait_state(timing_out, {"RUNNING"})
@@ -142,7 +149,7 @@ def test_totals_equal_those_of_accounting(clean_lab: SlurmLab) -> None:
 @pytest.mark.parametrize("daemon", ["slurmdbd", "mariadbd"])
 def test_outage_of_accounting_loses_and_doubles_nothing(clean_lab: SlurmLab, tmp_path: Path, daemon: str) -> None:
     clock = Clock()
-    start = int(clock())
+    start = begin_second()
     file = tmp_path / "completions.json"
     tracker = CompletionsTracker(wall_clock=clock, state_file=file)
     run = commands(clean_lab).run
@@ -183,7 +190,7 @@ def test_frozen_accounting_costs_its_own_timeout(clean_lab: SlurmLab) -> None:
 
 
 def test_window_has_both_its_edges_and_nothing_beyond(clean_lab: SlurmLab) -> None:
-    start = int(time.time())
+    start = begin_second()
     jobs = []
     for _ in range(3):
         jobs.append(clean_lab.submit(ALICE, script="true"))
