@@ -90,11 +90,12 @@ class Recorder:
     def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
         """Take a page in text format that a node agent served, or nothing of it when it breaks the format.
 
-        ``node`` fills a node label that is empty. ``source`` names who served it, whatever the page says.
+        ``node`` fills a node label that is empty. ``source`` names who served it, whatever the page says; without it
+        ``node`` does.
         """
         known = self._heads.find
         with self._mutex:
-            meet = partial(self._meet, node, source)
+            meet = partial(self._meet, node, source or node)
             found = find_samples(page, self._names, lambda text: known((node, text)), meet)
             self._take(at_seconds, found)
 
