@@ -22,7 +22,7 @@ from tests.processes import until
 
 GENEROUS_SECONDS = 30.0
 LONG_SECONDS = 600
-SHORT_SECONDS = 0.5
+SHORT_SECONDS = 1.5
 NO_HEAD = b"GET / HTTP/1.1\r\nHost: loc"
 
 
