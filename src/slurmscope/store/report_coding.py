@@ -8,6 +8,7 @@ written apart, because they are forgotten earlier.
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +18,6 @@ import msgspec
 
 from slurmscope.errors import ArchiveError
 from slurmscope.model.report import Chart, JobReport
-from slurmscope.store.texts import valid_text
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Under the largest packet that MariaDB takes by default, 16 MiB."""
@@ -26,6 +26,7 @@ FORGOTTEN = "The curves of this job are not kept any more."
 TOO_LARGE = "The curves of this job were too large to be kept."
 
 _LEVEL = 3
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 Decoded = TypeVar("Decoded")
 
@@ -73,7 +74,7 @@ def _pack(value: object, decode: Callable[[bytes], object]) -> bytes:
 def _clean(value: Any) -> Any:
     """Make texts valid, for a name may hold bytes that were not UTF-8, and leave out numbers that are none."""
     if isinstance(value, str):
-        return valid_text(value)
+        return _HALF_PAIR.sub("\ufffd", value)
     if isinstance(value, dict):
         return {_clean(key): _clean(item) for key, item in value.items() if not _is_no_number(item)}
     if isinstance(value, list | tuple):

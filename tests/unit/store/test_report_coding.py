@@ -9,7 +9,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slurmscope.errors import ArchiveError
@@ -27,6 +27,7 @@ def test_report_comes_back_equal(report: JobReport) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=())))
+@example("\x00\ud800")
 def test_every_text_comes_back_or_is_made_valid(name: str) -> None:
     report = make_report(make_record(name=name))
 
