@@ -5,17 +5,7 @@ import pytest
 
 from slurmscope.portal.app import make_app
 from tests.fakes.browser import Visitor
-from tests.fakes.portal_desk import FakeDesk, make_desk
-
-
-@pytest.fixture
-def desk() -> FakeDesk:
-    return make_desk()
-
-
-@pytest.fixture
-def ada(desk: FakeDesk) -> Visitor:
-    return Visitor(make_app(desk), "ada")
+from tests.fakes.portal_desk import FakeDesk
 
 
 def test_list_is_paged_by_its_own_key(ada: Visitor) -> None:

@@ -17,17 +17,12 @@ from tests.fakes.archive_desk import open_archive_desk
 from tests.fakes.asgi import call
 from tests.fakes.browser import Page, Visitor
 from tests.fakes.forms import ShownForm, find_form, post
-from tests.fakes.portal_desk import SECRET, WHO, FakeDesk, make_desk, make_jobs
+from tests.fakes.portal_desk import SECRET, WHO, FakeDesk, make_jobs
 from tests.fakes.reports import START, make_record, make_report
 from tests.fakes.sign_in import make_scope
 
 PATH = "/users/ada/letter"
 NOW = START + 3 * 86400
-
-
-@pytest.fixture
-def desk() -> FakeDesk:
-    return make_desk()
 
 
 def show(desk: FakeDesk, who: str, path: str = "/users/ada") -> str:

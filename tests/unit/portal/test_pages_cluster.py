@@ -9,19 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from slurmscope.portal.app import make_app
 from tests.fakes.browser import Page, Visitor
-from tests.fakes.portal_desk import JOBS_CHART, FakeDesk, make_desk
-
-
-@pytest.fixture
-def desk() -> FakeDesk:
-    return make_desk()
-
-
-@pytest.fixture
-def ada(desk: FakeDesk) -> Visitor:
-    return Visitor(make_app(desk), "ada")
+from tests.fakes.portal_desk import JOBS_CHART, FakeDesk
 
 
 def test_page_draws_the_last_day_with_a_table_and_files(ada: Visitor) -> None:

@@ -25,16 +25,6 @@ FILES = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def desk() -> FakeDesk:
-    return make_desk()
-
-
-@pytest.fixture
-def ada(desk: FakeDesk) -> Visitor:
-    return Visitor(make_app(desk), "ada")
-
-
 def test_page_shows_the_job_from_top_to_bottom(ada: Visitor) -> None:
     page = Page(ada.get("/jobs/4711").text)
     parts = (

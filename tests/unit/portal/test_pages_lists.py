@@ -16,13 +16,8 @@ from slurmscope.portal.pages_jobs import read_all_rows
 from slurmscope.portal.portal_settings import PortalSettings
 from slurmscope.portal.visit import Visit
 from tests.fakes.browser import Page, Visitor
-from tests.fakes.portal_desk import PEOPLE, FakeDesk, make_desk
+from tests.fakes.portal_desk import PEOPLE, FakeDesk
 from tests.fakes.reports import START, make_record, make_report
-
-
-@pytest.fixture
-def desk() -> FakeDesk:
-    return make_desk()
 
 
 def visit(desk: FakeDesk, name: str) -> Visitor:

@@ -10,20 +10,10 @@ from pypdf import PdfReader
 from slurmscope.portal.app import make_app
 from slurmscope.portal.portal_settings import PortalSettings
 from tests.fakes.browser import Visitor
-from tests.fakes.portal_desk import FakeDesk, make_desk
+from tests.fakes.portal_desk import FakeDesk
 from tests.fakes.reports import make_chart, make_record, make_report, make_unmeasured_report
 
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture
-def desk() -> FakeDesk:
-    return make_desk()
-
-
-@pytest.fixture
-def ada(desk: FakeDesk) -> Visitor:
-    return Visitor(make_app(desk), "ada")
 
 
 def test_mail_ends_with_the_line_that_mailers_read(ada: Visitor) -> None:
