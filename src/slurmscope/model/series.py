@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 JOB_LABEL = "slurm_job"
@@ -80,6 +82,15 @@ class Totals:
 
     by_job: Mapping[int, Mapping[tuple[str, ...], float]] = field(default_factory=dict)
     is_partial: bool = False
+
+
+def total_of_rises(values: Sequence[float]) -> float:
+    """Add up what a counter grew, from 0 at the start of the job; a fall adds nothing.
+
+    An agent that was started anew has mostly forgotten little: to take a fall for a new beginning would count the rest
+    twice.
+    """
+    return values[0] + math.fsum(max(0.0, after - before) for before, after in pairwise(values))
 
 
 class SeriesSource(Protocol):

@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Protocol, TypeVar
 
-from slurmscope.model.series import JOB_LABEL, Curves, How, JobSpan, Series, Totals, Wanted
+from slurmscope.model.series import JOB_LABEL, Curves, How, JobSpan, Series, Totals, Wanted, total_of_rises
 from slurmscope.sources.prometheus_answers import Found, Reply, TooMuchAsked
 from slurmscope.sources.prometheus_curves import CurvesByJob, add_curve, cut_curve, first_parts, last_parts, make_point
 from slurmscope.sources.prometheus_plan import MAX_JOBS, CurvesQuestion, TotalsQuestion, plan_curves, plan_totals
@@ -116,7 +115,7 @@ class PrometheusSeries:
             told = totals.by_job[job]
             for course in courses:
                 if told.get(course.labels, 0.0) < 0:
-                    by_job[job][course.labels] = max(by_job[job][course.labels], _risen(course.values))
+                    by_job[job][course.labels] = max(by_job[job][course.labels], total_of_rises(course.values))
         return Totals(by_job, totals.is_partial or curves.is_partial)
 
     def _read_parts(
@@ -231,8 +230,3 @@ def _total(how: How, pieces: Sequence[_Piece], run_seconds: float) -> float:
     if how is How.RATE:
         return sum(piece.value for piece in pieces) / run_seconds
     return sum(piece.value * piece.seconds for piece in pieces) / sum(piece.seconds for piece in pieces)
-
-
-def _risen(values: Sequence[float]) -> float:
-    """Add up what a counter grew, from 0 at the start of the job; a fall adds nothing."""
-    return values[0] + math.fsum(max(0.0, after - before) for before, after in pairwise(values))

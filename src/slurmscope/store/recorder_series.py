@@ -19,13 +19,13 @@ from typing import TypeVar
 
 from slurmscope.errors import ServerTimedOut, SourceError
 from slurmscope.log import escape
-from slurmscope.model.series import Curves, How, JobSpan, Series, Totals, Wanted
+from slurmscope.model.series import Curves, How, JobSpan, Series, Totals, Wanted, total_of_rises
 from slurmscope.store.recorder_heads import NO_JOB, Heads, LabelPairs
 from slurmscope.store.recorder_journal import read_heads
 from slurmscope.store.recorder_schema import open_reader
 from slurmscope.store.recorder_settings import CLUSTER_INTERVAL_SECONDS
 from slurmscope.store.recorder_slabs import Piece, SlabReader, in_order, make_piece
-from slurmscope.store.sample_blocks import grow, join, rise
+from slurmscope.store.sample_blocks import grow, join
 from slurmscope.store.sample_steps import Steps, Window, find_windows, make_points, plan_steps
 
 GRACE_INTERVALS = 2
@@ -167,7 +167,7 @@ def _risen(pieces: Sequence[Piece], span: JobSpan) -> float:
     for piece in pieces:
         times, more = piece.load()
         values.extend(more[bisect_left(times, span.start_seconds) : bisect_right(times, span.end_seconds)])
-    return values[0] + rise(values)
+    return total_of_rises(values)
 
 
 def _curves(wanted: Wanted, groups: Groups, steps: Steps) -> tuple[Series, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections.abc import Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from operator import gt
 from typing import NamedTuple
 
@@ -72,11 +72,6 @@ def grow(values: Sequence[float]) -> Sequence[float]:
         grown.append(value + lost)
         before = value
     return grown
-
-
-def rise(values: Sequence[float]) -> float:
-    """Add up what a counter grew from its first value on; a fall adds nothing."""
-    return sum(max(0.0, after - before) for before, after in pairwise(values))
 
 
 def pack_floats(numbers: array[float]) -> bytes:
