@@ -23,13 +23,13 @@ from bench.measure import pace, tell
 from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.finding import Severity
 from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.services.memory import PAGE_OBJECTS, settle_memory
-from slurmscope.services.portal import THREAD_TURN_SECONDS
-from slurmscope.store.archive import SqlArchive
-from slurmscope.store.archive_settings import ArchiveSettings
-from slurmscope.store.daily_sums import Changes
-from slurmscope.store.opening import open_archive
-from slurmscope.store.schema import DAILY, FINDINGS, JOBS
+from slurmscope.services.portal.run import THREAD_TURN_SECONDS
+from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.daily_sums import Changes
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.schema import DAILY, FINDINGS, JOBS
+from slurmscope.store.archive.settings import ArchiveSettings
 
 JOBS_COUNT = 1_000_000
 YEAR_SECONDS = 365 * 86_400

@@ -24,12 +24,12 @@ from pathlib import Path
 from bench.measure import cpu_seconds_of, least_seconds, pace, resident_bytes_of, running_exporter, scrape, tell
 from slurmscope.collectors import jobs as jobs_collector
 from slurmscope.model.jobs import Jobs
-from slurmscope.services.cluster import IntervalSettings
-from slurmscope.simulate import squeue as simulated_squeue
-from slurmscope.simulate.cluster import simulate
-from slurmscope.simulate.records import Shape, SimulatedCluster
-from slurmscope.simulate.stand_in import COMMANDS, write_stand_ins
-from slurmscope.sources import squeue
+from slurmscope.services.cluster.wiring import IntervalSettings
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
+from slurmscope.simulate.commands import squeue as simulated_squeue
+from slurmscope.simulate.commands.executables import COMMANDS, write_stand_ins
+from slurmscope.sources.slurm import squeue
 
 SHAPE = Shape(jobs=100_000, nodes=10_000, users=500, accounts=80, partitions=12, gpus=8_000)
 

@@ -15,13 +15,13 @@ from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
-from slurmscope.services.collecting import EnabledCollector
-from slurmscope.services.exposition import ExpositionService
-from slurmscope.services.readings import SharedReading
-from slurmscope.services.wiring import Wiring
-from slurmscope.simulate.cluster import simulate
-from slurmscope.simulate.records import Shape
-from slurmscope.simulate.stand_in import write_stand_ins
+from slurmscope.services.exporter.collecting import EnabledCollector
+from slurmscope.services.exporter.page import ExpositionService
+from slurmscope.services.exporter.readings import SharedReading
+from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands.executables import write_stand_ins
 
 IDLE_LIMIT_BYTES = 30_000_000
 START_LIMIT_SECONDS = 0.5

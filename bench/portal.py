@@ -27,10 +27,10 @@ from bench.measure import cpu_seconds_of, pace, resident_bytes_of, tell
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.series import JOB_LABEL, NODE_LABEL
-from slurmscope.store.archive_settings import ArchiveSettings
-from slurmscope.store.opening import open_archive
-from slurmscope.store.recorder import Recorder, Sample
-from slurmscope.store.recorder_settings import RecorderSettings
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.recorder.recorder import Recorder, Sample
+from slurmscope.store.recorder.settings import RecorderSettings
 
 JOB = 5_000_001
 NODES = 64
@@ -241,7 +241,7 @@ _NOISE = [round(random.Random(number).random(), 3) for number in range(1009)]
 def serve(folder: Path, start: int) -> int:
     """Be the portal; its address is told on the standard output."""
     from slurmscope.cli.options import load_config
-    from slurmscope.services.portal import run_portal
+    from slurmscope.services.portal.run import run_portal
 
     given: dict[str, object] = {
         "portal_listen_address": "127.0.0.1:0",

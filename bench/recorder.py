@@ -13,9 +13,9 @@ from pathlib import Path
 
 from bench.measure import least_seconds, pace, tell
 from slurmscope.model.series import NODE_LABEL, How, JobSpan, Wanted
-from slurmscope.store.recorder import Recorder, Sample
-from slurmscope.store.recorder_series import RecorderSeries
-from slurmscope.store.recorder_settings import JOB_METRICS, RecorderSettings
+from slurmscope.store.recorder.recorder import Recorder, Sample
+from slurmscope.store.recorder.series import RecorderSeries
+from slurmscope.store.recorder.settings import JOB_METRICS, RecorderSettings
 
 NODES = 64
 JOB = 4711

@@ -16,11 +16,11 @@ from bench.measure import cpu_seconds_of, pace, tell
 from lab.prometheus import create_blocks, run_prometheus
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.model.job_record import JobRecord
-from slurmscope.services.report_maker import ReportMaker
-from slurmscope.services.reporter import BATCH_JOBS
-from slurmscope.sources.prometheus import Prometheus
-from slurmscope.sources.prometheus_series import PrometheusSeries
-from slurmscope.sources.prometheus_settings import PrometheusSettings, parse_url
+from slurmscope.services.reporting.report_maker import ReportMaker
+from slurmscope.services.reporting.reporter import BATCH_JOBS
+from slurmscope.sources.prometheus.client import Prometheus
+from slurmscope.sources.prometheus.series import PrometheusSeries
+from slurmscope.sources.prometheus.settings import PrometheusSettings, parse_url
 
 JOBS = 300
 CORES = 4

@@ -18,16 +18,18 @@ from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
 from slurmscope.rules import rules_table
-from slurmscope.services.cluster import cluster_sections
-from slurmscope.services.database import database_sections
-from slurmscope.services.node import node_sections
-from slurmscope.services.portal_metrics import PORTAL_METRICS
-from slurmscope.services.recording_metrics import RECORDING_METRICS
-from slurmscope.services.report_settings import portal_sections, report_sections, up_sections
-from slurmscope.services.rule_settings import rule_section
-from slurmscope.services.seed_scrapes import SCRAPE_METRICS
-from slurmscope.services.self_metrics import SELF_METRICS
-from slurmscope.services.settings import all_collectors
+from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.cluster.wiring import cluster_sections
+from slurmscope.services.database.grant import database_sections
+from slurmscope.services.exporter.self_metrics import SELF_METRICS
+from slurmscope.services.exporter.settings import all_collectors
+from slurmscope.services.node.wiring import node_sections
+from slurmscope.services.portal.metrics import PORTAL_METRICS
+from slurmscope.services.portal.settings import portal_sections
+from slurmscope.services.reporting.rule_settings import rule_section
+from slurmscope.services.reporting.settings import report_sections
+from slurmscope.services.up.recording_metrics import RECORDING_METRICS
+from slurmscope.services.up.settings import up_sections
 from slurmscope.settings import Section, Setting
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

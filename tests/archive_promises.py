@@ -17,11 +17,11 @@ from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage
 from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
-from slurmscope.store.archive import SqlArchive
-from slurmscope.store.audit import AuditLog
-from slurmscope.store.checkpoints import Checkpoints
-from slurmscope.store.schema import METADATA, SCHEMA
-from slurmscope.store.tokens import TokenStore
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.audit import AuditLog
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.schema import METADATA, SCHEMA
+from slurmscope.store.archive.tokens import TokenStore
 from tests.archive_model import DAY, NEW_YEAR, Fact, ListArchive, facts, filters, viewers
 from tests.fakes.reports import (
     GIB,

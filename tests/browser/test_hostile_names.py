@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 
 from slurmscope.model.report import JobReport
 from slurmscope.portal.app import make_app
-from slurmscope.portal.cluster_now import NodeTrouble
+from slurmscope.portal.views.cluster_now import NodeTrouble
 from tests.browser.watching import watching
 from tests.fakes.archive_desk import open_archive_desk
 from tests.fakes.asgi import running

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab import SlurmLab
-from slurmscope.services.database import GrantSettings
-from slurmscope.sources.accounting_server import Row, open_session
-from slurmscope.sources.accounting_settings import AccountingSettings
+from slurmscope.services.database.grant import GrantSettings
+from slurmscope.sources.accounting.server import Row, open_session
+from slurmscope.sources.accounting.settings import AccountingSettings
 
 ADMIN = GrantSettings()
 

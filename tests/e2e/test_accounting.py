@@ -15,13 +15,13 @@ import pytest
 from lab import ALICE, BOB, CAROL, SlurmLab
 from slurmscope.errors import CommandRefused, ServerTimedOut, SourceError
 from slurmscope.model.job_record import JobRecord, StepRecord
-from slurmscope.services.database import grant, revoke
-from slurmscope.sources.accounting_database import DatabaseAccounting
-from slurmscope.sources.accounting_server import open_session
-from slurmscope.sources.accounting_settings import AccountingSettings
-from slurmscope.sources.coordinators import read_coordinated
-from slurmscope.sources.sacct_jobs import SacctAccounting
-from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.services.database.grant import grant, revoke
+from slurmscope.sources.accounting.database import DatabaseAccounting
+from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
+from slurmscope.sources.accounting.server import open_session
+from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
+from slurmscope.sources.slurm.coordinators import read_coordinated
 from tests.e2e.accounting_access import ADMIN, reader_settings
 
 MIB = 1 << 20

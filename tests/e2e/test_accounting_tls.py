@@ -15,8 +15,8 @@ from lab.mariadb import install_database
 from lab.requirements import SEARCH_PATH, check_machine, find_program
 from lab.waiting import wait_until
 from slurmscope.errors import ServerRefused, SourceError
-from slurmscope.sources.accounting_server import Denied, open_session
-from slurmscope.sources.accounting_settings import AccountingSettings
+from slurmscope.sources.accounting.server import Denied, open_session
+from slurmscope.sources.accounting.settings import AccountingSettings
 from tests.fakes.certificates import make_authority, make_identity
 
 PASSWORD = "correct horse 100 %"

@@ -30,11 +30,11 @@ from slurmscope.collectors.jobs import JobsOptions
 from slurmscope.collectors.nodes import COLLECTOR as NODES
 from slurmscope.collectors.nodes import NodesOptions
 from slurmscope.errors import CommandRefused, ServerRefused, SlurmRefused, SourceError
-from slurmscope.services.job_reader import add_starts
-from slurmscope.sources.backends import Backend, open_backend
-from slurmscope.sources.server_address import parse_address
-from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
-from slurmscope.sources.squeue import StartWindow
+from slurmscope.http_client.address import parse_address
+from slurmscope.services.cluster.queue import add_starts
+from slurmscope.sources.slurm.backends import Backend, open_backend
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
+from slurmscope.sources.slurm.squeue import StartWindow
 from tests.e2e.asking import count_questions, samples_of
 
 NOW = 2_000_000_000.0

@@ -18,9 +18,9 @@ from slurmscope.collectors.completions import COLLECTOR
 from slurmscope.errors import CommandRefused, CommandTimedOut
 from slurmscope.metrics.collector import NoOptions
 from slurmscope.model.completions import Completions
-from slurmscope.services.completions import CompletionsTracker
-from slurmscope.sources import sacct
-from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.services.cluster.completions import CompletionsTracker
+from slurmscope.sources.accounting import sacct_ended as sacct
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 
 ENDINGS = "CD,F,TO,CA,NF,OOM,RQ,PR,BF,DL"
 Counts = dict[tuple[str, ...], int]

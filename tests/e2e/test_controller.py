@@ -9,8 +9,8 @@ from pathlib import Path
 from lab import SlurmLab
 from slurmscope.collectors.controller import COLLECTOR
 from slurmscope.metrics.collector import NoOptions
-from slurmscope.sources.scontrol_ping import read_controllers
-from slurmscope.sources.slurm import SlurmCommands, SlurmSettings
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
+from slurmscope.sources.slurm.scontrol_ping import read_controllers
 from tests.e2e.asking import samples_of
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from slurmscope.errors import ConfigError, ServerError
-from slurmscope.services.database import GrantSettings, grant, revoke
-from slurmscope.services.database_check import check
-from slurmscope.sources.accounting_database import DatabaseAccounting
-from slurmscope.sources.accounting_server import Denied, open_session
-from slurmscope.sources.accounting_settings import AccountingSettings
-from slurmscope.sources.accounting_views import JOB_COLUMNS, job_view
+from slurmscope.services.database.check import check
+from slurmscope.services.database.grant import GrantSettings, grant, revoke
+from slurmscope.sources.accounting.database import DatabaseAccounting
+from slurmscope.sources.accounting.server import Denied, open_session
+from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.accounting.views import JOB_COLUMNS, job_view
 from tests.e2e.accounting_access import ADMIN, administer, reader_settings
 
 OTHER = "slurmscope_test_db"

@@ -12,7 +12,7 @@ from lab import ALICE, SlurmLab
 from lab.errors import CommandFailed
 from slurmscope.collectors.dbd import COLLECTOR, DbdOptions
 from slurmscope.errors import CommandRefused
-from slurmscope.sources import sacctmgr_stats
+from slurmscope.sources.slurm import sacctmgr_stats
 from tests.e2e.asking import ask, samples_of
 
 Served = Mapping[str, Mapping[tuple[str, ...], object]]

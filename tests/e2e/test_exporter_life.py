@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from slurmscope.metrics.collector import Role
-from slurmscope.services.seed_scrapes import SCRAPE_METRICS
-from slurmscope.services.settings import all_collectors
-from slurmscope.simulate.cluster import simulate
-from slurmscope.simulate.records import Shape
-from slurmscope.simulate.stand_in import write_stand_ins
+from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.exporter.settings import all_collectors
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands.executables import write_stand_ins
 from tests.processes import run_slurmscope, running, serving, until, values
 
 # Names kept for dashboards of older exporters may break the naming rules, nothing else may.

@@ -16,8 +16,8 @@ from lab.cgroups import has_cgroup_v1
 from slurmscope.analysis.gpu_claims import ENVIRONMENT_NAMES
 from slurmscope.analysis.gpu_mapping import GpuMapping, Source, map_gpus
 from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
-from slurmscope.sources.gpus import GpuReader, GpuSettings
-from slurmscope.sources.nvml.process import CHILD
+from slurmscope.sources.gpu.gpus import GpuReader, GpuSettings
+from slurmscope.sources.gpu.nvml.process import CHILD
 from slurmscope.sources.procfs.process import Missing
 from slurmscope.sources.procfs.reader import ProcessReader
 from tests.fakes.nvml.library import FakeNvml, build_library

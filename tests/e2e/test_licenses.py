@@ -10,7 +10,7 @@ import pytest
 from lab import ALICE, SlurmLab
 from slurmscope.collectors.licenses import COLLECTOR
 from slurmscope.metrics.collector import NoOptions
-from slurmscope.sources import scontrol_licenses
+from slurmscope.sources.slurm import scontrol_licenses
 from tests.e2e.asking import ask, samples_of
 
 

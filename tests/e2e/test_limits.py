@@ -10,7 +10,7 @@ import pytest
 from lab import ALICE, CAROL, SlurmLab
 from slurmscope.collectors.limits import COLLECTOR, LimitOptions
 from slurmscope.model.limits import Limits
-from slurmscope.sources import scontrol_limits
+from slurmscope.sources.slurm import scontrol_limits
 from tests.e2e.asking import ask, samples_of
 
 ACCOUNT = "bounded"

@@ -15,8 +15,8 @@ from lab.prometheus import Server
 from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
-from slurmscope.services.seed_scrapes import SCRAPE_METRICS
-from slurmscope.services.settings import all_collectors
+from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.exporter.settings import all_collectors
 from tests.e2e.busy_lab import FEATURE, numbers, watch_busy_lab
 
 PAGE = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text(encoding="utf-8")

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from lab.prometheus import Sample, Server
 from slurmscope.model.series import How, JobSpan, Series, SeriesSource, Wanted
-from slurmscope.sources.prometheus import Prometheus
-from slurmscope.sources.prometheus_series import PrometheusSeries
-from slurmscope.sources.prometheus_settings import PrometheusSettings, parse_url
-from slurmscope.sources.promql import curves_query, quote, quote_regex
+from slurmscope.sources.prometheus.client import Prometheus
+from slurmscope.sources.prometheus.promql import curves_query, quote, quote_regex
+from slurmscope.sources.prometheus.series import PrometheusSeries
+from slurmscope.sources.prometheus.settings import PrometheusSettings, parse_url
 from tests.e2e.job_history import SCRAPE_SECONDS, History, prometheus_with, victoria_metrics_with
 
 GENEROUS_SECONDS = 60.0

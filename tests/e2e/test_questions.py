@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from lab import SlurmLab
-from slurmscope.sources import scontrol_licenses, scontrol_limits, scontrol_reservations, sshare
+from slurmscope.sources.slurm import scontrol_licenses, scontrol_limits, scontrol_reservations, sshare
 from tests.e2e.asking import ask, count_questions
 
 

@@ -11,7 +11,7 @@ import pytest
 from lab import SlurmLab
 from slurmscope.collectors.reservations import COLLECTOR
 from slurmscope.metrics.collector import NoOptions
-from slurmscope.sources import scontrol_reservations, sinfo
+from slurmscope.sources.slurm import scontrol_reservations, sinfo
 from tests.e2e.asking import ask, samples_of
 
 NOW, LATER = "now in use", "later"

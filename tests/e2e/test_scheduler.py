@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from lab import ALICE, BOB, SlurmLab
 from slurmscope.collectors.scheduler import COLLECTOR, SchedulerOptions
-from slurmscope.sources import sdiag
+from slurmscope.sources.slurm import sdiag
 from tests.e2e.asking import ask, samples_of
 
 Served = Mapping[str, Mapping[tuple[str, ...], object]]

@@ -10,7 +10,7 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from slurmscope.collectors.shares import COLLECTOR, ShareOptions
-from slurmscope.sources import sshare
+from slurmscope.sources.slurm import sshare
 from tests.e2e.asking import ask, samples_of
 
 OPTICS = "optics"

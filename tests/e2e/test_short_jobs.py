@@ -19,9 +19,9 @@ from lab.cgroups import has_cgroup_v1
 from lab.guest_slurm import run_module_in_guest
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
-from slurmscope.services.job_book import YOUNG_SECONDS
-from slurmscope.services.job_tracker import JobTracker
-from slurmscope.services.job_tracking import TrackingOptions, open_job_tracker
+from slurmscope.services.node.job_registry import YOUNG_SECONDS
+from slurmscope.services.node.job_tracker import JobTracker
+from slurmscope.services.node.job_tracking import TrackingOptions, open_job_tracker
 from tests.e2e.busy_job import PROGRAM
 from tests.e2e.guest_short_jobs import JOBS
 

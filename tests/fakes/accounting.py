@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slurmscope.errors import CommandError, CommandRefused
-from slurmscope.sources.sacct import COLUMNS
+from slurmscope.sources.accounting.sacct_ended import COLUMNS
 
 START = 1_794_732_000
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.viewer import Viewer
-from slurmscope.portal.audit_trail import AuditTrail
-from slurmscope.portal.cluster_now import ClusterNow
-from slurmscope.portal.csrf import Csrf
-from slurmscope.portal.portal_settings import PortalSettings
-from slurmscope.store.archive import SqlArchive
-from slurmscope.store.archive_settings import ArchiveSettings
-from slurmscope.store.checkpoints import Checkpoints
-from slurmscope.store.opening import open_archive
+from slurmscope.portal.pages.audit_trail import AuditTrail
+from slurmscope.portal.settings import PortalSettings
+from slurmscope.portal.sign_in.csrf import Csrf
+from slurmscope.portal.views.cluster_now import ClusterNow
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.portal_desk import CLUSTER, JOBS_CHART, SECRET, FakeIdentifier
 from tests.fakes.reports import START
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from slurmscope.model.report import JobReport
-from slurmscope.store.archive_settings import ArchiveSettings
-from slurmscope.store.opening import open_archive
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.reports import HOSTILE_NAME, make_record, make_report
 
 DAY = 86400

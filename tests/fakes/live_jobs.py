@@ -10,8 +10,8 @@ from pathlib import Path
 from slurmscope.errors import SourceError
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, ProcessUse
-from slurmscope.services.job_finding import JobFolders
-from slurmscope.services.job_reading import LiveJob
+from slurmscope.services.node.job_finding import JobFolders
+from slurmscope.services.node.job_reading import LiveJob
 from slurmscope.sources.cgroup import Members
 
 

@@ -12,11 +12,11 @@ from slurmscope.gres import Gres
 from slurmscope.model.finding import Subject
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.portal.cluster_now import ClusterNow, NodeTrouble, PartitionNow
-from slurmscope.portal.csrf import Csrf
-from slurmscope.portal.portal_settings import PortalSettings
 from slurmscope.portal.scope import Scope, header_values
-from slurmscope.portal.sign_in_errors import NotSignedIn, SignInError
+from slurmscope.portal.settings import PortalSettings
+from slurmscope.portal.sign_in.csrf import Csrf
+from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
+from slurmscope.portal.views.cluster_now import ClusterNow, NodeTrouble, PartitionNow
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
 

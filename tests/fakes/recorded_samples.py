@@ -8,8 +8,8 @@ from itertools import count, pairwise
 from pathlib import Path
 
 from slurmscope.model.series import How, JobSpan, Wanted
-from slurmscope.store.recorder import Recorder, Sample
-from slurmscope.store.recorder_settings import RecorderSettings
+from slurmscope.store.recorder.recorder import Recorder, Sample
+from slurmscope.store.recorder.settings import RecorderSettings
 
 START = 1_790_000_000.0
 INTERVAL = 15.0

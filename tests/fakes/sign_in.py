@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurmscope.model.viewer import Viewer
-from slurmscope.portal.identity import Identifier
-from slurmscope.portal.local_mode import Residents
-from slurmscope.portal.portal_settings import PortalSettings
-from slurmscope.portal.sign_in_limits import SignInLimits
+from slurmscope.portal.settings import PortalSettings
+from slurmscope.portal.sign_in.identity import Identifier
+from slurmscope.portal.sign_in.limits import SignInLimits
+from slurmscope.portal.sign_in.local_mode import Residents
 
 PROXY_ADDRESS = "10.0.0.5"
 STRANGER = "203.0.113.9"

@@ -16,11 +16,11 @@ from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, Histogram, Kind, Metric
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, write
-from slurmscope.services.portal_metrics import PORTAL_METRICS
-from slurmscope.services.recording_metrics import RECORDING_METRICS
-from slurmscope.services.seed_scrapes import SCRAPE_METRICS
-from slurmscope.services.self_metrics import SELF_METRICS
-from slurmscope.services.settings import all_collectors
+from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.exporter.self_metrics import SELF_METRICS
+from slurmscope.services.exporter.settings import all_collectors
+from slurmscope.services.portal.metrics import PORTAL_METRICS
+from slurmscope.services.up.recording_metrics import RECORDING_METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTORS = [collector for role in Role for collector in all_collectors(role)]

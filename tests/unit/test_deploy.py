@@ -22,9 +22,9 @@ from deploy.grafana.generate import OUTPUT, dashboard
 from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Kind
-from slurmscope.services.seed_scrapes import SCRAPE_METRICS
-from slurmscope.services.self_metrics import SELF_METRICS
-from slurmscope.services.settings import all_collectors
+from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.exporter.self_metrics import SELF_METRICS
+from slurmscope.services.exporter.settings import all_collectors
 from tests.fakes.certificates import make_authority
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from slurmscope.cli import slurmscope
 from slurmscope.config import load
-from slurmscope.portal.portal_settings import PROXY, PortalSettings, check_settings
-from slurmscope.services.report_settings import portal_sections
+from slurmscope.portal.settings import PROXY, PortalSettings, check_settings
+from slurmscope.services.portal.settings import portal_sections
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 EXAMPLE = DEPLOY / "portal.toml"

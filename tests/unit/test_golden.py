@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.simulate.cluster import simulate
-from slurmscope.simulate.records import Shape
-from slurmscope.simulate.stand_in import write_stand_ins
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands.executables import write_stand_ins
 from tests.fixtures.cgroup.make import unpack
 from tests.processes import run_slurmscope
 

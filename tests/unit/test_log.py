@@ -27,7 +27,7 @@ PAIR = re.compile(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^ "]*)(?: |\Z)')
 def make_record(
     message: str = "it failed", extra: Mapping[str, object] | None = None, *, level: int = logging.WARNING
 ) -> logging.LogRecord:
-    record = logging.LogRecord("slurmscope.sources.command", level, "/x/command.py", 88, message, None, None)
+    record = logging.LogRecord("slurmscope.sources.slurm.command", level, "/x/command.py", 88, message, None, None)
     record.created = 1772352930.25  # date -u -d @1772352930 says 2026-03-01 08:15:30
     record.__dict__.update(extra or {})
     return record
@@ -61,7 +61,7 @@ class TestLines:
     def test_logfmt_line_has_the_usual_parts(self) -> None:
         line = LineFormatter("logfmt").format(make_record(extra=fields(command="squeue", seconds=0.5, jobs=3)))
         assert (
-            "time=2026-03-01T08:15:30.250Z level=warn source=sources.command:88 "
+            "time=2026-03-01T08:15:30.250Z level=warn source=sources.slurm.command:88 "
             'msg="it failed" command=squeue seconds=0.5 jobs=3'
         ) == line
 
@@ -71,7 +71,7 @@ class TestLines:
         )
         assert_one_line_of_utf8(line)
         assert {
-            "time": "2026-03-01T08:15:30.250Z", "level": "warn", "source": "sources.command:88", "msg": "it failed",
+            "time": "2026-03-01T08:15:30.250Z", "level": "warn", "source": "sources.slurm.command:88", "msg": "it failed",
             "text": HOSTILE, "none": None, "yes": True, "count": 3, "ratio": 0.5, "nan": "nan",
         } == json.loads(line)  # fmt: skip
 

@@ -15,11 +15,11 @@ from slurmscope.cli.terminal import write_text
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.reports.words import format_time
-from slurmscope.services.access_records import open_audit_log
+from slurmscope.services.portal.access_records import open_audit_log
 from slurmscope.units import parse_seconds
 
 if TYPE_CHECKING:
-    from slurmscope.store.audit import AuditRow
+    from slurmscope.store.archive.audit import AuditRow
 
 
 def make_command() -> click.Command:

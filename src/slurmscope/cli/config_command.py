@@ -10,7 +10,7 @@ import click
 from slurmscope.cli.options import SettingsCommand, load_config, options_for, written_number
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
-from slurmscope.portal.portal_settings import PortalSettings, check_settings
+from slurmscope.portal.settings import PortalSettings, check_settings
 
 
 def make_command() -> click.Command:

@@ -10,10 +10,10 @@ import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.config import Config
-from slurmscope.services.database import GrantSettings, database_sections, grant, revoke
-from slurmscope.services.database_check import check
-from slurmscope.services.wiring import Check
-from slurmscope.sources.accounting_settings import AccountingSettings
+from slurmscope.services.database.check import check
+from slurmscope.services.database.grant import GrantSettings, database_sections, grant, revoke
+from slurmscope.services.exporter.wiring import Check
+from slurmscope.sources.accounting.settings import AccountingSettings
 
 
 def make_command() -> click.Command:

@@ -14,12 +14,12 @@ from slurmscope.cli.options import load_config
 from slurmscope.cli.up_command import make_exporters
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
-from slurmscope.services.demo import Demo, run_demo
-from slurmscope.services.signals import run_until_interrupted
-from slurmscope.simulate.cluster import simulate
-from slurmscope.simulate.ordinary_day import calm
-from slurmscope.simulate.records import Shape
-from slurmscope.simulate.stand_in import write_stand_ins
+from slurmscope.services.runtime.signals import run_until_interrupted
+from slurmscope.services.up.demo import Demo, run_demo
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.ordinary_day import calm
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands.executables import write_stand_ins
 
 FIRST_PORT = 8080
 PORTS_TRIED = 20

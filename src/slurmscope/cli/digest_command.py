@@ -15,9 +15,9 @@ from slurmscope.cli.terminal import write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape
-from slurmscope.services.digest_post import Delivery, Outcome
-from slurmscope.services.digest_run import run_digests, set_opt_outs
-from slurmscope.services.digests import Wish
+from slurmscope.services.mail.digest_run import run_digests, set_opt_outs
+from slurmscope.services.mail.digest_sending import Delivery, Outcome
+from slurmscope.services.mail.digests import Wish
 
 
 def make_command() -> click.Command:

@@ -10,8 +10,8 @@ import click
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
 from slurmscope.config import Config, own_environment
-from slurmscope.services.doctor import Examination, examine
-from slurmscope.services.exporter import configure_log, enabled_collectors
+from slurmscope.services.exporter.doctor import Examination, examine
+from slurmscope.services.exporter.exporter import configure_log, enabled_collectors
 
 
 def make_command() -> click.Command:
@@ -40,7 +40,7 @@ def _role_command(name: str) -> click.Command:
 
 def _portal_command() -> click.Command:
     def run(**given: object) -> int:
-        from slurmscope.services.report_checks import examine_portal
+        from slurmscope.services.reporting.checks import examine_portal
 
         return _show(examine_portal(_load_quietly("portal", given), own_environment()))
 

@@ -10,7 +10,7 @@ import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_role
-from slurmscope.services.exporter import Exporter, run_forever, run_once
+from slurmscope.services.exporter.exporter import Exporter, run_forever, run_once
 
 
 def make_exporter_command(name: str) -> click.Command:

@@ -13,8 +13,8 @@ from slurmscope.cli.report_command import find_report
 from slurmscope.cli.roles import find_sections
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
-from slurmscope.services.mail_program import run_mail_program
-from slurmscope.services.mailing import open_mail_server, write_report_mail
+from slurmscope.services.mail.mail_program import run_mail_program
+from slurmscope.services.mail.mailing import open_mail_server, write_report_mail
 
 
 def make_command() -> click.Command:

@@ -8,8 +8,8 @@ import click
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
 from slurmscope.config import own_environment
-from slurmscope.services.portal import run_portal
-from slurmscope.services.signals import run_until_interrupted
+from slurmscope.services.portal.run import run_portal
+from slurmscope.services.runtime.signals import run_until_interrupted
 
 
 def make_command() -> click.Command:

@@ -15,12 +15,12 @@ from slurmscope.config import Config, own_environment
 from slurmscope.errors import ConfigError, OutputError
 from slurmscope.log import escape
 from slurmscope.model.report import JobReport
-from slurmscope.services.mailing import link_to
-from slurmscope.services.one_report import read_report
-from slurmscope.services.report_desk import is_shown_id
-from slurmscope.services.report_settings import MailSettings
-from slurmscope.services.reporting import no_archive, open_known_archive
-from slurmscope.store.archive_settings import ArchiveSettings
+from slurmscope.services.mail.mailing import link_to
+from slurmscope.services.reporting.one_report import read_report
+from slurmscope.services.reporting.opening import no_archive, open_known_archive
+from slurmscope.services.reporting.reports import is_shown_id
+from slurmscope.services.reporting.settings import MailSettings
+from slurmscope.store.archive.settings import ArchiveSettings
 
 FORMATS = ("text", "json", "html", "pdf", "seed")
 TERMINAL_FORMATS = ("text", "seed")

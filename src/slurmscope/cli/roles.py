@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from slurmscope.config import Config, own_environment
 from slurmscope.metrics.collector import Role
-from slurmscope.services.wiring import Wiring
+from slurmscope.services.exporter.wiring import Wiring
 from slurmscope.settings import Section
 
 ROLE_NAMES = tuple(role.value for role in Role)
@@ -39,10 +39,12 @@ def find_sections(name: str) -> Iterable[Section]:
     if name in ROLE_NAMES:
         return find_role(name).sections()
     if name == "database":
-        from slurmscope.services.database import database_sections
+        from slurmscope.services.database.grant import database_sections
 
         return database_sections()
-    from slurmscope.services.report_settings import portal_sections, report_sections, up_sections
+    from slurmscope.services.portal.settings import portal_sections
+    from slurmscope.services.reporting.settings import report_sections
+    from slurmscope.services.up.settings import up_sections
 
     return {"report": report_sections, "portal": portal_sections, "up": up_sections}[name]()
 
@@ -56,7 +58,7 @@ def keys_of_others(name: str) -> Iterator[str]:
 
 
 def _cluster() -> RoleCommand:
-    from slurmscope.services.cluster import cluster_sections, wire_cluster
+    from slurmscope.services.cluster.wiring import cluster_sections, wire_cluster
 
     return RoleCommand(
         role=Role.CLUSTER,
@@ -67,7 +69,7 @@ def _cluster() -> RoleCommand:
 
 
 def _node() -> RoleCommand:
-    from slurmscope.services.node import node_sections, wire_node
+    from slurmscope.services.node.wiring import node_sections, wire_node
 
     return RoleCommand(
         role=Role.NODE,

@@ -14,10 +14,10 @@ from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import write_text
 from slurmscope.config import Config, own_environment
 from slurmscope.rules import RULES
-from slurmscope.services.reporting import no_archive, open_reporting
-from slurmscope.services.rule_settings import rule_section, thresholds_of
-from slurmscope.services.rule_trial import Trial, try_rules
-from slurmscope.store.archive_settings import ArchiveSettings
+from slurmscope.services.reporting.opening import no_archive, open_reporting
+from slurmscope.services.reporting.rule_settings import rule_section, thresholds_of
+from slurmscope.services.reporting.rule_trial import Trial, try_rules
+from slurmscope.store.archive.settings import ArchiveSettings
 
 DAY_SECONDS = 86400
 

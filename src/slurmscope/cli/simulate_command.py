@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from slurmscope.simulate.cluster import simulate
-from slurmscope.simulate.records import Shape
-from slurmscope.simulate.stand_in import write_stand_ins
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands.executables import write_stand_ins
 
 CAN_BE_NONE = ("seed", "jobs", "gpus")
 

@@ -15,12 +15,12 @@ from slurmscope.cli.terminal import write_text
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.model.viewer import ViewerRole
-from slurmscope.portal.portal_settings import parse_user_name
+from slurmscope.portal.settings import parse_user_name
 from slurmscope.reports.words import format_day, format_time
-from slurmscope.services.access_records import open_tokens
+from slurmscope.services.portal.access_records import open_tokens
 
 if TYPE_CHECKING:
-    from slurmscope.store.tokens import TokenInfo
+    from slurmscope.store.archive.tokens import TokenInfo
 
 DAY_SECONDS = 86400
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.parse import quote, unquote, urlsplit
 
-from slurmscope.deadlines import DeadlineSocket, seconds_left
 from slurmscope.errors import ConfigError, OutputError
+from slurmscope.http_client.deadlines import DeadlineSocket, seconds_left
 from slurmscope.log import escape
 
 if TYPE_CHECKING:

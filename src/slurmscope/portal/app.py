@@ -11,23 +11,20 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from slurmscope import __version__
-from slurmscope.portal import (
-    api,
-    pages_array,
-    pages_cluster,
-    pages_compare,
-    pages_job,
-    pages_jobs,
-    pages_other,
-    pages_people,
-    seed_routes,
-)
-from slurmscope.portal.desk import PortalDesk
-from slurmscope.portal.error_pages import add_error_pages
-from slurmscope.portal.kept_renderings import KeptRenderings
-from slurmscope.portal.page_maker import PageMaker
+from slurmscope.portal.backend import PortalDesk
+from slurmscope.portal.pages import api, seed_routes
+from slurmscope.portal.pages import array as pages_array
+from slurmscope.portal.pages import cluster as pages_cluster
+from slurmscope.portal.pages import compare as pages_compare
+from slurmscope.portal.pages import job as pages_job
+from slurmscope.portal.pages import jobs as pages_jobs
+from slurmscope.portal.pages import other as pages_other
+from slurmscope.portal.pages import people as pages_people
+from slurmscope.portal.pages.errors import add_error_pages
 from slurmscope.portal.scope import AsgiApp, Receive, Send
-from slurmscope.portal.static_files import StaticFiles
+from slurmscope.portal.web.rendering_cache import KeptRenderings
+from slurmscope.portal.web.static_files import StaticFiles
+from slurmscope.portal.web.templating import PageMaker
 
 _ROUTERS = (
     pages_jobs.router,

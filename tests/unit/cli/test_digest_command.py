@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.store.archive_settings import ArchiveSettings
-from slurmscope.store.checkpoints import Checkpoints
-from slurmscope.store.opening import open_archive
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.command_line import run_here
 from tests.fakes.mail_server import Mailbox, body_of, mail_server
 from tests.fakes.slurm_scripts import make_commands

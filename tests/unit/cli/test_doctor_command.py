@@ -7,9 +7,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from slurmscope.store.archive_settings import ArchiveSettings
-from slurmscope.store.checkpoints import Checkpoints
-from slurmscope.store.engine import Database
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.settings import ArchiveSettings
 from tests.processes import run_slurmscope
 
 

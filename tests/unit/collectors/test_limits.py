@@ -8,7 +8,7 @@ from pathlib import Path
 from slurmscope.collectors.limits import COLLECTOR, LimitOptions
 from slurmscope.metrics.family import Samples
 from slurmscope.model.limits import AssociationLimits, Limit, LimitKind, Limits, Qos
-from slurmscope.sources.scontrol_limits import parse_limits
+from slurmscope.sources.slurm.scontrol_limits import parse_limits
 
 REAL = parse_limits((Path(__file__).parents[2] / "fixtures" / "slurm-22.05" / "scontrol-assoc-mgr.txt").read_bytes())
 GIB = 1024**3

@@ -9,10 +9,10 @@ import pytest
 
 from slurmscope.collectors.nodes import COLLECTOR, NodesOptions
 from slurmscope.model.nodes import BASE_STATES, FLAGS, Node, NodeGres, Nodes
-from slurmscope.simulate import sinfo as simulated_sinfo
-from slurmscope.simulate.cluster import simulate
-from slurmscope.simulate.records import Shape
-from slurmscope.sources.sinfo import arguments, parse_nodes
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands import sinfo as simulated_sinfo
+from slurmscope.sources.slurm.sinfo import arguments, parse_nodes
 
 BUSY = Node(
     name="n1", base_state="mixed", flags=frozenset({"planned"}), state_text="mixed-", partitions=("debug", "long"),

@@ -12,7 +12,7 @@ import pytest
 
 from slurmscope.model.archive import JobRow, UseTotal
 from slurmscope.reports.digest import Digest, Sums, Use, make_digest
-from slurmscope.reports.digest_letter import make_digest_mail, render_digest_html, render_digest_text
+from slurmscope.reports.digest_mail import make_digest_mail, render_digest_html, render_digest_text
 from tests.fakes.reports import HOSTILE_NAME, START
 
 WAY_OUT = "https://jobs.example.org/users/ada#letter"

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve style sheets, scripts and pictures from memory, under names that change with their content.
+
+Such an address never gets another content, so browsers may keep it for a year. Only what was in the folder at the
+start can be asked for: no path of a request ever touches the disk.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+FOLDER = Path(__file__).parents[1] / "static"
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticFile:
+    """Hold one file, as it is and compressed."""
+
+    address: str
+    content_type: str
+    body: bytes
+    packed: bytes
+
+
+class StaticFiles:
+    """Know every file by its name, and by the address that has its content in it."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.suffix in _TYPES}
+        self._by_name: Mapping[str, StaticFile] = {name: _read_static(name, path) for name, path in files.items()}
+        self._by_address = {file.address: file for file in self._by_name.values()}
+
+    def address(self, name: str) -> str:
+        """Return the path of a file; templates ask, so a name that is not there is our own mistake."""
+        return f"/static/{self._by_name[name].address}"
+
+    def serve(self, request: Request) -> Response:
+        """Answer a request for a file."""
+        file = self._by_address.get(request.path_params["address"])
+        if file is None:
+            raise HTTPException(404)
+        headers = {"Cache-Control": _FOR_EVER, "Content-Type": file.content_type, "Vary": "Accept-Encoding"}
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(file.body, headers=headers)
+        return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"})
+
+
+def _read_static(name: str, path: Path) -> StaticFile:
+    body = path.read_bytes()
+    return StaticFile(
+        address=f"{hashlib.sha256(body).hexdigest()[:12]}/{name}",
+        content_type=_TYPES[path.suffix],
+        body=body,
+        packed=gzip.compress(body, mtime=0),
+    )

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prove that slurmscope's user of the accounting database reads its views, and can do nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from slurmscope.errors import MissingExtraError, ServerRefused, ServerTimedOut, SlurmscopeError, SourceError
+from slurmscope.services.exporter.wiring import Check
+from slurmscope.sources.accounting.server import Denied, Session, open_session, server_name
+from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.accounting.views import SEED_VIEW, clusters_of, quote_name, render_select, view_columns
+
+_AWAY_ADVICE = "see that the server runs, and check accounting.host, accounting.port and accounting.socket"
+_ADVICE = "run slurmscope database grant as administrator of the database"
+_CLUSTER_TABLES = ("job_table", "step_table", "job_script_table", "job_env_table", "assoc_table", "event_table")
+_TABLES = ("user_table", "acct_table", "acct_coord_table", "qos_table", "txn_table", "cluster_table", "tres_table")
+# What is told to everybody, whatever has been granted.
+_PUBLIC_SCHEMAS = frozenset({"information_schema", "performance_schema"})
+_GRANT = re.compile(r"GRANT (?P<rights>.+?) ON (?P<what>.+?) TO ")
+
+
+def check(settings: AccountingSettings) -> Iterator[Check]:
+    """Yield one line after another; the server is asked as the user that reads for us."""
+    yield from _check_file(settings)
+    try:
+        with open_session(settings) as session:
+            yield Check(name="connection", is_good=True, told=f"{settings.user} is let in by {server_name(settings)}")
+            seen = _seen_tables(session)
+            clusters = clusters_of([table for schema, table in seen if schema == settings.database])
+            columns = view_columns(clusters)
+            views = tuple(columns)
+            yield _check_clusters(clusters)
+            yield from (_check_view(session, view, columns[view]) for view in views)
+            yield from _check_tables(session, clusters)
+            yield from _check_writing(session, clusters)
+            yield _check_sight(seen, settings.database, views)
+            yield _check_rights(session, settings.database, views)
+    except MissingExtraError as error:
+        yield Check(name="connection", is_good=False, told=str(error))
+    except SlurmscopeError as error:
+        is_away = isinstance(error, ServerRefused | ServerTimedOut) and not isinstance(error, Denied)
+        advice = _AWAY_ADVICE if is_away else _ADVICE
+        yield Check(name="connection", is_good=False, told=str(error), advice=advice)
+
+
+def _check_file(settings: AccountingSettings) -> Iterator[Check]:
+    path = settings.password_file
+    if path is None:
+        return
+    try:
+        is_open = bool(path.stat().st_mode & 0o007)
+    except OSError:  # the connection tells why it cannot be read
+        return
+    yield Check(
+        name=f"file {path}",
+        is_good=not is_open,
+        told="can be read by everybody" if is_open else "cannot be read by everybody",
+        advice=f"chmod o= {path}" if is_open else "",
+    )
+
+
+def _check_clusters(clusters: Sequence[str]) -> Check:
+    told = f"views of {', '.join(clusters)} are there" if clusters else "no view of any cluster can be seen"
+    return Check(name="clusters", is_good=bool(clusters), told=told, advice="" if clusters else _ADVICE)
+
+
+def _check_view(session: Session, view: str, columns: Sequence[str]) -> Check:
+    """Ask for every column: a view that an earlier release made may lack some."""
+    try:
+        session.ask(f"{render_select(columns, quote_name(view))} LIMIT 1")
+    except SourceError as error:
+        return Check(name=f"view {view}", is_good=False, told=str(error), advice=_ADVICE)
+    return Check(name=f"view {view}", is_good=True, told="can be read")
+
+
+def _check_tables(session: Session, clusters: Sequence[str]) -> Iterator[Check]:
+    for table in (*(f"{cluster}_{name}" for cluster in clusters for name in _CLUSTER_TABLES), *_TABLES):
+        yield _check_denied(
+            session, f"table {table}", f"{render_select(('1',), quote_name(table))} LIMIT 1", "can be read"
+        )
+
+
+def _check_writing(session: Session, clusters: Sequence[str]) -> Iterator[Check]:
+    """Try to change no row at all: what is allowed would do nothing."""
+    for name in (SEED_VIEW, *(f"{cluster}_job_table" for cluster in clusters)):
+        quoted = quote_name(name)
+        none = "WHERE 1 = 0"
+        for verb, statement in (
+            ("inserted into", f"INSERT INTO {quoted} (id_job) {render_select(('1',), 'DUAL')} {none}"),
+            ("updated", " ".join(("UPDATE", quoted, "SET id_job = 1", none))),
+            ("deleted from", " ".join(("DELETE FROM", quoted, none))),
+        ):
+            yield _check_denied(session, f"writing {name}", statement, f"can be {verb}", f"cannot be {verb}")
+
+
+def _check_denied(session: Session, name: str, statement: str, bad: str, good: str = "cannot be read") -> Check:
+    try:
+        session.ask(statement)
+    except Denied:
+        return Check(name=name, is_good=True, told=good)
+    except SourceError as error:
+        return Check(name=name, is_good=False, told=f"it is not known whether it {bad}: {error}", advice=_ADVICE)
+    return Check(name=name, is_good=False, told=bad, advice=_ADVICE)
+
+
+def _seen_tables(session: Session) -> list[tuple[str, str]]:
+    rows = session.ask("SELECT table_schema, table_name FROM information_schema.tables")
+    return [(str(schema), str(table)) for schema, table in rows if str(schema).lower() not in _PUBLIC_SCHEMAS]
+
+
+def _check_sight(seen: Sequence[tuple[str, str]], database: str, views: Sequence[str]) -> Check:
+    more = sorted(f"{schema}.{table}" for schema, table in seen if schema != database or table not in views)
+    told = f"{', '.join(more[:5])} can be seen as well" if more else "nothing but these views can be seen"
+    return Check(name="everything else", is_good=not more, told=told, advice=_ADVICE if more else "")
+
+
+def _check_rights(session: Session, database: str, views: Sequence[str]) -> Check:
+    """Compare what was granted with what is needed; behind TO stands a hash of the password, which is not shown."""
+    needed = {f"SELECT ON `{database}`.`{view}`" for view in views} | {"USAGE ON *.*"}
+    lines = [str(line) for (line,) in session.ask("SHOW GRANTS")]
+    granted = {
+        f"{found['rights']} ON {found['what']}" if (found := _GRANT.match(line)) else _role(line) for line in lines
+    }
+    more = sorted(granted - needed)
+    told = f"more than that was granted: {'; '.join(more[:5])}" if more else "nothing else was granted"
+    return Check(name="rights", is_good=not more, told=told, advice=_ADVICE if more else "")
+
+
+def _role(line: str) -> str:
+    return line.partition(" TO ")[0]

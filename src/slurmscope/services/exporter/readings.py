@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Share each reading among all scrapes and collectors, and keep the last good one.
+
+A source is read on demand, by one thread at a time, and at most once per interval: errors and
+empty answers are throttled like good ones. A caller waits until its own deadline and then gets the
+last good value with its age while the slow read goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from slurmscope.errors import SlurmscopeError, SourceError
+from slurmscope.log import fields
+from slurmscope.services.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+SLOWEST_BACK_OFF_SECONDS = 300.0
+LONGEST_WAIT_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Hold the last good value of a source and how the latest attempt to read it ended.
+
+    ``version`` changes with every good value. ``error`` is None when the latest attempt was good.
+    """
+
+    value: object = None
+    version: int = 0
+    taken_at: float = 0.0
+    error: str | None = None
+
+    @property
+    def has_value(self) -> bool:
+        """Tell whether the source was ever read."""
+        return self.version > 0
+
+
+class SharedReading:
+    """Read one source for everybody, once per interval."""
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[], object],
+        *,
+        interval_seconds: float,
+        keep_seconds: float = 300.0,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take the function that reads; ``keep_seconds`` is how long a value outlives failures."""
+        self.name = name
+        self.interval_seconds = interval_seconds
+        self.keep_seconds = keep_seconds
+        self.attempts = 0
+        self.errors: Counter[str] = Counter()
+        self.duration_seconds: float | None = None
+        self._read = read
+        self._clock = clock or Clock()
+        self._changed = threading.Condition()
+        self._is_reading = False
+        self._next_start = self._clock.monotonic()
+        self._snapshot = Snapshot()
+
+    def request(self) -> None:
+        """Start a read in the background when one is due and none is under way."""
+        with self._changed:
+            if self._is_reading or self._clock.monotonic() < self._next_start:
+                return
+            self._is_reading = True
+            self.attempts += 1
+        try:
+            threading.Thread(target=self._refresh, name=f"read-{self.name}", daemon=True).start()
+        except RuntimeError:  # the system gives no more threads: try again at the next interval
+            self._finish(self._clock.monotonic(), None, "no thread could be started", "failed")
+
+    def wait(self, until: float) -> Snapshot:
+        """Wait for a read under way, until the given monotonic time, and return what there is.
+
+        A value older than ``keep_seconds`` is withheld: it says nothing about now.
+        """
+        with self._changed:
+            while self._is_reading:
+                remaining = until - self._clock.monotonic()
+                if remaining <= 0:
+                    break
+                self._changed.wait(min(remaining, LONGEST_WAIT_SECONDS))
+            snapshot = self._snapshot
+            is_late = self._is_reading
+        age = self.age_seconds(snapshot)
+        if age is not None and age > max(self.keep_seconds, self.interval_seconds):
+            return Snapshot(error=snapshot.error or "the last good reading is too old")
+        if is_late and snapshot.error is None:
+            return replace(snapshot, error="still being read")
+        return snapshot
+
+    @property
+    def version(self) -> int:
+        """Return the version of the last good value."""
+        return self._snapshot.version
+
+    @property
+    def last_error(self) -> str | None:
+        """Return why the latest read that came to its end failed; None if it was good, or if there was none."""
+        return self._snapshot.error
+
+    def age_seconds(self, snapshot: Snapshot | None = None) -> float | None:
+        """Return the age of a snapshot's value, or of the last good one; None if there was none."""
+        snapshot = snapshot or self._snapshot
+        return max(0.0, self._clock.monotonic() - snapshot.taken_at) if snapshot.has_value else None
+
+    def _refresh(self) -> None:
+        started = self._clock.monotonic()
+        try:
+            value = self._read()
+        except SlurmscopeError as error:
+            reason = error.reason if isinstance(error, SourceError) else "failed"
+            logger.error("source failed", extra=fields(self.name, reading=self.name, reason=reason, error=str(error)))
+            self._finish(started, None, str(error), reason)
+        except Exception as error:  # a bug in a reader costs its own source, not the service
+            logger.exception("source failed", extra=fields(self.name, reading=self.name))
+            self._finish(started, None, repr(error), "bug")
+        else:
+            self._finish(started, value, None, "")
+
+    def _finish(self, started: float, value: object, error: str | None, reason: str) -> None:
+        """Publish the outcome and choose the earliest time of the next read.
+
+        A source that takes longer than its interval then rests as long as it worked, so that a
+        struggling controller is never asked without a pause.
+        """
+        ended = self._clock.monotonic()
+        with self._changed:
+            if error is None:
+                self._snapshot = Snapshot(value=value, version=self._snapshot.version + 1, taken_at=ended)
+            else:
+                self._snapshot = replace(self._snapshot, error=error)
+                self.errors[reason] += 1
+            self.duration_seconds = ended - started
+            self._next_start = started + self.interval_seconds
+            if self.duration_seconds > self.interval_seconds > 0:
+                self._next_start = ended + min(self.duration_seconds, SLOWEST_BACK_OFF_SECONDS)
+                logger.warning(
+                    "source is slow, reading it less often",
+                    extra=fields(self.name, reading=self.name, seconds=round(self.duration_seconds, 1)),
+                )
+            self._is_reading = False
+            self._changed.notify_all()
+
+
+def read_all(readings: Mapping[str, SharedReading], names: Iterable[str], until: float) -> dict[str, Snapshot]:
+    """Ask for several sources at once and wait for all of them, until the same moment."""
+    wanted = sorted(set(names))
+    for name in wanted:
+        readings[name].request()
+    return {name: readings[name].wait(until) for name in wanted}

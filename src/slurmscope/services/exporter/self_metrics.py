@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell in every page how slurmscope itself is doing.
+
+::
+
+    slurmscope_collector_success{collector="jobs"} 1
+    slurmscope_reading_age_seconds{source="jobs"} 3.2
+    slurmscope_series_dropped_total{metric="slurm_user_state_total",reason="limit"} 12
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from slurmscope import __version__
+from slurmscope.metrics.family import Family, Labels, counter, gauge, info
+from slurmscope.metrics.guard import Guard
+from slurmscope.services.exporter.page import Health
+from slurmscope.services.exporter.readings import SharedReading
+from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.sources.machine.own_process import OwnProcess, read_own_process
+
+BUILD_INFO = info("slurmscope_build_info", "Version of slurmscope and of the Python it runs on.", "version", "python")
+SUCCESS = gauge(
+    "slurmscope_collector_success",
+    "1 when the collector ran without error on fresh readings, 0 when its families are missing or old.",
+    "collector",
+)
+DURATION = gauge(
+    "slurmscope_collector_duration_seconds",
+    "Seconds that the collector's last run took, reading left out.",
+    "collector",
+)
+AGE = gauge(
+    "slurmscope_reading_age_seconds",
+    "Seconds since the source was last read without error; absent before that.",
+    "source",
+)
+READ_DURATION = gauge(
+    "slurmscope_reading_duration_seconds", "Seconds that the latest read of the source took.", "source"
+)
+READS = counter("slurmscope_readings_total", "Times the source was read or tried.", "source")
+READ_ERRORS = counter(
+    "slurmscope_reading_errors_total",
+    "Failed reads of the source by reason: missing, timeout, refused, failed, malformed or bug.",
+    "source",
+    "reason",
+)
+DROPPED = counter(
+    "slurmscope_series_dropped_total",
+    "Series left out of the page by reason: duplicate, type_clash, labels, value or limit.",
+    "metric",
+    "reason",
+)
+REQUESTS = counter(
+    "slurmscope_http_requests_total", "HTTP requests answered, by method and status code.", "method", "code"
+)
+WEB_CONFIG = gauge(
+    "slurmscope_web_config_successful",
+    "1 when the web configuration file and its certificates are good, 0 while they keep the door closed.",
+)
+RELOAD = gauge("slurmscope_config_last_reload_successful", "1 when the configuration was last read without error.")
+RELOAD_TIME = gauge("slurmscope_config_last_reload_timestamp_seconds", "When the configuration now in force was read.")
+
+CPU = counter("process_cpu_seconds_total", "User and system CPU time spent in seconds.")
+RESIDENT = gauge("process_resident_memory_bytes", "Resident memory size in bytes.")
+VIRTUAL = gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.")
+START = gauge("process_start_time_seconds", "Start time of the process since the Unix epoch in seconds.")
+OPEN_FILES = gauge("process_open_fds", "Number of open file descriptors.")
+OPEN_FILES_LIMIT = gauge("process_max_fds", "Maximum number of open file descriptors.")
+
+READING_METRICS = (AGE, READ_DURATION, READS, READ_ERRORS)
+PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, START, OPEN_FILES, OPEN_FILES_LIMIT)
+SELF_METRICS = (
+    BUILD_INFO, SUCCESS, DURATION, *READING_METRICS, DROPPED, REQUESTS, WEB_CONFIG, RELOAD, RELOAD_TIME,
+    *PROCESS_METRICS,
+)  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class SelfReport:
+    """Gather what is told about slurmscope; the service fills in what it knows."""
+
+    wiring: Wiring
+    guard: Guard
+    requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    is_web_config_good: Callable[[], bool] | None = None
+    is_config_good: bool = True
+    config_time_seconds: float | None = None
+
+    def families(self, health: Health) -> Iterator[Family]:
+        """Yield everything that every page ends with."""
+        yield Family(BUILD_INFO, {(__version__, platform.python_version()): 1.0})
+        yield Family(SUCCESS, {(name,): float(good) for name, good in sorted(health.is_success.items())})
+        yield Family(DURATION, {(name,): o.duration_seconds for name, o in sorted(health.outcomes.items())})
+        yield from reading_families(self.wiring.readings)
+        yield from self.wiring.own_families()
+        yield Family(DROPPED, dict(sorted(self.guard.dropped.items())))
+        yield Family(REQUESTS, dict(sorted(self.requests.items())))
+        if self.is_web_config_good is not None:
+            yield Family(WEB_CONFIG, {(): float(self.is_web_config_good())})
+        yield Family(RELOAD, {(): float(self.is_config_good)})
+        if self.config_time_seconds is not None:
+            yield Family(RELOAD_TIME, {(): self.config_time_seconds})
+        yield from process_families()
+
+
+def reading_families(every: Mapping[str, SharedReading]) -> Iterator[Family]:
+    """Yield how readings went that were tried at all."""
+    readings = sorted((name, reading) for name, reading in every.items() if reading.attempts)
+    yield Family(AGE, _known({(name,): reading.age_seconds() for name, reading in readings}))
+    yield Family(READ_DURATION, _known({(name,): reading.duration_seconds for name, reading in readings}))
+    yield Family(READS, {(name,): reading.attempts for name, reading in readings})
+    errors = {(name, why): n for name, reading in readings for why, n in sorted(reading.errors.items())}
+    yield Family(READ_ERRORS, errors)
+
+
+def process_families() -> Iterator[Family]:
+    """Yield what the kernel tells about this process; nothing where it does not."""
+    if own := read_own_process():
+        yield from _process_families(own)
+
+
+def _process_families(own: OwnProcess) -> Iterator[Family]:
+    for metric, value in (
+        (CPU, own.cpu_seconds),
+        (RESIDENT, own.resident_bytes),
+        (VIRTUAL, own.virtual_bytes),
+        (START, own.start_time_seconds),
+        (OPEN_FILES, own.open_files),
+        (OPEN_FILES_LIMIT, own.open_files_limit),
+    ):
+        yield Family(metric, {(): value})
+
+
+def _known(samples: Mapping[Labels, float | None]) -> dict[Labels, float]:
+    return {labels: value for labels, value in samples.items() if value is not None}

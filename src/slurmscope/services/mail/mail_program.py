@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Be Slurm's mail program: mail the report of a job that ended, and anything else as it came.
+
+::
+
+    Slurm Job_id=12 Name=relax Ended, Run time 00:10:00, COMPLETED, ExitCode 0
+    Slurm Array Task Job_id=12_3 (15) Name=relax Failed, Run time 00:10:00, FAILED, ExitCode 1
+    Slurm Array Summary Job_id=12_* (12) Name=relax Ended, COMPLETED, ExitCode [0-0]
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.message import EmailMessage
+
+from slurmscope.config import Config
+from slurmscope.errors import OutputError, SlurmscopeError
+from slurmscope.model.report import JobReport
+from slurmscope.services.mail.mailing import open_mail_server, page_of, write_notice, write_report_mail
+from slurmscope.services.reporting.one_report import read_report
+from slurmscope.services.reporting.settings import MailSettings
+
+MAX_RECIPIENTS = 20
+ASK_AGAIN_SECONDS = 2.0
+
+_JOB = re.compile(r"Slurm (?:Array Task |Array Summary )?Job_id=(?P<job>[0-9]{1,10}(?:_[0-9]{1,10}|_\*)?)(?= )")
+# A job's name may hold any of these words, but it stands before the event: the last one counts.
+_EVENT = re.compile(
+    r".* (?P<event>Began|Ended|Failed|Requeued|Invalid dependency|StageOut/Teardown|Reached [^,]*time limit)(?:,|\Z)",
+    re.DOTALL,
+)
+# After a requeue the newest run waits again, and has nothing to report.
+_ENDS = frozenset({"Ended", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Hold what a subject tells: the job as users write its number, and whether it has ended."""
+
+    job: str
+    has_ended: bool
+
+    @property
+    def array(self) -> str:
+        """Return the number of the array when the mail is about all of its tasks."""
+        return self.job.removesuffix("_*") if self.job.endswith("_*") else ""
+
+
+def parse_subject(subject: str) -> Told | None:
+    """Read what Slurm says; None when it is about no job, or in words we do not know."""
+    job, event = _JOB.match(subject), _EVENT.match(subject)
+    return Told(job["job"], event["event"] in _ENDS) if job and event else None
+
+
+def run_mail_program(
+    config: Config,
+    environment: Mapping[str, str],
+    *,
+    subject: str,
+    recipients: str,
+    wait_seconds: float,
+) -> None:
+    """Send one mail to each recipient; when a report fails, the notice still goes out and tells why.
+
+    Raises OutputError, after all others were tried, when a mail could not be sent.
+    """
+    settings = config.of(MailSettings)
+    addresses = [address for address in re.split(r"[,\s]+", recipients) if address][:MAX_RECIPIENTS]
+    told = parse_subject(subject)
+    report, more = None, ""
+    if told and told.has_ended and told.array:
+        page = page_of("arrays", told.array, settings)
+        more = f"Reports are of single tasks: {page or f'slurmscope report {told.array}_1'}"
+    elif told and told.has_ended:
+        report, more = _try_report(config, environment, told.job, wait_seconds)
+    problems = [_try_send(address, subject, report, more, settings) for address in addresses]
+    if any(problems):
+        raise OutputError("\n".join(problem for problem in problems if problem))
+
+
+def wait_for_end(
+    find: Callable[[], JobReport | None],
+    wait_seconds: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> JobReport | None:
+    """Ask until the job has ended: Slurm sends its mail a moment before accounting knows."""
+    until = clock() + wait_seconds
+    while True:
+        report = find()
+        left_seconds = until - clock()
+        if (report and report.record.has_ended) or left_seconds <= 0:
+            return report
+        sleep(min(ASK_AGAIN_SECONDS, left_seconds))
+
+
+def _try_report(
+    config: Config, environment: Mapping[str, str], job: str, wait_seconds: float
+) -> tuple[JobReport | None, str]:
+    try:
+        report = wait_for_end(lambda: read_report(config, environment, job), wait_seconds)
+    except SlurmscopeError as error:
+        return None, f"There is no report about it: {error}"
+    return report, "" if report else f"There is no report about it: accounting does not know job {job}."
+
+
+def _try_send(address: str, subject: str, report: JobReport | None, more: str, settings: MailSettings) -> str:
+    """Return what went wrong, or an empty text."""
+    try:
+        open_mail_server(settings).send(_write(address, subject, report, more, settings))
+    except SlurmscopeError as error:
+        return str(error)
+    return ""
+
+
+def _write(address: str, subject: str, report: JobReport | None, more: str, settings: MailSettings) -> EmailMessage:
+    if report is not None:
+        try:
+            return write_report_mail(report, settings, recipient=address)
+        except SlurmscopeError as error:
+            more = f"There is no report about it: {error}"
+    return write_notice(subject, more, settings, recipient=address)

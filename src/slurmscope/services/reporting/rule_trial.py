@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Try the rules on jobs of the past: what would each have found, with the thresholds that are set now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from slurmscope.model.archive import Archive, JobRow
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.rules import RULES, judge
+from slurmscope.services.reporting.ended_jobs import read_ended
+
+TELL_EVERY = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTrial:
+    """Count what one rule would have found; ``was_found`` is what it did find when the jobs were archived."""
+
+    rule: str
+    jobs: int
+    users: int
+    wasted_core_seconds: float
+    """What these jobs left unused, as far as that was measured."""
+    was_found: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Hold the counts of every rule, most jobs first."""
+
+    jobs: int
+    rules: tuple[RuleTrial, ...]
+
+
+def try_rules(
+    archive: Archive,
+    period: tuple[int, int],
+    thresholds: Mapping[str, float],
+    tell: Callable[[int], None] = lambda _: None,
+) -> Trial:
+    """Judge every run again that ended in a time, and call ``tell`` now and then with how many are done."""
+    tallies = {rule.id: _Tally() for rule in RULES}
+    before = Counter[str]()
+    done = 0
+    for row in read_ended(archive, *period):
+        before.update(row.rules)
+        for report in _same_run(archive.find(EVERYTHING, row.job_id, cluster=row.cluster), row):
+            for finding in judge(report.summary, thresholds):
+                tallies[finding.rule].add(row)
+        done += 1
+        if done % TELL_EVERY == 0:
+            tell(done)
+    rules = (tally.as_trial(rule, before[rule]) for rule, tally in tallies.items())
+    return Trial(jobs=done, rules=tuple(sorted(rules, key=lambda rule: -rule.jobs)))
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Count for one rule; an archive may hold millions of jobs, so no rows are kept."""
+
+    jobs: int = 0
+    users: set[str] = field(default_factory=set)
+    wasted_core_seconds: float = 0.0
+
+    def add(self, row: JobRow) -> None:
+        self.jobs += 1
+        self.users.add(row.user)
+        self.wasted_core_seconds += row.wasted_core_seconds or 0.0
+
+    def as_trial(self, rule: str, was_found: int) -> RuleTrial:
+        return RuleTrial(
+            rule=rule,
+            jobs=self.jobs,
+            users=len(self.users),
+            wasted_core_seconds=self.wasted_core_seconds,
+            was_found=was_found,
+        )
+
+
+def _same_run(reports: Iterable[JobReport], row: JobRow) -> list[JobReport]:
+    """Choose the run of this row: a requeued job has several."""
+    return [report for report in reports if report.record.submit_seconds == row.submit_seconds][:1]

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run everything over a simulated cluster: its jobs lead lives that are recorded, and have a history."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+from slurmscope.config import Config
+from slurmscope.errors import SlurmscopeError
+from slurmscope.log import fields
+from slurmscope.metrics.collector import Role
+from slurmscope.model.archive import Archive
+from slurmscope.model.job_record import JobRecord
+from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
+from slurmscope.services.portal.run import Beside, require_portal, run_portal
+from slurmscope.services.reporting.opening import open_reporting
+from slurmscope.services.reporting.report_maker import ReportMaker
+from slurmscope.services.reporting.reporter import CHECKPOINT
+from slurmscope.services.runtime.periodic import repeating
+from slurmscope.services.up.cluster_charts import ClusterCharts
+from slurmscope.services.up.recording import OwnCollectors
+from slurmscope.services.up.recording_metrics import recording_families
+from slurmscope.simulate.cluster.records import SimulatedCluster
+from slurmscope.simulate.history.accounting import SimulatedAccounting
+from slurmscope.simulate.history.history import History
+from slurmscope.simulate.history.workload_metrics import samples_at
+from slurmscope.simulate.history.workload_series import SimulatedSeries, SplitSeries
+from slurmscope.simulate.history.workloads import Life
+from slurmscope.store.recorder.recorder import Recorder
+from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings
+
+logger = logging.getLogger(__name__)
+
+FIRST_JOBS = 300
+FIRST_SECONDS = 2.0
+"""The first page waits for this many of the newest jobs, or for so long."""
+BATCH_JOBS = 20
+TOLD_JOBS = 500
+ROUND_SECONDS = 20.0
+BACKFILL_STEP_SECONDS = 120.0
+"""Within the window of a recorder whose interval is a minute, so that its curves have no holes."""
+HEAD_START_SECONDS = 4.0
+READY_SECONDS = 60.0
+END_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """Hold the cluster that is played, and how many jobs have ended on it."""
+
+    cluster: SimulatedCluster
+    past_jobs: int = 3000
+    seed: int = 1
+
+
+def run_demo(
+    demo: Demo,
+    config: Config,
+    environment: Mapping[str, str],
+    exporters: Sequence[Exporter],
+    *,
+    ready: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Serve until somebody interrupts; the folder of the configuration is the caller's to remove."""
+    configure_log(config)
+    require_portal()
+    from slurmscope.store.archive.checkpoints import Checkpoints
+
+    past = History(demo.cluster, jobs=demo.past_jobs, seed=demo.seed).make()
+    accounting = SimulatedAccounting(demo.cluster, past)
+    computed = SimulatedSeries(accounting.find_life)
+    lives = accounting.running_lives
+    running = frozenset(life.job_id for life in lives)
+    is_recorded, is_ready = threading.Event(), threading.Event()
+
+    # The first pages go first: what works in the background begins a little later.
+    head_start = threading.Timer(HEAD_START_SECONDS, is_ready.set)
+    head_start.daemon = True
+
+    def begin(address: str) -> None:
+        head_start.start()
+        ready(address)
+
+    with Recorder(config.of(RecorderSettings)) as recorder, ExitStack() as stack:
+        series = SplitSeries(recorder.series(), lambda job: job in running and is_recorded.is_set(), computed)
+        reporting = stack.enter_context(
+            open_reporting(config, environment, series=series, accounting=accounting, may_create=True)
+        )
+        if reporting.archive is not None:
+            # What has ended is archived here; the reporter has to look after the running jobs only.
+            Checkpoints(reporting.archive.database).write_checkpoint(CHECKPOINT, str(int(time.time())))
+            filler = _Filler(reporting.archive, reporting.maker, _newest_first(accounting, past_until=time.time()))
+            filler.fill(FIRST_JOBS, time.monotonic() + FIRST_SECONDS)
+            stack.enter_context(filler.filling(is_ready))
+        stack.callback(head_start.cancel)
+        stack.enter_context(_open_lives(lives, exporters, recorder, is_recorded, is_ready))
+        beside = Beside(families=partial(recording_families, recorder), charts=ClusterCharts(recorder.series()).get)
+        return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
+
+
+@contextmanager
+def _open_lives(
+    lives: Sequence[Life],
+    exporters: Sequence[Exporter],
+    recorder: Recorder,
+    is_recorded: threading.Event,
+    is_ready: threading.Event,
+) -> Iterator[None]:
+    """Record the past of running jobs, and then what they and the simulated controller tell, until the end.
+
+    Nothing is done before pages can be opened: they go first.
+    """
+    with ExitStack() as stack:
+        own = [
+            stack.enter_context(closing(_cluster_collectors(exporter)))
+            for exporter in exporters
+            if exporter.role is Role.CLUSTER
+        ]
+
+        def record() -> None:
+            now = time.time()
+            recorder.record(now, samples_at(lives, now))
+            for collectors in own:
+                collectors.record(recorder, deadline_seconds=ROUND_SECONDS)
+
+        stopping = threading.Event()
+
+        def record_past() -> None:
+            if is_ready.wait(READY_SECONDS):
+                backfill(lives, recorder, is_recorded, stopping)
+
+        def end() -> None:
+            stopping.set()
+            is_ready.set()
+
+        stack.enter_context(repeating("lives", ROUND_SECONDS, record, first=record_past, stopping=stopping))
+        stack.callback(end)
+        yield
+
+
+def _cluster_collectors(exporter: Exporter) -> OwnCollectors:
+    config = exporter.load()
+    return OwnCollectors(exporter.wire(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS)
+
+
+def backfill(
+    lives: Sequence[Life], recorder: Recorder, is_recorded: threading.Event, stopping: threading.Event
+) -> None:
+    """Record the past of running jobs coarsely, in the order of time; an end in the midst of it leaves it half done."""
+    now = time.time()
+    moment = min((life.start_seconds for life in lives), default=now)
+    while moment < now:
+        if stopping.is_set():
+            return
+        recorder.record(moment, samples_at(lives, moment))
+        moment += BACKFILL_STEP_SECONDS
+    recorder.record(now, samples_at(lives, now))
+    is_recorded.set()
+    logger.info("the past of running jobs is recorded", extra=fields(jobs=len(lives), samples=recorder.recorded))
+
+
+def _newest_first(accounting: SimulatedAccounting, *, past_until: float) -> list[JobRecord]:
+    """Return every job that has started, in the order in which pages list them."""
+    records = [*accounting.read_ended(0, int(past_until)), *(r for r in accounting.read_current() if r.is_running)]
+    return sorted(records, key=lambda record: (record.submit_seconds, record.job_id), reverse=True)
+
+
+class _Filler:
+    """Archive jobs one batch after the other."""
+
+    def __init__(self, archive: Archive, maker: ReportMaker, records: Sequence[JobRecord]) -> None:
+        self._archive = archive
+        self._maker = maker
+        self._left = iter(records)
+        self._done = 0
+        self._stopping = threading.Event()
+
+    def fill(self, jobs: int, until: float) -> bool:
+        """Archive so many jobs or fewer until a monotonic time; tell whether any are left."""
+        for _ in range(-(-jobs // BATCH_JOBS)):
+            batch = list(islice(self._left, BATCH_JOBS))
+            if not batch:
+                return False
+            self._archive.save(self._maker.make(batch))
+            self._done += len(batch)
+            if time.monotonic() > until or self._stopping.is_set():
+                break
+        return True
+
+    @contextmanager
+    def filling(self, is_ready: threading.Event) -> Iterator[None]:
+        """Archive the others in a thread, once pages can be opened."""
+        thread = threading.Thread(target=self._fill_rest, args=(is_ready,), name="history", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            is_ready.set()
+            thread.join(END_SECONDS)
+
+    def _fill_rest(self, is_ready: threading.Event) -> None:
+        has_more = is_ready.wait(READY_SECONDS)
+        while has_more and not self._stopping.is_set():
+            try:
+                has_more = self.fill(TOLD_JOBS, time.monotonic() + ROUND_SECONDS)
+            except SlurmscopeError as error:
+                # The jobs of one batch are missing then; it is a demo.
+                logger.warning("jobs of the past are not archived", extra=fields(error=str(error)))
+            logger.info("jobs of the past are archived", extra=fields(jobs=self._done))

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run everything in one process: recorder, collectors, reporter and portal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+
+from slurmscope.config import Config
+from slurmscope.http_client.token_file import TokenFile
+from slurmscope.metrics.collector import Role
+from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
+from slurmscope.services.portal.run import Beside, require_portal, run_portal
+from slurmscope.services.runtime.periodic import repeating
+from slurmscope.services.runtime.signals import run_until_interrupted
+from slurmscope.services.up.agent_scrapes import AgentScrapes
+from slurmscope.services.up.cluster_charts import ClusterCharts
+from slurmscope.services.up.recording import OwnCollectors
+from slurmscope.services.up.recording_metrics import recording_families
+from slurmscope.services.up.settings import UpSettings
+from slurmscope.store.recorder.recorder import Recorder
+from slurmscope.store.recorder.settings import CLUSTER_INTERVAL_SECONDS, RECORDED_METRICS, RecorderSettings
+
+Action = tuple[str, float, Callable[[], None]]
+"""A name, seconds between two rounds, and what is done in each."""
+
+
+def run_up(
+    config: Config,
+    environment: Mapping[str, str],
+    exporters: Sequence[Exporter],
+    *,
+    ready: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Serve until SIGTERM or SIGINT; ``exporters`` are those of the roles whose collectors may run here."""
+    configure_log(config)
+    require_portal()
+
+    def serve() -> int:
+        with (
+            Recorder(config.of(RecorderSettings)) as recorder,
+            open_recording(config, exporters, recorder) as recording,
+        ):
+            return run_portal(config, environment, series=recorder.series(), beside=recording, ready=ready)
+
+    return run_until_interrupted(serve)
+
+
+@contextmanager
+def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Recorder) -> Iterator[Beside]:
+    """Record from this process's own collectors and from node agents until the end; return who tells how that does."""
+    settings, interval = config.of(UpSettings), config.of(RecorderSettings).interval
+    with ExitStack() as stack:
+        actions: list[Action] = []
+        counts: Mapping[str, int] | None = None
+        problems: Callable[[], Iterable[str]] = tuple
+        for exporter in exporters:
+            if settings.cluster if exporter.role is Role.CLUSTER else settings.node:
+                own = stack.enter_context(closing(_own_collectors(exporter)))
+                rhythm = max(interval, CLUSTER_INTERVAL_SECONDS) if exporter.role is Role.CLUSTER else interval
+                actions.append((exporter.role.value, rhythm, partial(own.record, recorder, deadline_seconds=rhythm)))
+        if settings.targets:
+            token_file = TokenFile(settings.bearer_token_file) if settings.bearer_token_file else None
+            scrapes = AgentScrapes(settings.targets, recorder, timeout_seconds=settings.timeout, token_file=token_file)
+            stack.enter_context(closing(scrapes))
+            actions.append(("agents", interval, scrapes.scrape_all))
+            counts, problems = scrapes.counts, scrapes.problems
+        # A loop for each, so that a slow one holds up no other.
+        for action in actions:
+            stack.enter_context(repeating(*action))
+        yield Beside(
+            families=partial(recording_families, recorder, counts),
+            problems=problems,
+            charts=ClusterCharts(recorder.series()).get,
+        )
+
+
+def _own_collectors(exporter: Exporter) -> OwnCollectors:
+    config = exporter.load()
+    return OwnCollectors(exporter.wire(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare what can be set about recording in one process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from slurmscope.config import parse_path
+from slurmscope.http_client.address import Address, parse_address
+from slurmscope.services.portal.settings import portal_sections
+from slurmscope.settings import Section, parse_list, setting
+from slurmscope.store.recorder.settings import RecorderSettings
+from slurmscope.units import parse_positive_seconds
+
+AGENT_PORT = 9798
+AGENT_PATH = "/metrics"
+
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
+_NAMED = re.compile(r"(?P<node>[^=/:]*)=(?P<url>.*)\Z")
+_NUMBERS = re.compile(r"[0-9.]+\Z|.*:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Name a node agent: where it is asked, and the node that it speaks for where it does not say."""
+
+    address: Address
+    node: str = ""
+
+    def __str__(self) -> str:
+        """Write it for messages."""
+        return str(self.address)
+
+
+def parse_targets(given: object) -> tuple[Target, ...]:
+    """Read addresses of node agents: repeated flags, a list in the file, or commas in the environment."""
+    return tuple(parse_target(item) for item in parse_list(given))
+
+
+def parse_target(text: str) -> Target:
+    """Read one address; without a name before it, the host is the name of the node unless it is a number."""
+    named = _NAMED.match(text)
+    node, url = (named["node"], named["url"]) if named else ("", text)
+    if named and not _NODE.match(node):
+        raise ValueError(f"{node!r} is not the name of a node")
+    address = parse_address(url)
+    if not address.socket_path and urlsplit(url).port is None:
+        address = replace(address, port=AGENT_PORT)
+    if not address.socket_path and not node and address.host != "localhost" and not _NUMBERS.match(address.host):
+        node = address.host
+    return Target(address=replace(address, prefix=address.prefix or AGENT_PATH), node=node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpSettings:
+    """What is recorded when everything runs in one process."""
+
+    cluster: bool = setting(True, help="Record what the controller knows.")
+    node: bool = setting(True, help="Record what jobs on this machine use, as the node agent sees it.")
+    targets: tuple[Target, ...] = setting(
+        (),
+        help="Node agent to record from, such as http://n1:9798/metrics; n1=http://10.0.0.1:9798/metrics where the "
+        "host is not the node's name. May be repeated.",
+        parse=parse_targets,
+        metavar="[NODE=]URL",
+    )
+    bearer_token_file: Path | None = setting(
+        None, help="File with the token to send to node agents.", parse=parse_path, metavar="FILE"
+    )
+    timeout: float = setting(
+        10.0, help="Seconds after which a node agent is given up.", parse=parse_positive_seconds, metavar="DURATION"
+    )
+
+
+def up_sections() -> Iterator[Section]:
+    """Yield the settings of everything that runs in one process."""
+    # Not above: the agent is only needed here.
+    from slurmscope.services.node.wiring import NodeSettings
+
+    yield Section(name="up", type=UpSettings)
+    yield Section(name="node", type=NodeSettings)
+    yield Section(name="recorder", type=RecorderSettings)
+    yield from portal_sections()

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make up a whole cluster from a shape and a moment: the same shape and moment give the same cluster, byte for byte.
+
+Running jobs really fit: what sinfo says of a node is the sum of what squeue says of its jobs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from random import Random
+
+from slurmscope.simulate.cluster.job_states import BASE_STATES, WAITING_STATES
+from slurmscope.simulate.cluster.machines import Machine, make_machines, make_partitions
+from slurmscope.simulate.cluster.people import QOS, make_accounts, make_users
+from slurmscope.simulate.cluster.placement import Floor, Request, Room
+from slurmscope.simulate.cluster.records import Job, Node, Partition, Shape, SimulatedCluster
+from slurmscope.simulate.cluster.special_jobs import PENDING_REASONS, add_special_jobs, wait
+from slurmscope.simulate.cluster.submission import Desk
+from slurmscope.simulate.cluster.texts import MIB
+
+CLUSTER_NAME = "simulated"
+
+_ENDINGS = (
+    ("COMPLETED", "None", 0),
+    ("COMPLETED", "None", 0),
+    ("FAILED", "NonZeroExitCode", 256),
+    ("CANCELLED", "None", 15),
+)
+_ARRAY_SIZES = (4, 10, 20, 50, 100, 500)
+_COMMON_REASONS = (*("Priority",) * 12, *("Resources",) * 4, *PENDING_REASONS[:9])
+_SHARES = {"array": 0.03, "finished": 0.06, "running": 0.45}
+
+
+def simulate(shape: Shape, *, now: int) -> SimulatedCluster:
+    """Make the cluster as it stands at ``now`` (seconds since 1970)."""
+    if min(shape.nodes, shape.users, shape.accounts, shape.partitions) < 1 or min(shape.jobs, shape.gpus) < 0:
+        raise ValueError(f"a cluster needs nodes, users, accounts and partitions: {shape}")
+    random = Random(shape.seed)
+    accounts = make_accounts(shape.accounts)
+    users = make_users(random, shape.users, accounts)
+    machines = make_machines(random, shape, users)
+    partitions = make_partitions(random, shape, machines)
+    desk = Desk(
+        random,
+        now,
+        rows_wanted=shape.jobs,
+        users=users,
+        partitions={partition.name: partition for partition in partitions},
+        floor=Floor(machines, partitions),
+    )
+    _fill_conditioned_nodes(desk, machines)
+    add_special_jobs(desk)
+    _add_ordinary_jobs(desk)
+    return SimulatedCluster(
+        name=CLUSTER_NAME,
+        now=now,
+        jobs=tuple(sorted(desk.jobs, key=_queue_order)),
+        nodes=_make_nodes(desk, machines, partitions),
+        partitions=partitions,
+        users=users,
+        accounts=accounts,
+        qos=QOS,
+        shape=shape,
+    )
+
+
+def _fill_conditioned_nodes(desk: Desk, machines: tuple[Machine, ...]) -> None:
+    """Run the jobs that bring nodes into the condition they are meant to be in."""
+    home = {name: partition.name for partition in desk.partitions.values() for name in partition.node_names}
+    for machine in machines:
+        for state, share in machine.condition.fills:
+            if desk.wants():
+                cpus = max(1, int(machine.cpus * share))
+                request = Request(cpus=cpus, memory_bytes=cpus * 1024 * MIB)
+                job = desk.started(desk.draft(home[machine.name], request, desk.age()), (machine.name,), state)
+                desk.floor.rooms[machine.name].take(request, state)
+                desk.add(job)
+
+
+def _add_ordinary_jobs(desk: Desk) -> None:
+    """Fill the queue up to exactly the rows wanted with what most queues hold."""
+    random = desk.random
+    names = list(desk.partitions)
+    # Large partitions get most of the jobs.
+    sizes = list(itertools.accumulate(len(partition.node_names) for partition in desk.partitions.values()))
+    while desk.wants():
+        partition = random.choices(names, cum_weights=sizes)[0]
+        draft = desk.draft(partition, desk.request(partition), desk.age(), qos=random.choice(QOS))
+        draw = random.random()
+        if draw < _SHARES["array"]:
+            # No array may be most of a small queue.
+            size = min(random.choice(_ARRAY_SIZES), max(4, desk.rows_wanted // 20))
+            _add_array(desk, draft, min(size, desk.rows_left))
+        elif draw < _SHARES["array"] + _SHARES["finished"]:
+            state, reason, exit_status = random.choice(_ENDINGS)
+            desk.add(desk.finish(draft, state, reason=reason, exit_status=exit_status))
+        else:
+            started = desk.start(draft) if draw < sum(_SHARES.values()) else None
+            desk.add(started or wait(desk, draft, random.choice(_COMMON_REASONS)))
+
+
+def _add_array(desk: Desk, draft: Job, size: int) -> None:
+    """Add an array: some of its tasks run, each a record of its own, the others wait in one record."""
+    random = desk.random
+    limit = random.choice((None, None, 5, 20))
+    running = 0
+    for task in range(random.randrange(min(size, (limit or size) + 1))):
+        started = desk.start(draft)
+        if not started:
+            break
+        task_id = desk.give_id(started.start_time or desk.now)
+        desk.add(replace(started, id=task_id, array_id=draft.id, tasks=(task,)))
+        running += 1
+    reason = "JobArrayTaskLimit" if limit and running == limit else random.choice(("Priority", "Resources"))
+    waiting = wait(desk, draft, reason)
+    desk.add(replace(waiting, array_id=draft.id, tasks=tuple(range(running, size)), task_limit=limit))
+
+
+def _make_nodes(desk: Desk, machines: tuple[Machine, ...], partitions: tuple[Partition, ...]) -> tuple[Node, ...]:
+    homes: dict[str, list[str]] = {machine.name: [] for machine in machines}
+    for partition in partitions:
+        for name in partition.node_names:
+            homes[name].append(partition.name)
+    completing = {name for job in desk.jobs if job.state == "COMPLETING" for name in job.node_names}
+    return tuple(
+        _make_node(desk, room, tuple(homes[name]), is_completing=name in completing)
+        for name, room in desk.floor.rooms.items()
+    )
+
+
+def _make_node(desk: Desk, room: Room, homes: tuple[str, ...], *, is_completing: bool) -> Node:
+    machine, random = room.machine, desk.random
+    condition = machine.condition
+    used = machine.cpus - room.cpus
+    base = condition.base or ("idle" if not used else "mixed" if room.cpus else "allocated")
+    flags = frozenset(condition.flags) - {"completing"} | ({"completing"} if is_completing else frozenset())
+    has_reported = not flags & {"cloud", "not_responding"} and base not in {"down", "unknown", "future", "error"}
+    free_bytes = int(
+        (machine.memory_bytes - 0.7 * (machine.memory_bytes - room.memory_bytes)) * random.uniform(0.9, 0.99)
+    )
+    gpus_used = machine.gpus[0].total - room.gpus if machine.gpus else 0
+    return Node(
+        name=machine.name,
+        cpus=machine.cpus,
+        memory_bytes=machine.memory_bytes,
+        partitions=homes,
+        base=base,
+        flags=tuple(sorted(flags)),
+        cpus_allocated=used,
+        memory_allocated_bytes=machine.memory_bytes - room.memory_bytes,
+        memory_free_bytes=free_bytes if has_reported else None,
+        cpu_load=round(used * random.uniform(0.5, 1.05) + random.random() / 5, 2) if has_reported else None,
+        gpus=tuple(replace(pool, used=gpus_used if not number else 0) for number, pool in enumerate(machine.gpus)),
+        dialect=machine.dialect,
+        features=machine.features,
+        weight=machine.weight,
+        reason=condition.reason,
+        reason_user=machine.reason_user,
+        reason_time=desk.now - machine.reason_age_seconds if condition.reason else None,
+    )
+
+
+def _queue_order(job: Job) -> tuple[str, int, int, int]:
+    """Sort as squeue does by default: partition, state, then falling priority."""
+    if job.state in BASE_STATES:
+        state = BASE_STATES.index(job.state)
+    else:
+        state = BASE_STATES.index("PENDING" if job.state in WAITING_STATES else "RUNNING")
+    return ",".join(job.partitions), state, -job.priority, job.id

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calm a simulated cluster down to an ordinary day.
+
+The simulation puts everything into one cluster that readers may stumble over: each state, each reason, names that break
+programs. People who look at a demo should see what they know from their own cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from slurmscope.simulate.cluster.job_states import CPU_HOLDING_STATES, ENDED_STATES, WAITING_STATES
+from slurmscope.simulate.cluster.people import HOSTILE_NAMES
+from slurmscope.simulate.cluster.records import Job, Node, SimulatedCluster
+
+REASONS = frozenset(
+    {"Priority", "Resources", "Dependency", "JobArrayTaskLimit", "QOSMaxJobsPerUserLimit", "Licenses", "BeginTime"}
+)
+TROUBLED_NODES = 5
+"""So many nodes may be drained, failing or down."""
+
+
+def calm(cluster: SimulatedCluster) -> SimulatedCluster:
+    """Return the same jobs on the same nodes, with ordinary states, reasons and names."""
+    return replace(
+        cluster,
+        jobs=tuple(_calm_job(job) for job in cluster.jobs if job.state not in ENDED_STATES or job.end_time),
+        nodes=tuple(_calm_nodes(cluster.nodes)),
+    )
+
+
+def _calm_job(job: Job) -> Job:
+    state = job.state
+    if state in WAITING_STATES:
+        state = "PENDING"
+    elif state in CPU_HOLDING_STATES and state not in {"COMPLETING", "CONFIGURING"}:
+        state = "RUNNING"
+    is_odd = state == "PENDING" and job.reason not in REASONS
+    return replace(
+        job,
+        name=f"job-{job.id % 1000}" if job.name in HOSTILE_NAMES else job.name,
+        state="COMPLETED" if state == "STAGE_OUT" else state,
+        reason="Priority" if is_odd else job.reason,
+    )
+
+
+def _calm_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
+    troubled = 0
+    for node in nodes:
+        is_known_trouble = bool(node.reason) and ("drain" in node.flags or node.base == "down")
+        if is_known_trouble and troubled < TROUBLED_NODES:
+            troubled += 1
+            yield replace(node, flags=tuple(flag for flag in node.flags if flag in {"drain", "not_responding"}))
+        else:
+            yield _sound_node(node)
+
+
+def _sound_node(node: Node) -> Node:
+    used = node.cpus_allocated
+    free_bytes = node.memory_bytes - 0.7 * node.memory_allocated_bytes
+    return replace(
+        node,
+        base="idle" if not used else "mixed" if used < node.cpus else "allocated",
+        flags=(),
+        reason=None,
+        reason_user=None,
+        reason_time=None,
+        cpu_load=round(0.9 * used + 0.1, 2) if node.cpu_load is None else node.cpu_load,
+        memory_free_bytes=int(free_bytes) if node.memory_free_bytes is None else node.memory_free_bytes,
+    )

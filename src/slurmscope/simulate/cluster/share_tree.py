@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make up the tree of shares of a simulated cluster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from slurmscope.simulate.cluster.records import SimulatedCluster
+from slurmscope.simulate.cluster.usage import RESOURCES, Tally, roll_up, tally
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Branch:
+    """Hold an account or a user beside its siblings."""
+
+    name: str
+    shares: int
+    norm_shares: float
+    effective_usage: float
+    sums: Tally
+
+    @property
+    def level(self) -> float:
+        """Tell how much of what was granted is left: 1 is all of it used, more is less used."""
+        return self.norm_shares / self.effective_usage if self.effective_usage else math.inf
+
+
+def make_rows(cluster: SimulatedCluster) -> Iterator[Row]:
+    """Yield the rows of sshare: the root, then each account with its users, the columns by their headers."""
+    owners = tally(cluster)
+    everything = roll_up(owners)[()]
+    by_account, by_user = roll_up(owners, 0), roll_up(owners, 0, 1)
+    accounts = _branches({name: (10 + place, by_account[name,]) for place, name in enumerate(cluster.accounts)})
+    users = {
+        account.name: _branches(
+            {
+                user.name: (1, by_user[account.name, user.name])
+                for user in cluster.users
+                if account.name in user.accounts
+            }
+        )
+        for account in accounts
+    }
+    factors = _factors(accounts, users)
+    yield {**_row("root", everything, cluster.name), "NormShares": "0.000000", "EffectvUsage": "1.000000"}
+    for account in accounts:
+        yield _branch_row(f" {account.name}", account, everything["used"], cluster.name)
+        for user in users[account.name]:
+            row = _branch_row(f"  {account.name}", user, everything["used"], cluster.name)
+            yield {**row, "User": user.name, "FairShare": f"{factors[account.name, user.name]:.6f}"}
+
+
+def _branches(siblings: Mapping[str, tuple[int, Tally]]) -> list[_Branch]:
+    all_shares = sum(shares for shares, _ in siblings.values())
+    used = sum(sums["used"] for _, sums in siblings.values())
+    return [
+        _Branch(
+            name=name,
+            shares=shares,
+            norm_shares=shares / all_shares,
+            effective_usage=sums["used"] / used if used else 0.0,
+            sums=sums,
+        )
+        for name, (shares, sums) in siblings.items()
+    ]
+
+
+def _factors(accounts: list[_Branch], users: Mapping[str, list[_Branch]]) -> dict[tuple[str, str], float]:
+    """Rank the users: first by the level of their account, then by their own."""
+    ranked = [
+        (account.name, user.name)
+        for account in sorted(accounts, key=lambda branch: branch.level)
+        for user in sorted(users[account.name], key=lambda branch: branch.level)
+    ]
+    return {who: (place + 1) / len(ranked) for place, who in enumerate(ranked)}
+
+
+def _branch_row(account: str, branch: _Branch, used: int, cluster: str) -> dict[str, str]:
+    return {
+        **_row(account, branch.sums, cluster),
+        "RawShares": str(branch.shares),
+        "NormShares": f"{branch.norm_shares:.6f}",
+        "NormUsage": f"{branch.sums['used'] / used if used else 0:.6f}",
+        "EffectvUsage": f"{branch.effective_usage:.6f}",
+        "LevelFS": f"{branch.level:.6f}",
+    }
+
+
+def _row(account: str, sums: Tally, cluster: str) -> dict[str, str]:
+    return {
+        "Account": account,
+        "Cluster": cluster,
+        "RawUsage": str(sums["used"]),
+        "TRESRunMins": _minutes(sums["left"]),
+        "GrpTRESRaw": _minutes(sums["used"]),
+    }
+
+
+def _minutes(cpu_seconds: int) -> str:
+    """Write CPU time as a list of resources; of the others the simulation keeps no time."""
+    minutes = {"cpu": cpu_seconds // 60, "billing": cpu_seconds // 60}
+    return ",".join(f"{name}={minutes.get(name, 0)}" for name in RESOURCES)

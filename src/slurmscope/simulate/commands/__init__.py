@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answer like Slurm's commands from a simulated cluster."""

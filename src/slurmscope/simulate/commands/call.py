@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answer one call of a stand-in from the columns stored beside it.
+
+The whole life of a stand-in is this module, so it is kept quick: no cluster is simulated, only the columns asked for
+are read, and pathlib and json stay out until they are needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from slurmscope.simulate.commands.listing import Answer, Command
+
+# Between the values of a stored column. Nothing that Slurm prints can hold it.
+SEPARATOR = b"\0"
+
+CURRENT = "current"
+RUNS = "runs"
+FAULTS = "faults"
+
+
+def run(directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Answer on standard output and standard error, and return the exit code."""
+    _count_run(directory, command.name)
+    code, out, complaints = answer(directory, command, argv, environment)
+    try:
+        _write(sys.stderr.fileno(), complaints)
+        _write(sys.stdout.fileno(), out)
+    except BrokenPipeError:
+        return 1
+    return code
+
+
+def answer(directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]) -> Answer:
+    """Answer from the columns in the directory, late or wrongly where a fault says so."""
+    # A name is resolved once, so that a cluster written meanwhile cannot mix its columns into this answer.
+    folder = os.path.join(directory, os.readlink(os.path.join(directory, CURRENT)), command.name)  # noqa: PTH115, PTH118
+
+    def read(name: str) -> list[bytes]:
+        with open(os.path.join(folder, name), "rb") as file:  # noqa: PTH118, PTH123
+            content = file.read()
+        return content.split(SEPARATOR)[:-1]
+
+    # The arguments as typed, whatever the locale made of them.
+    words = [os.fsencode(word).decode("utf-8", "surrogateescape") for word in argv]
+    found = command.respond(read, words, environment)
+    if not os.path.exists(os.path.join(directory, FAULTS, command.name)):  # noqa: PTH110, PTH118
+        return found
+    from slurmscope.simulate.commands.faults import read_fault
+
+    fault = read_fault(directory, command.name)
+    if fault is None:
+        return found
+    time.sleep(fault.delay_seconds)
+    return fault.apply(found)
+
+
+def _count_run(directory: str, command: str) -> None:
+    """Add one byte to the file that counts the runs; parallel runs cannot lose one another's."""
+    path = os.path.join(directory, RUNS, command)  # noqa: PTH118
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, b".")
+    finally:
+        os.close(descriptor)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]

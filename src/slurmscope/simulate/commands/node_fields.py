@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say how sinfo prints each field of a node in a partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slurmscope.simulate.cluster.texts import MIB, duration_text, index_text
+from slurmscope.simulate.commands.listing import VERSION, Field
+from slurmscope.simulate.commands.node_states import BUSY, compact_state, complete_state, long_state
+
+if TYPE_CHECKING:
+    from slurmscope.simulate.cluster.records import GpuPool, Node, Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Hold a node in one of its partitions: one row of ``sinfo -N``."""
+
+    node: Node
+    partition: Partition
+    partition_number: int
+
+
+def cpus_text(node: Node) -> str:
+    """Write CPUs as allocated/idle/other/total; only a drained or a down node has others."""
+    free = node.cpus - node.cpus_allocated
+    other = free if node.base == "down" or "drain" in node.flags else 0
+    return f"{node.cpus_allocated}/{free - other}/{other}/{node.cpus}"
+
+
+def nodes_text(node: Node) -> str:
+    """Write a node as allocated/idle/other/total."""
+    if node.base in BUSY or "completing" in node.flags:
+        return "1/0/0/1"
+    return "0/0/1/1" if node.base == "down" or "drain" in node.flags else "0/1/0/1"
+
+
+def gres_text(node: Node) -> str:
+    """Write generic resources the way the site of this node configured them."""
+    parts = [_typed("gpu", pool.type, pool.total) + _sockets(node) for pool in node.gpus]
+    for kind, each in _extras(node):
+        parts += [_typed(kind, pool.type, pool.total * each) + _sockets(node) for pool in node.gpus]
+    return ",".join(parts) or "(null)"
+
+
+def gres_used_text(node: Node) -> str:
+    """Write what of the generic resources is in use."""
+    parts = [_typed("gpu", pool.type, pool.used) + _indexes(node, pool) for pool in node.gpus]
+    for kind, each in _extras(node):
+        shares = ",".join(f"0/{each}" for _ in range(node.gpus[0].total))
+        parts.append(_typed(kind, node.gpus[0].type, 0) + f"({shares})")
+    return ",".join(parts) or "gpu:0"
+
+
+def _typed(kind: str, type_name: str, count: int) -> str:
+    return f"{kind}:{type_name}:{count}" if type_name else f"{kind}:{count}"
+
+
+def _extras(node: Node) -> tuple[tuple[str, int], ...]:
+    """Name the shares of a GPU that some sites hand out, and how many a device has."""
+    return {3: (("shard", 4),), 4: (("mps", 100),)}.get(node.dialect, ()) if node.gpus else ()
+
+
+def _sockets(node: Node) -> str:
+    return "(S:0-1)" if node.dialect in {0, 3} else ""
+
+
+def _indexes(node: Node, pool: GpuPool) -> str:
+    if node.dialect in {1, 4}:
+        return ""
+    return f"(IDX:{index_text(range(pool.used)) if pool.used else 'N/A'})"
+
+
+def _reason_user(node: Node) -> str:
+    return "root" if node.reason_user is None else node.reason_user.name
+
+
+def _reason_user_long(node: Node) -> str:
+    return f"{_reason_user(node)}({0 if node.reason_user is None else node.reason_user.uid})"
+
+
+def _limit(partition: Partition) -> str:
+    return "infinite" if partition.time_limit_seconds is None else duration_text(partition.time_limit_seconds)
+
+
+def _mib(size_bytes: int | None) -> str:
+    return "N/A" if size_bytes is None else str(size_bytes // MIB)
+
+
+FIELDS: dict[str, Field[Member]] = {
+    "allocmem": Field(header="ALLOCMEM", text=lambda row: _mib(row.node.memory_allocated_bytes)),
+    "available": Field(header="AVAIL", text=lambda _row: "up"),
+    "cores": Field(header="CORES", text=lambda row: str(row.node.cpus // 2)),
+    "cpus": Field(header="CPUS", text=lambda row: str(row.node.cpus)),
+    "cpusload": Field(
+        header="CPU_LOAD", text=lambda row: "N/A" if row.node.cpu_load is None else f"{row.node.cpu_load:.2f}"
+    ),
+    "cpusstate": Field(header="CPUS(A/I/O/T)", text=lambda row: cpus_text(row.node)),
+    "disk": Field(header="TMP_DISK", text=lambda _row: "0"),
+    "features": Field(header="AVAIL_FEATURES", text=lambda row: row.node.features or "(null)"),
+    "features_act": Field(header="ACTIVE_FEATURES", text=lambda row: row.node.features or "(null)"),
+    "freemem": Field(header="FREE_MEM", text=lambda row: _mib(row.node.memory_free_bytes)),
+    "gres": Field(header="GRES", text=lambda row: gres_text(row.node)),
+    "gresused": Field(header="GRES_USED", text=lambda row: gres_used_text(row.node)),
+    "memory": Field(header="MEMORY", text=lambda row: _mib(row.node.memory_bytes)),
+    "nodeai": Field(header="NODES(A/I)", text=lambda row: nodes_text(row.node)[:3]),
+    "nodeaiot": Field(header="NODES(A/I/O/T)", text=lambda row: nodes_text(row.node)),
+    "nodeaddr": Field(header="NODE_ADDR", text=lambda row: row.node.name),
+    "nodehost": Field(header="HOSTNAMES", text=lambda row: row.node.name),
+    "nodelist": Field(header="NODELIST", text=lambda row: row.node.name),
+    "nodes": Field(header="NODES", text=lambda _row: "1"),
+    "partition": Field(
+        header="PARTITION", text=lambda row: row.partition.name + ("*" if row.partition.is_default else "")
+    ),
+    "partitionname": Field(header="PARTITION", text=lambda row: row.partition.name),
+    "prioritytier": Field(header="PRIO_TIER", text=lambda row: str(row.partition.priority_tier)),
+    "reason": Field(header="REASON", text=lambda row: row.node.reason or "none"),
+    "statecompact": Field(header="STATE", text=lambda row: compact_state(row.node.base, row.node.flags)),
+    "statecomplete": Field(header="STATECOMPLETE", text=lambda row: complete_state(row.node.base, row.node.flags)),
+    "statelong": Field(header="STATE", text=lambda row: long_state(row.node.base, row.node.flags)),
+    "time": Field(header="TIMELIMIT", text=lambda row: _limit(row.partition)),
+    "timestamp": Field(header="TIMESTAMP", text=lambda row: str(row.node.reason_time or "Unknown"), is_time=True),
+    "user": Field(header="USER", text=lambda row: _reason_user(row.node) if row.node.reason else "Unknown"),
+    "userlong": Field(header="USER", text=lambda row: _reason_user_long(row.node) if row.node.reason else "Unknown"),
+    "version": Field(
+        header="VERSION", text=lambda row: "N/A" if row.node.cpu_load is None else VERSION.rpartition(" ")[2]
+    ),
+    "weight": Field(header="WEIGHT", text=lambda row: str(row.node.weight)),
+}

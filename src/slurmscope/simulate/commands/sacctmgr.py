@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answer like sacctmgr 22.05: ``show stats``, and which accounts a user coordinates.
+
+Known options: ``-r -n -P -V``. Nothing can be changed, so nothing can go wrong. The first user of the cluster
+coordinates the first account.
+"""
+
+from __future__ import annotations
+
+import getopt
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from slurmscope.simulate.commands.listing import Answer, Command, ReadColumn, UsageError, refuse, version_answer
+from slurmscope.simulate.commands.table import encode
+
+if TYPE_CHECKING:
+    from slurmscope.simulate.cluster.records import SimulatedCluster
+
+_NAME = "sacctmgr"
+_REPORT = "report"
+_COORDINATORS = "coordinators"
+
+
+def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
+    """Return the whole report, or one row for each user."""
+    from slurmscope.simulate.cluster.daemon_statistics import make_database_report
+
+    if name == _REPORT:
+        return [encode(make_database_report(cluster))]
+    first = ",".join(cluster.accounts[:1])
+    return [encode(f"{user.name}|{'' if number else first}") for number, user in enumerate(cluster.users)]
+
+
+def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> Answer:  # noqa: ARG001
+    """Answer a question about slurmdbd; any other is refused."""
+    try:
+        options, words = getopt.gnu_getopt(list(argv), "rnPV", ["readonly", "noheader", "parsable2", "version"])
+        if any(option in ("-V", "--version") for option, _ in options):
+            return version_answer()
+        if [word.lower() for word in words] in (["show", "stats"], ["list", "stats"]):
+            return 0, b"".join(read(_REPORT)), b""
+        return 0, _coordinated(read, words), b""
+    except (getopt.GetoptError, UsageError) as error:
+        return refuse(_NAME, error)
+
+
+def _coordinated(read: ReadColumn, words: Sequence[str]) -> bytes:
+    asked = [word.lower() for word in (*words[:2], *words[3:])]
+    if asked != ["show", "user", "withcoord", "format=user,coordinators"] or not words[2].startswith("name="):
+        raise UsageError(f"no such question is simulated: {' '.join(words)}")
+    start = encode(words[2].removeprefix("name=")) + b"|"
+    return b"".join(row + b"\n" for row in read(_COORDINATORS) if row.startswith(start))
+
+
+COMMAND = Command(name=_NAME, columns=(_REPORT, _COORDINATORS), column=column, respond=respond)
+answer = COMMAND.answer

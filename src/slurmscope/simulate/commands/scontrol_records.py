@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make up the records that scontrol shows of a simulated cluster: limits, licences, reservations.
+
+Limits follow from what is used, so that some are nearly reached and none is broken.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from slurmscope.simulate.cluster.job_states import CPU_HOLDING_STATES
+from slurmscope.simulate.cluster.records import SimulatedCluster
+from slurmscope.simulate.cluster.texts import duration_text, hosts_text
+from slurmscope.simulate.cluster.usage import Tally, roll_up, tally, tres_text
+from slurmscope.simulate.commands.scontrol_nodes import make_nodes
+from slurmscope.simulate.commands.table import encode
+
+_MAX_JOBS_OF_A_USER = 5_000
+_LICENSES = {"ansys@flex": 128, "matlab": 50}
+_HOUR = 3600
+
+
+def make_associations(cluster: SimulatedCluster) -> Iterator[str]:
+    """Yield the root, then every account with its users."""
+    owners = tally(cluster)
+    by_account, by_user = roll_up(owners, 0), roll_up(owners, 0, 1)
+    numbers = itertools.count(1)
+    yield _association(cluster, next(numbers), ("root", ""), {}, roll_up(owners)[()])
+    for place, account in enumerate(cluster.accounts):
+        sums = by_account[account,]
+        # From nearly full to nearly empty; every third account has no limit.
+        limits = {name: 64 + sums[name] * (10 + place) // 9 for name in ("cpu", "mem") if place % 3 != 2}
+        yield _association(cluster, next(numbers), (account, ""), limits, sums)
+        for user in cluster.users:
+            if account in user.accounts:
+                who = (account, f"{user.name}({user.uid})")
+                yield _association(cluster, next(numbers), who, {}, by_user[account, user.name])
+
+
+def make_qos(cluster: SimulatedCluster) -> Iterator[str]:
+    """Yield every quality of service, with the use of each account and user that has some."""
+    owners = tally(cluster)
+    by_qos = roll_up(owners, 2)
+    numbers = {user.name: str(user.uid) for user in cluster.users}
+    accounts = _blocks("PA", roll_up(owners, 2, 0), {name: name for name in cluster.accounts})
+    users = _blocks("PU", roll_up(owners, 2, 1), numbers)
+    for place, qos in enumerate(cluster.qos):
+        sums = by_qos[qos,]
+        limits = {"cpu": 256 + 2 * sums["cpu"]} if place else {}
+        yield (
+            f"QOS={qos}({place + 1}) UsageRaw={sums['used']:.6f} {_group_text(limits, sums)} MaxWallPJ= MaxTRESPJ="
+            f" MaxTRESPN= MaxTRESMinsPJ= MinPrioThresh=  MinTRESPJ= PreemptMode=OFF Priority={1000 * place}"
+            f" Account Limits={accounts.get(qos, 'No Accounts')} User Limits={users.get(qos, 'No Users')}"
+        )
+
+
+def make_licenses(cluster: SimulatedCluster) -> Iterator[str]:
+    """Yield the licences, used as the running jobs hold them."""
+    used: Counter[str] = Counter()
+    for job in cluster.jobs:
+        if job.licenses and job.state in CPU_HOLDING_STATES:
+            for entry in job.licenses.split(","):
+                name, _, amount = entry.partition(":")
+                used[name] += int(amount or 1)
+    for name in sorted({*_LICENSES, *used}):
+        count = max(_LICENSES.get(name, 0), used[name])
+        remote = "yes" if "@" in name else "no"
+        counts = f"Total={count} Used={used[name]} Free={count - used[name]} Reserved=0"
+        yield f"LicenseName={name} {counts} Remote={remote}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reservation:
+    head: str
+    start: int
+    end: int
+    tail: str
+
+
+def make_reservations(cluster: SimulatedCluster) -> Iterator[_Reservation]:
+    """Yield a course that goes on now and the maintenance of next week."""
+    nodes = [(node.name, node.cpus) for node in cluster.nodes]
+    few = nodes[: max(1, len(nodes) // 10)]
+    yield _reservation(cluster.now, "course", -_HOUR, 4 * _HOUR, few, "SPEC_NODES")
+    yield _reservation(
+        cluster.now, "maintenance", 168 * _HOUR, 8 * _HOUR, nodes, "MAINT,IGNORE_JOBS,SPEC_NODES,ALL_NODES"
+    )
+
+
+def _reservation(
+    now: int, name: str, begins_in: int, lasts: int, nodes: list[tuple[str, int]], flags: str
+) -> _Reservation:
+    cores = sum(cpus for _, cpus in nodes)
+    state = "ACTIVE" if begins_in <= 0 else "INACTIVE"
+    tail = (
+        f"Duration={duration_text(lasts)} Nodes={hosts_text(name for name, _ in nodes)} NodeCnt={len(nodes)}"
+        f" CoreCnt={cores} Features=(null) PartitionName=(null) Flags={flags} TRES=cpu={cores} Users=root Groups=(null)"
+        f" Accounts=(null) Licenses=(null) State={state} BurstBuffer=(null) Watts=n/a MaxStartDelay=(null)"
+    )
+    start = now + begins_in
+    return _Reservation(head=f"ReservationName={name}", start=start, end=start + lasts, tail=tail)
+
+
+def _association(
+    cluster: SimulatedCluster, number: int, who: tuple[str, str], limits: Mapping[str, int], sums: Tally
+) -> str:
+    account, user = who
+    max_jobs = f"{_MAX_JOBS_OF_A_USER}({sums['jobs']})" if user else ""
+    parent = "" if user or account == "root" else "root(1)"
+    return (
+        f"ClusterName={cluster.name} Account={account} UserName={user} Partition= Priority=0 ID={number}"
+        f" SharesRaw/Norm/Level/Factor=1/0.00/1/0.00 UsageRaw/Norm/Efctv={sums['used']:.2f}/0.00/0.00"
+        f" ParentAccount={parent} Lft={number} DefAssoc=No {_group_text(limits, sums)} MaxJobs={max_jobs}"
+        " MaxJobsAccrue= MaxSubmitJobs= MaxWallPJ= MaxTRESPJ= MaxTRESPN= MaxTRESMinsPJ= MinPrioThresh="
+    )
+
+
+def _group_text(limits: Mapping[str, int], sums: Tally) -> str:
+    minutes = [{"cpu": sums[name] // 60, "billing": sums[name] // 60} for name in ("used", "left")]
+    return (
+        f"GrpJobs=N({sums['jobs']}) GrpJobsAccrue=N(0) GrpSubmitJobs=N({sums['submitted']}) GrpWall=N(0.00)"
+        f" GrpTRES={tres_text(limits, sums)} GrpTRESMins={tres_text({}, minutes[0])}"
+        f" GrpTRESRunMins={tres_text({}, minutes[1])}"
+    )
+
+
+def _blocks(end: str, sums: Mapping[tuple[str, ...], Tally], names: Mapping[str, str]) -> dict[str, str]:
+    """Write the use of each account or user, by quality of service."""
+    texts: dict[str, str] = {}
+    for (qos, name), each in sorted(sums.items()):
+        if name in names:
+            texts[qos] = texts.get(qos, "") + (
+                f" {names[name]}={{MaxJobs{end}=N({each['jobs']}) MaxJobsAccrue{end}=N(0)"
+                f" MaxSubmitJobs{end}=N({each['submitted']}) MaxTRES{end}={tres_text({}, each)}}}"
+            )
+    return texts
+
+
+def _encoded(lines: Iterable[str]) -> list[bytes]:
+    return [encode(line) for line in lines]
+
+
+RECORDS: Mapping[str, Callable[[SimulatedCluster], list[bytes]]] = {
+    "controllers": lambda cluster: [encode(f"Slurmctld(primary) at {cluster.name}-ctl is UP")],
+    "associations": lambda cluster: _encoded(make_associations(cluster)),
+    "qos": lambda cluster: _encoded(make_qos(cluster)),
+    "licenses": lambda cluster: _encoded(make_licenses(cluster)),
+    "node_heads": lambda cluster: _encoded(head for head, _, _ in make_nodes(cluster)),
+    "node_times": lambda cluster: _encoded(moment for _, moment, _ in make_nodes(cluster)),
+    "node_tails": lambda cluster: _encoded(tail for _, _, tail in make_nodes(cluster)),
+    "reservation_heads": lambda cluster: _encoded(each.head for each in make_reservations(cluster)),
+    "reservation_starts": lambda cluster: _encoded(str(each.start) for each in make_reservations(cluster)),
+    "reservation_ends": lambda cluster: _encoded(str(each.end) for each in make_reservations(cluster)),
+    "reservation_tails": lambda cluster: _encoded(each.tail for each in make_reservations(cluster)),
+}

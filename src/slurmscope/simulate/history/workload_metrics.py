@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell the life of a simulated job in the metrics that a node agent serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from slurmscope.model.series import JOB_LABEL, NODE_LABEL
+from slurmscope.simulate.history.workloads import Life, NodeLife
+
+Told = Iterable[tuple[tuple[str, ...], float]]
+Sample = tuple[str, tuple[tuple[str, str], ...], float]
+
+
+@dataclass(frozen=True, slots=True)
+class LifeMetric:
+    """Name further labels of a metric, and tell its values at a moment; what is not measured is not told."""
+
+    labels: tuple[str, ...]
+    tell: Callable[[NodeLife, float], Told]
+
+
+def samples_at(lives: Iterable[Life], now_seconds: float) -> Iterator[Sample]:
+    """Yield every sample that the agents of all nodes would serve at this moment."""
+    for life in lives:
+        at = now_seconds - life.start_seconds
+        if at < 0:
+            continue
+        for node in life.nodes:
+            own = ((JOB_LABEL, str(life.job_id)), (NODE_LABEL, node.name))
+            for name, metric in METRICS.items():
+                for values, number in metric.tell(node, at):
+                    yield name, (*own, *zip(metric.labels, values, strict=True)), number
+
+
+def _one(value: Callable[[NodeLife, float], float | None]) -> LifeMetric:
+    def tell(node: NodeLife, at: float) -> Told:
+        number = value(node, at)
+        return () if number is None else (((), number),)
+
+    return LifeMetric((), tell)
+
+
+def _cores(node: NodeLife, at: float) -> Told:
+    if not node.tells_cores:
+        return ()
+    done = node.work.done_seconds(at)
+    return [((str(number),), busy * done) for number, busy in enumerate(node.work.cores)]
+
+
+def _events(node: NodeLife, at: float) -> Told:
+    kills = float(at >= node.memory.killed_seconds)
+    return ((("oom_kill",), kills), (("max",), 9 * kills))
+
+
+def _thread_states(node: NodeLife, at: float) -> Told:
+    running = node.threads.running * node.work.load(at)
+    return ((("running",), running), (("sleeping",), node.threads.count - running))
+
+
+def _held_idle(node: NodeLife, _at: float) -> Told:
+    return [((str(gpu.number), ""), float(not gpu.has_process)) for gpu in node.gpus]
+
+
+METRICS: Mapping[str, LifeMetric] = MappingProxyType(
+    {
+        "jobs_cpu_seconds_total": _one(NodeLife.cpu_seconds),
+        "jobs_cpu_user_seconds_total": _one(lambda node, at: (1 - node.work.system_ratio) * node.cpu_seconds(at)),
+        "jobs_cpu_system_seconds_total": _one(lambda node, at: node.work.system_ratio * node.cpu_seconds(at)),
+        "jobs_cpu_core_seconds_total": LifeMetric(("core",), _cores),
+        "jobs_busy_cores": _one(NodeLife.busy_cores),
+        "jobs_cores": _one(lambda node, _at: float(len(node.work.cores))),
+        "jobs_memory_anon_bytes": _one(lambda node, at: node.memory.anon_bytes(at)),
+        "jobs_memory_shmem_bytes": _one(lambda node, _at: node.memory.shared_bytes),
+        "jobs_memory_current_bytes": _one(lambda node, at: node.memory.charged_bytes(at)),
+        "jobs_memory_peak_bytes": _one(lambda node, at: node.memory.charged_bytes(at)),
+        "jobs_memory_limit_bytes": _one(lambda node, _at: node.memory.limit_bytes),
+        "jobs_memory_events_total": LifeMetric(("event",), _events),
+        "jobs_io_read_bytes_total": _one(NodeLife.read_bytes),
+        "jobs_io_write_bytes_total": _one(NodeLife.written_bytes),
+        "jobs_io_reads_total": _one(lambda node, at: node.read_bytes(at) // node.files.piece_bytes),
+        "jobs_io_writes_total": _one(lambda node, at: node.written_bytes(at) // node.files.piece_bytes),
+        "jobs_distinct_files": _one(lambda node, _at: node.files.open_files),
+        "jobs_uses_scratch": _one(lambda node, _at: float(node.files.uses_scratch)),
+        "jobs_threads": LifeMetric(("state",), _thread_states),
+        "jobs_program_threads": LifeMetric(
+            ("program",), lambda node, _at: [((node.threads.program,), node.threads.count), (("bash",), 1.0)]
+        ),
+        "jobs_gpu_utilization_ratio": _one(NodeLife.gpu_ratio),
+        "jobs_gpu_memory_bytes": _one(NodeLife.gpu_bytes),
+        "jobs_gpu_held_idle": LifeMetric(("gpu", "mig"), _held_idle),
+    }
+)
+"""Every metric that reports of jobs ask for."""

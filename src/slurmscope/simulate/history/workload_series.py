@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answer questions about the lives of simulated jobs, as a server of time series would that had sampled them.
+
+Nothing is stored. A curve has its points at the ends of equal steps; each is what a sample at that moment says, and a
+rate is the growth since the sample before, the first being that of the start. Totals are made of the same samples.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import pairwise
+
+from slurmscope.errors import ServerTimedOut
+from slurmscope.model.series import NODE_LABEL, Curves, How, JobSpan, Series, SeriesSource, Totals, Wanted
+from slurmscope.simulate.history.workload_metrics import METRICS, LifeMetric
+from slurmscope.simulate.history.workloads import Life, NodeLife
+
+SHORTEST_STEP_SECONDS = 10
+POINTS = 120
+"""How many points a curve has at most, whatever was asked for: enough for a chart, and quick for thousands of jobs."""
+
+Labels = tuple[str, ...]
+Rows = dict[Labels, list[float]]
+
+
+class SimulatedSeries:
+    """Compute answers from lives; a job without one is not in them. Any thread may ask."""
+
+    questions_at_once = 1
+
+    def __init__(self, find_life: Callable[[int], Life | None], clock: Callable[[], float] = time.monotonic) -> None:
+        """Take who knows the life of a job by its number."""
+        self._find_life = find_life
+        self._clock = clock
+
+    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        """Return curves of at most so many points each."""
+        curves: dict[int, tuple[Series, ...]] = {}
+        for span, life in self._found(spans, until):
+            ends = step_ends(span, min(points, POINTS))
+            rows = _sample(wanted, life, [span.start_seconds, *ends])
+            made = (Series(labels, ends, _points(wanted.how, ends, span, row)) for labels, row in rows.items())
+            if answer := tuple(made):
+                curves[span.job_id] = answer
+        return Curves(curves)
+
+    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        """Return one number per series, over the whole span of each job."""
+        totals: dict[int, dict[Labels, float]] = {}
+        for span, life in self._found(spans, until):
+            rows = _sample(wanted, life, step_ends(span, POINTS))
+            if answer := {labels: _total(wanted.how, span, row) for labels, row in rows.items()}:
+                totals[span.job_id] = answer
+        return Totals(totals)
+
+    def _found(self, spans: Sequence[JobSpan], until: float) -> list[tuple[JobSpan, Life]]:
+        if self._clock() > until:
+            raise ServerTimedOut("simulated jobs were not asked about in time")
+        return [(span, life) for span in spans if (life := self._find_life(span.job_id)) is not None]
+
+
+class SplitSeries:
+    """Ask one source about some jobs and another about all others."""
+
+    questions_at_once = 1
+
+    def __init__(self, one: SeriesSource, is_of_one: Callable[[int], bool], other: SeriesSource) -> None:
+        """Take the sources, and who decides."""
+        self._one = one
+        self._is_of_one = is_of_one
+        self._other = other
+
+    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        """Return what both answer."""
+        answers = [source.read_curves(wanted, own, points=points, until=until) for source, own in self._split(spans)]
+        by_job = {job_id: curves for answer in answers for job_id, curves in answer.by_job.items()}
+        return Curves(by_job, any(answer.is_partial for answer in answers))
+
+    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        """Return what both answer."""
+        answers = [source.read_totals(wanted, own, until=until) for source, own in self._split(spans)]
+        by_job = {job_id: totals for answer in answers for job_id, totals in answer.by_job.items()}
+        return Totals(by_job, any(answer.is_partial for answer in answers))
+
+    def _split(self, spans: Sequence[JobSpan]) -> list[tuple[SeriesSource, list[JobSpan]]]:
+        ones = {span.job_id for span in spans if self._is_of_one(span.job_id)}
+        parts = (
+            (self._one, [span for span in spans if span.job_id in ones]),
+            (self._other, [span for span in spans if span.job_id not in ones]),
+        )
+        return [(source, own) for source, own in parts if own]
+
+
+def step_ends(span: JobSpan, points: int) -> tuple[float, ...]:
+    """Return the moments at which a span is sampled; the last one is its end."""
+    length = span.end_seconds - span.start_seconds
+    step = max(SHORTEST_STEP_SECONDS, math.ceil(length / max(1, points)))
+    count = max(0, math.ceil(length / step))
+    return tuple(min(span.end_seconds, span.start_seconds + step * (index + 1)) for index in range(count))
+
+
+def _sample(wanted: Wanted, life: Life, moments: Sequence[float]) -> Rows:
+    """Sample one metric, and add up what the question does not tell apart."""
+    metric = METRICS.get(wanted.metric)
+    if metric is None or not moments:
+        return {}
+    rows: Rows = {}
+    for node in life.nodes:
+        for labels, row in _sample_node(metric, node, [max(0.0, at - life.start_seconds) for at in moments]).items():
+            named = {NODE_LABEL: node.name, **dict(zip(metric.labels, labels, strict=True))}
+            if all(named.get(name, "") == value for name, value in wanted.where):
+                _add(rows, tuple(named.get(name, "") for name in wanted.by), row)
+    return rows
+
+
+def _sample_node(metric: LifeMetric, node: NodeLife, moments: Collection[float]) -> Mapping[Labels, list[float]]:
+    rows: Rows = {}
+    for at in moments:
+        for labels, number in metric.tell(node, at):
+            rows.setdefault(labels, []).append(number)
+    return rows
+
+
+def _add(rows: Rows, labels: Labels, row: list[float]) -> None:
+    before = rows.get(labels)
+    rows[labels] = row if before is None else [one + other for one, other in zip(before, row, strict=True)]
+
+
+def _points(how: How, ends: Sequence[float], span: JobSpan, row: Sequence[float]) -> tuple[float, ...]:
+    if how is not How.RATE:
+        return tuple(row[1:])
+    moments = (span.start_seconds, *ends)
+    lengths = (after - before for before, after in pairwise(moments))
+    return tuple((after - before) / length for (before, after), length in zip(pairwise(row), lengths, strict=True))
+
+
+def _total(how: How, span: JobSpan, row: Sequence[float]) -> float:
+    if how in {How.MAX, How.TOTAL}:
+        return max(row)
+    if how is How.MEAN:
+        return math.fsum(row) / len(row)
+    return row[-1] / (span.end_seconds - span.start_seconds)

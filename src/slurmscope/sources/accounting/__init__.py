@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read job records from sacct or from the accounting database."""

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read jobs from Slurm's accounting database, through views that show nothing else.
+
+First the numbers of the rows are found, by an index, then the rows are read in pieces of bounded size. Every piece has
+a connection of its own, so that neither a slow consumer nor a restart of the server matters.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from slurmscope.errors import ServerError
+from slurmscope.model.job_record import JobRecord
+from slurmscope.sources.accounting.job_records import ENDINGS
+from slurmscope.sources.accounting.rows import NOW, name_tres, read_record
+from slurmscope.sources.accounting.server import Session, open_session
+from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.accounting.views import (
+    JOB_COLUMNS,
+    LATER_JOB_COLUMNS,
+    STEP_COLUMNS,
+    TRES_COLUMNS,
+    TRES_VIEW,
+    clusters_of,
+    job_view,
+    quote_name,
+    render_select,
+    step_view,
+)
+
+_PIECE = 500
+# Above 200 values MariaDB does not look into the index to see how few rows they have, and may go through the whole
+# table: 500 jobs out of 2,000,000 took 10 s.
+_NUMBERS_AT_ONCE = 100
+_WINDOW_SECONDS = 6 * 3600
+_MAX_JOB_ID = 2**32 - 1
+
+Rows = list[tuple[str, int]]
+"""Clusters and numbers of rows."""
+
+
+class DatabaseAccounting:
+    """Be the accounting of every cluster in the database; safe for several threads."""
+
+    def __init__(self, settings: AccountingSettings) -> None:
+        """Connect to nothing yet."""
+        self._settings = settings
+
+    def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        """Return every run of these jobs; the number of an array or heterogeneous job stands for all its parts."""
+        possible = sorted({job_id for job_id in job_ids if 0 < job_id < _MAX_JOB_ID})
+        rows: dict[tuple[str, int], None] = {}
+        for some in _pieces(possible, _NUMBERS_AT_ONCE):
+            # Three questions with an index each, instead of one with OR that may go through the whole table.
+            conditions = (f"{column} IN ({_places(some)})" for column in ("id_job", "id_array_job", "het_job_id"))
+            rows |= dict.fromkeys(self._find(conditions, some))
+        return tuple(sorted(self._read(list(rows)), key=lambda record: (record.job_id, record.submit_seconds)))
+
+    def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield runs that ended in this time, both edges included, window by window."""
+        for start in range(since_seconds, until_seconds + 1, _WINDOW_SECONDS):
+            end = min(start + _WINDOW_SECONDS - 1, until_seconds)
+            rows = self._find(["time_end BETWEEN %s AND %s ORDER BY time_end"], (start, end))
+            yield from (record for record in self._read(rows) if record.state in ENDINGS)
+
+    def read_current(self) -> Iterator[JobRecord]:
+        """Yield jobs that run or wait now, held ones too."""
+        for record in self._read(self._find(["time_end = 0 AND state < 3"])):
+            if record.state not in ENDINGS:
+                yield record
+
+    def _find(self, conditions: Iterable[str], values: Sequence[int] = ()) -> Rows:
+        """Return the rows that meet one of the conditions; those of two come twice."""
+        with open_session(self._settings) as session:
+            selects = [
+                (cluster, render_select(("job_db_inx",), quote_name(job_view(cluster))))
+                for cluster in self._clusters(session)
+            ]
+            return [
+                (cluster, number)
+                for condition in conditions
+                for cluster, select in selects
+                for (number,) in session.ask(f"{select} WHERE {condition}", values)
+            ]
+
+    def _clusters(self, session: Session) -> tuple[str, ...]:
+        names = session.ask(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", [self._settings.database]
+        )
+        clusters = clusters_of([str(name) for (name,) in names])
+        if not clusters:
+            raise ServerError(f"{session.name} shows us no view of jobs, run slurmscope database grant")
+        return clusters
+
+    def _read(self, rows: Rows) -> Iterator[JobRecord]:
+        by_cluster: defaultdict[str, list[int]] = defaultdict(list)
+        for cluster, number in rows:
+            by_cluster[cluster].append(number)
+        for cluster, numbers in by_cluster.items():
+            for some in _pieces(numbers, _PIECE):
+                yield from self._read_piece(cluster, some)
+
+    def _read_piece(self, cluster: str, numbers: Sequence[int]) -> list[JobRecord]:
+        with open_session(self._settings) as session:
+            tres_rows = session.ask(render_select(TRES_COLUMNS, quote_name(TRES_VIEW)))
+            jobs = _select(session, job_view(cluster), self._job_columns(session, cluster), numbers)
+            steps = _select(session, step_view(cluster), tuple(STEP_COLUMNS), numbers)
+        names = name_tres(tres_rows)
+        steps_of: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
+        for step in steps:
+            steps_of[step["job_db_inx"]].append(step)
+        unknown = dict.fromkeys(LATER_JOB_COLUMNS)
+        by_number = {job["job_db_inx"]: unknown | job for job in jobs}
+        records = (
+            read_record(cluster, by_number[number], steps_of[number], names)
+            for number in numbers
+            if number in by_number  # not purged since it was found
+        )
+        return [record for record in records if record is not None]
+
+    def _job_columns(self, session: Session, cluster: str) -> tuple[str, ...]:
+        """Return the columns that the job view has: it may have been made by an earlier release."""
+        rows = session.ask(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
+            [self._settings.database, job_view(cluster)],
+        )
+        missing = LATER_JOB_COLUMNS - {str(name) for (name,) in rows}
+        return (*(name for name in JOB_COLUMNS if name not in missing), NOW)
+
+
+def _select(session: Session, view: str, columns: Sequence[str], numbers: Sequence[int]) -> list[dict[str, Any]]:
+    statement = f"{render_select(columns, quote_name(view))} WHERE job_db_inx IN ({_places(numbers)})"
+    return [dict(zip(columns, row, strict=True)) for row in session.ask(statement, numbers)]
+
+
+def _pieces(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for first in range(0, len(numbers), size):
+        yield numbers[first : first + size]
+
+
+def _places(values: Sequence[int]) -> str:
+    return ", ".join(["%s"] * len(values))

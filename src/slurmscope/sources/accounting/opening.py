@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open the accounting that the settings name."""
+
+from __future__ import annotations
+
+from slurmscope.model.job_record import JobAccounting
+from slurmscope.sources.accounting.sacct_jobs import Run, SacctAccounting
+from slurmscope.sources.accounting.settings import AccountingSettings
+
+
+def open_accounting(settings: AccountingSettings, run: Run) -> JobAccounting:
+    """Return what answers questions about jobs; ``run`` runs a command of Slurm, as ``SlurmCommands.run`` does.
+
+    Nothing is asked yet, and there is nothing to close.
+    """
+    if not settings.uses_database:
+        return SacctAccounting(run)
+    from slurmscope.sources.accounting.database import DatabaseAccounting
+
+    return DatabaseAccounting(settings)

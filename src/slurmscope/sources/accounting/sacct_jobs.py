@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask sacct for jobs: by number, by the time they ended, or those that run and wait now.
+
+sacct asks slurmdbd alone: the controller does not notice. Long stretches of time are read in windows, each one call,
+which grow while little happens and shrink where much does or where sacct is too slow.
+
+sacct does not tell of jobs that were never eligible (held ones), unless they are asked for by number or have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from slurmscope.errors import CommandTimedOut
+from slurmscope.model.job_record import JobRecord
+from slurmscope.sources.accounting.job_records import ENDINGS
+from slurmscope.sources.accounting.sacct_fields import COLUMNS, LAST_COLUMN, LATER_COLUMNS, parse_records
+from slurmscope.sources.slurm.commands import random_separator
+
+COMMAND = "sacct"
+Run = Callable[[str, Sequence[str]], bytes]
+
+MAX_JOB_ID = 2**32 - 1
+_IDS_PER_CALL = 500
+_FIRST_WINDOW_SECONDS = 3600
+_LONGEST_WINDOW_SECONDS = 86_400
+_SHORTEST_WINDOW_SECONDS = 60
+_FEW_JOBS = 5_000
+_MANY_JOBS = 20_000
+# Beyond any time that a job may begin at: the last second sacct can be asked for.
+_FOREVER = 2**32 - 2
+
+
+class SacctAccounting:
+    """Be the accounting of the cluster that this machine belongs to; safe for several threads."""
+
+    def __init__(self, run: Run) -> None:
+        """Take what runs a command of Slurm, such as ``SlurmCommands.run``."""
+        self._run = run
+        self._later_columns: tuple[str, ...] | None = None
+
+    def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        """Return every run of these jobs; the number of an array or heterogeneous job stands for all its parts."""
+        possible = sorted({job_id for job_id in job_ids if 0 < job_id < MAX_JOB_ID})
+        found: dict[tuple[int, int, str], JobRecord] = {}
+        for first in range(0, len(possible), _IDS_PER_CALL):
+            some = possible[first : first + _IDS_PER_CALL]
+            for record in self._ask("--jobs=" + ",".join(map(str, some))):
+                found[record.job_id, record.submit_seconds, record.state] = record
+        return tuple(found[key] for key in sorted(found))
+
+    def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield runs that ended in this time, both edges included, window by window."""
+        states = "--state=" + ",".join(sorted(ENDINGS))
+        start, length = since_seconds, _FIRST_WINDOW_SECONDS
+        while start <= until_seconds:
+            end = min(start + length - 1, until_seconds)
+            try:
+                records = self._ask(f"--starttime=uts{start}", f"--endtime=uts{end}", states)
+            except CommandTimedOut:
+                if length <= _SHORTEST_WINDOW_SECONDS:
+                    raise
+                length = max(_SHORTEST_WINDOW_SECONDS, length // 8)
+                continue
+            yield from records
+            start, length = end + 1, _next_length(length, len(records))
+
+    def read_current(self) -> Iterator[JobRecord]:
+        """Yield jobs that run or wait now, but for those that never were eligible."""
+        for record in self._ask("--starttime=now", f"--endtime=uts{_FOREVER}"):
+            if record.state not in ENDINGS:
+                yield record
+
+    def _ask(self, *which: str) -> tuple[JobRecord, ...]:
+        columns = (*COLUMNS, *self._known_later_columns(), LAST_COLUMN)
+        mark = f"|{random_separator()}|"
+        arguments = (
+            "--allusers",
+            "--duplicates",  # every run of a job that was requeued
+            "--local",
+            "--noheader",
+            "--noconvert",  # 65785856, not 62.74M
+            "--parsable2",
+            f"--delimiter={mark}",
+            *which,
+            "--format=" + ",".join(columns),
+        )
+        return parse_records(self._run(COMMAND, arguments), columns, mark)
+
+    def _known_later_columns(self) -> tuple[str, ...]:
+        """Ask once what this sacct knows; a column it does not know would cost the whole answer."""
+        if self._later_columns is None:
+            known = set(self._run(COMMAND, ["--helpformat"]).decode("utf-8", "replace").lower().split())
+            self._later_columns = tuple(name for name in LATER_COLUMNS if name.lower() in known)
+        return self._later_columns
+
+
+def _next_length(length: int, jobs: int) -> int:
+    if jobs < _FEW_JOBS:
+        return min(2 * length, _LONGEST_WINDOW_SECONDS)
+    return max(length // 2, _SHORTEST_WINDOW_SECONDS) if jobs > _MANY_JOBS else length

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Offer one way to ask for jobs and nodes, whichever way Slurm is asked.
+
+The same cluster gives the same jobs and nodes through every backend, as far as Slurm tells the same; what it does
+not is listed in ``tests/e2e/test_backends.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from slurmscope.errors import CommandFailed, CommandTimedOut, MissingExtraError
+from slurmscope.model.jobs import Jobs
+from slurmscope.model.nodes import Nodes
+from slurmscope.sources.slurm import scontrol_nodes, sinfo, squeue
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings, random_separator
+from slurmscope.sources.slurm.squeue import StartWindow
+
+MANY_NODES = 2_000
+"""With this many nodes in three partitions sinfo 22.05 takes some two seconds of CPU; with 10,000 half a minute."""
+
+Run = Callable[[str, Sequence[str]], bytes]
+"""Run a command of Slurm by its name and return what it printed."""
+
+
+class Backend(Protocol):
+    """Ask Slurm; every failure is a SourceError. Several threads may ask at the same time."""
+
+    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
+        """Return all jobs, and those that started in the window; ``now_seconds`` is the time to put on them."""
+
+    def read_nodes(self) -> Nodes:
+        """Return all nodes."""
+
+
+class TextCommands:
+    """Ask by the commands of Slurm, for columns of text: far cheaper than JSON."""
+
+    def __init__(self, run: Run, make_word: Callable[[], str] = random_separator) -> None:
+        """Take what runs a command, and what makes a word that nobody can foresee."""
+        self._run = run
+        self._make_word = make_word
+        self._is_large = False
+        self._knows_records = True
+
+    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
+        """Ask squeue."""
+        return squeue.parse_jobs(self._run("squeue", squeue.ARGUMENTS), taken_at_seconds=now_seconds, window=window)
+
+    def read_nodes(self) -> Nodes:
+        """Ask sinfo, or scontrol where there are many nodes: sinfo's time grows with the square of its rows."""
+        if self._is_large:
+            try:
+                return self._ask_scontrol()
+            except CommandFailed:
+                self._knows_records = False
+        try:
+            nodes = self._ask_sinfo()
+        except CommandTimedOut:
+            if not self._knows_records:
+                raise
+            self._is_large = True
+            return self._ask_scontrol()
+        self._is_large = self._knows_records and len(nodes.nodes) > MANY_NODES
+        return nodes
+
+    def _ask_scontrol(self) -> Nodes:
+        return scontrol_nodes.parse_nodes(self._run(scontrol_nodes.COMMAND, scontrol_nodes.ARGUMENTS))
+
+    def _ask_sinfo(self) -> Nodes:
+        """Separate columns by a text that nobody could write into a drain reason."""
+        separator = self._make_word()
+        return sinfo.parse_nodes(self._run("sinfo", sinfo.arguments(separator)), separator)
+
+
+def _has_package(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def open_backend(
+    settings: SlurmSettings, commands: SlurmCommands, *, has_package: Callable[[str], bool] = _has_package
+) -> Backend:
+    """Return the backend that is set; raise ConfigError or MissingExtraError when it cannot work."""
+    if settings.backend == "text":
+        return TextCommands(commands.run)
+    if not has_package("msgspec"):
+        raise MissingExtraError(f"--slurm.backend {settings.backend}", "rest")
+    if settings.backend == "json":
+        from slurmscope.sources.slurm.json_commands import JsonCommands
+
+        return JsonCommands(commands.run)
+    from slurmscope.sources.slurm.slurmrestd import Slurmrestd
+
+    return Slurmrestd(settings)

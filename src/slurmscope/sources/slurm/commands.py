@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run Slurm's commands where they are installed, within the limits that were set."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmscope.config import parse_path
+from slurmscope.http_client.address import Address, parse_address
+from slurmscope.settings import one_of, parse_text, setting
+from slurmscope.sources.slurm.command import SEARCH_PATH, command_environment, find_command, run
+from slurmscope.units import parse_positive_seconds
+
+_HEADER_WORD = re.compile(r"[!-~]{0,256}")
+_VERSION = re.compile(r"(?:v0\.0\.[0-9]{1,3})?")
+
+
+def parse_header_word(given: object) -> str:
+    """Read a word that can stand in a header of a request."""
+    text = parse_text(given)
+    if not _HEADER_WORD.fullmatch(text):
+        raise ValueError(f"{given!r} is not a word of up to 256 letters, digits and signs")
+    return text
+
+
+def parse_version(given: object) -> str:
+    """Read the version of an interface."""
+    text = parse_text(given)
+    if not _VERSION.fullmatch(text):
+        raise ValueError(f"{given!r} is not a version such as v0.0.42")
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmSettings:
+    """How Slurm is asked."""
+
+    bin_path: Path | None = setting(
+        None,
+        help="Folder with Slurm's commands; without it they are looked for on PATH.",
+        parse=parse_path,
+        metavar="DIR",
+    )
+    poll_limit: float = setting(
+        10.0,
+        help="Seconds between two questions of the same kind to Slurm, however many scrapes there are.",
+        parse=parse_positive_seconds,
+        metavar="DURATION",
+        environment=("POLL_LIMIT",),
+    )
+    timeout: float = setting(
+        8.0,
+        help="Seconds after which a command of Slurm is killed, or a request to slurmrestd given up.",
+        parse=parse_positive_seconds,
+        metavar="DURATION",
+        environment=("CLI_TIMEOUT",),
+    )
+    private_data: str = setting(
+        "respect",
+        help="Whether series by user, job or account are left out where Slurm's PrivateData hides those: "
+        "respect or ignore.",
+        parse=one_of("respect", "ignore"),
+        metavar="WORD",
+    )
+    backend: str = setting(
+        "text",
+        help="How Slurm is asked for jobs and nodes: by its commands, as text or as json, or by slurmrestd (rest).",
+        parse=one_of("text", "json", "rest"),
+        metavar="text|json|rest",
+    )
+    rest_url: Address | None = setting(
+        None,
+        help="Where slurmrestd is, for the rest backend: http://HOST:PORT, https://HOST:PORT or unix:/PATH.",
+        parse=parse_address,
+        metavar="URL",
+    )
+    rest_token_file: Path | None = setting(
+        None,
+        help="File with the JSON Web Token for slurmrestd; it is read again whenever it changes.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    rest_user: str = setting(
+        "",
+        help="User name to send with the token; Slurm 22.05 insists on it, later releases find it in the token.",
+        parse=parse_header_word,
+        metavar="USER",
+    )
+    rest_version: str = setting(
+        "",
+        help="Version of slurmrestd's interface, such as v0.0.42; without it, the newest one that both know is used.",
+        parse=parse_version,
+        metavar="VERSION",
+    )
+
+
+def random_separator() -> str:
+    """Return a text that nobody can have written into a job's name or a drain reason: it is new for every call."""
+    return secrets.token_hex(8)
+
+
+class SlurmCommands:
+    """Run Slurm's commands and count the runs."""
+
+    def __init__(self, settings: SlurmSettings, environment: Mapping[str, str]) -> None:
+        """Keep what every run needs; ``environment`` is the one this process was started with."""
+        self.runs: Counter[str] = Counter()
+        self._settings = settings
+        self._environment = command_environment(environment)
+        self._search_path = f"{environment.get('PATH', '')}:{SEARCH_PATH}"
+
+    def run(self, name: str, arguments: Sequence[str]) -> bytes:
+        """Return the standard output of one command, or raise a CommandError that tells why there is none."""
+        program = find_command(name, self._settings.bin_path, search_path=self._search_path)
+        self.runs[name] += 1
+        answer = run([str(program), *arguments], timeout_seconds=self._settings.timeout, environment=self._environment)
+        return answer.stdout

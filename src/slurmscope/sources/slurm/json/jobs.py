@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read all jobs of the controller from an answer in JSON.
+
+The groups are those that squeue's columns give: what JSON tells in another way is put into squeue's words.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+
+import msgspec
+
+from slurmscope.errors import MalformedAnswer
+from slurmscope.gres import as_gres
+from slurmscope.model.jobs import NOT_STARTED_STATES, JobGroup, Jobs, JobStart
+from slurmscope.sources.slurm.json.answer import Problem, read_records
+from slurmscope.sources.slurm.json.arrays import count_tasks, is_cut
+from slurmscope.sources.slurm.json.numbers import Number, whole
+from slurmscope.sources.slurm.json.states import job_state
+from slurmscope.sources.slurm.squeue import StartWindow
+from slurmscope.tres import Tres, parse_tres
+
+SQUEUE_ARGUMENTS = ("--json", "--all", "--array", "--states=all")
+"""``--array`` makes squeue write the list of an array's tasks in full; JSON has one record for all of them."""
+
+NOTHING = "(null)"
+"""What squeue prints for an account or a QOS that a job does not have."""
+
+
+class JobRecord(msgspec.Struct, frozen=True, gc=False):
+    """Hold the fields of a job that we read, as they come."""
+
+    job_state: str | list[str] | None = None
+    account: str | None = None
+    user_name: str | None = None
+    user_id: Number = None
+    partition: str | None = None
+    qos: str | None = None
+    state_reason: str | None = None
+    state_description: str | None = None
+    features: str | None = None
+    node_count: Number = None
+    cpus: Number = None
+    tres_alloc_str: str | None = None
+    tres_req_str: str | None = None
+    array_task_string: str | None = None
+    submit_time: Number = None
+    start_time: Number = None
+
+
+class _JobsAnswer(msgspec.Struct, frozen=True):
+    records: list[JobRecord] | None = msgspec.field(default=None, name="jobs")
+    errors: list[Problem] | None = None
+
+
+_decode_answer = msgspec.json.Decoder(_JobsAnswer).decode
+_decode_record = msgspec.json.Decoder(JobRecord).decode
+_parse_tres = lru_cache(maxsize=16384)(parse_tres)
+
+
+class _Sum:
+    """Add up the jobs that have their names in common."""
+
+    __slots__ = ("cpus", "first_submit_seconds", "gres", "jobs", "memory_bytes", "nodes")
+
+    def __init__(self, submit_seconds: int) -> None:
+        self.jobs = self.nodes = self.cpus = 0
+        self.memory_bytes: int | None = None
+        self.gres: Counter[tuple[str, str]] = Counter()
+        self.first_submit_seconds = submit_seconds
+
+    def add(self, jobs: int, nodes: int, cpus: int, tres: Tres) -> None:
+        self.jobs += jobs
+        self.nodes += jobs * nodes
+        self.cpus += jobs * cpus
+        if tres.memory_bytes is not None:
+            self.memory_bytes = (self.memory_bytes or 0) + jobs * tres.memory_bytes
+        for gres in tres.gres:
+            self.gres[gres.name, gres.model] += jobs * gres.count
+
+
+_Names = tuple[str, str, str, str, str, str, str]
+
+
+class _Tally:
+    """Take jobs in, one record after the other."""
+
+    def __init__(self, window: StartWindow) -> None:
+        self.sums: dict[_Names, _Sum] = {}
+        self.starts: Counter[tuple[str, str, int]] = Counter()
+        self.unreadable_rows = 0
+        self._window = window
+
+    def take(self, record: JobRecord) -> None:
+        """Count a job, or all tasks of an array; one without a state, times or amounts is counted as unreadable."""
+        tasks = record.array_task_string or ""
+        try:
+            jobs = count_tasks(tasks) if tasks else 1
+            tres = _parse_tres(record.tres_alloc_str or record.tres_req_str or "")
+        except ValueError:
+            self.unreadable_rows += 1
+            return
+        # Where the list is cut, what comes after it is in no group.
+        self.unreadable_rows += is_cut(tasks)
+        names = _names(record)
+        submit, nodes, cpus = whole(record.submit_time), whole(record.node_count), whole(record.cpus)
+        if cpus is None:  # v0.0.38 does not tell it of jobs that were cancelled before they started
+            cpus = tres.cpus
+        if submit is None or nodes is None or cpus is None or not names[4]:
+            self.unreadable_rows += jobs
+            return
+        if (total := self.sums.get(names)) is None:
+            total = self.sums[names] = _Sum(submit)
+        total.add(jobs, nodes, cpus, tres)
+        total.first_submit_seconds = min(submit, total.first_submit_seconds)
+        start = whole(record.start_time)
+        if start and self._is_new(start) and names[4] not in NOT_STARTED_STATES:
+            self.starts[names[2].partition(",")[0], names[3], max(0, start - submit)] += jobs
+
+    def _is_new(self, start_seconds: int) -> bool:
+        return self._window.first_seconds <= start_seconds < self._window.end_seconds
+
+
+def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -> Jobs:
+    """Turn an answer into groups of like jobs, and tell which of them started in the window."""
+    records, unreadable_records = read_records(answer, _decode_answer, _decode_record, key="jobs")
+    tally = _Tally(window)
+    for record in records:
+        tally.take(record)
+    if records and not tally.sums:
+        raise MalformedAnswer(f"none of {len(records)} jobs in the answer of Slurm has the fields that we know")
+    return Jobs(
+        groups=tuple(_make_group(names, total) for names, total in tally.sums.items()),
+        taken_at_seconds=taken_at_seconds,
+        starts=tuple(JobStart(*key, jobs) for key, jobs in tally.starts.items()),
+        unreadable_rows=unreadable_records + tally.unreadable_rows,
+    )
+
+
+def _names(record: JobRecord) -> _Names:
+    return (
+        record.account or NOTHING,
+        record.user_name or _unnamed_user(record),
+        record.partition or NOTHING,
+        record.qos or NOTHING,
+        job_state(record.job_state),
+        record.state_description or record.state_reason or "",
+        record.features or "",
+    )
+
+
+def _unnamed_user(record: JobRecord) -> str:
+    """Name a user by his number where the host of slurmrestd does not know him; squeue calls them all nobody."""
+    uid = whole(record.user_id)
+    return "nobody" if uid is None else str(uid)
+
+
+def _make_group(names: _Names, total: _Sum) -> JobGroup:
+    account, user, partition, qos, state, reason, features = names
+    return JobGroup(
+        account=account,
+        user=user,
+        partitions=tuple(partition.split(",")),
+        qos=qos,
+        state=state,
+        reason=reason,
+        features=tuple(features.split("&")) if features else (),
+        jobs=total.jobs,
+        nodes=total.nodes,
+        cpus=total.cpus,
+        memory_bytes=total.memory_bytes,
+        gres=as_gres(total.gres.items()),
+        first_submit_seconds=total.first_submit_seconds,
+    )

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read what the controller says of its own work with one sdiag call.
+
+Every user may ask. The text is parsed and not the JSON: Debian's 22.05 cannot print JSON, and the
+text has changed by whole lines only from 22.05 to 25.05. A line that a release does not print is a
+value that was not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slurmscope.errors import MalformedAnswer
+from slurmscope.model.diag import Backfill, Diag, JobEvents, Load, MainScheduler
+from slurmscope.sources.slurm.statistics_text import (
+    MESSAGES_HEADING,
+    USERS_HEADING,
+    Block,
+    Values,
+    find_block,
+    need_block,
+    parse_counts,
+    parse_messages,
+    parse_number,
+    parse_timestamp,
+    parse_users,
+    split_blocks,
+)
+
+COMMAND = "sdiag"
+ARGUMENTS: tuple[str, ...] = ()
+
+_BANNER = "sdiag output at"
+_SINCE = "Data since"
+_MAIN = "Main schedule statistics"
+_MAIN_EXIT = "Main scheduler exit"
+_BACKFILL = "Backfilling stats"
+_BACKFILL_EXIT = "Backfill exit"
+_OUTGOING = "Pending RPC statistics"
+_LATENCY = "Latency for 1000 calls to gettimeofday()"
+
+
+def parse_diag(answer: bytes) -> Diag:
+    """Read the whole answer; raise MalformedAnswer when it was cut or is something else."""
+    blocks = split_blocks(answer, COMMAND)
+    need_block(blocks, _BANNER, COMMAND)
+    outgoing = need_block(blocks, _OUTGOING, COMMAND)
+    if not outgoing.rows:  # an empty table has a row that says so
+        raise MalformedAnswer("sdiag: the answer ends before its last table")
+    values = Values.of(block.heading for block in blocks)
+    since = parse_timestamp(need_block(blocks, _SINCE, COMMAND).heading)
+    return Diag(
+        since=since,
+        load=_load(values),
+        job_events=_job_events(values),
+        main=_main(blocks, since),
+        backfill=_backfill(blocks),
+        messages=parse_messages(need_block(blocks, MESSAGES_HEADING, COMMAND).rows, COMMAND),
+        users=parse_users(need_block(blocks, USERS_HEADING, COMMAND).rows, COMMAND),
+        outgoing=parse_counts(outgoing.rows, COMMAND),
+    )
+
+
+def _load(values: Values) -> Load:
+    is_enabled = values.number("RPC queue enabled")
+    return Load(
+        threads=values.number("Server thread count"),
+        is_rpc_queue_enabled=None if is_enabled is None else bool(is_enabled),
+        agent_queue_size=values.number("Agent queue size"),
+        agents=values.number("Agent count"),
+        agent_threads=values.number("Agent thread count"),
+        dbd_queue_size=values.number("DBD Agent queue size"),
+        gettimeofday_seconds=values.seconds(_LATENCY),
+    )
+
+
+def _job_events(values: Values) -> JobEvents:
+    # A controller that has just started has not counted yet and prints 0 jobs as of 1970.
+    counted_at = values.timestamp("Job states ts")
+    return JobEvents(
+        submitted=values.number("Jobs submitted"),
+        started=values.number("Jobs started"),
+        completed=values.number("Jobs completed"),
+        canceled=values.number("Jobs canceled"),
+        failed=values.number("Jobs failed"),
+        states_timestamp=counted_at,
+        pending=None if counted_at is None else values.number("Jobs pending"),
+        running=None if counted_at is None else values.number("Jobs running"),
+    )
+
+
+def _main(blocks: Sequence[Block], since: int | None) -> MainScheduler:
+    values = Values.of(need_block(blocks, _MAIN, COMMAND).rows)
+    return MainScheduler(
+        cycles=values.number("Total cycles"),
+        last_cycle_seconds=_cycle_seconds(values, "Last cycle"),
+        max_cycle_seconds=_cycle_seconds(values, "Max cycle"),
+        mean_cycle_seconds=values.seconds("Mean cycle"),
+        mean_depth=values.number("Mean depth cycle"),
+        cycles_per_minute=None if since is None else values.number("Cycles per minute"),
+        last_queue_length=values.number("Last queue length"),
+        exits=_exits(find_block(blocks, _MAIN_EXIT)),
+    )
+
+
+def _backfill(blocks: Sequence[Block]) -> Backfill:
+    block = need_block(blocks, _BACKFILL, COMMAND)
+    values = Values.of(block.rows)
+    return Backfill(
+        is_active="WARNING" in block.heading,
+        jobs=values.number("Total backfilled jobs (since last slurm start)"),
+        jobs_since_reset=values.number("Total backfilled jobs (since last stats cycle start)"),
+        het_components=values.number("Total backfilled heterogeneous job components"),
+        cycles=values.number("Total cycles"),
+        last_cycle_timestamp=values.timestamp("Last cycle when"),
+        last_cycle_seconds=_cycle_seconds(values, "Last cycle"),
+        max_cycle_seconds=_cycle_seconds(values, "Max cycle"),
+        mean_cycle_seconds=values.seconds("Mean cycle"),
+        last_depth=values.number("Last depth cycle"),
+        last_try_depth=values.number("Last depth cycle (try sched)"),
+        mean_depth=values.number("Depth Mean"),
+        mean_try_depth=values.number("Depth Mean (try depth)"),
+        last_queue_length=values.number("Last queue length"),
+        mean_queue_length=values.number("Queue length mean"),
+        last_table_size=values.number("Last table size"),
+        mean_table_size=values.number("Mean table size"),
+        exits=_exits(find_block(blocks, _BACKFILL_EXIT)),
+    )
+
+
+def _cycle_seconds(values: Values, name: str) -> float | None:
+    """Return how long a cycle took; a 0 is no measurement while there was no cycle."""
+    seconds = values.seconds(name)
+    return None if not seconds and not values.number("Total cycles") else seconds
+
+
+def _exits(block: Block | None) -> dict[str, int]:
+    """Count why cycles ended, by Slurm's own words; 22.05 does not tell."""
+    pairs = [row.rpartition(":") for row in block.rows] if block else []
+    counts = {cause: parse_number(count.strip()) for cause, _, count in pairs}
+    return {cause: count for cause, count in counts.items() if count is not None}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask slurmrestd for jobs and nodes.
+
+slurmrestd cuts the list of an array's tasks after 64 characters unless ``SLURM_BITSTR_LEN=0`` is in its own
+environment; the tasks behind the cut are then missing, and one unreadable row tells so.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from slurmscope.errors import ConfigError, ServerError, ServerRefused, SlurmRefused
+from slurmscope.http_client.get import Answer, get
+from slurmscope.http_client.token_file import TokenFile
+from slurmscope.log import escape
+from slurmscope.model.jobs import Jobs
+from slurmscope.model.nodes import Nodes
+from slurmscope.sources.slurm.commands import SlurmSettings
+from slurmscope.sources.slurm.json.answer import told_error
+from slurmscope.sources.slurm.json.jobs import parse_jobs
+from slurmscope.sources.slurm.json.nodes import parse_nodes
+from slurmscope.sources.slurm.squeue import StartWindow
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+VERSIONS = tuple(f"v0.0.{number}" for number in range(45, 37, -1))
+"""The versions of the interface that we know, newest first."""
+
+# The first that takes flags: without DETAIL, slurmctld does not look up every core of every job for us.
+_FIRST_WITH_FLAGS = "v0.0.40"
+_REFUSALS = frozenset({401, 403, 407, 511})
+
+
+class Slurmrestd:
+    """Ask one slurmrestd, in the newest version of its interface that both of us know."""
+
+    def __init__(self, settings: SlurmSettings) -> None:
+        """Take where it is; nothing is asked yet."""
+        if settings.rest_url is None:
+            raise ConfigError("--slurm.backend rest needs --slurm.rest-url, such as unix:/run/slurmrestd.sock")
+        self._address = settings.rest_url
+        self._timeout_seconds = settings.timeout
+        self._user = settings.rest_user
+        self._token_file = TokenFile(settings.rest_token_file) if settings.rest_token_file else None
+        self._tls = _tls_context() if settings.rest_url.is_tls else None
+        self._fixed_version = settings.rest_version
+        self._version = ""
+
+    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
+        """Ask for all jobs."""
+        return parse_jobs(self._ask("jobs"), taken_at_seconds=now_seconds, window=window)
+
+    def read_nodes(self) -> Nodes:
+        """Ask for all nodes."""
+        return parse_nodes(self._ask("nodes"))
+
+    def _ask(self, what: str) -> bytes:
+        """Ask in the version that worked the last time, or else in all of them, the newest first."""
+        deadline = time.monotonic() + self._timeout_seconds
+        token = self._token_file.read() if self._token_file else ""
+        headers = {"X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": token}
+        headers = {name: value for name, value in headers.items() if value}
+        last = (self._version,) if self._version else ()
+        for version in (self._fixed_version,) if self._fixed_version else (*last, *VERSIONS):
+            answer = get(self._address, _path(version, what), headers, deadline=deadline, tls=self._tls)
+            if answer.status == 200:
+                self._version = version
+                return answer.body
+            if answer.status != 404:
+                raise self._failure(answer, token)
+        wanted = self._fixed_version or f"any of {VERSIONS[-1]} to {VERSIONS[0]}"
+        raise ServerError(f"{self._address} does not serve {wanted}; see --slurm.rest-version")
+
+    def _failure(self, answer: Answer, token: str) -> ServerError | SlurmRefused:
+        """Say what an answer means that is neither good nor for another version."""
+        if said := told_error(answer.body):
+            return SlurmRefused(f"{self._address}: Slurm says: {said}")
+        words = answer.body[:1000].decode("utf-8", "replace").strip()
+        # A server that repeats what it was sent must not get our token into a log.
+        words = words.replace(token, "TOKEN") if token else words
+        answered = f"{self._address} answered {answer.status}: {escape(words or 'nothing', 300)}"
+        if answer.status in _REFUSALS:
+            return ServerRefused(f"{answered}; see --slurm.rest-token-file")
+        return ServerError(answered)
+
+
+def _path(version: str, what: str) -> str:
+    flags = "?flags=ALL" if what == "jobs" and _number(version) >= _number(_FIRST_WITH_FLAGS) else ""
+    return f"/slurm/{version}/{what}/{flags}"
+
+
+def _number(version: str) -> int:
+    return int(version.rpartition(".")[2])
+
+
+def _tls_context() -> SSLContext:
+    import ssl
+
+    return ssl.create_default_context()

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep reports of jobs in a database: SQLite, MariaDB or PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, select
+
+from slurmscope.model.archive import GroupBy, JobFilter, JobKey, JobPage, JobRow, Run, UseTotal
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer
+from slurmscope.store.archive.engine import ArchiveConflict, Database
+from slurmscope.store.archive.job_rows import LIST_COLUMNS, as_job_row, cluster_name
+from slurmscope.store.archive.queries import MAX_ROWS, MAX_TIES, pages, visible_at_all
+from slurmscope.store.archive.report_coding import decode_report
+from slurmscope.store.archive.retention import delete_oldest_curves, delete_oldest_jobs, delete_oldest_looks
+from slurmscope.store.archive.saving import prepare_reports, write_reports
+from slurmscope.store.archive.schema import CURVES, JOBS, REPORTS
+from slurmscope.store.archive.texts import valid_text
+from slurmscope.store.archive.totals import add_up, total_statements
+
+MAX_RUNS = 100
+MAX_UNFINISHED = 100_000
+NUMBERS_AT_ONCE = 100
+"""MariaDB reads the whole table when there are more than 200."""
+FORGET_ROWS = 500
+"""Rows taken out in one transaction."""
+FORGET_BATCHES = 20
+"""Transactions of one call: after years without any, the rest waits for the next."""
+SAVES_BETWEEN_LOOKS = 100
+"""After so many saves SQLite looks at its tables again, to choose the right index."""
+MANY_ROWS = 10_000
+
+
+class SqlArchive:
+    """Answer as ``model.archive.Archive`` says, from any thread."""
+
+    def __init__(self, database: Database) -> None:
+        """Take the database, which is closed with the archive."""
+        self.database = database
+        self._saves = 0
+        self._counting = threading.Lock()
+
+    def save(self, reports: Sequence[JobReport]) -> None:
+        """Keep reports, in place of older ones of the same runs, all or none."""
+        prepared = prepare_reports(reports)
+        if not prepared:
+            return
+        self._write(lambda connection: write_reports(connection, prepared))
+        with self._counting:
+            self._saves += 1
+            is_due = self._saves % SAVES_BETWEEN_LOOKS == 0
+        if is_due:
+            self._refresh_statistics()
+
+    def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
+        """Return the runs of the job with this unique number, newest first; none if the viewer may not see them."""
+        if not 0 <= job_id < 2**63:
+            return ()
+        source = JOBS.join(REPORTS, REPORTS.c.run_id == JOBS.c.run_id)
+        source = source.outerjoin(CURVES, CURVES.c.run_id == JOBS.c.run_id)
+        statement = select(REPORTS.c.body, CURVES.c.body.label("curves")).select_from(source)
+        statement = statement.where(JOBS.c.job_id == job_id)
+        rows = self._ask(_newest(statement, viewer, cluster))
+        return tuple(decode_report(row.body, row.curves) for row in rows)
+
+    def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
+        """Return jobs by the number users write: 12, 12_3, 12+1; for a whole array see ``list_jobs``."""
+        statement = select(*LIST_COLUMNS).where(JOBS.c.shown_id == valid_text(shown_id))
+        return tuple(as_job_row(row) for row in self._ask(_newest(statement, viewer, cluster)))
+
+    def list_jobs(self, viewer: Viewer, wanted: JobFilter, *, after: JobKey | None = None, limit: int = 50) -> JobPage:
+        """Return one page of jobs, newest first, of at most 1000.
+
+        Jobs of several clusters may have the same key. A page does not end between them, and may then be longer.
+        """
+        limit = max(1, min(limit, MAX_ROWS))
+        rows: list[Row[Any]] = []
+        with self.database.reading() as connection:
+            for statement in pages(viewer, wanted, after, limit + MAX_TIES):
+                rows += connection.execute(statement).all()
+        rows.sort(key=_key, reverse=True)
+        end = limit
+        while end < len(rows) and _key(rows[end]) == _key(rows[end - 1]):
+            end += 1
+        next_key = _key(rows[end - 1]) if end < len(rows) else None
+        return JobPage(rows=tuple(as_job_row(row) for row in rows[:end]), next_key=next_key)
+
+    def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
+        """Sum up, largest waste of core time first; of days, the latest ones in order.
+
+        By rule, a job counts for each rule that found something in it; where one rule is wanted, for that one only.
+        """
+        rows: list[Any] = []
+        with self.database.reading() as connection:
+            for statement in total_statements(viewer, wanted, by):
+                rows += connection.execute(statement).all()
+        return add_up(rows, by, max(1, min(limit, MAX_ROWS)))
+
+    def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
+        """Return runs that had started and not ended when they were last saved."""
+        statement = select(*LIST_COLUMNS).where(JOBS.c.is_unfinished.is_(True)).order_by(JOBS.c.submit_seconds)
+        if cluster:
+            statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
+        return tuple(as_job_row(row) for row in self._ask(statement.limit(MAX_UNFINISHED)))
+
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[Run]:
+        """Return which runs of these jobs are kept and had ended."""
+        columns = (JOBS.c.cluster, JOBS.c.job_id, JOBS.c.submit_seconds)
+        known: set[Run] = set()
+        for begin in range(0, len(job_ids), NUMBERS_AT_ONCE):
+            some = job_ids[begin : begin + NUMBERS_AT_ONCE]
+            ended = select(*columns).where(JOBS.c.job_id.in_(some), JOBS.c.is_unfinished.is_(False))
+            known.update(tuple(row) for row in self._ask(ended))
+        return frozenset(known)
+
+    def forget_curves(self, before_seconds: int) -> int:
+        """Take out curves of jobs that ended before this time, 10,000 at most; return of how many. The reports stay."""
+        return self._forget(lambda connection: delete_oldest_curves(connection, before_seconds, FORGET_ROWS))
+
+    def forget_jobs(self, before_seconds: int) -> int:
+        """Take out jobs that ended before this time, 10,000 at most, sums included; return how many."""
+        return self._forget(lambda connection: delete_oldest_jobs(connection, before_seconds, FORGET_ROWS))
+
+    def forget_looks(self, before_seconds: int) -> int:
+        """Take out what staff looked at before this time, 10,000 looks at most; return how many."""
+        return self._forget(lambda connection: delete_oldest_looks(connection, before_seconds, FORGET_ROWS))
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self.database.close()
+
+    def _ask(self, statement: Select[Any]) -> Sequence[Row[Any]]:
+        with self.database.reading() as connection:
+            return connection.execute(statement).all()
+
+    def _write(self, write: Callable[[Connection], Any]) -> Any:
+        """Write in one transaction; once more if another writer was at the same jobs."""
+        try:
+            with self.database.writing() as connection:
+                return write(connection)
+        except ArchiveConflict:
+            with self.database.writing() as connection:
+                return write(connection)
+
+    def _refresh_statistics(self) -> None:
+        """Let SQLite look at its tables; what it would see in small ones is wrong as soon as they grow."""
+        with self.database.reading() as connection:
+            newest = connection.scalar(select(func.max(JOBS.c.run_id)))
+        if newest is not None and newest >= MANY_ROWS:
+            self.database.refresh_statistics()
+
+    def _forget(self, forget: Callable[[Connection], int]) -> int:
+        """Delete little by little: a long transaction would keep other writers waiting."""
+        forgotten = 0
+        for _ in range(FORGET_BATCHES):
+            count = self._write(forget)
+            forgotten += count
+            if count < FORGET_ROWS:
+                break
+        return forgotten
+
+
+def _newest(statement: Select[Any], viewer: Viewer, cluster: str) -> Select[Any]:
+    if cluster:
+        statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
+    statement = statement.where(visible_at_all(viewer, JOBS))
+    return statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.cluster).limit(MAX_RUNS)
+
+
+def _key(row: Row[Any]) -> JobKey:
+    return JobKey(row.submit_seconds, row.job_id)

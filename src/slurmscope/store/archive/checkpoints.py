@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Remember, beside the jobs, how far the reporter is, which mails went out, and who wants none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, insert, select, update
+
+from slurmscope.store.archive.engine import ArchiveConflict, Database
+from slurmscope.store.archive.job_rows import person_name
+from slurmscope.store.archive.schema import CHECKPOINTS, MAILS, OPT_OUTS
+from slurmscope.store.archive.texts import short_text
+
+VALUE_LENGTH = 10_000
+
+
+class Checkpoints:
+    """Keep small facts by name, from any thread. Everything that goes wrong is an ``ArchiveError``."""
+
+    def __init__(self, database: Database) -> None:
+        """Take the database, which its owner closes."""
+        self._database = database
+
+    def read_checkpoint(self, name: str) -> str | None:
+        """Return the text that was kept under this name."""
+        value: str | None = self._scalar(CHECKPOINTS, "value", name=person_name(name))
+        return value
+
+    def write_checkpoint(self, name: str, text: str) -> None:
+        """Keep a text under this name, in place of an older one."""
+        self._put(CHECKPOINTS, {"name": person_name(name)}, {"value": short_text(text, VALUE_LENGTH)})
+
+    def record_mail(self, subject: str, recipient: str, at_seconds: int) -> None:
+        """Remember when a mail about this subject went to somebody."""
+        self._put(MAILS, _mail(subject, recipient), {"sent_seconds": at_seconds})
+
+    def last_mail(self, subject: str, recipient: str) -> int | None:
+        """Return when the last mail about this subject went to somebody."""
+        sent_seconds: int | None = self._scalar(MAILS, "sent_seconds", **_mail(subject, recipient))
+        return sent_seconds
+
+    def forget_mails(self, before_seconds: int) -> None:
+        """Take out what was sent earlier."""
+        with self._database.writing() as connection:
+            connection.execute(delete(MAILS).where(MAILS.c.sent_seconds < before_seconds))
+
+    def set_opt_out(self, user: str, is_opted_out: bool) -> None:  # noqa: FBT001 - a fact, not a switch
+        """Remember whether somebody wants no mails."""
+        try:
+            self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
+        except ArchiveConflict:  # somebody said the same in this moment
+            self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
+
+    def is_opted_out(self, user: str) -> bool:
+        """Tell whether somebody wants no mails."""
+        return self._scalar(OPT_OUTS, "user", user=person_name(user)) is not None
+
+    def _set_opt_out(self, user: str, *, is_opted_out: bool) -> None:
+        with self._database.writing() as connection:
+            connection.execute(delete(OPT_OUTS).where(OPT_OUTS.c.user == user))
+            if is_opted_out:
+                connection.execute(insert(OPT_OUTS).values(user=user))
+
+    def _scalar(self, table: Table, column: str, **key: str) -> Any:
+        with self._database.reading() as connection:
+            return connection.scalar(select(table.c[column]).filter_by(**key))
+
+    def _put(self, table: Table, key: dict[str, str], values: dict[str, Any]) -> None:
+        try:
+            with self._database.writing() as connection:
+                _put(connection, table, key, values)
+        except ArchiveConflict:
+            with self._database.writing() as connection:
+                _put(connection, table, key, values)
+
+
+def _mail(subject: str, recipient: str) -> dict[str, str]:
+    return {"subject": person_name(subject), "recipient": person_name(recipient)}
+
+
+def _put(connection: Connection, table: Table, key: dict[str, str], values: dict[str, Any]) -> None:
+    is_known = connection.execute(select(*table.primary_key.columns).filter_by(**key).with_for_update()).first()
+    if is_known:
+        connection.execute(update(table).filter_by(**key).values(values))
+    else:
+        connection.execute(insert(table).values({**key, **values}))

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep sums of jobs by day and by blocks of days, so that a long time is added up without looking at its jobs.
+
+A job counts once under no rule, and once more under each rule that found something in it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any
+
+from sqlalchemy import Connection, delete
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from slurmscope.store.archive.job_rows import Values, rules_of
+from slurmscope.store.archive.schema import DAILY, NO_RULE
+
+DAY_SECONDS = 86_400
+DAY, BLOCK = 1, 32
+"""How many days a sum is of; a year of days is nearly as long as the list of its jobs, a year of blocks is short."""
+KEYS = ("rule", "span", "day", "cluster", "user", "account", "partition", "state")
+SUMS = tuple(column.name for column in DAILY.c if column.name not in KEYS)
+
+Key = tuple[str | int, ...]
+
+
+class Changes:
+    """Gather what is added to the sums and taken from them."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self._sums: dict[Key, list[int]] = defaultdict(lambda: [0] * len(SUMS))
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Count jobs in."""
+        self._count(rows, 1)
+
+    def take(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Count jobs out."""
+        self._count(rows, -1)
+
+    def write(self, connection: Connection) -> None:
+        """Change the sums; always in the same order, so that two writers cannot wait for each other."""
+        rows = self.rows()
+        if rows:
+            connection.execute(_upsert(connection.dialect.name), rows)
+        for row in rows:
+            if row["jobs"] < 0:
+                connection.execute(delete(DAILY).filter_by(**{name: row[name] for name in KEYS}, jobs=0))
+
+    def rows(self) -> list[Values]:
+        """Return what is added to each sum."""
+        changed = ((key, sums) for key, sums in sorted(self._sums.items()) if any(sums))
+        return [dict(zip(KEYS + SUMS, (*key, *sums), strict=True)) for key, sums in changed]
+
+    def _count(self, rows: Iterable[Mapping[str, Any]], sign: int) -> None:
+        for row in rows:
+            names = [row[name] for name in KEYS[3:]]
+            amounts = _amounts(row)
+            day = row["submit_seconds"] // DAY_SECONDS
+            for rule, span in product((NO_RULE, *rules_of(row)), (DAY, BLOCK)):
+                sums = self._sums[rule, span, day - day % span, *names]
+                for index, amount in enumerate(amounts):
+                    sums[index] += sign * amount
+
+
+def _amounts(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return what one job adds, in the order of the columns."""
+    cores, used_cores = row["core_seconds"], row["used_core_seconds"]
+    gpus, used_gpus = row["gpu_seconds"], row["used_gpu_seconds"]
+    return (
+        1,
+        _milliseconds(cores),
+        0 if used_cores is None else _milliseconds(cores),
+        _milliseconds(used_cores or 0.0),
+        _milliseconds(gpus),
+        0 if used_gpus is None else _milliseconds(gpus),
+        _milliseconds(used_gpus or 0.0),
+        int(row["worst"] is not None),
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _upsert(dialect: str) -> Any:
+    """Insert a sum, or add to the one that is there."""
+    if dialect == "mariadb":
+        added = mysql.insert(DAILY)
+        return added.on_duplicate_key_update({name: DAILY.c[name] + added.inserted[name] for name in SUMS})
+    kind = postgresql if dialect == "postgresql" else sqlite
+    inserted = kind.insert(DAILY)
+    return inserted.on_conflict_do_update(
+        index_elements=KEYS, set_={name: DAILY.c[name] + inserted.excluded[name] for name in SUMS}
+    )

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open the database of the archive, and turn everything that goes wrong with it into one sentence.
+
+Nothing is asked before the first question: a server that is away keeps no service from starting. A connection that
+broke is replaced; every question, and every wait for a connection, has a time limit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from slurmscope.errors import ArchiveError, ArchiveTooLarge
+from slurmscope.log import escape
+from slurmscope.store.archive.drivers import WRITES, Driver, choose_driver
+from slurmscope.store.archive.schema import prepare_schema
+from slurmscope.store.archive.settings import ArchiveSettings
+
+POOL_SIZE = 10
+MAX_OVERFLOW = 14
+RECYCLE_SECONDS = 1800
+
+# Deadlock and lock wait in MariaDB; serialization failure and deadlock in PostgreSQL.
+_CONFLICTS = frozenset({1205, 1213, "40001", "40P01"})
+# Packet and column of MariaDB; a limit of the program in PostgreSQL.
+_TOO_LARGE = frozenset({1153, 1406, "54000"})
+# PyMySQL: the connection broke before, or after, the statement was sent.
+_BROKEN = frozenset({2006, 2013})
+# What PyMySQL writes as two bytes.
+_ESCAPED_BYTES = b"\0\n\r\x1a\"'\\"
+_STATEMENT_BYTES = 1024
+_SURELY_TOLD_BYTES = 64 * 1024
+_MESSAGE_LIMIT = 300
+
+
+class ArchiveConflict(ArchiveError):
+    """Another writer was at the same rows; the same once more will do."""
+
+
+class Database:
+    """Lend connections to one database, from any thread. Everything that goes wrong is an ``ArchiveError``."""
+
+    def __init__(self, settings: ArchiveSettings) -> None:
+        """Keep where it is."""
+        self._url = make_url(settings.url)
+        self._driver = choose_driver(self._url, settings)
+        self._engine = _make_engine(self._url, self._driver, settings)
+        self._is_prepared = False
+        self._preparing = threading.Lock()
+
+    @property
+    def dialect(self) -> str:
+        """Return sqlite, mariadb or postgresql."""
+        return self._engine.dialect.name
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Lend a connection for questions."""
+        with self._told(), self._lend(self._engine.connect) as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Lend a connection in one transaction: at the end of the block all of it is kept, after an error nothing."""
+        with self._told(), self._lend(lambda: self._writer().begin()) as connection:
+            yield connection
+
+    def refresh_statistics(self) -> None:
+        """Let SQLite look at its tables, to choose the right index; servers do so by themselves."""
+        if self.dialect == "sqlite":
+            with self.writing() as connection:
+                connection.execute(text("ANALYZE"))
+
+    def close(self) -> None:
+        """Let go of all connections; a later question opens new ones."""
+        with self._told():
+            self._engine.dispose()
+
+    @contextmanager
+    def _lend(self, lend: Callable[[], Any]) -> Iterator[Connection]:
+        self._prepare()
+        with lend() as connection:
+            yield connection
+
+    def _prepare(self) -> None:
+        if self._is_prepared:
+            return
+        with self._preparing:
+            if not self._is_prepared:
+                self._driver.make_room()
+                self._prepare_schema()
+                self._is_prepared = True
+
+    def _prepare_schema(self) -> None:
+        """Bring the tables up to date; once more if somebody else did so at the same moment."""
+        for is_last in (False, True):
+            try:
+                with self._writer().begin() as connection:
+                    prepare_schema(connection)
+                return
+            except DBAPIError as error:
+                if is_last or error.connection_invalidated:
+                    raise
+
+    def _writer(self) -> Engine:
+        return self._engine.execution_options(**{WRITES: True})
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except PoolTimeoutError as error:
+            raise ArchiveError(f"the archive {self._shown} is busy: no connection was free in time") from error
+        except DBAPIError as error:
+            first = _first_error(error)
+            raise self._kind(first)(self._sentence(first.orig)) from error
+        except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+            raise ArchiveError(self._sentence(error)) from error
+
+    def _kind(self, error: DBAPIError) -> type[ArchiveError]:
+        if _is_conflict(error):
+            return ArchiveConflict
+        return ArchiveTooLarge if _is_too_large(error) or self._broke_by_size(error) else ArchiveError
+
+    def _broke_by_size(self, error: DBAPIError) -> bool:
+        """Tell whether MariaDB hung up because of a large row.
+
+        It does so in the middle of a packet over its limit, and its reason is lost with the connection. A server that
+        is away looks the same, so a new connection is asked for the limit.
+        """
+        sent_bytes = _largest_row_bytes(error.params)
+        if self.dialect != "mariadb" or _codes(error).isdisjoint(_BROKEN) or sent_bytes < _SURELY_TOLD_BYTES:
+            return False
+        try:
+            with self._engine.connect() as connection:
+                limit_bytes = connection.scalar(text("SELECT @@max_allowed_packet"))
+        except (SQLAlchemyError, OSError):
+            return False
+        return sent_bytes + _STATEMENT_BYTES > int(limit_bytes)
+
+    @property
+    def _shown(self) -> str:
+        return escape(_without_password(self._url), _MESSAGE_LIMIT)
+
+    def _sentence(self, error: BaseException | None) -> str:
+        """Tell what the database said in its first line; the others may repeat data."""
+        return f"the archive {self._shown} could not be read or written: {escape(_first_line(error), _MESSAGE_LIMIT)}"
+
+
+def _make_engine(url: URL, driver: Driver, settings: ArchiveSettings) -> Engine:
+    engine = create_engine(
+        driver.make_url(url),
+        connect_args=dict(driver.connect_arguments()),
+        hide_parameters=True,
+        isolation_level=driver.isolation_level,
+        max_overflow=MAX_OVERFLOW,
+        pool_pre_ping=driver.is_remote,
+        pool_recycle=RECYCLE_SECONDS,
+        pool_size=POOL_SIZE,
+        pool_timeout=settings.timeout,
+    )
+    driver.attach(engine)
+    return engine
+
+
+def _without_password(url: URL) -> str:
+    return url.set(query={}).render_as_string(hide_password=True)
+
+
+def _first_line(error: BaseException | None) -> str:
+    # PyMySQL gives a number and a sentence.
+    said = str(error.args[-1]) if error is not None and error.args else repr(error)
+    return next((line.strip() for line in said.splitlines() if line.strip()), "no reason was given")
+
+
+def _first_error(error: DBAPIError) -> DBAPIError:
+    """Return what went wrong first: on a connection that the server has closed, the ROLLBACK fails in its turn."""
+    first: DBAPIError = error
+    earlier = error.__context__
+    # An ArchiveError was told before: its reasons are not those of what is tried after it.
+    while earlier is not None and not isinstance(earlier, ArchiveError):
+        first = earlier if isinstance(earlier, DBAPIError) else first
+        earlier = earlier.__context__
+    return first
+
+
+def _is_conflict(error: DBAPIError) -> bool:
+    if isinstance(error, IntegrityError):
+        return True
+    return not _codes(error).isdisjoint(_CONFLICTS)
+
+
+def _is_too_large(error: DBAPIError) -> bool:
+    is_sqlite = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_TOOBIG
+    return is_sqlite or not _codes(error).isdisjoint(_TOO_LARGE)
+
+
+def _codes(error: DBAPIError) -> frozenset[object]:
+    """Return the number of MariaDB, or the state of PostgreSQL."""
+    number = error.orig.args[0] if error.orig is not None and error.orig.args else None
+    return frozenset({number, getattr(error.orig, "sqlstate", None)})
+
+
+def _largest_row_bytes(params: object) -> int:
+    """Return how long the binary values of the largest row are as PyMySQL sends them."""
+    rows = params if isinstance(params, list) else [params]
+    return max((_sent_bytes(row) for row in rows), default=0)
+
+
+def _sent_bytes(row: object) -> int:
+    values: Iterable[object] = row.values() if isinstance(row, dict) else row if isinstance(row, tuple) else ()
+    blobs = [value for value in values if isinstance(value, bytes)]
+    return sum(2 * len(blob) - len(blob.translate(None, _ESCAPED_BYTES)) for blob in blobs)

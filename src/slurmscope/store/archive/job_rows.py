@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn a report into its line of the job lists, and a line of the table into what the model calls one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from slurmscope.model.archive import JobRow
+from slurmscope.model.finding import Severity
+from slurmscope.model.report import JobReport
+from slurmscope.model.summary import GpuSummary, JobSummary
+from slurmscope.rules.known import busy_ratio
+from slurmscope.store.archive import schema
+from slurmscope.store.archive.texts import short_name, short_text
+
+MAX_RULES = 100
+LATEST_SECONDS = 253_402_300_799
+"""The end of the year 9999: later days have no name."""
+
+_LARGEST = 2**63 - 1
+_LIST_NAMES = tuple(JobRow.__dataclass_fields__)
+_SEPARATOR = ","
+
+Values = dict[str, Any]
+
+LIST_COLUMNS = tuple(schema.JOBS.c[name] for name in _LIST_NAMES)
+"""What a line of a list is made from."""
+
+
+class RunKey(NamedTuple):
+    """Name one run of a job. Slurm's own database knows it by these: a requeued job gets a new time of submission."""
+
+    cluster: str
+    job_id: int
+    submit_seconds: int
+
+
+def run_key(values: Mapping[str, Any]) -> RunKey:
+    """Return the name of the run in a row of the table."""
+    return RunKey(values["cluster"], values["job_id"], values["submit_seconds"])
+
+
+def job_values(report: JobReport) -> Values:
+    """Return the row of a report, every text and number fit for the table."""
+    record, summary = report.record, report.summary
+    return {
+        "cluster": cluster_name(record.cluster),
+        "job_id": _whole(record.job_id),
+        "submit_seconds": min(max(0, record.submit_seconds), LATEST_SECONDS),
+        "shown_id": short_text(record.shown_id, schema.SHOWN_LENGTH),
+        "array_job_id": None if record.array_job_id is None else _whole(record.array_job_id),
+        "name": short_text(record.name, schema.TITLE_LENGTH),
+        "user": person_name(record.user),
+        "account": person_name(record.account),
+        "partition": person_name(record.partition),
+        "state": state_name(record.state),
+        "start_seconds": None if record.start_seconds is None else _whole(record.start_seconds),
+        "end_seconds": None if record.end_seconds is None else _whole(record.end_seconds),
+        "is_unfinished": record.start_seconds is not None and not record.has_ended,
+        "nodes": _whole(record.node_count),
+        "cpus": _whole(record.cpus),
+        "gpus": _whole(record.gpus),
+        "run_seconds": _thousandths(summary.run_seconds) or 0.0,
+        "memory_bytes": _finite(summary.memory.asked_bytes if record.memory_bytes is None else record.memory_bytes),
+        "cpu_ratio": _finite(busy_ratio(summary)),
+        "memory_ratio": _finite(summary.memory.ratio),
+        "gpu_ratio": _finite(summary.gpu.mean_utilization),
+        "time_ratio": _finite(summary.time.ratio),
+        **_core_values(summary),
+        **_gpu_values(summary.gpu, record.gpus * summary.run_seconds),
+        "worst": None if report.worst is None else report.worst.value,
+        "rules": _SEPARATOR.join(_rules(report)),
+    }
+
+
+def finding_values(report: JobReport, values: Mapping[str, Any], run_id: int) -> list[Values]:
+    """Return one row for each rule that found something; of two findings of one rule the worse counts."""
+    found = sorted(report.findings, key=lambda finding: -finding.severity.rank)
+    severities = {rule_name(finding.rule): finding.severity.value for finding in found}
+    shared = {name: values[name] for name in ("user", "account", "submit_seconds", "job_id")}
+    return [{"run_id": run_id, "rule": rule, "severity": severities[rule], **shared} for rule in _rules(report)]
+
+
+def as_job_row(row: Sequence[Any]) -> JobRow:
+    """Return a line of a list from a row of ``LIST_COLUMNS``."""
+    values = dict(zip(_LIST_NAMES, row, strict=True))
+    values["rules"] = rules_of(values)
+    if values["worst"] is not None:
+        values["worst"] = Severity(values["worst"])
+    return JobRow(**values)
+
+
+def rules_of(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the rules that found something in the job of this row."""
+    return tuple(values["rules"].split(_SEPARATOR)) if values["rules"] else ()
+
+
+def cluster_name(text: str) -> str:
+    """Return the name of a cluster as the table has it."""
+    return short_name(text, schema.CLUSTER_LENGTH)
+
+
+def person_name(text: str) -> str:
+    """Return the name of a user, an account or a partition as the table has it."""
+    return short_name(text, schema.NAME_LENGTH)
+
+
+def state_name(text: str) -> str:
+    """Return the state of a job as the table has it."""
+    return short_text(text, schema.STATE_LENGTH)
+
+
+def rule_name(text: str) -> str:
+    """Return the name of a rule as the table has it."""
+    return short_name(text.replace(_SEPARATOR, " "), schema.RULE_LENGTH)
+
+
+def _rules(report: JobReport) -> Sequence[str]:
+    return tuple(dict.fromkeys(rule_name(finding.rule) for finding in report.findings if finding.rule))[:MAX_RULES]
+
+
+def _core_values(summary: JobSummary) -> Values:
+    """Compare core time: all that was held, and what was used of it where the rules may judge by that as well.
+
+    A job that is not bound to its cores may take more than it has. That does not make up for what others left unused.
+    """
+    core_seconds = _thousandths(summary.record.cpus * summary.run_seconds) or 0.0
+    ratio = _finite(busy_ratio(summary))
+    used_seconds = None if ratio is None else _thousandths(core_seconds * min(1.0, ratio))
+    return {
+        "core_seconds": core_seconds,
+        "used_core_seconds": used_seconds,
+        "wasted_core_seconds": _waste(core_seconds, used_seconds),
+    }
+
+
+def _gpu_values(gpu: GpuSummary, gpu_seconds: float) -> Values:
+    gpu_seconds = _thousandths(gpu_seconds) or 0.0
+    is_known = gpu.mean_utilization is not None and gpu.coverage.is_good
+    used_seconds = _thousandths(gpu_seconds * (gpu.mean_utilization or 0.0)) if is_known else None
+    return {
+        "gpu_seconds": gpu_seconds,
+        "used_gpu_seconds": used_seconds,
+        "wasted_gpu_seconds": _waste(gpu_seconds, used_seconds),
+    }
+
+
+def _waste(asked: float, used: float | None) -> float | None:
+    return None if used is None else max(0.0, asked - used)
+
+
+def _thousandths(seconds: float | None) -> float | None:
+    """Round to what the sums by day are kept in, so that these come out equal."""
+    return None if seconds is None or not math.isfinite(seconds) else round(float(seconds), 3)
+
+
+def _finite(number: float | None) -> float | None:
+    return None if number is None or not math.isfinite(number) else float(number)
+
+
+def _whole(number: int) -> int:
+    return max(-_LARGEST, min(number, _LARGEST))

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Open the archive, and say which packages are missing where it cannot be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slurmscope.errors import MissingExtraError
+from slurmscope.store.archive.settings import ArchiveSettings
+
+if TYPE_CHECKING:
+    from slurmscope.store.archive.archive import SqlArchive
+
+
+def open_archive(settings: ArchiveSettings) -> SqlArchive:
+    """Return the archive of these settings; close it in the end.
+
+    Nothing is read or written before the first question, so a server that is away keeps nobody from starting.
+    """
+    try:
+        from slurmscope.store.archive.archive import SqlArchive
+        from slurmscope.store.archive.engine import Database
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("slurmscope"):
+            raise
+        raise MissingExtraError("the archive of jobs", "reports") from error
+    return SqlArchive(Database(settings))

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn what is wanted, and who wants it, into conditions of SQL.
+
+``visible`` is the one place that says whose jobs somebody may see; every question of the archive goes through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, FromClause, Select, and_, or_, select, true, tuple_
+
+from slurmscope.model.archive import JobFilter, JobKey
+from slurmscope.model.jobs import RUNNING
+from slurmscope.model.viewer import Viewer
+from slurmscope.store.archive.job_rows import LIST_COLUMNS, cluster_name, person_name, rule_name, state_name
+from slurmscope.store.archive.schema import FINDINGS, JOBS
+from slurmscope.store.archive.texts import valid_text
+
+MAX_ROWS = 1000
+MAX_TIES = 8
+"""How many clusters may have the same job number at the same second."""
+
+_MAX_BRANCHES = 20
+_LARGEST = 2**63 - 1
+_LAST_CHARACTER = "\U0010ffff"
+
+Condition = ColumnElement[bool]
+
+
+def visible(viewer: Viewer, table: FromClause) -> tuple[Condition, ...]:
+    """Return whose rows of a table with users and accounts somebody may see, as conditions that exclude each other.
+
+    They are several because a page that is read from one index for each is found at once, and one that is read for
+    all of them together is sorted first.
+    """
+    if viewer.is_staff:
+        return (true(),)
+    own = table.c.user == person_name(viewer.name)
+    accounts = sorted(person_name(account) for account in viewer.coordinates)
+    if len(accounts) > _MAX_BRANCHES:
+        return (or_(own, table.c.account.in_(accounts)),)
+    others = table.c.user != person_name(viewer.name)
+    return (own, *(and_(table.c.account == account, others) for account in accounts))
+
+
+def visible_at_all(viewer: Viewer, table: FromClause) -> Condition:
+    """Return the same as one condition, for questions that need no order."""
+    return or_(*visible(viewer, table))
+
+
+def pages(viewer: Viewer, wanted: JobFilter, after: JobKey | None, limit: int) -> tuple[Select[Any], ...]:
+    """Return statements that each give the first rows of a part of what is wanted; together they hold the page."""
+    narrowed = conditions(wanted, JOBS)
+    source: FromClause = JOBS
+    ordered: FromClause = JOBS
+    if wanted.rule:
+        # Rule, user, account and order come from the one table, so that one of its indexes gives the page.
+        source, ordered = FINDINGS.join(JOBS, FINDINGS.c.run_id == JOBS.c.run_id), FINDINGS
+        narrowed = (*conditions(wanted, JOBS, FINDINGS), FINDINGS.c.rule == rule_name(wanted.rule))
+    key = tuple_(ordered.c.submit_seconds, ordered.c.job_id)
+    if after is not None:
+        narrowed = (*narrowed, key < tuple_(*_bounded(after)))
+    statement = select(*LIST_COLUMNS).select_from(source).where(*narrowed)
+    statement = statement.order_by(ordered.c.submit_seconds.desc(), ordered.c.job_id.desc()).limit(limit)
+    return tuple(statement.where(branch) for branch in _branches(viewer, wanted, ordered))
+
+
+def _branches(viewer: Viewer, wanted: JobFilter, table: FromClause) -> Sequence[Condition]:
+    """Let a list of one user or account be read from one index even for those who see several."""
+    if wanted.user or wanted.account:
+        return (visible_at_all(viewer, table),)
+    return visible(viewer, table)
+
+
+def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None = None) -> tuple[Condition, ...]:
+    """Return everything but the rule; ``shared`` is a table with the same names and times, and better indexes."""
+    shared = table if shared is None else shared
+    found = [*_narrow_names(wanted, table, shared), *_narrow_times(wanted, shared)]
+    if wanted.name:
+        prefix = valid_text(wanted.name)
+        found += [table.c.name >= prefix, table.c.name < prefix + _LAST_CHARACTER]
+    if wanted.worst is not None:
+        found.append(table.c.worst == wanted.worst.value)
+    if wanted.array_job_id is not None:
+        found.append(table.c.array_job_id == _clamp(wanted.array_job_id))
+    return tuple(found)
+
+
+def _narrow_names(wanted: JobFilter, table: FromClause, shared: FromClause) -> list[Condition]:
+    found: list[Condition] = []
+    if wanted.cluster:
+        found.append(table.c.cluster == cluster_name(wanted.cluster))
+    if wanted.user:
+        found.append(shared.c.user == person_name(wanted.user))
+    if wanted.account:
+        found.append(shared.c.account == person_name(wanted.account))
+    if wanted.partition:
+        found.append(table.c.partition == person_name(wanted.partition))
+    if wanted.state:
+        found.append(table.c.state == state_name(wanted.state))
+    if wanted.is_running is not None:
+        found.append(table.c.state == RUNNING if wanted.is_running else table.c.state != RUNNING)
+    return found
+
+
+def _narrow_times(wanted: JobFilter, table: FromClause) -> list[Condition]:
+    found: list[Condition] = []
+    if wanted.since_seconds is not None:
+        found.append(table.c.submit_seconds >= _clamp(wanted.since_seconds))
+    if wanted.until_seconds is not None:
+        found.append(table.c.submit_seconds < _clamp(wanted.until_seconds))
+    return found
+
+
+def _bounded(after: JobKey) -> tuple[int, int]:
+    return _clamp(after.submit_seconds), _clamp(after.job_id)
+
+
+def _clamp(number: int) -> int:
+    """Keep a number of a stranger within what databases take."""
+    return max(-_LARGEST, min(number, _LARGEST))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write reports into the tables, in place of older ones of the same runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from sqlalchemy import Connection, delete, insert, select
+
+from slurmscope.model.report import JobReport
+from slurmscope.store.archive.daily_sums import Changes
+from slurmscope.store.archive.job_rows import RunKey, Values, finding_values, job_values, run_key
+from slurmscope.store.archive.report_coding import Encoded, encode_report
+from slurmscope.store.archive.schema import CURVES, FINDINGS, JOBS, REPORTS
+
+CHUNK_ROWS = 500
+"""How many rows are named in one statement."""
+
+T = TypeVar("T")
+
+
+class Prepared(NamedTuple):
+    """Hold all that is written of one report."""
+
+    report: JobReport
+    values: Values
+    encoded: Encoded
+
+
+def prepare_reports(reports: Iterable[JobReport]) -> Mapping[RunKey, Prepared]:
+    """Do the work that needs no connection; of two reports of one run the later counts."""
+    prepared = (Prepared(report, job_values(report), encode_report(report)) for report in reports)
+    return {run_key(one.values): one for one in prepared}
+
+
+def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -> None:
+    """Write reports within the caller's transaction."""
+    changes = Changes()
+    # In the same order for everybody, so that two writers cannot wait for each other.
+    for keys in _chunks(sorted(prepared)):
+        older = _rows_of_runs(connection, keys)
+        _delete_runs(connection, older)
+        changes.take(older)
+        _insert_runs(connection, [prepared[key] for key in keys])
+        changes.add(prepared[key].values for key in keys)
+    changes.write(connection)
+
+
+def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[Values]:
+    """Find runs by their job numbers, which every database does quickly, and sort out the others here."""
+    statement = select(JOBS).where(JOBS.c.job_id.in_({key.job_id for key in keys})).with_for_update()
+    wanted = set(keys)
+    rows = (row._asdict() for row in connection.execute(statement))
+    return [row for row in rows if run_key(row) in wanted]
+
+
+def _delete_runs(connection: Connection, rows: Sequence[Values]) -> None:
+    run_ids = [row["run_id"] for row in rows]
+    if run_ids:
+        for table in (FINDINGS, REPORTS, CURVES, JOBS):
+            connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
+
+
+def _insert_runs(connection: Connection, chunk: Sequence[Prepared]) -> None:
+    connection.execute(insert(JOBS), [one.values for one in chunk])
+    run_ids = {run_key(row): row["run_id"] for row in _rows_of_runs(connection, [run_key(one.values) for one in chunk])}
+    named = [(run_ids[run_key(one.values)], one) for one in chunk]
+    findings = [row for run_id, one in named for row in finding_values(one.report, one.values, run_id)]
+    if findings:
+        connection.execute(insert(FINDINGS), findings)
+    connection.execute(
+        insert(REPORTS),
+        [{"run_id": run_id, "version": one.report.version, "body": one.encoded.body} for run_id, one in named],
+    )
+    connection.execute(
+        insert(CURVES),
+        [
+            {"run_id": run_id, "submit_seconds": one.values["submit_seconds"], "body": one.encoded.curves}
+            for run_id, one in named
+        ],
+    )
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    rest = iter(items)
+    while chunk := list(islice(rest, CHUNK_ROWS)):
+        yield chunk

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Add jobs up: whole days from the sums that are kept of them, the rest from the jobs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, FromClause, Select, case, func, select
+
+from slurmscope.model.archive import GroupBy, JobFilter, UseTotal
+from slurmscope.model.viewer import Viewer
+from slurmscope.store.archive.daily_sums import BLOCK, DAY, DAY_SECONDS, SUMS
+from slurmscope.store.archive.job_rows import LATEST_SECONDS, rule_name
+from slurmscope.store.archive.queries import conditions, visible_at_all
+from slurmscope.store.archive.schema import DAILY, FINDINGS, JOBS, NO_RULE
+
+MAX_GROUPS = 100_000
+"""How many users, accounts or days are held in memory while they are added up."""
+
+
+class Times(NamedTuple):
+    """Hold a time of submission, its end not included; None is without bound."""
+
+    since: int | None
+    until: int | None
+
+
+def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator[Select[Any]]:
+    """Yield the statements whose rows, added up by their first column, are the sums."""
+    whole = Times(_within_time(wanted.since_seconds), _within_time(wanted.until_seconds))
+    if wanted.name or wanted.worst is not None or wanted.array_job_id is not None:
+        yield _from_jobs(viewer, wanted, whole, by)
+        return
+    days, rest = split(whole, DAY_SECONDS)
+    for times in rest:
+        yield _from_jobs(viewer, wanted, times, by)
+    for long in days:
+        blocks, single = ((), days) if by is GroupBy.DAY else split(long, BLOCK * DAY_SECONDS)
+        for times in blocks:
+            yield _from_sums(viewer, wanted, times, by, BLOCK)
+        for times in single:
+            yield _from_sums(viewer, wanted, times, by, DAY)
+
+
+def split(times: Times, unit_seconds: int) -> tuple[tuple[Times, ...], tuple[Times, ...]]:
+    """Part a time into what whole units cover, in one piece, and what is left before and behind that."""
+    since, until = times
+    first = None if since is None else -(-since // unit_seconds) * unit_seconds
+    end = None if until is None else until // unit_seconds * unit_seconds
+    if first is not None and end is not None and first >= end:
+        return (), (times,)
+    rest = []
+    if first != since:
+        rest.append(Times(since, first))
+    if end != until:
+        rest.append(Times(end, until))
+    return (Times(first, end),), tuple(rest)
+
+
+def add_up(rows: Iterable[Any], by: GroupBy, limit: int) -> tuple[UseTotal, ...]:
+    """Return the largest waste of core time first; of days, the latest ones in order."""
+    sums: dict[Any, list[float]] = {}
+    for key, *numbers in rows:
+        # PostgreSQL and MariaDB add whole numbers up as decimals.
+        added = [float(number) for number in numbers]
+        sums[key] = [old + new for old, new in zip(sums[key], added, strict=True)] if key in sums else added
+    totals = [_as_total(_shown(key, by), numbers) for key, numbers in sums.items()]
+    if by is GroupBy.DAY:
+        return tuple(sorted(totals, key=attrgetter("key"))[-limit:])
+    totals.sort(key=lambda total: (total.used_core_seconds - total.measured_core_seconds, total.key))
+    return tuple(totals[:limit])
+
+
+def _from_sums(viewer: Viewer, wanted: JobFilter, times: Times, by: GroupBy, span: int) -> Select[Any]:
+    group = DAILY.c[by.value]
+    statement = select(group, *(func.sum(DAILY.c[name]) for name in SUMS)).group_by(group).limit(MAX_GROUPS)
+    narrowed = conditions(replace(wanted, since_seconds=None, until_seconds=None), DAILY)
+    statement = statement.where(*narrowed, visible_at_all(viewer, DAILY), DAILY.c.span == span)
+    if wanted.rule or by is not GroupBy.RULE:
+        statement = statement.where(DAILY.c.rule == (rule_name(wanted.rule) if wanted.rule else NO_RULE))
+    else:
+        statement = statement.where(DAILY.c.rule > NO_RULE)
+    if times.since is not None:
+        statement = statement.where(DAILY.c.day >= times.since // DAY_SECONDS)
+    if times.until is not None:
+        statement = statement.where(DAILY.c.day < times.until // DAY_SECONDS)
+    return statement
+
+
+def _from_jobs(viewer: Viewer, wanted: JobFilter, times: Times, by: GroupBy) -> Select[Any]:
+    source: FromClause = JOBS
+    wanted = replace(wanted, since_seconds=times.since, until_seconds=times.until)
+    narrowed = [*conditions(wanted, JOBS), visible_at_all(viewer, JOBS)]
+    if wanted.rule or by is GroupBy.RULE:
+        source = JOBS.join(FINDINGS, FINDINGS.c.run_id == JOBS.c.run_id)
+    if wanted.rule:
+        narrowed.append(FINDINGS.c.rule == rule_name(wanted.rule))
+    group = _group(by)
+    sums = (func.sum(amount) for amount in _amounts())
+    return select(group, *sums).select_from(source).where(*narrowed).group_by(group).limit(MAX_GROUPS)
+
+
+def _group(by: GroupBy) -> ColumnElement[Any]:
+    if by is GroupBy.DAY:
+        day: ColumnElement[Any] = JOBS.c.submit_seconds // DAY_SECONDS
+        return day
+    column: ColumnElement[Any] = FINDINGS.c.rule if by is GroupBy.RULE else JOBS.c[by.value]
+    return column
+
+
+def _amounts() -> tuple[ColumnElement[Any], ...]:
+    """Return what one job adds, in the order of the sums by day."""
+    used_cores, used_gpus = JOBS.c.used_core_seconds, JOBS.c.used_gpu_seconds
+    return (
+        func.coalesce(1, 1),
+        JOBS.c.core_seconds * 1000,
+        case((used_cores.is_(None), 0.0), else_=JOBS.c.core_seconds) * 1000,
+        func.coalesce(used_cores, 0.0) * 1000,
+        JOBS.c.gpu_seconds * 1000,
+        case((used_gpus.is_(None), 0.0), else_=JOBS.c.gpu_seconds) * 1000,
+        func.coalesce(used_gpus, 0.0) * 1000,
+        case((JOBS.c.worst.is_(None), 0), else_=1),
+    )
+
+
+def _as_total(key: str, sums: list[float]) -> UseTotal:
+    jobs, *milliseconds, jobs_with_findings = sums
+    cores, measured_cores, used_cores, gpus, measured_gpus, used_gpus = (value / 1000 for value in milliseconds)
+    return UseTotal(
+        key=key,
+        jobs=round(jobs),
+        core_seconds=cores,
+        measured_core_seconds=measured_cores,
+        used_core_seconds=used_cores,
+        gpu_seconds=gpus,
+        measured_gpu_seconds=measured_gpus,
+        used_gpu_seconds=used_gpus,
+        jobs_with_findings=round(jobs_with_findings),
+    )
+
+
+def _within_time(seconds: int | None) -> int | None:
+    """Bring a time into those that jobs can have."""
+    return None if seconds is None else max(0, min(seconds, LATEST_SECONDS + 1))
+
+
+def _shown(key: Any, by: GroupBy) -> str:
+    if by is GroupBy.DAY:
+        return datetime.fromtimestamp(int(key) * DAY_SECONDS, UTC).date().isoformat()
+    return str(key)

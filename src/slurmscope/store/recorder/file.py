@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the newest samples in memory and in the journal, pack them when a period is over, and drop old ones.
+
+A damaged file is moved aside and a new one begun with what is in memory: recording must go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
+
+from slurmscope.errors import ArchiveError
+from slurmscope.log import escape, fields
+from slurmscope.store.recorder.heads import Head, Heads, job_of
+from slurmscope.store.recorder.journal import clear_journal, read_all_heads, write_heads, write_moment
+from slurmscope.store.recorder.schema import is_damage, lock, move_aside, open_writer, used_bytes, writing
+from slurmscope.store.recorder.settings import RecorderSettings
+from slurmscope.store.recorder.slabs import write_slabs
+
+logger = logging.getLogger(__name__)
+
+DURABLE_SECONDS = 5.0
+"""The first samples after this time bring all before them to the disk, not only into the memory of the kernel."""
+PERIOD_SECONDS = 3600.0
+"""How much time is packed at once."""
+SAMPLES_LIMIT = 5_000_000
+"""How many samples are held in memory, at 16 bytes each; then they are packed early."""
+CLOCK_STEP_SECONDS = 60.0
+"""A sample that is older than the newest one by more means that the clock was set back."""
+_FUTURE_SECONDS = 86400.0
+_VACUUM_PAGES = 10_000
+_CUTS_LIMIT = 20
+
+
+class RecorderFile:
+    """Own the file; not safe for several threads. What goes wrong is an ArchiveError."""
+
+    def __init__(self, settings: RecorderSettings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._file = settings.file
+        self._clock = clock
+        self._lock = lock(settings.file)
+        try:
+            with self._telling():
+                self._connection, self.heads = self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._began_at = min((head.times[0] for head in self.heads if head.times), default=inf)
+        self._newest_at = max((head.last_at for head in self.heads), default=-inf)
+        self._settled = clock()
+        self._next_id = max((head.id for head in self.heads), default=0) + 1
+        self._new: list[Head] = []
+
+    def prepare(self, at_seconds: float) -> None:
+        """Make room for samples of a new moment: pack those of a period that is over."""
+        with self._telling():
+            self._mending(lambda: self._prepare(at_seconds))
+
+    def begin(self, metric: str, labels: Mapping[str, str]) -> Head:
+        """Follow one more series; it is told to the file with its first sample."""
+        head = Head(self._next_id, metric, job_of(labels), labels)
+        self._next_id += 1
+        self._new.append(head)
+        self.heads.add(head)
+        return head
+
+    def write(self, at_seconds: float, ids: array[int], values: array[float]) -> int:
+        """Append samples to the journal, then to memory; return how many came too late."""
+        with self._telling():
+            self._mending(lambda: self._write(at_seconds, ids, values))
+            self._new.clear()
+            self._began_at, self._newest_at = min(self._began_at, at_seconds), max(self._newest_at, at_seconds)
+            late = self.heads.feed(at_seconds, ids, values)
+            if self._clock() - self._settled >= DURABLE_SECONDS:
+                self._settle()
+        return late
+
+    def settle(self) -> None:
+        """Bring everything to the disk now."""
+        with self._telling():
+            self._settle()
+
+    def close(self) -> None:
+        """Pack everything and let go of the file."""
+        try:
+            with self._telling():
+                self._pack(self.heads.idle())
+        finally:
+            self._connection.close()
+            os.close(self._lock)
+
+    def _open(self) -> tuple[sqlite3.Connection, Heads]:
+        try:
+            return self._load()
+        except (sqlite3.DatabaseError, ValueError) as error:
+            if isinstance(error, sqlite3.Error) and not is_damage(error):
+                raise
+            self._move_aside(error)
+        return self._load()
+
+    def _load(self) -> tuple[sqlite3.Connection, Heads]:
+        connection = open_writer(self._file)
+        try:
+            return connection, read_all_heads(connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _mending(self, work: Callable[[], None]) -> None:
+        """Do some work, and do it again in a new file when the old one is damaged."""
+        try:
+            work()
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            self._begin_anew(error)
+            work()
+
+    def _begin_anew(self, error: sqlite3.Error) -> None:
+        """Save what is in memory into a new file."""
+        self._connection.close()
+        self._move_aside(error)
+        self._connection = open_writer(self._file)
+        self._pack(())
+        self._new = list(self.heads)
+
+    def _move_aside(self, error: Exception) -> None:
+        aside = move_aside(self._file)
+        logger.warning(
+            "the file of recorded samples is damaged, a new one is begun",
+            extra=fields(file=str(self._file), moved_to=str(aside), error=str(error)),
+        )
+
+    def _prepare(self, at_seconds: float) -> None:
+        if at_seconds < self._newest_at - CLOCK_STEP_SECONDS:
+            self._pack(self.heads.idle())
+            self.heads.forget_times()
+        elif at_seconds - self._began_at >= PERIOD_SECONDS or self.heads.samples >= SAMPLES_LIMIT:
+            now = self._began_at
+            self._pack(self.heads.idle())
+            self._drop_old(now)
+
+    def _write(self, at_seconds: float, ids: array[int], values: array[float]) -> None:
+        with writing(self._connection):
+            write_heads(self._connection, self._new)
+            write_moment(self._connection, at_seconds, ids, values)
+
+    def _pack(self, idle: Sequence[Head]) -> None:
+        """Turn the journal into slabs, in one transaction, and let go of memory when it is done."""
+        jobs: dict[int, list[tuple[str, list[Head]]]] = {}
+        for metric, job_id, heads in self.heads.groups():
+            jobs.setdefault(job_id, []).append((metric, heads))
+        with writing(self._connection):
+            for job_id, metrics in jobs.items():
+                write_slabs(self._connection, self._newest_at, job_id, metrics)
+            clear_journal(self._connection, idle)
+        self.heads.let_go(idle)
+        self._new = [head for head in self._new if self.heads.has(head)]
+        self._began_at, self._newest_at = inf, -inf
+
+    def _drop_old(self, now: float) -> None:
+        """Drop what is older than the retention, what a wrong clock put into the future, and what does not fit."""
+        self._drop("period < ? OR period > ?", now - self._settings.retention, now + _FUTURE_SECONDS)
+        for _ in range(_CUTS_LIMIT):
+            if used_bytes(self._connection) <= self._settings.max_size:
+                break
+            oldest = self._connection.execute("SELECT min(period) FROM slabs").fetchone()[0]
+            if oldest is None:
+                break
+            self._drop("period <= ?", oldest + (now - oldest) / 10)
+        self._connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+
+    def _drop(self, condition: str, *bounds: float) -> None:
+        with writing(self._connection):
+            for table in ("slabs", "times"):
+                self._connection.execute(f"DELETE FROM {table} WHERE {condition}", bounds)  # noqa: S608 - our own words
+
+    def _settle(self) -> None:
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self._settled = self._clock()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise ArchiveError(f"samples cannot be recorded into {escape(str(self._file))}: {error}") from error

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Record samples of jobs on one machine that has no Prometheus.
+
+What was taken survives the end of the process at once, and a loss of power as soon as the first samples come
+``DURABLE_SECONDS`` later, or ``settle`` is called. One thread records; others read through ``series``.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from functools import partial
+from math import inf
+from typing import Self
+
+from slurmscope.metrics.family import Family, Histogram
+from slurmscope.metrics.parse import ParsedSample
+from slurmscope.model.series import NODE_LABEL
+from slurmscope.store.recorder.file import RecorderFile
+from slurmscope.store.recorder.heads import Head, series_key
+from slurmscope.store.recorder.page_lines import find_samples
+from slurmscope.store.recorder.series import RecorderSeries
+from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings
+
+SERIES_LIMIT = 500_000
+"""How many series are followed at once; further ones are left out and counted."""
+NEW_SERIES_LIMIT = 50_000
+"""How many of them one page's source may bring between two packings, so that no agent keeps out those of others."""
+LABELS_LIMIT_CHARACTERS = 1024
+"""How long the labels of a series may be together; a series with longer ones is left out and counted."""
+
+Labels = Mapping[str, str] | tuple[tuple[str, str], ...]
+Sample = tuple[str, Labels, float]
+
+
+class Recorder:
+    """Take samples of the metrics that are wanted, and forget them when they are old.
+
+    ``dropped`` counts what was left out: ``late``, ``not_finite``, ``too_many`` and ``too_long``. What goes wrong is an
+    ArchiveError that costs the samples of one moment; the next ones are tried again.
+    """
+
+    def __init__(
+        self,
+        settings: RecorderSettings,
+        *,
+        names: Collection[str] = RECORDED_METRICS,
+        series_limit: int = SERIES_LIMIT,
+        new_series_limit: int = NEW_SERIES_LIMIT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open the file and take up what was recorded last; nobody else may record into it meanwhile."""
+        self.recorded = 0
+        self.dropped: Counter[str] = Counter()
+        self._settings = settings
+        self._names = frozenset(names)
+        self._series_limit = series_limit
+        self._new_series_limit = new_series_limit
+        self._begun: Counter[str] = Counter()
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._store = RecorderFile(settings, clock)
+        self._heads = self._store.heads
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def series(self) -> RecorderSeries:
+        """Return what answers questions about the samples; it may be used by every thread."""
+        return RecorderSeries(
+            self._settings.file, interval_seconds=self._settings.interval, heads=self._heads, clock=self._clock
+        )
+
+    def record(self, at_seconds: float, samples: Iterable[Sample]) -> None:
+        """Take samples of one moment."""
+        with self._mutex:
+            self._take(at_seconds, self._of_samples(samples))
+
+    def record_families(self, at_seconds: float, families: Iterable[Family]) -> None:
+        """Take what our own collectors made; histograms are passed over."""
+        with self._mutex:
+            self._take(at_seconds, self._of_families(families))
+
+    def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
+        """Take a page in text format that a node agent served, or nothing of it when it breaks the format.
+
+        ``node`` fills a node label that is empty. ``source`` names who served it, whatever the page says; without it
+        ``node`` does.
+        """
+        known = self._heads.find
+        with self._mutex:
+            meet = partial(self._meet, node, source or node)
+            found = find_samples(page, self._names, lambda text: known((node, text)), meet)
+            self._take(at_seconds, found)
+
+    def settle(self) -> None:
+        """Bring everything to the disk now; worth its cost once a round, not once a page."""
+        with self._mutex:
+            self._store.settle()
+
+    def close(self) -> None:
+        """Pack everything and let go of the file."""
+        with self._mutex:
+            self._store.close()
+
+    def _of_samples(self, samples: Iterable[Sample]) -> Iterator[tuple[Head, float]]:
+        find, names = self._heads.find, self._names
+        for name, labels, value in samples:
+            if name not in names:
+                continue
+            pairs = labels if isinstance(labels, tuple) else tuple(labels.items())
+            key = ("sample", name, pairs)
+            if (head := find(key) or self._begin(key, name, dict(pairs))) is not None:
+                yield head, value
+
+    def _of_families(self, families: Iterable[Family]) -> Iterator[tuple[Head, float]]:
+        find = self._heads.find
+        for family in families:
+            metric = family.metric
+            if metric.name not in self._names:
+                continue
+            items = family.samples.items() if isinstance(family.samples, Mapping) else family.samples
+            for values, value in items:
+                if isinstance(value, Histogram):
+                    continue
+                key = ("family", metric.name, values)
+                head = find(key) or self._begin(key, metric.name, dict(zip(metric.labels, values, strict=True)))
+                if head is not None:
+                    yield head, value
+
+    def _meet(self, node: str, source: str, text: str, sample: ParsedSample) -> Head | None:
+        if self._begun[source] >= self._new_series_limit:
+            self.dropped["too_many"] += 1
+            return None
+        count = len(self._heads)
+        head = self._begin((node, text) if text else None, sample.name, sample.labels, node)
+        self._begun[source] += len(self._heads) - count
+        return head
+
+    def _begin(self, key: Hashable, name: str, labels: dict[str, str], node: str = "") -> Head | None:
+        """Return the series with these labels, and let it be found by ``key``, if there is one, from now on."""
+        if node and not labels.get(NODE_LABEL):
+            labels[NODE_LABEL] = node
+        labels = {label: labels[label] for label in sorted(labels) if labels[label]}
+        head = self._heads.find(series_key(name, labels))
+        if head is None:
+            if len(self._heads) >= self._series_limit:
+                self.dropped["too_many"] += 1
+                return None
+            if sum(len(label) + len(value) for label, value in labels.items()) > LABELS_LIMIT_CHARACTERS:
+                self.dropped["too_long"] += 1
+                return None
+            head = self._store.begin(name, labels)
+        if key is not None:
+            self._heads.name(head, key)
+        return head
+
+    def _take(self, at_seconds: float, found: Iterable[tuple[Head, float]]) -> None:
+        # Before series are looked up: some of them may go with the period that is over.
+        self._store.prepare(at_seconds)
+        if not self._heads.samples:
+            self._begun.clear()
+        ids, values = array("q"), array("d")
+        for head, value in found:
+            if -inf < value < inf:
+                ids.append(head.id)
+                values.append(value)
+            else:
+                self.dropped["not_finite"] += 1
+        late = self._store.write(at_seconds, ids, values)
+        self.dropped["late"] += late
+        self.recorded += len(ids) - late

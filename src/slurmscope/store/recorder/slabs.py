@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write the samples of all series of one metric and job as one slab, and read slabs back piece by piece."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from slurmscope.store.recorder.heads import Head, LabelPairs
+from slurmscope.store.recorder.sample_blocks import (
+    DIGEST_WIDTH,
+    Digest,
+    digest,
+    pack_floats,
+    unpack_bytes,
+    unpack_floats,
+)
+
+Samples: TypeAlias = "tuple[array[float], array[float]]"
+"""Times, and the values at these times."""
+
+_INSERT_TIMES = "INSERT INTO times (period, data) VALUES (?, ?)"
+_INSERT_SLAB = (
+    "INSERT INTO slabs (period, metric, job_id, start, end, times_id, labels, layout, digests, data)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_SELECT_SLABS = (
+    "SELECT times_id, labels, layout, digests, data FROM slabs"
+    " WHERE job_id = ? AND metric = ? AND start <= ? AND end >= ? ORDER BY start"
+)
+_SELECT_TIMES = "SELECT data FROM times WHERE id = ?"
+
+
+class Piece(NamedTuple):
+    """Hold one stretch of one series; equal ``times_key`` means equal times."""
+
+    digest: Digest
+    times_key: Hashable
+    load: Callable[[], Samples]
+
+    @property
+    def has_reset(self) -> bool:
+        """Tell whether a counter fell within this stretch."""
+        return self.digest.growth != self.digest.last - self.digest.first
+
+    def between(self, start_seconds: float, end_seconds: float) -> Digest | None:
+        """Sum up what lies within a span, its ends included."""
+        if self.digest.first_at >= start_seconds and self.digest.last_at <= end_seconds:
+            return self.digest
+        times, values = self.load()
+        begin, end = bisect_left(times, start_seconds), bisect_right(times, end_seconds)
+        return digest(times[begin:end], values[begin:end]) if end > begin else None
+
+
+def make_piece(times: array[float], values: array[float]) -> Piece:
+    """Hold samples that are in memory."""
+    return Piece(digest(times, values), times.tobytes(), lambda: (times, values))
+
+
+def in_order(pieces: Sequence[Piece]) -> Sequence[Piece]:
+    """Put the pieces of a series one behind the other.
+
+    They overlap when samples were packed while somebody read them, or when the clock was set back. Then they become
+    one piece; of two samples of one moment the later piece's counts.
+    """
+    ordered = sorted(pieces, key=lambda piece: piece.digest.first_at)
+    if all(a.digest.last_at < b.digest.first_at for a, b in pairwise(ordered)):
+        return ordered
+    merged: dict[float, float] = {}
+    for piece in pieces:
+        merged.update(zip(*piece.load(), strict=True))
+    return [make_piece(array("d", sorted(merged)), array("d", (merged[time] for time in sorted(merged))))]
+
+
+def write_slabs(
+    connection: sqlite3.Connection, period: float, job_id: int, metrics: Sequence[tuple[str, Sequence[Head]]]
+) -> None:
+    """Write all series of one job; those that were recorded together share their times."""
+    places: dict[bytes, int] = {}
+    shared = array("d")
+    for head in (head for _, heads in metrics for head in heads):
+        if (content := head.times.tobytes()) not in places:
+            places[content] = len(shared)
+            shared.extend(head.times)
+    times_id = connection.execute(_INSERT_TIMES, (period, pack_floats(shared))).lastrowid
+    for metric, heads in metrics:
+        start, end = min(head.times[0] for head in heads), max(head.times[-1] for head in heads)
+        packed = _pack_slab(heads, [places[head.times.tobytes()] for head in heads])
+        connection.execute(_INSERT_SLAB, (period, metric, job_id, start, end, times_id, *packed))
+
+
+def _pack_slab(heads: Sequence[Head], places: Sequence[int]) -> tuple[bytes, bytes, bytes, bytes]:
+    labels = json.dumps([dict(head.labels) for head in heads], separators=(",", ":")).encode("ascii")
+    layout, digests, values = array("q"), array("d"), array("d")
+    for head, place in zip(heads, places, strict=True):
+        layout.extend((place, len(head.times)))
+        digests.extend(digest(head.times, head.values))
+        values.extend(head.values)
+    return zlib.compress(labels, 1), layout.tobytes(), digests.tobytes(), pack_floats(values)
+
+
+class SlabReader:
+    """Read slabs through one connection; what several of them share is unpacked once. A damaged one is a ValueError."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._times: dict[int, array[float]] = {}
+        self._labels: dict[bytes, list[LabelPairs]] = {}
+
+    def read(
+        self, metric: str, job_id: int, start_seconds: float, end_seconds: float
+    ) -> Iterator[tuple[LabelPairs, Piece]]:
+        """Yield labels and samples of the series of one metric and job that may have samples within a span."""
+        rows = self._connection.execute(_SELECT_SLABS, (job_id, metric, end_seconds, start_seconds))
+        for times_id, packed_labels, packed_layout, digests, data in rows:
+            labels = self._unpack_labels(packed_labels)
+            layout, numbers = array("q", packed_layout), array("d", digests)
+            if len(layout) != 2 * len(labels) or len(numbers) != DIGEST_WIDTH * len(labels):
+                raise ValueError("a block of samples is damaged")
+            slab = _Slab(partial(self._read_times, times_id), data)
+            offset = 0
+            for index, pairs in enumerate(labels):
+                place, count = layout[2 * index], layout[2 * index + 1]
+                summed = Digest(*numbers[index * DIGEST_WIDTH : (index + 1) * DIGEST_WIDTH])
+                yield pairs, Piece(summed, (times_id, place, count), partial(slab.samples, place, offset, count))
+                offset += count
+
+    def _unpack_labels(self, packed: bytes) -> list[LabelPairs]:
+        if packed not in self._labels:
+            self._labels[packed] = [tuple(named.items()) for named in json.loads(unpack_bytes(packed))]
+        return self._labels[packed]
+
+    def _read_times(self, times_id: int) -> array[float]:
+        if times_id not in self._times:
+            row = self._connection.execute(_SELECT_TIMES, (times_id,)).fetchone()
+            if row is None:
+                raise ValueError("the times of a block of samples are gone")
+            self._times[times_id] = unpack_floats(row[0])
+        return self._times[times_id]
+
+
+@dataclass(slots=True)
+class _Slab:
+    """Unpack a slab when the first of its series is asked for."""
+
+    times: Callable[[], array[float]]
+    data: bytes
+    values: array[float] | None = field(default=None)
+
+    def samples(self, place: int, offset: int, count: int) -> Samples:
+        if self.values is None:
+            self.values = unpack_floats(self.data)
+        return self.times()[place : place + count], self.values[offset : offset + count]

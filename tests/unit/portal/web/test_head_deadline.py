@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nobody holds a connection without asking for something, and whoever asks gets the whole answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+import uvicorn
+
+from slurmscope.portal.scope import AsgiApp, Receive, Send
+from slurmscope.portal.settings import PortalSettings
+from slurmscope.portal.web.head_deadline import HEAD_SECONDS, HeadDeadline
+from slurmscope.portal.web.server import make_server
+from tests.fakes.raw_http import ask, read_all
+from tests.processes import until
+
+GENEROUS_SECONDS = 30.0
+LONG_SECONDS = 600
+SHORT_SECONDS = 1.5
+NO_HEAD = b"GET / HTTP/1.1\r\nHost: loc"
+
+
+class Hurried(HeadDeadline):
+    """Wait for a head no longer than a test does."""
+
+    head_seconds = SHORT_SECONDS
+
+
+async def answer_slowly(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    """Take much longer for an answer than a head may."""
+    if scope["type"] != "http":
+        return
+    if scope["path"] == "/slow":
+        await asyncio.sleep(3 * SHORT_SECONDS)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+    await send({"type": "http.response.body", "body": b"done"})
+
+
+@contextlib.contextmanager
+def serving(app: AsgiApp, keep_alive_seconds: int) -> Iterator[tuple[str, int]]:
+    """Serve with the short limit and give the address."""
+    config = uvicorn.Config(
+        app, http=Hurried, ws="none", lifespan="off", log_config=None, timeout_keep_alive=keep_alive_seconds
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=asyncio.run, args=(server.serve(sockets=[listener]),), daemon=True)
+        thread.start()
+        try:
+            until(lambda: server.started)
+            yield listener.getsockname()
+        finally:
+            server.should_exit = True
+            thread.join(GENEROUS_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[tuple[str, int]]:
+    with serving(answer_slowly, LONG_SECONDS) as address:
+        yield address
+
+
+@pytest.fixture
+def client(address: tuple[str, int]) -> Iterator[socket.socket]:
+    with socket.create_connection(address, timeout=GENEROUS_SECONDS) as client:
+        yield client
+
+
+@pytest.mark.parametrize("said", [b"", b"G", NO_HEAD])
+def test_who_says_nothing_or_not_enough_is_cut_off(client: socket.socket, said: bytes) -> None:
+    client.sendall(said)
+
+    assert b"" == read_all(client)
+
+
+def test_byte_now_and_then_gives_no_more_time(client: socket.socket) -> None:
+    stop = threading.Event()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            while not stop.wait(SHORT_SECONDS / 4):
+                client.sendall(b"x")
+
+    dripping = threading.Thread(target=drip, daemon=True)
+    dripping.start()
+    try:
+        assert b"" == read_all(client)
+    finally:
+        stop.set()
+        dripping.join(GENEROUS_SECONDS)
+
+
+def test_answer_that_takes_longer_than_a_head_may_still_comes(client: socket.socket) -> None:
+    assert b"done" == ask(client, "/slow").body
+
+
+def test_connection_is_kept_between_requests_for_longer_than_a_head_may_take(client: socket.socket) -> None:
+    ask(client, "/")
+    client.settimeout(3 * SHORT_SECONDS)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    client.settimeout(GENEROUS_SECONDS)
+
+    assert b"done" == ask(client, "/").body
+
+
+def test_second_request_that_stops_halfway_is_cut_off(client: socket.socket) -> None:
+    ask(client, "/")
+    client.sendall(NO_HEAD)
+
+    assert b"" == read_all(client)
+
+
+def test_keep_alive_time_still_ends_a_connection() -> None:
+    with (
+        serving(answer_slowly, keep_alive_seconds=0) as address,
+        socket.create_connection(address, timeout=GENEROUS_SECONDS) as client,
+    ):
+        assert b"done" == ask(client, "/").body
+        assert b"" == read_all(client)
+
+
+def test_portal_is_served_with_the_limit() -> None:
+    server = make_server(answer_slowly, PortalSettings())
+
+    assert (HeadDeadline, 10.0, 10.0) == (server.config.http, HEAD_SECONDS, HeadDeadline.head_seconds)

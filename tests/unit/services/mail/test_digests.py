@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Letters say what the archive knows; the numbers are worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurmscope.model.report import JobReport
+from slurmscope.reports.digest import Digest, Use
+from slurmscope.services.mail.digest_sums import About, add_up
+from slurmscope.services.mail.digests import Wish, write_digests
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+from tests.fakes.archive import make_row
+from tests.fakes.reports import START, make_gpu_report, make_record, make_report, make_unmeasured_report
+
+DAY = 86400
+NOW = START + 7 * DAY
+ADA = About("ada", is_account=False)
+BOB = About("bob", is_account=False)
+PHYSICS = About("physics", is_account=True)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[SqlArchive]:
+    archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=60.0))
+    yield archive
+    archive.close()
+
+
+def _job(job_id: int, days: float = 0.0, **record: Any) -> JobReport:
+    """Make a job of eight core hours, four of them used, that began so many days after the first."""
+    start = START + int(days * DAY)
+    times = {"submit_seconds": start - 600, "start_seconds": start, "end_seconds": start + 7200}
+    return make_report(make_record(job_id, **(times | record)))
+
+
+def _letters(archive: SqlArchive, **wish: Any) -> dict[About, Digest | None]:
+    return dict(write_digests(archive, Wish(**wish), NOW))
+
+
+def _letter(archive: SqlArchive, **wish: Any) -> Digest:
+    (letter,) = _letters(archive, **wish).values()
+    assert letter is not None
+    return letter
+
+
+def test_hours_are_those_of_the_jobs_that_ended(archive: SqlArchive) -> None:
+    unmeasured = make_unmeasured_report(make_record(3, cpus=120))
+    archive.save([_job(1), _job(2, days=3), unmeasured, _job(4, user="bob")])
+
+    letter = _letter(archive, users=("ada",))
+
+    # 120 cores for 30 seconds are one hour; nobody knows how much of it was used.
+    assert Use(asked_hours=17.0, measured_hours=16.0, used_hours=8.0) == letter.cores
+    assert (3, 2) == (letter.jobs, letter.jobs_with_findings)
+    assert (NOW - 7 * DAY, NOW) == (letter.since_seconds, letter.until_seconds)
+
+
+def test_hours_of_gpus_are_counted_where_they_were_measured(archive: SqlArchive) -> None:
+    gpu_report = make_gpu_report(1)
+    blind = replace(gpu_report, summary=replace(gpu_report.summary, record=replace(gpu_report.record, job_id=2)))
+    blind = replace(blind, summary=replace(blind.summary, gpu=replace(blind.summary.gpu, mean_utilization=None)))
+    archive.save([gpu_report, blind])
+
+    gpus = _letter(archive, users=("bob",)).gpus
+
+    # Twice two GPUs for two hours; one pair was at 1 %.
+    assert (8.0, 4.0) == (gpus.asked_hours, gpus.measured_hours)
+    assert pytest.approx(0.04) == gpus.used_hours
+
+
+def test_trend_compares_with_the_period_before(archive: SqlArchive) -> None:
+    archive.save([_job(1), _job(2, days=-1), _job(3, days=-2), _job(4, days=-7.5), _job(5, days=7)])
+
+    letter = _letter(archive, users=("ada",))
+
+    assert (8.0, 16.0) == (letter.cores.asked_hours, letter.cores_before.asked_hours)
+    assert (0.5, 0.5) == (letter.cores.ratio, letter.cores_before.ratio)
+
+
+def test_period_is_as_long_as_wished(archive: SqlArchive) -> None:
+    archive.save([_job(1, days=6.5), _job(2, days=5.5), _job(3, days=4.5)])
+
+    letter = _letter(archive, users=("ada",), days=1)
+
+    assert (1, 8.0, 8.0) == (letter.jobs, letter.cores.asked_hours, letter.cores_before.asked_hours)
+
+
+def test_job_that_ran_for_weeks_is_in_the_letter_of_the_week_it_ended(archive: SqlArchive) -> None:
+    archive.save([_job(1, submit_seconds=START - 40 * DAY, start_seconds=START - 30 * DAY)])
+
+    assert 1 == _letter(archive, users=("ada",)).jobs
+
+
+def test_worst_jobs_come_first_and_are_ten(archive: SqlArchive) -> None:
+    jobs = [_job(number, cpus=4 + number) for number in range(1, 151)]
+    archive.save(jobs)
+
+    letter = _letter(archive, users=("ada",))
+
+    # Each kept two cores busy for two hours, so the one with most cores left most of them idle.
+    assert list(range(150, 140, -1)) == [row.job_id for row in letter.worst_jobs]
+    assert 150 == letter.jobs
+
+
+def test_fixes_are_three_with_the_titles_of_the_rules(archive: SqlArchive) -> None:
+    archive.save([_job(1), _job(2)])
+
+    letter = _letter(archive, users=("ada",))
+
+    # Both findings of both jobs, which together left eight core hours unused.
+    assert {"cpu_idle": (2, 8.0), "memory_over_asked": (2, 8.0)} == {
+        fix.rule: (fix.jobs, fix.wasted_core_hours) for fix in letter.fixes
+    }
+    assert "Much of the memory was not needed" in {fix.title for fix in letter.fixes}
+
+
+def test_everybody_with_jobs_gets_a_letter_and_nobody_else(archive: SqlArchive) -> None:
+    archive.save([_job(1), _job(2, user="bob"), _job(3, user="carol", days=-3), _job(4, state="RUNNING", user="dan")])
+
+    assert [ADA, BOB] == list(_letters(archive, all_users=True))
+    assert [PHYSICS] == list(_letters(archive, all_accounts=True))
+    assert [ADA, BOB, PHYSICS] == list(_letters(archive, all_users=True, all_accounts=True, users=("ada",)))
+
+
+def test_account_sums_up_its_users(archive: SqlArchive) -> None:
+    archive.save([_job(1), _job(2, user="bob"), _job(3, account="chemistry")])
+
+    named = _letter(archive, accounts=("physics",))
+    general = _letters(archive, all_accounts=True)[PHYSICS]
+
+    assert (2, 16.0, True) == (named.jobs, named.cores.asked_hours, named.is_account)
+    assert named == general
+
+
+def test_named_without_jobs_gets_no_letter(archive: SqlArchive) -> None:
+    archive.save([_job(1)])
+
+    assert {BOB: None} == _letters(archive, users=("bob", "bob"))
+
+
+def test_job_without_account_is_in_no_letter_to_accounts() -> None:
+    row = make_row(make_report(make_record(account="")))
+
+    assert [ADA] == list(add_up([row], START))

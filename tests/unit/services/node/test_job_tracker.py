@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tracker hears of jobs by itself, reads them before they are gone, and costs nothing while nothing happens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from slurmscope.errors import SourceError
+from slurmscope.model.job_totals import WHOLE_JOB
+from slurmscope.model.job_use import CgroupUse, JobKey, JobUse, NodeJobs
+from slurmscope.services.node.cpu_budget import Credit
+from slurmscope.services.node.job_reading import LiveJob
+from slurmscope.services.node.job_registry import JobBook
+from slurmscope.services.node.job_tracker import LOOK_GAP_SECONDS, JobTracker
+from slurmscope.services.node.job_tracking import TrackingOptions, open_job_tracker
+from slurmscope.sources.machine.changes import Changes
+from slurmscope.sources.machine.inotify import Inotify, InotifyUnavailable
+from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReading
+
+KEY = JobKey(7)
+PATIENCE_SECONDS = 60.0
+YOUNG_SECONDS = (0.01, 0.02)
+
+
+@dataclass
+class Node:
+    """Hold a folder in which jobs have folders, and the tracker that watches it."""
+
+    finder: FakeFinder
+    tracker: JobTracker
+
+    def begin(self, key: JobKey = KEY, **shown: object) -> FakeJob:
+        """Let a job come: it is there, and so is its folder."""
+        path = self.finder.root / f"job_{key.job_id}"
+        job = self.finder.add(FakeJob(key, path=path, **shown))  # type: ignore[arg-type]
+        path.mkdir()
+        return job
+
+    def end(self, job: FakeJob) -> None:
+        """Let a job go, with its folder."""
+        assert job.path is not None
+        self.finder.remove(job)
+        job.seconds = None
+        job.path.rmdir()
+
+    def only(self) -> JobUse:
+        (use,) = self.tracker.snapshot().jobs
+        return use
+
+
+@contextmanager
+def tracking(
+    root: Path,
+    open_inotify: Callable[[], Inotify] = Inotify,
+    reading: Callable[[], FakeReading] = FakeReading,
+    credit: Credit | None = None,
+) -> Iterator[Node]:
+    finder = FakeFinder(root=root)
+    book = JobBook(finder, reading, young_seconds=YOUNG_SECONDS)
+    with JobTracker(finder, book, Changes(open_inotify), credit=credit) as tracker:
+        tracker.snapshot()
+        yield Node(finder, tracker)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    """Give a node without jobs whose tracker runs."""
+    with tracking(tmp_path) as made:
+        yield made
+
+
+def open_nothing() -> Inotify:
+    """Be a kernel that has no inotify left."""
+    raise InotifyUnavailable("no more instances")
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait until something holds; how long is up to the machine."""
+    patience = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < patience, "it never came to hold"
+        time.sleep(0.005)
+
+
+def seconds(use: JobUse) -> float | None:
+    return use.groups[WHOLE_JOB].cpu.total_seconds
+
+
+def test_snapshot_has_all_jobs_as_they_are_now(node: Node) -> None:
+    job = node.begin(seconds=1.0)
+    until(lambda: job.reads)
+    job.seconds = 2.0
+    node.finder.stale_cgroups = 3
+    taken = node.tracker.snapshot()
+    assert ([2.0], "v1", 3) == ([seconds(use) for use in taken.jobs], taken.layout, taken.stale_cgroups)
+
+
+def test_tracker_that_is_not_started_still_reads_jobs(tmp_path: Path) -> None:
+    finder = FakeFinder(root=tmp_path)
+    finder.add(FakeJob(KEY, seconds=4.0))
+    tracker = JobTracker(finder, JobBook(finder, FakeReading), Changes(), available=lambda: {"process_io": False})
+    taken = tracker.snapshot()
+    tracker.close()
+    assert ([4.0], {"process_io": False, "inotify": True}) == ([seconds(use) for use in taken.jobs], taken.available)
+
+
+def test_job_is_noticed_without_anybody_asking(node: Node) -> None:
+    job = node.begin(seconds=0.5)
+    until(lambda: job.reads)
+
+
+def test_job_between_two_snapshots_is_not_missed(node: Node) -> None:
+    job = node.begin(seconds=0.5)
+    until(lambda: job.reads)
+    node.end(job)
+    assert (0.5, True) == (seconds(node.only()), node.only().has_ended)
+
+
+def test_job_is_read_when_a_folder_of_its_goes_away(node: Node) -> None:
+    job = node.begin(seconds=0.5)
+    until(lambda: job.reads)
+    until(lambda: job.reads == len(YOUNG_SECONDS))
+    assert job.path is not None
+    (job.path / "step_0").mkdir()
+    job.seconds, reads = 9.0, job.reads
+    (job.path / "step_0").rmdir()
+    until(lambda: job.reads > reads)
+    node.end(job)
+    assert 9.0 == seconds(node.only())
+
+
+def test_job_is_read_when_the_first_process_of_a_task_ends(node: Node) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        job = node.begin(seconds=0.5, pids=[process.pid])
+        until(lambda: job.reads == len(YOUNG_SECONDS))
+        job.seconds, reads = 9.0, job.reads
+        process.communicate(timeout=60)
+        until(lambda: job.reads > reads)
+        job.pids.clear()
+    node.end(job)
+    assert 9.0 == seconds(node.only())
+
+
+def test_job_with_many_processes_is_read_in_a_moment_at_its_end(node: Node) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        job = node.begin(seconds=0.5, pids=[process.pid], processes=1000)
+        until(lambda: job.reads == len(YOUNG_SECONDS))
+        job.seconds, reads = 9.0, job.reads
+        process.communicate(timeout=60)
+        until(lambda: seconds(tracked_use(node)) == 9.0)
+        assert reads == job.reads
+        job.pids.clear()
+
+
+def tracked_use(node: Node) -> JobUse:
+    """Look at what the tracker knows, without making it read."""
+    (tracked,) = node.tracker._book.live
+    return tracked.use
+
+
+@dataclass(eq=False)
+class SeenJob(FakeJob):
+    """Note how often jobs had been looked for when this one was read."""
+
+    finder: FakeFinder = field(default_factory=FakeFinder)
+    scans: list[int] = field(default_factory=list)
+
+    def read(self) -> CgroupUse | None:
+        """Show the CPU time."""
+        self.scans.append(self.finder.scans)
+        return super().read()
+
+
+def test_young_job_is_looked_at_until_its_user_is_known(node: Node) -> None:
+    path = node.finder.root / "job_7"
+    job = SeenJob(KEY, path=path, uid=None, finder=node.finder)
+    node.finder.add(job)
+    path.mkdir()
+    until(lambda: job.reads == len(YOUNG_SECONDS))
+    first, *later = job.scans
+    assert max(later) > first
+
+
+def test_idle_tracker_sleeps(node: Node) -> None:
+    job = node.begin()
+    until(lambda: job.reads == len(YOUNG_SECONDS))
+
+    def is_quiet() -> bool:
+        before = node.finder.scans, job.reads
+        time.sleep(1.0)
+        return before == (node.finder.scans, job.reads)
+
+    until(is_quiet)
+
+
+def test_storm_of_folders_makes_few_looks(node: Node) -> None:
+    began, before = time.monotonic(), node.finder.scans
+    for number in range(3000):
+        (node.finder.root / f"other_{number % 10}").mkdir()
+        (node.finder.root / f"other_{number % 10}").rmdir()
+    elapsed = time.monotonic() - began
+    # One look scans again when it has found new folders to watch, four times at most.
+    assert node.finder.scans - before <= 4 * (elapsed / LOOK_GAP_SECONDS + 2)
+
+
+def test_job_is_noticed_after_a_storm(node: Node) -> None:
+    for number in range(1000):
+        (node.finder.root / f"other_{number}").mkdir()
+    job = node.begin(seconds=0.5)
+    until(lambda: job.reads)
+
+
+class SpentCredit(Credit):
+    """Have nothing left, for as long as a test lasts."""
+
+    def low_seconds(self) -> float:
+        """Say so."""
+        return PATIENCE_SECONDS
+
+
+def test_job_that_ends_is_read_even_when_no_cpu_time_is_left(tmp_path: Path) -> None:
+    with (
+        tracking(tmp_path, credit=SpentCredit(0.05, 1.0)) as node,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process,
+    ):
+        job = node.begin(seconds=0.5, pids=[process.pid])
+        node.tracker.snapshot()  # nobody else looks for new jobs now
+        job.seconds, reads = 9.0, job.reads
+        process.communicate(timeout=60)
+        until(lambda: seconds(tracked_use(node)) == 9.0)
+        assert reads == job.reads
+        job.pids.clear()
+
+
+def test_failed_look_does_not_end_the_tracking(node: Node) -> None:
+    node.finder.fails = True
+    scans = node.finder.scans
+    job = node.begin()
+    until(lambda: node.finder.scans > scans)
+    node.finder.fails = False
+    until(lambda: job.reads)
+
+
+def test_machine_without_inotify_is_looked_at_again_and_again(tmp_path: Path) -> None:
+    with tracking(tmp_path, open_nothing) as node:
+        job = node.begin(seconds=0.5)
+        until(lambda: job.reads == len(YOUNG_SECONDS))
+        job.seconds = 9.0
+        scans = node.finder.scans
+        until(lambda: node.finder.scans >= scans + 2)
+        node.end(job)
+        taken = node.tracker.snapshot()
+    assert ([9.0], False) == ([seconds(use) for use in taken.jobs], taken.available["inotify"])
+
+
+def test_jobs_without_cgroups_are_looked_for_again_and_again(node: Node) -> None:
+    node.finder.uses_processes = True
+    node.tracker.snapshot()
+    job = node.finder.add(FakeJob(KEY, seconds=0.5))
+    until(lambda: job.reads)
+
+
+def test_failed_scan_is_told_and_the_next_one_is_good(node: Node) -> None:
+    job = node.begin()
+    until(lambda: job.reads)
+    node.finder.fails = True
+    with pytest.raises(SourceError, match="cannot be listed"):
+        node.tracker.snapshot()
+    node.finder.fails = False
+    assert KEY == node.only().key
+
+
+class BrokenReading(FakeReading):
+    """Be a reader with a bug."""
+
+    def read(self, job: LiveJob) -> JobUse | None:
+        """Fail when the job says so."""
+        assert isinstance(job, FakeJob)
+        if job.uid is None:
+            raise RuntimeError("a bug")
+        return super().read(job)
+
+
+def test_bug_in_a_reader_does_not_end_the_tracking(tmp_path: Path) -> None:
+    with tracking(tmp_path, reading=BrokenReading) as node:
+        job = node.begin(uid=None)
+        with pytest.raises(RuntimeError, match="a bug"):
+            node.tracker.snapshot()
+        job.uid = 1001
+        assert KEY == node.only().key
+
+
+def test_several_who_ask_at_once_get_an_answer_each(node: Node) -> None:
+    node.begin(seconds=0.5)
+    answers: list[NodeJobs] = []
+    threads = [threading.Thread(target=lambda: answers.append(node.tracker.snapshot())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [1] * 8 == [len(taken.jobs) for taken in answers]
+
+
+def test_closing_ends_the_thread_and_gives_descriptors_back(tmp_path: Path) -> None:
+    before = threading.active_count(), count_descriptors()
+    with tracking(tmp_path) as node:
+        job = node.begin(pids=[os.getpid()])
+        until(lambda: job.reads)
+    node.tracker.close()
+    assert before == (threading.active_count(), count_descriptors())
+    with pytest.raises(SourceError, match="agent ends"):
+        node.tracker.snapshot()
+
+
+def count_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+class SlowFinder(FakeFinder):
+    """Block the tracker's thread until a test lets it go."""
+
+    blocked: threading.Event
+    released: threading.Event
+
+    def watch_paths(self) -> list[Path]:
+        """Wait."""
+        self.blocked.set()
+        self.released.wait(PATIENCE_SECONDS)
+        return []
+
+
+def test_who_asks_while_the_tracker_ends_is_not_left_waiting(tmp_path: Path) -> None:
+    finder = SlowFinder(root=tmp_path)
+    finder.blocked, finder.released = threading.Event(), threading.Event()
+    tracker = JobTracker(finder, JobBook(finder, FakeReading), Changes())
+    tracker.start()
+    finder.blocked.wait(PATIENCE_SECONDS)
+    answers: list[NodeJobs | SourceError] = []
+
+    def ask() -> None:
+        try:
+            answers.append(tracker.snapshot())
+        except SourceError as error:
+            answers.append(error)
+
+    before, after = threading.Thread(target=ask), threading.Thread(target=ask)
+    before.start()
+    closing = threading.Thread(target=tracker.close)
+    closing.start()
+    until(lambda: tracker._is_stopping)
+    after.start()
+    after.join(PATIENCE_SECONDS)
+    assert [True] == ["agent ends" in str(answer) for answer in answers]
+    finder.released.set()
+    for thread in (before, closing):
+        thread.join(PATIENCE_SECONDS)
+    assert 2 == len(answers)
+
+
+def test_machine_without_slurm_is_told_so(tmp_path: Path) -> None:
+    with open_job_tracker(TrackingOptions(cgroup_root=tmp_path, procfs_root=tmp_path)) as tracker:
+        taken = tracker.snapshot()
+    assert ((), "unsupported") == (taken.jobs, taken.layout)
+
+
+def test_processes_of_this_machine_are_looked_through_where_there_are_no_cgroups(tmp_path: Path) -> None:
+    with open_job_tracker(TrackingOptions(cgroup_root=tmp_path)) as tracker:
+        taken = tracker.snapshot()
+    assert taken.available["processes"]
+    assert taken.layout in ("processes", "unsupported")

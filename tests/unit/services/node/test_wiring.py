@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What takes two readings or a name is added to the jobs of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, NodeJobs
+from slurmscope.services.node.checks import check_node
+from slurmscope.services.node.wiring import NodeJobsReader, PathSettings
+
+
+class FakeTracker:
+    """Give what it is told to give."""
+
+    def __init__(self, *snapshots: NodeJobs) -> None:
+        self._snapshots: Iterator[NodeJobs] = iter(snapshots)
+
+    def snapshot(self) -> NodeJobs:
+        return next(self._snapshots)
+
+
+def job(cpu_seconds: float | None, *, number: int = 1, has_ended: bool = False) -> JobUse:
+    return JobUse(
+        key=JobKey(number),
+        uid=1001,
+        has_ended=has_ended,
+        pids=frozenset({number * 10}),
+        groups={GroupKey(): CgroupUse(cpu=CpuUse(total_seconds=cpu_seconds))},
+    )
+
+
+def read_twice(first: JobUse, second: JobUse, seconds: float = 10.0) -> float | None:
+    times = iter([100.0, 100.0 + seconds])
+    tracker = FakeTracker(NodeJobs(jobs=(first,)), NodeJobs(jobs=(second,)))
+    reader = NodeJobsReader(tracker, str, lambda: next(times))
+    assert reader.read().jobs[0].busy_cores is None
+    return reader.read().jobs[0].busy_cores
+
+
+def test_busy_cores_are_cpu_time_over_time() -> None:
+    assert 1.5 == read_twice(job(20.0), job(35.0))
+
+
+def test_cpu_time_that_fell_is_no_negative_use() -> None:
+    assert 0.0 == read_twice(job(20.0), job(5.0))
+
+
+@pytest.mark.parametrize("second", [job(None), job(35.0, has_ended=True), job(35.0, number=2)])
+def test_use_is_not_told_without_two_readings_of_a_living_job(second: JobUse) -> None:
+    assert read_twice(job(20.0), second) is None
+
+
+def test_two_readings_at_the_same_moment_tell_nothing() -> None:
+    assert read_twice(job(20.0), job(20.0), seconds=0.0) is None
+
+
+def test_users_are_named_and_processes_of_living_jobs_known() -> None:
+    jobs = NodeJobs(jobs=(job(1.0), job(1.0, number=2), job(1.0, number=3, has_ended=True)))
+    reader = NodeJobsReader(FakeTracker(jobs, jobs), lambda uid: f"user{uid}")
+
+    assert {1001: "user1001"} == reader.read().users
+    assert {10, 20} == reader.read_pids()
+
+
+def test_readings_tell_the_name_of_the_host() -> None:
+    assert "n17" == NodeJobsReader(FakeTracker(NodeJobs(), NodeJobs()), str, host_name="n17").read().host_name
+
+
+def test_paths_move_with_the_root() -> None:
+    paths = PathSettings(rootfs=Path("/host"))
+
+    assert Path("/host/sys/fs/cgroup") == paths.below_root(paths.cgroup)
+    assert Path("/proc") == PathSettings().below_root(Path("/proc"))
+    assert Path("fixture") == paths.below_root(Path("fixture"))
+
+
+def test_node_is_healthy_when_jobs_and_processes_can_be_seen() -> None:
+    jobs = NodeJobs(layout="v2", available={"process_io": True, "cgroup_io": False})
+
+    checks = {check.name: check for check in check_node(jobs, has_capabilities=True)}
+
+    assert all(check.is_good for check in checks.values())
+    assert "EnableExtraControllers" in checks["source cgroup_io"].advice
+
+
+def test_what_is_missing_comes_with_advice() -> None:
+    jobs = NodeJobs(layout="processes", available={"process_io": False})
+
+    checks = {check.name: check for check in check_node(jobs, has_capabilities=False)}
+
+    assert {"layout", "capabilities", "source process_io"} == {n for n, c in checks.items() if not c.is_good}
+    assert all(check.advice for check in checks.values())

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The portal tells staff how it is doing, in a page that Prometheus understands."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from slurmscope import __version__
+from slurmscope.errors import SourceError
+from slurmscope.metrics.family import Family
+from slurmscope.metrics.guard import Guard
+from slurmscope.metrics.write import Format, end, write
+from slurmscope.portal.app import make_app
+from slurmscope.services.exporter.readings import SharedReading
+from slurmscope.services.portal.metrics import (
+    PORTAL_METRICS,
+    SHARED_METRICS,
+    PortalReport,
+    reporter_families,
+    series_families,
+)
+from slurmscope.services.portal.metrics_page import add_metrics_page
+from slurmscope.services.portal.request_metrics import RequestLedger
+from slurmscope.services.reporting.reporter import Progress
+from slurmscope.sources.prometheus.query_counters import QueryCounts, QueryLedger
+from tests.fakes.portal_desk import WHO, make_desk
+
+
+def samples(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Write families and read them back by the library of Prometheus."""
+    page = b"".join(write(families, Format.TEXT)).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in parse_text(page)
+        for sample in family.samples
+    }
+
+
+def full_report() -> PortalReport:
+    """Make a report in which everything has happened once."""
+    requests, ledger = RequestLedger(), QueryLedger()
+    requests.note("/jobs", 200, 0.02)
+    ledger.note_answer("curves", 0.5, points=900, received_bytes=4096)
+    ledger.note_failure("totals", 30.0, "timeout", is_up=False)
+    ledger.note_retry("totals")
+    ledger.note_split("curves")
+    good = SharedReading("nodes", dict, interval_seconds=10.0)
+    good.request()
+    good.wait(float("inf"))
+
+    def fail() -> object:
+        raise SourceError("away")
+
+    bad = SharedReading("jobs", fail, interval_seconds=10.0)
+    bad.request()
+    bad.wait(float("inf"))
+    progress = Progress(jobs_archived=12, rounds=3, failures=1, read_until_seconds=1000.0)
+    return PortalReport(
+        requests=requests, progress=lambda: progress, ledger=ledger, readings={"nodes": good, "jobs": bad}
+    )
+
+
+def test_ledger_of_questions_is_told_by_kind() -> None:
+    told = samples(full_report().families())
+
+    curves, totals = (("kind", "curves"),), (("kind", "totals"),)
+    assert 1 == told["slurmscope_series_questions_total", curves]
+    assert 1 == told["slurmscope_series_questions_total", totals]
+    assert 0.5 == told["slurmscope_series_question_seconds_total", curves]
+    assert 900 == told["slurmscope_series_points_total", curves]
+    assert 4096 == told["slurmscope_series_received_bytes_total", curves]
+    assert 1 == told["slurmscope_series_retries_total", totals]
+    assert 1 == told["slurmscope_series_splits_total", curves]
+    assert 1 == told["slurmscope_series_failures_total", (("kind", "totals"), ("reason", "timeout"))]
+    assert 0 == told["slurmscope_series_up", ()]
+
+
+def test_server_of_time_series_that_was_never_asked_is_neither_up_nor_down() -> None:
+    assert {} == samples(series_families(QueryCounts()))
+
+
+def test_reporter_tells_how_far_it_is() -> None:
+    told = samples(full_report().families())
+
+    assert 12 == told["slurmscope_reporter_jobs_total", ()]
+    assert 3 == told["slurmscope_reporter_rounds_total", ()]
+    assert 1 == told["slurmscope_reporter_failures_total", ()]
+    assert 1 == told["slurmscope_reporter_up", ()]
+    assert 1000 == told["slurmscope_reporter_read_until_timestamp_seconds", ()]
+
+
+def test_reporter_that_has_not_looked_yet_tells_no_time_and_no_state() -> None:
+    expected = {("slurmscope_reporter_jobs_total", ()), ("slurmscope_reporter_rounds_total", ())}
+
+    assert {*expected, ("slurmscope_reporter_failures_total", ())} == samples(reporter_families(Progress())).keys()
+
+
+def test_reporter_whose_last_round_failed_is_down() -> None:
+    told = samples(reporter_families(Progress(rounds=7, failures=1, problem="the archive is away")))
+
+    assert 0 == told["slurmscope_reporter_up", ()]
+
+
+def test_questions_to_slurm_and_the_process_are_told_as_the_exporters_do() -> None:
+    told = samples(full_report().families())
+
+    assert 1 == told["slurmscope_readings_total", (("source", "nodes"),)]
+    assert 1 == told["slurmscope_reading_errors_total", (("reason", "failed"), ("source", "jobs"))]
+    assert told["process_resident_memory_bytes", ()] > 0
+    (build,) = (dict(labels) for name, labels in told if name == "slurmscope_build_info")
+    assert __version__ == build["version"]
+
+
+def test_what_is_told_is_what_is_declared() -> None:
+    told = {family.metric for family in full_report().families()}
+
+    assert {*PORTAL_METRICS, *SHARED_METRICS} == told
+
+
+def test_nothing_is_dropped_by_the_guard_that_keeps_pages_valid() -> None:
+    guard = Guard()
+
+    admitted = [family.metric.name for family in guard.admit(full_report().families())]
+
+    assert {} == dict(guard.dropped)
+    assert "slurmscope_portal_request_duration_seconds" in admitted
+
+
+def test_names_follow_the_conventions() -> None:
+    if not shutil.which("promtool"):
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+
+    page = b"".join(write(full_report().families(), Format.TEXT))
+    checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
+
+    assert ("", 0) == (checked.stderr.decode(), checked.returncode)
+
+
+def make_page(families: Callable[[], Iterable[Family]]) -> FastAPI:
+    app = make_app(make_desk())
+    add_metrics_page(app, families)
+    return app
+
+
+def ask(app: FastAPI, who: str = "", **headers: str) -> httpx.Response:
+    async def run() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://portal.test") as client:
+            return await client.get("/metrics", headers={**headers, **({WHO: who} if who else {})})
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("who", "status"), [("", 401), ("ada", 403), ("eve", 403), ("cora", 403), ("sue", 200), ("root", 200)]
+)
+def test_page_is_for_staff(who: str, status: int) -> None:
+    answer = ask(make_page(full_report().families), who)
+
+    assert status == answer.status_code
+    assert (status == 200) is ("slurmscope_" in answer.text)
+
+
+def test_page_adds_one_route_and_changes_nothing() -> None:
+    plain, metered = make_app(make_desk()), make_page(tuple)
+
+    added = [route for route in metered.routes if getattr(route, "path", "") == "/metrics"]
+    assert len(plain.routes) + 1 == len(metered.routes)
+    assert [{"GET"}] == [getattr(route, "methods", None) for route in added]
+    assert "/metrics" not in metered.openapi()["paths"]
+
+
+def test_format_is_chosen_by_what_the_client_accepts() -> None:
+    app = make_page(full_report().families)
+
+    plain, modern = ask(app, "sue"), ask(app, "sue", Accept="application/openmetrics-text;version=1.0.0")
+
+    assert Format.TEXT.content_type == plain.headers["content-type"]
+    assert Format.OPENMETRICS.content_type == modern.headers["content-type"]
+    assert end(Format.OPENMETRICS) == modern.content[-6:]
+    names = {family.name for family in parse_openmetrics(modern.text)}
+    assert {"slurmscope_portal_requests", "slurmscope_series_up", "slurmscope_build"} <= names
+    assert {family.name for family in parse_text(plain.text)} >= {"slurmscope_portal_requests"}

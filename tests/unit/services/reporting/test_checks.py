@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor of the portal asks everybody once, says what is missing, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurmscope.config import load
+from slurmscope.services.exporter.wiring import Check
+from slurmscope.services.portal.settings import portal_sections
+from slurmscope.services.reporting.checks import check_progress, examine_portal
+from slurmscope.services.reporting.reporter import CHECKPOINT, ReporterSettings
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.settings import ArchiveSettings
+from tests.fakes.prometheus_server import FakePrometheus, failure, vector
+from tests.fakes.talking_server import talking_server
+
+RHYTHM = ReporterSettings()
+
+
+def examine(folder: Path, **flags: object) -> dict[str, Check]:
+    """Examine a machine whose commands of Slurm are those in the folder."""
+    settings: Mapping[str, object] = {
+        "slurm.bin-path": str(folder),
+        "archive.url": str(folder / "archive.db"),
+        **{name.replace("_", "."): value for name, value in flags.items()},
+    }
+    config = load(tuple(portal_sections()), flags=settings, environment={}, file=None)
+    return {check.name: check for check in examine_portal(config, {}).checks}
+
+
+def write_command(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_everything_that_is_away_is_told_with_advice(tmp_path: Path) -> None:
+    checks = examine(tmp_path, prometheus_url="http://127.0.0.1:9", prometheus_retries=0)
+
+    assert {"archive", "accounting", "coordinators", "time series"} == {
+        name for name, check in checks.items() if not check.is_good
+    }
+    assert all(check.advice for check in checks.values() if not check.is_good)
+    assert "127.0.0.1:9" in checks["time series"].told
+
+
+def test_archive_is_looked_for_and_not_made(tmp_path: Path) -> None:
+    examine(tmp_path)
+
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_commands_that_answer_are_good(tmp_path: Path) -> None:
+    write_command(tmp_path, "sacct", "exit 0")
+    write_command(tmp_path, "sacctmgr", "exit 0")
+
+    checks = examine(tmp_path)
+
+    assert checks["coordinators"].is_good
+    assert (True, "tells of 0 jobs that ended in the last six hours") == (
+        checks["accounting"].is_good, checks["accounting"].told,
+    )  # fmt: skip
+
+
+def test_archive_that_answers_tells_how_far_jobs_are_archived(tmp_path: Path) -> None:
+    with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
+        Checkpoints(database).write_checkpoint(CHECKPOINT, "1700000000")
+
+    checks = examine(tmp_path)
+
+    assert (True, "sqlite answers") == (checks["archive"].is_good, checks["archive"].told)
+    assert not checks["reporter"].is_good
+    assert checks["reporter"].told.startswith("jobs that ended until 2023-11-14 22:13:20 UTC are archived, ")
+
+
+def test_settings_that_let_in_strangers_are_told(tmp_path: Path) -> None:
+    checks = examine(tmp_path, **{"portal.listen-address": "0.0.0.0:8080"})
+
+    assert not checks["settings"].is_good
+    assert "would show everybody's jobs" in checks["settings"].told
+
+
+def test_no_prometheus_is_a_choice_and_no_fault(tmp_path: Path) -> None:
+    checks = examine(tmp_path)
+
+    assert checks["time series"].is_good
+    assert "node agents" not in checks
+
+
+def test_prometheus_tells_on_how_many_nodes_jobs_are_measured(tmp_path: Path) -> None:
+    fake = FakePrometheus([vector(({}, (1000.0, "64")))])
+    with talking_server(fake.talk) as url:
+        checks = examine(tmp_path, prometheus_url=url, prometheus_matchers=['cluster="a b"'])
+
+    assert (True, True) == (checks["time series"].is_good, checks["node agents"].is_good)
+    assert "it has numbers of jobs on 64 nodes now" == checks["node agents"].told
+    assert [
+        'count(count by (slurm_node) (jobs_cpu_seconds_total{cluster="a b"}))',
+        'count(jobs_cpu_seconds_total{cluster="a b"})',
+        'count(increase(jobs_cpu_seconds_total{cluster="a b"}[60000ms]))',
+    ] == [asked.form["query"] for asked in fake.asked]
+
+
+@pytest.mark.parametrize(("frequent", "is_good"), [("90", True), ("45", True), ("44", False)])
+def test_agents_that_are_scraped_more_rarely_than_was_said_are_told(
+    tmp_path: Path, frequent: str, is_good: bool
+) -> None:
+    fake = FakePrometheus([vector(({}, (1000.0, count))) for count in ("64", "90", frequent)])
+    with talking_server(fake.talk) as url:
+        check = examine(tmp_path, prometheus_url=url)["scrape interval"]
+
+    assert f"{frequent} of 90 series of jobs have two samples within 60 seconds" == check.told
+    assert (is_good, not is_good) == (check.is_good, "prometheus.scrape-interval" in check.advice)
+
+
+def test_prometheus_that_knows_no_job_is_told_apart_from_one_that_is_away(tmp_path: Path) -> None:
+    with talking_server(FakePrometheus([vector()]).talk) as url:
+        checks = examine(tmp_path, prometheus_url=url)
+
+    assert (True, False) == (checks["time series"].is_good, checks["node agents"].is_good)
+    assert "scrape slurmscope node" in checks["node agents"].advice
+
+
+def test_prometheus_that_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+    with talking_server(FakePrometheus([failure(400, "bad_data", "parse error here")]).talk) as url:
+        checks = examine(tmp_path, prometheus_url=url)
+
+    assert not checks["time series"].is_good
+    assert "parse error here" in checks["time series"].told
+
+
+@pytest.mark.parametrize(
+    ("until_seconds", "is_good"), [(9_880, True), (9_880 - 3600, True), (9_880 - 3661, False), (None, False)]
+)
+def test_archive_that_is_an_hour_behind_is_told(until_seconds: int | None, is_good: bool) -> None:
+    # At 10,000 s, jobs that ended until 9,880 s are due: their last samples have two minutes to arrive.
+    check = check_progress(until_seconds, 10_000.0, RHYTHM)
+
+    assert (is_good, not is_good) == (check.is_good, bool(check.advice))

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports are made in batches, of whatever could be had."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, ServerTimedOut, SourceError
+from slurmscope.http_client.get import Answer
+from slurmscope.model.series import Curves, JobSpan, Totals, Wanted
+from slurmscope.services.reporting.measuring import MAX_CORES_DRAWN
+from slurmscope.services.reporting.report_maker import NO_CURVE, NO_SERIES, NOT_SUMMARISED, ReportMaker
+from slurmscope.sources.prometheus.answers import parse_answer
+from tests.fakes.reporting import FakeSeries
+from tests.fakes.reports import START, make_record
+
+NOW = START + 10_000.0
+
+
+def maker(series: FakeSeries | None) -> ReportMaker:
+    return ReportMaker(series, wall_clock=lambda: NOW)
+
+
+def test_each_question_is_asked_once_for_all_jobs() -> None:
+    series = FakeSeries()
+    reports = maker(series).make([make_record(1), make_record(2), make_record(3)])
+    assert [1, 2, 3] == [report.record.job_id for report in reports]
+    assert {(1, 2, 3)} == {jobs for _, jobs in series.asked}
+    assert len(CURVES) + len(TOTALS) == len(series.asked)
+
+
+class CountingSeries(FakeSeries):
+    """Count how many ask at the same time; all but the very first, which is asked alone, wait for the others."""
+
+    def __init__(self, questions_at_once: int) -> None:
+        super().__init__(questions_at_once=questions_at_once)
+        self.now = self.most = 0
+        self.lock = threading.Lock()
+        self.are_all_here = threading.Event()
+
+    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        is_first = not self.asked
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            if self.now == self.questions_at_once:
+                self.are_all_here.set()
+        assert is_first or self.are_all_here.wait(60)
+        totals = super().read_totals(wanted, spans, until=until)
+        with self.lock:
+            self.now -= 1
+        return totals
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_source_is_asked_by_as_many_as_it_says(at_once: int) -> None:
+    series = CountingSeries(questions_at_once=at_once)
+    maker(series).make([make_record(1)])
+    assert at_once == series.most
+
+
+def test_runs_of_one_job_are_asked_for_apart() -> None:
+    series = FakeSeries()
+    first = make_record(1, end_seconds=START + 60, state="REQUEUED")
+    again = make_record(1, start_seconds=START + 100)
+    reports = maker(series).make([first, again, make_record(2)])
+    assert [START, START + 100, START] == [report.record.start_seconds for report in reports]
+    assert {(1, 2): len(CURVES) + len(TOTALS), (1,): len(CURVES) + len(TOTALS)} == Counter(
+        jobs for _, jobs in series.asked
+    )
+
+
+def test_job_that_never_started_is_not_asked_for() -> None:
+    series = FakeSeries()
+    (report,) = maker(series).make([make_record(1, start_seconds=None, end_seconds=None, state="PENDING")])
+    assert ([], 0) == (series.asked, report.summary.run_seconds)
+
+
+def test_cores_of_large_jobs_have_no_curves() -> None:
+    series = FakeSeries()
+    maker(series).make([make_record(1, cpus=MAX_CORES_DRAWN + 1), make_record(2, cpus=MAX_CORES_DRAWN)])
+    core = [jobs for metric, jobs in series.asked if metric == "jobs_cpu_core_seconds_total"]
+    assert [(1, 2), (2,)] == core
+
+
+def test_question_that_fails_costs_only_its_own_numbers() -> None:
+    series = FakeSeries(errors={"jobs_io_read_bytes_total": MalformedAnswer("Prometheus: cut")})
+    (report,) = maker(series).make([make_record(1)])
+    assert ("Prometheus: cut",) == report.missing
+    assert (None, 1.0) == (report.summary.io.read_bytes, report.summary.io.write_bytes)
+
+
+@pytest.mark.parametrize("error", [ServerRefused("it is away"), ServerTimedOut("it is slow")])
+def test_server_that_is_away_is_asked_once(error: Exception) -> None:
+    series = FakeSeries(errors={"*": error})
+    (report,) = maker(series).make([make_record(1)])
+    assert ((f"The time series could not be asked: {error}",), 1) == (report.missing, len(series.asked))
+    # What accounting knows is told all the same.
+    assert 14000.0 == report.summary.cpu.time.used
+
+
+def test_who_must_measure_hears_that_the_server_is_away() -> None:
+    series = FakeSeries(errors={"*": ServerRefused("it is away")})
+    with pytest.raises(ServerRefused, match="it is away"):
+        maker(series).make([make_record(1)], must_measure=True)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_busy_server_costs_one_number_or_is_waited_for(status: int) -> None:
+    with pytest.raises(SourceError) as busy:
+        parse_answer(Answer(status=status, body=b"starting up"))
+    series = FakeSeries(errors={"jobs_io_read_bytes_total": busy.value})
+    (report,) = maker(series).make([make_record(1)])
+    assert (None, 1.0) == (report.summary.io.read_bytes, report.summary.io.write_bytes)
+    with pytest.raises(ServerBusy, match="starting up"):
+        maker(series).make([make_record(1)], must_measure=True)
+
+
+def test_job_that_cannot_be_summed_up_costs_no_other() -> None:
+    # No accounting says so: a size that is none.
+    odd = make_record(2, memory_bytes="much")
+    first, second = maker(FakeSeries()).make([make_record(1), odd])
+    assert ((), (NOT_SUMMARISED,)) == (first.missing, second.missing)
+    assert 7200 == second.summary.run_seconds
+
+
+def test_partial_answers_are_told_once() -> None:
+    (report,) = maker(FakeSeries(is_partial=True)).make([make_record(1)])
+    assert 1 == len(report.missing)
+    assert "left something out" in report.missing[0]
+
+
+@pytest.mark.parametrize(("run_seconds", "is_told"), [(7200, True), (599, False)])
+def test_total_without_a_curve_is_told_of_a_long_run(run_seconds: int, is_told: bool) -> None:
+    class Rare(FakeSeries):
+        def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+            return Curves()
+
+    (report,) = maker(Rare()).make([make_record(1, end_seconds=START + run_seconds)])
+    assert ((NO_CURVE,) if is_told else ()) == report.missing
+
+
+def test_reports_without_any_source_say_so() -> None:
+    (report,) = maker(None).make([make_record(1)])
+    assert (NO_SERIES,) == report.missing

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""No signal is lost, whenever it comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+from slurmscope.services.runtime.signals import Signals
+
+
+def test_every_signal_is_a_wish_in_its_order() -> None:
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+        assert [True, True, False] == [signals.wait_for_reload() for _ in range(3)]
+
+
+def test_signal_at_any_moment_ends_the_wait() -> None:
+    """Hundreds of times, because the moment right before the wait is short."""
+    with Signals() as signals:
+        for turn in range(300):
+            timer = threading.Timer(0.0002, os.kill, (os.getpid(), signal.SIGHUP))
+            timer.start()
+            if turn % 2:
+                time.sleep(0.0001)
+            assert signals.wait_for_reload()
+            timer.join()
+
+
+def test_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Signals():
+        assert before != signal.getsignal(signal.SIGTERM)
+
+    assert before == signal.getsignal(signal.SIGTERM)

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check that a simulated history looks like a real one, and that each kind of life is found out by its rule."""
+
+import math
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from slurmscope.analysis.summary import summarise
+from slurmscope.gres import Gres
+from slurmscope.model.finding import Severity
+from slurmscope.model.job_record import JobRecord
+from slurmscope.rules import RULES, judge
+from slurmscope.services.reporting.measuring import measure
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.history.accounting import SimulatedAccounting, record_of
+from slurmscope.simulate.history.history import History, PastJob
+from slurmscope.simulate.history.requests import ENDINGS, GPU_KINDS, SHARES, draw_request
+from slurmscope.simulate.history.workload_kinds import Kind, make_life
+from slurmscope.simulate.history.workload_series import SimulatedSeries
+from tests.fakes.reports import START, make_record
+
+NOW = 1_790_000_000
+CLUSTER = simulate(Shape(), now=NOW)
+PAST = History(CLUSTER, jobs=400).make()
+
+EXPECTED = {
+    Kind.GOOD: set(),
+    Kind.GPU_GOOD: set(),
+    Kind.FAILED: set(),
+    Kind.CANCELLED: set(),
+    Kind.IDLE: {"cpu_idle", "core_imbalance", "serial_code"},
+    Kind.SERIAL: {"serial_code"},
+    Kind.BURSTY: {"cpu_idle", "cpu_uneven_over_time"},
+    Kind.CORE_IMBALANCE: {"core_imbalance"},
+    Kind.NODE_IMBALANCE: {"node_imbalance"},
+    Kind.SPREAD: {"too_many_nodes"},
+    Kind.LEAKING: {"memory_growing"},
+    Kind.OUT_OF_MEMORY: {"oom_kill"},
+    Kind.NEAR_LIMIT: {"memory_near_limit"},
+    Kind.MEMORY_OVER_ASKED: {"memory_over_asked"},
+    Kind.TIME_OVER_ASKED: {"time_over_asked"},
+    Kind.TIMED_OUT: {"timed_out"},
+    Kind.STOPPED_EARLY: {"stopped_early"},
+    Kind.TOO_SHORT: {"too_short"},
+    Kind.SMALL_FILES: {"small_files"},
+    Kind.TINY_REQUESTS: {"tiny_requests"},
+    Kind.SCRATCH_UNUSED: {"scratch_unused"},
+    Kind.MANY_THREADS: {"too_many_threads"},
+    Kind.GPU_IDLE: {"gpu_idle"},
+    Kind.GPU_HELD: {"gpu_held_without_process"},
+    Kind.GPU_LOW: {"gpu_low"},
+    Kind.NODE_FAILED: {"node_failed"},
+}
+NOT_MEASURED = {"metadata_storm"}
+"""No agent counts requests to a file system yet."""
+
+
+def job_of(kind: Kind, seed: int) -> PastJob:
+    """Make an ended job of one kind as the history does."""
+    random = Random(f"test {seed}")
+    asked = draw_request(random, kind)
+    state, exit_code, exit_signal = ENDINGS.get(kind, ("COMPLETED", 0, 0))
+    record = make_record(
+        4711 + seed,
+        state=state,
+        exit_code=exit_code,
+        exit_signal=exit_signal,
+        nodes=tuple(f"n{number}" for number in range(asked.nodes)),
+        node_count=asked.nodes,
+        cpus=asked.nodes * asked.cpus,
+        memory_bytes=asked.nodes * asked.memory_bytes,
+        gres=(Gres(name="gpu", count=asked.gpus),) if asked.gpus else (),
+        end_seconds=START + asked.run_seconds,
+        time_limit_seconds=asked.limit_seconds,
+        cpu_seconds=None,
+        steps=(),
+    )
+    return PastJob(record, kind, make_life(record, kind, length_seconds=asked.run_seconds))
+
+
+def rules_of(job: PastJob) -> dict[str, Severity]:
+    """Judge a job by what its life tells."""
+    answers = measure(SimulatedSeries({job.record.job_id: job.life}.get), [job.record], now_seconds=NOW, until=math.inf)
+    summary = summarise(job.record, answers.of(job.record.job_id), now_seconds=NOW)
+    return {finding.rule: finding.severity for finding in judge(summary)}
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("seed", range(6))
+def test_each_kind_of_life_is_found_out(kind: Kind, seed: int) -> None:
+    found = rules_of(job_of(kind, seed))
+    expected = EXPECTED[kind]
+    assert bool(expected) == bool(expected & found.keys())
+    if not expected:
+        assert not {Severity.CRITICAL, Severity.WARNING} & set(found.values())
+
+
+def test_every_rule_has_a_life_that_it_finds() -> None:
+    assert {rule.id for rule in RULES} == set().union(*EXPECTED.values()) | NOT_MEASURED
+
+
+def test_history_has_the_jobs_that_were_wanted() -> None:
+    assert 400 == len(PAST)
+    assert 400 == len({job.record.job_id for job in PAST})
+    assert not {job.record.job_id for job in PAST} & {job.id for job in CLUSTER.jobs}
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    again = History(CLUSTER, jobs=30).make()
+    assert History(CLUSTER, jobs=30).make() == again
+    assert History(CLUSTER, jobs=30, seed=2).make() != again
+
+
+def test_jobs_of_the_past_fit_into_their_time() -> None:
+    for job in PAST:
+        record = job.record
+        assert record.start_seconds is not None
+        assert record.end_seconds is not None
+        assert NOW - 28 * 86_400 <= record.submit_seconds < record.start_seconds < record.end_seconds <= NOW
+        assert record.end_seconds - record.start_seconds <= (record.time_limit_seconds or 0)
+
+
+def test_jobs_of_the_past_fit_into_their_partition() -> None:
+    partitions = {partition.name: partition for partition in CLUSTER.partitions}
+    for job in PAST:
+        partition = partitions[job.record.partition]
+        assert set(job.record.nodes) <= set(partition.node_names)
+        assert job.record.node_count == len(set(job.record.nodes))
+        assert bool(job.record.gpus) == (partition.name == "gpu")
+
+
+def test_most_jobs_of_the_past_are_fair() -> None:
+    kinds = Counter(job.kind for job in PAST)
+    fair = sum(kinds[kind] for kind in (Kind.GOOD, Kind.GPU_GOOD, Kind.TIME_OVER_ASKED, Kind.FAILED, Kind.CANCELLED))
+    assert 0.6 <= fair / len(PAST) <= 0.9
+    assert SHARES.keys() == set(Kind)
+
+
+def test_accounting_has_seen_what_the_job_used() -> None:
+    for job in PAST:
+        record = job.record
+        assert record.cpu_seconds is not None
+        assert record.cpu_seconds <= record.cpus * ((record.end_seconds or 0) - (record.start_seconds or 0))
+        (step,) = record.steps
+        assert step.max_rss_bytes is not None
+        assert 0 < step.max_rss_bytes <= (record.memory_bytes or 0)
+
+
+def test_there_are_arrays_and_heterogeneous_jobs() -> None:
+    shown = [job.record.shown_id for job in History(CLUSTER, jobs=1500).make()]
+    assert any("_" in text for text in shown)
+    assert any("+" in text for text in shown)
+
+
+def test_a_cluster_without_room_has_no_history() -> None:
+    no_room = replace(CLUSTER, partitions=())
+    assert () == History(no_room, jobs=5).make()
+
+
+def test_running_jobs_are_those_of_the_queue() -> None:
+    accounting = SimulatedAccounting(CLUSTER, PAST)
+    running = {record.job_id: record for record in accounting.read_current() if record.is_running}
+    queue = {job.id: job for job in CLUSTER.jobs if job.state == "RUNNING"}
+    assert queue.keys() == running.keys() == {life.job_id for life in accounting.running_lives}
+    for job_id, job in queue.items():
+        record = running[job_id]
+        assert (job.user.name, job.node_names, job.start_time, job.cpus, job.gpus) == (
+            record.user, record.nodes, record.start_seconds, record.cpus, record.gpus,
+        )  # fmt: skip
+
+
+def test_waiting_jobs_have_no_life() -> None:
+    accounting = SimulatedAccounting(CLUSTER)
+    waiting = [record for record in accounting.read_current() if not record.is_running]
+    assert waiting
+    assert all(accounting.find_life(record.job_id) is None and record.start_seconds is None for record in waiting)
+
+
+def test_a_job_with_gpus_leads_a_life_with_gpus() -> None:
+    accounting = SimulatedAccounting(CLUSTER)
+    for record in accounting.read_current():
+        life = accounting.find_life(record.job_id)
+        assert life is None or record.gpus == sum(len(node.gpus) for node in life.nodes)
+    assert GPU_KINDS == {kind for kind in Kind if kind.value.startswith("gpu")}
+
+
+def ended(job_id: int, end_seconds: int, **changed: object) -> PastJob:
+    record = make_record(job_id, end_seconds=end_seconds, **changed)
+    return PastJob(record, Kind.GOOD, make_life(record, Kind.GOOD, length_seconds=60))
+
+
+def ids(records: tuple[JobRecord, ...]) -> list[int]:
+    return [record.job_id for record in records]
+
+
+def test_ended_jobs_are_found_by_their_end() -> None:
+    accounting = SimulatedAccounting(
+        replace(CLUSTER, jobs=()), [ended(1, START + 30), ended(2, START + 10), ended(3, START + 20)]
+    )
+    assert [3, 1] == ids(tuple(accounting.read_ended(START + 20, START + 30)))
+    assert [] == ids(tuple(accounting.read_ended(START + 31, START + 90)))
+
+
+def test_the_number_of_an_array_stands_for_all_its_tasks() -> None:
+    tasks = [ended(number, START + 60, array_job_id=7, array_task_id=number) for number in (7, 8, 9)]
+    accounting = SimulatedAccounting(replace(CLUSTER, jobs=()), [*tasks, ended(20, START + 60)])
+    assert [7, 8, 9] == ids(accounting.read_jobs([7]))
+    assert [8] == ids(accounting.read_jobs([8]))
+    assert [8, 20] == ids(accounting.read_jobs([8, 20, 8, 99]))
+
+
+def test_a_waiting_array_is_one_record() -> None:
+    job = next(job for job in CLUSTER.jobs if job.array_id is not None and job.state == "PENDING")
+    record = record_of(CLUSTER, job)
+    assert (job.array_id, None) == (record.array_job_id, record.array_task_id)

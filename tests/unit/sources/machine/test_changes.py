@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread sleeps until folders change, processes end, or somebody calls."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmscope.sources.machine.changes import Changes, Heard
+from slurmscope.sources.machine.inotify import Change, Event, Inotify, InotifyUnavailable
+
+
+@pytest.fixture
+def changes() -> Iterator[Changes]:
+    """Give open watches, and close them."""
+    opened = Changes()
+    yield opened
+    opened.close()
+
+
+def open_nothing() -> Inotify:
+    """Be a kernel that has no inotify left."""
+    raise InotifyUnavailable("no more instances")
+
+
+class FullInotify(Inotify):
+    """Have room for one watch."""
+
+    def add(self, path: Path, changes: Change = Change.CREATED) -> bool:
+        """Refuse the second one as the kernel does."""
+        if self.paths:
+            raise InotifyUnavailable(os.strerror(errno.ENOSPC))
+        return super().add(path, changes)
+
+
+def test_new_folder_ends_the_sleep(changes: Changes, tmp_path: Path) -> None:
+    assert changes.watch([tmp_path])
+    (tmp_path / "job_7").mkdir()
+    assert [Event(tmp_path, Change.CREATED | Change.IS_FOLDER, "job_7")] == changes.wait(30.0).events
+
+
+def test_nothing_new_to_watch_is_told(changes: Changes, tmp_path: Path) -> None:
+    assert changes.watch([tmp_path])
+    assert not changes.watch([tmp_path])
+    assert not changes.watch([tmp_path / "missing"])
+
+
+def test_what_is_not_wanted_any_more_is_not_heard(changes: Changes, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    changes.watch([tmp_path])
+    changes.watch([tmp_path / "a"])
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "c").mkdir()
+    assert ["c"] == [event.name for event in changes.wait(30.0).events]
+
+
+def test_file_of_events_is_watched_for_its_content(changes: Changes, tmp_path: Path) -> None:
+    events = tmp_path / "cgroup.events"
+    events.touch()
+    changes.watch([events])
+    with events.open("a") as file:
+        file.write("populated 0\n")
+    assert Event(events, Change.MODIFIED) in changes.wait(30.0).events
+
+
+def test_end_of_a_process_ends_the_sleep(changes: Changes) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        assert [process.pid] == changes.watch_processes([process.pid])
+        assert [] == changes.wait(0.05).ended_pids
+        process.communicate(timeout=60)
+        assert [process.pid] == changes.wait(30.0).ended_pids
+
+
+def test_ended_process_is_told_once(changes: Changes) -> None:
+    with subprocess.Popen(["true"]) as process:
+        changes.watch_processes([process.pid])
+        assert [process.pid] == changes.wait(30.0).ended_pids
+        assert [] == changes.wait(0.05).ended_pids
+
+
+def test_process_that_is_gone_is_not_watched(changes: Changes) -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait(timeout=60)
+    assert [] == changes.watch_processes([process.pid])
+
+
+def test_forgotten_process_is_not_told(changes: Changes) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        changes.watch_processes([process.pid])
+        changes.forget_process(process.pid)
+        changes.forget_process(process.pid)
+        process.communicate(timeout=60)
+    assert [] == changes.wait(0.05).ended_pids
+
+
+def test_only_so_many_processes_are_watched() -> None:
+    changes = Changes(process_limit=1)
+    assert [os.getpid()] == changes.watch_processes([os.getpid(), os.getppid()])
+    changes.close()
+
+
+@pytest.mark.parametrize("sleep", ["wait", "rest"])
+def test_call_from_another_thread_ends_the_sleep(changes: Changes, sleep: str) -> None:
+    began = time.monotonic()
+    threading.Timer(0.05, changes.wake).start()
+    getattr(changes, sleep)(60.0)
+    assert time.monotonic() - began < 50.0
+
+
+def test_call_ends_one_sleep_only(changes: Changes) -> None:
+    changes.wake()
+    changes.wake()
+    changes.rest(60.0)
+    began = time.monotonic()
+    changes.rest(0.05)
+    assert time.monotonic() - began >= 0.05
+
+
+def test_rest_does_not_hear_and_loses_nothing(changes: Changes, tmp_path: Path) -> None:
+    changes.watch([tmp_path])
+    (tmp_path / "job_7").mkdir()
+    changes.rest(0.01)
+    assert ["job_7"] == [event.name for event in changes.wait(0.0).events]
+
+
+def test_machine_without_inotify_is_polled(tmp_path: Path) -> None:
+    changes = Changes(open_nothing)
+    assert changes.is_polling
+    assert not changes.watch([tmp_path])
+    assert Heard() == changes.wait(0.01)
+    changes.close()
+
+
+def test_machine_without_inotify_still_tells_the_end_of_processes() -> None:
+    changes = Changes(open_nothing)
+    with subprocess.Popen(["true"]) as process:
+        changes.watch_processes([process.pid])
+        assert [process.pid] == changes.wait(30.0).ended_pids
+    changes.close()
+
+
+def test_more_folders_than_watches_are_polled_until_there_are_fewer(tmp_path: Path) -> None:
+    changes = Changes(FullInotify)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    told = []
+    for paths in ([tmp_path / "a", tmp_path / "b"], [], [tmp_path / "b"]):
+        changes.watch(paths)
+        told.append(changes.is_polling)
+    changes.close()
+    assert [True, False, False] == told
+
+
+def test_own_limit_of_watches_is_kept(tmp_path: Path) -> None:
+    changes = Changes(watch_limit=2)
+    folders = [tmp_path / str(number) for number in range(3)]
+    for folder in folders:
+        folder.mkdir()
+    changes.watch(folders)
+    assert changes.is_polling
+    for folder in folders:
+        (folder / "job").mkdir()
+    assert 2 == len(changes.wait(30.0).events)
+    changes.close()
+
+
+class ForgetfulInotify(Inotify):
+    """Lose all events of one reading, as the kernel does when its queue is full."""
+
+    def read(self) -> list[Event]:
+        """Tell only that something was lost."""
+        lost = super().read()
+        return [Event(None, Change.OVERFLOWED)] if lost else []
+
+
+def test_folder_made_anew_while_events_were_lost_is_watched_again(tmp_path: Path) -> None:
+    changes = Changes(ForgetfulInotify)
+    folder = tmp_path / "job_7"
+    folder.mkdir()
+    changes.watch([folder])
+    folder.rmdir()
+    folder.mkdir()
+    assert [Event(None, Change.OVERFLOWED)] == changes.wait(30.0).events
+    changes.watch([folder])
+    (folder / "step_0").mkdir()
+    assert [Event(None, Change.OVERFLOWED)] == changes.wait(30.0).events
+    changes.close()
+
+
+def test_closing_gives_everything_back(tmp_path: Path) -> None:
+    before = open_descriptors()
+    changes = Changes()
+    changes.watch([tmp_path])
+    changes.watch_processes([os.getpid()])
+    changes.close()
+    changes.close()
+    assert before == open_descriptors()
+
+
+def open_descriptors() -> set[str]:
+    return {entry.name for entry in Path("/proc/self/fd").iterdir()}

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An answer is used only when its status and its body are good, and every refusal says what to do about it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmscope.errors import MalformedAnswer, ServerBusy, ServerError, SourceError
+from slurmscope.http_client.get import Answer
+from slurmscope.sources.prometheus.answers import Found, NotLetIn, TooMuchAsked, parse_answer
+
+GOOD = {
+    "status": "success",
+    "data": {"resultType": "matrix", "result": [{"metric": {"slurm_job": "7"}, "values": [[15, "1.5"], [30.25, "2"]]}]},
+}
+TOO_MANY = "query processing would load too many samples into memory in query execution"
+RESOLUTION = (
+    "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)"
+)
+TIMED_OUT = "query timed out in expression evaluation"
+VICTORIA = (
+    'error when executing query="jobs_memory_limit_bytes" on the time range (start=1, end=2, step=1): too many points '
+    "for the given step=1, start=1 and end=2: 2; cannot exceed -search.maxPointsPerTimeseries=1"
+)
+
+
+def answer(body: object, status: int = 200) -> Answer:
+    return Answer(status=status, body=body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def refusal(words: str, status: int, kind: str = "execution") -> Answer:
+    return answer({"status": "error", "errorType": kind, "error": words}, status)
+
+
+def matrix(values: object) -> Answer:
+    return answer({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}})
+
+
+def test_series_are_read() -> None:
+    reply = parse_answer(answer(GOOD))
+
+    assert (Found({"slurm_job": "7"}, (15.0, 30.25), (1.5, 2.0)),) == reply.series
+    assert (2, False) == (reply.points, reply.is_partial)
+
+
+def test_vector_is_read() -> None:
+    entry = {"metric": {"a": "b"}, "value": [15.5, "-3e2"]}
+    reply = parse_answer(answer({"status": "success", "data": {"resultType": "vector", "result": [entry]}}))
+
+    assert (Found({"a": "b"}, (15.5,), (-300.0,)),) == reply.series
+
+
+def test_empty_answer_is_an_answer() -> None:
+    assert () == parse_answer(answer({"status": "success", "data": {"resultType": "vector", "result": []}})).series
+
+
+def test_values_that_are_not_finite_are_skipped() -> None:
+    reply = parse_answer(matrix([[1, "NaN"], [2, "+Inf"], [3, "4"], [5, "-Inf"], [6, "0"]]))
+
+    assert (Found({}, (3.0, 6.0), (4.0, 0.0)),) == reply.series
+
+
+def test_huge_values_are_kept() -> None:
+    assert (1e308, 1e308) == parse_answer(matrix([[1, "1e308"], [2, "1e308"]])).series[0].values
+
+
+def test_points_that_go_back_in_time_are_skipped() -> None:
+    assert (1.0, 5.0) == parse_answer(matrix([[1, "1"], [5, "2"], [5, "9"], [3, "3"]])).series[0].times
+
+
+@pytest.mark.parametrize("more", [{"warnings": ["a store did not answer"]}, {"isPartial": True}])
+def test_warning_makes_an_answer_partial(more: dict[str, object]) -> None:
+    assert parse_answer(answer({**GOOD, **more})).is_partial
+
+
+def test_labels_that_are_no_utf8_do_not_cost_the_answer() -> None:
+    body = json.dumps(GOOD).encode().replace(b'"7"', b'"7\xff"')
+
+    assert {"slurm_job": "7\ufffd"} == parse_answer(answer(body)).series[0].labels
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<!DOCTYPE html><title>Sign in</title>",
+        json.dumps(GOOD).encode()[:-20],
+        b"[" * 100_000,
+        [],
+        {"data": GOOD["data"]},
+        {"status": "success"},
+        {"status": "success", "data": {"resultType": "scalar", "result": [15, "1"]}},
+        {"status": "success", "data": {"resultType": "streams", "result": []}},
+        {"status": "success", "data": {"resultType": "matrix", "result": [{"values": [[1, "one"]]}]}},
+        {"status": "success", "data": {"resultType": "matrix", "result": [{"values": [[1]]}]}},
+    ],
+)
+def test_something_else_than_series_is_malformed(body: object) -> None:
+    with pytest.raises(MalformedAnswer, match="it answered with"):
+        parse_answer(answer(body))
+
+
+@pytest.mark.parametrize(
+    ("given_answer", "expected"),
+    [
+        (refusal(TOO_MANY, 422), TooMuchAsked),
+        (refusal(RESOLUTION, 400, "bad_data"), TooMuchAsked),
+        (refusal(TIMED_OUT, 503, "timeout"), TooMuchAsked),
+        (refusal(VICTORIA, 422, "422"), TooMuchAsked),
+        (refusal(TOO_MANY, 200), TooMuchAsked),
+        (answer(b"Request Entity Too Large", 413), TooMuchAsked),
+        (refusal('invalid parameter "query": jobs_memory_limit_bytes', 400, "bad_data"), ServerError),
+        (refusal("something else", 422), ServerError),
+        (answer({"status": "error", "data": 7}, 200), ServerError),
+        (answer({"status": "odd"}, 200), ServerError),
+        (answer(b"<html>Bad Gateway</html>", 502), ServerBusy),
+        (answer(b"", 503), ServerBusy),
+        (refusal("storage is not ready", 500, "internal"), ServerBusy),
+        (answer(b"slow down", 429), ServerBusy),
+        (answer(b"Unauthorized", 401), NotLetIn),
+        (answer(b"", 403), NotLetIn),
+        (answer(b"404 page not found", 404), ServerError),
+        (answer(b"", 302), ServerError),
+        (answer(b"\xff\xfe", 418), ServerError),
+    ],
+)
+def test_refusals_are_told_apart(given_answer: Answer, expected: type[ServerError]) -> None:
+    with pytest.raises(ServerError, match=r"it answered \d\d\d") as told:
+        parse_answer(given_answer)
+
+    assert expected is type(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_redirect_says_that_the_address_is_wrong() -> None:
+    with pytest.raises(ServerError, match="sends us elsewhere"):
+        parse_answer(answer(b'<a href="/graph">Found</a>', 302))
+
+
+@given(st.sampled_from([200, 200, 302, 401, 422, 503]), st.binary(max_size=200))
+def test_any_bytes_are_a_source_error(status: int, body: bytes) -> None:
+    with pytest.raises(SourceError) as told:
+        parse_answer(Answer(status=status, body=body))
+
+    assert str(told.value).isprintable()
+
+
+def test_missing_package_names_the_extra() -> None:
+    program = "import sys; sys.modules['msgspec'] = None; import slurmscope.sources.prometheus.answers"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+    assert "MissingExtraError: --prometheus.url needs the extra 'reports'" in done.stderr

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions are what they are meant to be, whatever text is put into them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmscope.model.series import How, JobSpan, Wanted
+from slurmscope.sources.prometheus.promql import curves_query, quote, quote_regex, totals_query
+
+ONE_STRING = re.compile(r'"(?:[ !#-\[\]-~]|\\[\\"]|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*"')
+ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+
+
+def unquote(literal: str) -> str:
+    """Read a string as the language says, written without a look at how we write it."""
+    assert ONE_STRING.fullmatch(literal)
+    return ESCAPE.sub(lambda found: found[3] or chr(int(found[1] or found[2], 16)), literal[1:-1])
+
+
+@given(ANY_TEXT)
+def test_any_text_becomes_one_string_that_says_the_same(text: str) -> None:
+    assert re.sub("[\ud800-\udfff]", "\ufffd", text) == unquote(quote(text))
+
+
+@given(st.lists(st.text(), min_size=1), st.text())
+def test_pattern_matches_its_values_and_no_other(values: list[str], other: str) -> None:
+    pattern = re.compile(unquote(quote_regex(values)))
+
+    assert all(pattern.fullmatch(value) for value in values)
+    assert (other in values) == bool(pattern.fullmatch(other))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", '""'),
+        ('"} or vector(1) #', r'"\"} or vector(1) #"'),
+        ("a\\", r'"a\\"'),
+        ("two\nlines", r'"two\u000alines"'),
+        ("é\ufffd𝄞", r'"\u00e9\ufffd\U0001d11e"'),
+        ("half \ud800", r'"half \ufffd"'),
+    ],
+)
+def test_quoting_by_hand(text: str, expected: str) -> None:
+    assert expected == quote(text)
+
+
+def test_curves_are_taken_from_the_higher_copy_and_kept_by_node() -> None:
+    wanted = Wanted(metric="jobs_cpu_seconds_total", how=How.RATE)
+
+    assert (
+        'max by (slurm_job, slurm_node) (increase(jobs_cpu_seconds_total{slurm_job=~"7|12",cluster="a\\"b"}[60000ms]))'
+    ) == curves_query(wanted, [7, 12], window_seconds=60.0, matchers=(("cluster", 'a"b'),))
+
+
+def test_labels_that_are_not_kept_are_summed_over() -> None:
+    wanted = Wanted(
+        metric="jobs_threads", how=How.MEAN, each=("slurm_node", "state"), by=(), where=(("state", "running"),)
+    )
+
+    assert (
+        "sum by (slurm_job) (max by (slurm_job, slurm_node, state) "
+        '(avg_over_time(jobs_threads{slurm_job="7",state="running"}[2500ms])))'
+    ) == curves_query(wanted, [7], window_seconds=2.5)
+
+
+def test_totals_have_the_span_of_each_job() -> None:
+    wanted = Wanted(metric="jobs_cores", how=How.MAX)
+    spans = [JobSpan(1, 100.0, 160.5), JobSpan(2, 110.0, 200.0), JobSpan(3, 150.0, 151.0)]
+
+    assert (
+        'max by (slurm_job, slurm_node) ((max_over_time(jobs_cores{slurm_job="1"}[60500ms] @ 160.500)'
+        ' or (max_over_time(jobs_cores{slurm_job="2"}[90000ms] @ 200.000)'
+        ' or max_over_time(jobs_cores{slurm_job="3"}[1000ms] @ 151.000))))'
+    ) == totals_query(wanted, spans)
+
+
+def test_total_of_a_counter_that_fell_is_marked_by_its_sign() -> None:
+    samples = 'jobs_io_reads_total{slurm_job="1"}[60500ms] @ 160.500'
+
+    assert (
+        f"max by (slurm_job, slurm_node) (max_over_time({samples}) * (1 - 2 * (resets({samples}) > bool 0)))"
+    ) == totals_query(Wanted(metric="jobs_io_reads_total", how=How.TOTAL), [JobSpan(1, 100.0, 160.5)])
+
+
+def test_totals_with_such_marks_are_not_summed_up() -> None:
+    with pytest.raises(ValueError, match="not summed up"):
+        totals_query(Wanted(metric="jobs_io_reads_total", how=How.TOTAL, by=()), [JobSpan(1, 100.0, 160.5)])
+
+
+def test_window_is_never_empty() -> None:
+    wanted = Wanted(metric="jobs_cores", how=How.MAX)
+
+    assert "[1ms]" in totals_query(wanted, [JobSpan(1, 5.0, 5.0000001)])
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Wanted(metric="jobs{}", how=How.MAX),
+        Wanted(metric="", how=How.MAX),
+        Wanted(metric="jobs", how=How.MAX, each=("a b",)),
+        Wanted(metric="jobs", how=How.MAX, by=("a)",)),
+        Wanted(metric="jobs", how=How.MAX, where=(("a\n", "b"),)),
+    ],
+)
+def test_names_are_not_quoted_but_checked(wanted: Wanted) -> None:
+    with pytest.raises(ValueError, match="not a name"):
+        curves_query(wanted, [1], window_seconds=60.0)

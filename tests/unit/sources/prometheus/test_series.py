@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers are cut to the runs they belong to, put together from parts, and say when something is missing."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from slurmscope.errors import ServerRefused
+from slurmscope.model.series import How, JobSpan, Series, SeriesSource, Wanted
+from slurmscope.sources.prometheus.answers import Found, Reply, TooMuchAsked
+from slurmscope.sources.prometheus.client import Prometheus
+from slurmscope.sources.prometheus.query_counters import QueryLedger
+from slurmscope.sources.prometheus.series import PrometheusSeries
+from slurmscope.sources.prometheus.settings import PrometheusSettings, parse_url
+from tests.fakes.prometheus_server import FakePrometheus, failure, matrix
+from tests.fakes.talking_server import GENEROUS_SECONDS, talking_server
+
+GAUGE = Wanted(metric="jobs_memory_anon_bytes", how=How.MAX)
+COUNTER = Wanted(metric="jobs_cpu_seconds_total", how=How.RATE)
+TOTAL = Wanted(metric="jobs_io_write_bytes_total", how=How.TOTAL)
+MEAN = Wanted(metric="jobs_gpu_utilization_ratio", how=How.MEAN)
+NO_LIMIT = 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Hold what the source asked."""
+
+    query: str
+    first: float
+    last: float
+    step: float | None = None
+
+    @property
+    def job_ids(self) -> list[int]:
+        """Return the jobs in the question."""
+        return [int(number) for text in re.findall(r'slurm_job=~?"([^"]+)"', self.query) for number in text.split("|")]
+
+    @property
+    def windows_seconds(self) -> list[float]:
+        """Return the windows in the question."""
+        return [int(number) / 1000 for number in re.findall(r"\[(\d+)ms\]", self.query)]
+
+    @property
+    def times(self) -> list[float]:
+        """Return the times of a range."""
+        assert self.step
+        count = round((self.last - self.first) / self.step)
+        return [self.first + index * self.step for index in range(count + 1)]
+
+
+@dataclass(slots=True)
+class FakeClient:
+    """Answer by a function of the question, and remember all questions."""
+
+    answer: Callable[[Question], Reply]
+    ledger: QueryLedger = field(default_factory=QueryLedger)
+    questions: list[Question] = field(default_factory=list)
+
+    def ask_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
+        return self._ask(Question(query=query, first=at_seconds, last=at_seconds))
+
+    def ask_range(
+        self, query: str, times: tuple[float, float], step_seconds: float, *, kind: str, until: float
+    ) -> Reply:
+        return self._ask(Question(query=query, first=times[0], last=times[1], step=step_seconds))
+
+    def _ask(self, question: Question) -> Reply:
+        self.questions.append(question)
+        return self.answer(question)
+
+
+def reply(*series: Found, is_partial: bool = False) -> Reply:
+    return Reply(series=series, is_partial=is_partial)
+
+
+def level(value: float) -> Callable[[Question], Reply]:
+    """Answer with a value that every job has on node n1 all the time, before and after it too."""
+
+    def answer(question: Question) -> Reply:
+        times = tuple(question.times) if question.step else (question.first,)
+        return reply(*(found(job_id, times, (value,) * len(times)) for job_id in question.job_ids))
+
+    return answer
+
+
+def found(job_id: int | str, times: tuple[float, ...], values: tuple[float, ...], node: str = "n1") -> Found:
+    return Found({"slurm_job": str(job_id), "slurm_node": node}, times, values)
+
+
+def opened(answer: Callable[[Question], Reply]) -> tuple[FakeClient, SeriesSource]:
+    client = FakeClient(answer)
+    return client, PrometheusSeries(client, PrometheusSettings(matchers=(("cluster", "lab"),)))
+
+
+def test_curves_are_cut_to_their_runs() -> None:
+    _, source = opened(level(5.0))
+    curves = source.read_curves(GAUGE, [JobSpan(1, 10.0, 70.0), JobSpan(2, 40.0, 100.0)], points=300, until=NO_LIMIT)
+
+    first, second = (
+        Series(("n1",), (15, 30, 45, 60, 70), (5.0,) * 5),
+        Series(("n1",), (45, 60, 75, 90, 100), (5.0,) * 5),
+    )
+    assert {1: (first,), 2: (second,)} == curves.by_job
+    assert not curves.is_partial
+
+
+def test_run_that_ends_on_a_step_has_one_point_there() -> None:
+    _, source = opened(level(5.0))
+    curves = source.read_curves(GAUGE, [JobSpan(1, 0.0, 30.0), JobSpan(2, 0.0, 90.0)], points=300, until=NO_LIMIT)
+
+    assert (15.0, 30.0) == curves.by_job[1][0].times
+
+
+def test_point_far_behind_the_end_does_not_count() -> None:
+    _, source = opened(lambda _: reply(found(1, (30.0, 75.0), (1.0, 9.0))))
+    curves = source.read_curves(GAUGE, [JobSpan(1, 0.0, 40.0), JobSpan(2, 0.0, 90.0)], points=300, until=NO_LIMIT)
+
+    assert {1: (Series(("n1",), (30.0,), (1.0,)),)} == curves.by_job
+
+
+def test_growth_is_divided_by_the_part_of_the_window_in_which_the_job_ran() -> None:
+    # Two cores from 0 to 100; the window is 60 seconds.
+    growth = {15.0: 30.0, 30.0: 60.0, 45.0: 90.0, 60.0: 120.0, 75.0: 120.0, 90.0: 120.0, 105.0: 110.0}
+    _, source = opened(lambda _: reply(found(1, tuple(growth), tuple(growth.values()))))
+    (curve,) = source.read_curves(COUNTER, [JobSpan(1, 0.0, 100.0)], points=300, until=NO_LIMIT).by_job[1]
+
+    # A quarter of a window is too little to tell.
+    assert (30.0, 45.0, 60.0, 75.0, 90.0, 100.0) == curve.times
+    assert [pytest.approx(2.0)] * 6 == list(curve.values)
+
+
+DAY = 86400.0
+
+
+def of_two_runs(wanted: Wanted) -> Callable[[Question], Reply]:
+    """Answer with 60 where a window reaches before 100 or behind the day after it, else with 2."""
+
+    def answer(question: Question) -> Reply:
+        (window,) = question.windows_seconds
+        times = question.times if question.step else [float(question.query.split("@ ")[1].split(")")[0])]
+        values = tuple(2.0 if at - window >= 100.0 and at <= 100.0 + DAY else 60.0 for at in times)
+        return reply(found(1, tuple(times), tuple(v * window if wanted.how is How.RATE else v for v in values)))
+
+    return answer
+
+
+@pytest.mark.parametrize("wanted", [GAUGE, COUNTER, MEAN])
+def test_long_windows_do_not_reach_into_other_runs_of_the_job(wanted: Wanted) -> None:
+    client, source = opened(of_two_runs(wanted))
+    (curve,) = source.read_curves(wanted, [JobSpan(1, 100.0, 100.0 + DAY)], points=300, until=NO_LIMIT).by_job[1]
+
+    # A day in steps of 480 seconds; the first one lasts 380, the last one 100.
+    assert (480.0, *(480.0 * step for step in range(2, 181)), 100.0 + DAY) == curve.times
+    assert [pytest.approx(2.0)] * 181 == list(curve.values)
+    assert 3 == len(client.questions)
+
+
+def test_no_rate_is_made_of_the_first_seconds_of_a_long_window() -> None:
+    client, source = opened(level(960.0))
+    (curve,) = source.read_curves(COUNTER, [JobSpan(1, 400.0, 400.0 + DAY)], points=300, until=NO_LIMIT).by_job[1]
+
+    # From 400 to 480 are less than half of a window.
+    assert (960.0, 2.0) == (curve.times[0], curve.values[0])
+    assert 2 == len(client.questions)
+
+
+def test_ends_of_many_long_runs_take_two_questions_more() -> None:
+    client, source = opened(level(2.0))
+    spans = [JobSpan(number, 100.0 + number, 100.0 + number + DAY) for number in range(1, 51)]
+    curves = source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
+
+    assert 50 == len(curves.by_job)
+    assert 3 == len(client.questions)
+
+
+def test_total_of_a_counter_that_never_fell_takes_one_question() -> None:
+    client, source = opened(level(900.0))
+
+    assert {1: {("n1",): 900.0}} == source.read_totals(TOTAL, [JobSpan(1, 0.0, 600.0)], until=NO_LIMIT).by_job
+    assert 1 == len(client.questions)
+
+
+def test_total_of_a_counter_that_fell_is_all_that_it_grew() -> None:
+    # 900 at the first four points; then it begins anew, and grows to 800.
+    course = (900.0, 900.0, 900.0, 900.0, 0.0, 800.0)
+
+    def answer(question: Question) -> Reply:
+        if question.step:
+            return reply(*(found(1, tuple(question.times[1:7]), course, node) for node in ("n1", "n2", "n3")))
+        values = {"n1": -900.0, "n2": 900.0}
+        return reply(*(found(1, (question.first,), (value,), node) for node, value in values.items()))
+
+    _, source = opened(answer)
+    totals = source.read_totals(TOTAL, [JobSpan(1, 0.0, 600.0)], until=NO_LIMIT)
+
+    assert {1: {("n1",): 1700.0, ("n2",): 900.0}} == totals.by_job
+
+
+def test_labels_that_an_answer_does_not_have_are_empty() -> None:
+    wanted = Wanted(metric="m", how=How.MAX, each=("slurm_node", "mig"), by=("slurm_node", "mig"))
+    _, source = opened(level(1.0))
+
+    assert ("n1", "") == source.read_curves(wanted, [JobSpan(1, 0.0, 60.0)], points=9, until=NO_LIMIT).by_job[1][
+        0
+    ].labels
+
+
+@pytest.mark.parametrize("job", [2, "01", "1 ", "", "x"])
+def test_series_that_nobody_asked_for_are_left_out(job: int | str) -> None:
+    _, source = opened(lambda _: reply(found(job, (15.0,), (1.0,))))
+
+    assert {} == source.read_curves(GAUGE, [JobSpan(1, 0.0, 60.0)], points=300, until=NO_LIMIT).by_job
+    assert {} == source.read_totals(GAUGE, [JobSpan(1, 0.0, 60.0)], until=NO_LIMIT).by_job
+
+
+def test_series_without_a_point_in_the_run_is_not_known() -> None:
+    _, source = opened(lambda _: reply(found(1, (), ()), found(1, (900.0,), (1.0,), "n2")))
+
+    assert {} == source.read_curves(GAUGE, [JobSpan(1, 0.0, 60.0)], points=300, until=NO_LIMIT).by_job
+
+
+def test_of_series_that_come_twice_the_higher_counts() -> None:
+    twice = reply(found(1, (15.0, 30.0), (1.0, 5.0)), found(1, (30.0, 45.0), (3.0, 4.0)))
+    _, source = opened(lambda _: twice)
+    spans = [JobSpan(1, 0.0, 60.0)]
+
+    assert (Series(("n1",), (15.0, 30.0, 45.0), (1.0, 5.0, 4.0)),) == source.read_curves(
+        GAUGE, spans, points=300, until=NO_LIMIT
+    ).by_job[1]
+    assert {1: {("n1",): 5.0}} == source.read_totals(GAUGE, spans, until=NO_LIMIT).by_job
+    assert {1: {("n1",): 5.0 / 60}} == source.read_totals(COUNTER, spans, until=NO_LIMIT).by_job
+
+
+def test_partial_answer_stays_partial() -> None:
+    _, source = opened(lambda _: reply(is_partial=True))
+    spans = [JobSpan(1, 0.0, 60.0)]
+
+    assert source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT).is_partial
+    assert source.read_totals(GAUGE, spans, until=NO_LIMIT).is_partial
+
+
+def test_runs_that_did_not_last_are_not_asked_for() -> None:
+    client, source = opened(level(1.0))
+    spans = [JobSpan(1, 5.0, 5.0), JobSpan(2, 9.0, 3.0)]
+
+    assert {} == source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT).by_job
+    assert {} == source.read_totals(GAUGE, spans, until=NO_LIMIT).by_job
+    assert [] == client.questions
+
+
+def test_two_runs_of_one_job_are_refused() -> None:
+    _, source = opened(level(1.0))
+    spans = [JobSpan(1, 0.0, 60.0), JobSpan(1, 90.0, 120.0)]
+
+    with pytest.raises(ValueError, match="two runs"):
+        source.read_totals(GAUGE, spans, until=NO_LIMIT)
+    with pytest.raises(ValueError, match="two runs"):
+        source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
+
+
+def test_many_jobs_take_few_questions() -> None:
+    client, source = opened(level(2.0))
+    spans = [JobSpan(10_000_000 + number, number * 10.0, number * 10.0 + 1000) for number in range(100)]
+
+    curves = source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
+    totals = source.read_totals(GAUGE, spans, until=NO_LIMIT)
+
+    assert (100, 100) == (len(curves.by_job), len(totals.by_job))
+    assert len(client.questions) <= 3
+    assert all(len(question.query) < 16_384 for question in client.questions)
+    assert all('cluster="lab"' in question.query for question in client.questions)
+
+
+def test_total_growth_is_a_mean_rate() -> None:
+    _, source = opened(level(300.0))
+
+    assert {1: {("n1",): 2.5}} == source.read_totals(COUNTER, [JobSpan(1, 100.0, 220.0)], until=NO_LIMIT).by_job
+
+
+def too_much_over(limit: int, answer: Callable[[Question], Reply]) -> Callable[[Question], Reply]:
+    """Refuse ranges of more points over all jobs."""
+
+    def limited(question: Question) -> Reply:
+        if len(question.times) * len(question.job_ids) > limit:
+            raise TooMuchAsked("too many samples")
+        return answer(question)
+
+    return limited
+
+
+def test_range_is_halved_until_the_server_can_answer() -> None:
+    client, source = opened(too_much_over(51, level(3.0)))
+    curves = source.read_curves(GAUGE, [JobSpan(1, 0.0, 3000.0)], points=300, until=NO_LIMIT)
+
+    assert not curves.is_partial
+    assert tuple(15.0 * index for index in range(1, 201)) == curves.by_job[1][0].times
+    assert 3 == client.ledger.snapshot().by_kind["curves"].splits
+
+
+def test_jobs_are_halved_until_the_server_can_answer() -> None:
+    client, source = opened(too_much_over(450, level(3.0)))
+    spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 5)]
+    curves = source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
+
+    assert not curves.is_partial
+    assert {1, 2, 3, 4} == set(curves.by_job)
+    assert [[1, 2, 3, 4], [1, 2], [3, 4]] == [question.job_ids for question in client.questions]
+
+
+def test_one_job_that_is_too_much_costs_only_itself() -> None:
+    def answer(question: Question) -> Reply:
+        if 2 in question.job_ids:
+            raise TooMuchAsked("too many series")
+        return level(3.0)(question)
+
+    client, source = opened(answer)
+    spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 5)]
+    curves = source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
+    totals = source.read_totals(GAUGE, spans, until=NO_LIMIT)
+
+    assert (True, {1, 3, 4}) == (curves.is_partial, set(curves.by_job))
+    assert (True, {1, 3, 4}) == (totals.is_partial, set(totals.by_job))
+    assert len(client.questions) < 100
+
+
+def test_halving_has_an_end() -> None:
+    def answer(question: Question) -> Reply:
+        raise TooMuchAsked("too much")
+
+    client, source = opened(answer)
+    spans = [JobSpan(number, 0.0, 3000.0) for number in range(100)]
+
+    assert source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT).is_partial
+    assert len(client.questions) <= 130
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [(GAUGE, 8.0), (COUNTER, 15.0 / 1000), (MEAN, 7.5), (TOTAL, 8.0)])
+def test_halves_of_a_total_are_put_together(wanted: Wanted, expected: float) -> None:
+    def answer(question: Question) -> Reply:
+        window = max(question.windows_seconds)
+        if window > 800:
+            raise TooMuchAsked("too many samples")
+        return reply(found(1, (question.first,), (7.0 if question.first < 600 else 8.0,)))
+
+    _, source = opened(answer)
+
+    assert (
+        pytest.approx(expected)
+        == source.read_totals(wanted, [JobSpan(1, 0.0, 1000.0)], until=NO_LIMIT).by_job[1]["n1",]
+    )
+
+
+def test_other_failures_are_told() -> None:
+    def answer(question: Question) -> Reply:
+        raise ServerRefused("down")
+
+    _, source = opened(answer)
+    with pytest.raises(ServerRefused):
+        source.read_totals(GAUGE, [JobSpan(1, 0.0, 60.0)], until=NO_LIMIT)
+
+
+def test_odd_answers_of_a_server_come_out_as_curves() -> None:
+    points = [(-5.0, "9"), (15.0, "1"), (30.0, "NaN"), (45.0, "+Inf"), (45.0, "2"), (60.0, "3"), (9e9, "4")]
+    fake = FakePrometheus(
+        [
+            failure(503, "timeout", "query timed out in query execution"),
+            matrix(({"slurm_job": "1", "slurm_node": "n1"}, points), warnings=["a store did not answer"]),
+            matrix(),
+        ]
+    )
+    with talking_server(fake.talk) as url:
+        settings = PrometheusSettings(url=parse_url(url))
+        source = PrometheusSeries(Prometheus(settings), settings)
+        spans = [JobSpan(1, 0.0, 60.0), JobSpan(2, 0.0, 60.0)]
+        curves = source.read_curves(GAUGE, spans, points=300, until=time.monotonic() + GENEROUS_SECONDS)
+
+    assert {1: (Series(("n1",), (15.0, 45.0, 60.0), (1.0, 2.0, 3.0)),)} == curves.by_job
+    assert curves.is_partial

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A number is read in every shape, and one that is not set is none."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from slurmscope.sources.slurm.json.numbers import Number, Wrapped, whole
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (0, 0),
+        (7, 7),
+        (2.9, 2),
+        (Wrapped(set=True, infinite=False, number=7), 7),
+        (Wrapped(set=True, infinite=False, number=7.0), 7),
+        (0xFFFFFFFD, 0xFFFFFFFD),
+    ],
+)
+def test_number_is_read(value: Number, number: int) -> None:
+    assert number == whole(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "Infinity",
+        "12",
+        -2,
+        0xFFFFFFFE,
+        0xFFFFFFFF,
+        2**64 - 2,
+        math.inf,
+        math.nan,
+        Wrapped(set=False, infinite=False, number=0),
+        Wrapped(set=True, infinite=True, number=0),
+        Wrapped(set=None),
+        Wrapped(),
+    ],
+)
+def test_what_is_not_set_is_no_number(value: Number) -> None:
+    assert whole(value) is None

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's configuration tells what may be shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmscope.collectors.slurm import COLLECTOR
+from slurmscope.errors import MalformedAnswer
+from slurmscope.metrics.collector import NoOptions
+from slurmscope.model.controller_config import ControllerConfig
+from slurmscope.sources.slurm.scontrol_config import parse_config
+
+FIXTURE = Path(__file__).resolve().parents[3] / "fixtures" / "slurm-22.05" / "scontrol-config.txt"
+
+
+def test_real_answer_is_read() -> None:
+    expected = ControllerConfig(cluster_name="alpha", slurm_version="22.05.8", private_data=frozenset())
+
+    assert expected == parse_config(FIXTURE.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("words", "hidden"),
+    [
+        ("none", set()),
+        ("jobs", {"user", "username", "jobid"}),
+        ("accounts,users", {"user", "username", "jobid", "account"}),
+        ("cloud,nodes,usage", set()),
+    ],
+)
+def test_private_data_hides_labels(words: str, hidden: set[str]) -> None:
+    assert hidden == parse_config(f"PrivateData             = {words}\n".encode()).hidden_labels
+
+
+def test_answer_without_private_data_is_no_answer() -> None:
+    with pytest.raises(MalformedAnswer):
+        parse_config(b"ClusterName = x\n")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(answer: bytes) -> None:
+    try:
+        assert isinstance(parse_config(answer), ControllerConfig)
+    except MalformedAnswer:
+        assert b"PrivateData" not in answer or b" = " not in answer
+
+
+def test_cluster_and_release_are_served() -> None:
+    config = ControllerConfig(cluster_name="alpha", slurm_version="22.05.8")
+
+    (family,) = COLLECTOR.collect(NoOptions(), config=config)
+
+    assert {("alpha", "22.05.8"): 1} == family.samples

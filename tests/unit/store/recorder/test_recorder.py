@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wanted is recorded, from samples, families and pages; what is not good is left out and counted."""
+
+from __future__ import annotations
+
+import math
+import threading
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from slurmscope.errors import MalformedAnswer
+from slurmscope.metrics.family import Family, Histogram, counter, gauge, histogram
+from slurmscope.model.series import How, JobSpan, Wanted
+from slurmscope.store.recorder.recorder import LABELS_LIMIT_CHARACTERS, Recorder
+from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings, parse_size
+from tests.fakes.recorded_samples import CPU, INTERVAL, JOB, MEMORY, START, make_recorder, sample
+
+NODES = Wanted(metric=CPU, how=How.MAX)
+
+
+def totals(recorder: Recorder, wanted: Wanted = NODES, job: int = JOB) -> dict[tuple[str, ...], float]:
+    spans = [JobSpan(job, START, START + 86400)]
+    return dict(recorder.series().read_totals(wanted, spans, until=math.inf).by_job.get(job, {}))
+
+
+def page(value: str, node: str = "") -> str:
+    return f'# TYPE {CPU} counter\n{CPU}{{slurm_job="{JOB}",slurm_node="{node}"}} {value}\n'
+
+
+def test_metric_that_nobody_asks_for_is_not_kept(tmp_path: Path) -> None:
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START, [sample(1.0), sample(1.0, "node_load1")])
+        recorder.record_page(START + 15, page("2") + 'node_load1{slurm_job="4711"} 7\n')
+        recorder.record_families(START + 30, [Family(gauge("node_load1", "Load."), {(): 1.0})])
+        assert 2 == recorder.recorded
+        assert {} == totals(recorder, Wanted(metric="node_load1", how=How.MAX))
+
+
+def test_every_metric_of_the_reports_is_recorded() -> None:
+    assert {"jobs_cpu_seconds_total", "jobs_memory_peak_bytes", "jobs_gpu_held_idle"} <= RECORDED_METRICS
+
+
+def test_same_series_from_samples_families_and_pages_is_one(tmp_path: Path) -> None:
+    family = Family(counter(CPU, "CPU.", "slurm_job", "slurm_node"), {(str(JOB), "n1"): 20.0})
+    pairs = (("slurm_node", "n1"), ("slurm_job", str(JOB)))
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START, [sample(10.0)])
+        recorder.record(START + 10, [(CPU, pairs, 15.0)])
+        recorder.record_families(START + 15, [family])
+        recorder.record_families(START + 20, [Family(family.metric, [((str(JOB), "n1"), 25.0)])])
+        recorder.record_page(START + 30, page("30"), node="n1")
+        recorder.record_page(START + 45, page("40"), node="n1")
+        mean = totals(recorder, Wanted(metric=CPU, how=How.MEAN))
+    assert {("n1",): (10 + 15 + 20 + 25 + 30 + 40) / 6} == mean
+
+
+def test_node_that_the_agent_names_itself_is_kept(tmp_path: Path) -> None:
+    with make_recorder(tmp_path) as recorder:
+        recorder.record_page(START, page("1", node="virtual7"), node="n1")
+        recorder.record_page(START, page("2"), node="n2")
+        recorder.record_page(START, page("3"))
+        assert {("virtual7",): 1.0, ("n2",): 2.0, ("",): 3.0} == totals(recorder)
+
+
+def test_histograms_are_passed_over(tmp_path: Path) -> None:
+    family = Family(histogram(CPU, "CPU.", buckets=(1.0,)), {(): Histogram((1, 2), 5.0)})
+    with make_recorder(tmp_path) as recorder:
+        recorder.record_families(START, [family])
+        assert 0 == recorder.recorded
+
+
+def test_page_is_read_as_another_parser_reads_it(tmp_path: Path) -> None:
+    lines = [
+        f'{CPU}{{slurm_job="4711",slurm_node="a b"}} 1.5e3',
+        f'{CPU}{{slurm_job="4711",slurm_node="q\\"uo\\\\te",}} 2',
+        f'  {CPU}{{ slurm_job = "4711" , slurm_node="tab" }}\t3',
+        f'{CPU}{{slurm_job="4711",slurm_node="stamp"}} 4 1790000000000',
+        f'{CPU}{{slurm_job="4711",slurm_node="new\\nline"}} 5',
+        "",
+        "# a remark of no meaning 5",
+        f"{CPU}_created 9",
+    ]
+    text = "\n".join(lines) + "\n"
+    samples = [found for family in text_string_to_metric_families(text) for found in family.samples]
+    oracle = {(found.labels["slurm_node"],): found.value for found in samples if found.labels}
+    assert 5 == len(oracle)
+    with make_recorder(tmp_path) as recorder:
+        for turn in range(3):  # the first time lines are met, then they are known
+            recorder.record_page(START + turn, text)
+        assert oracle == totals(recorder)
+        assert 15 == recorder.recorded
+
+
+@pytest.mark.parametrize("number", ["x", "1 2 3", "", "1e", "0x10"])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_page_that_breaks_the_format_is_not_recorded_at_all(tmp_path: Path, number: str, is_known: bool) -> None:
+    other = f'{MEMORY}{{slurm_job="{JOB}"}} 5\n'
+    with make_recorder(tmp_path) as recorder:
+        if is_known:
+            recorder.record_page(START, other + page("1"))
+        before = recorder.recorded
+        with pytest.raises(MalformedAnswer, match="line 3"):
+            recorder.record_page(START + 15, other + page(number))
+        assert before == recorder.recorded
+        recorder.record_page(START + 30, other + page("2"))
+        assert before + 2 == recorder.recorded
+
+
+def test_cut_page_is_not_recorded(tmp_path: Path) -> None:
+    with make_recorder(tmp_path) as recorder:
+        with pytest.raises(MalformedAnswer, match=r"line 2 .* cut"):
+            recorder.record_page(START, page("12345")[:-3])
+        recorder.record_page(START, "")
+        assert 0 == recorder.recorded
+
+
+def test_numbers_that_are_none_are_left_out_and_counted(tmp_path: Path) -> None:
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START, [sample(math.nan), sample(math.inf, node="n2"), sample(-math.inf, node="n3")])
+        recorder.record_page(START, page("NaN", node="n4"))
+        recorder.record(START, [sample(0.0, node="n5")])
+        assert {("n5",): 0.0} == totals(recorder)
+        assert {"not_finite": 4} == +recorder.dropped
+
+
+def test_second_sample_of_one_moment_is_left_out(tmp_path: Path) -> None:
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START + 30, [sample(1.0), sample(5.0)])
+        recorder.record(START + 30, [sample(6.0)])
+        recorder.record(START + 15, [sample(7.0)])
+        assert {("n1",): 1.0} == totals(recorder)
+        assert {"late": 3} == +recorder.dropped
+        assert 1 == recorder.recorded
+
+
+def test_clock_that_was_set_back_does_not_stop_the_recording(tmp_path: Path) -> None:
+    mean = Wanted(metric=CPU, how=How.MEAN)
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START + 3600, [sample(1.0)])
+        recorder.record(START + 3615, [sample(2.0)])
+        for turn in range(300):  # catches up with what was recorded before
+            recorder.record(START + 15 * turn, [sample(10.0)])
+        assert {("n1",): 10.0} == totals(recorder, mean)
+        assert 302 == recorder.recorded
+
+
+def test_more_series_than_the_limit_are_left_out_and_counted(tmp_path: Path) -> None:
+    chosen = RecorderSettings(file=tmp_path / "recorder.db")
+    with Recorder(chosen, series_limit=2) as recorder:
+        for turn in range(2):
+            recorder.record(START + turn, [sample(1.0, node=f"n{number}") for number in range(5)])
+        assert {("n0",), ("n1",)} == set(totals(recorder))
+        assert {"too_many": 6} == +recorder.dropped
+
+
+def test_agent_that_brings_ever_new_series_keeps_out_no_other(tmp_path: Path) -> None:
+    chosen = RecorderSettings(file=tmp_path / "recorder.db")
+    with Recorder(chosen, new_series_limit=3) as recorder:
+        for turn in range(4):
+            sent = page("1", f"x{turn}0") + page("1", f"x{turn}1").partition("\n")[2]
+            recorder.record_page(START + turn, sent, source="rogue:9798")
+        recorder.record_page(START + 9, page("1", "n2"), source="n2:9798")
+        assert {("x00",), ("x01",), ("x10",), ("n2",)} == set(totals(recorder))
+        assert {"too_many": 5} == +recorder.dropped
+
+
+def test_agent_may_bring_new_series_again_when_old_ones_were_packed(tmp_path: Path) -> None:
+    chosen = RecorderSettings(file=tmp_path / "recorder.db")
+    with Recorder(chosen, new_series_limit=1) as recorder:
+        for hour in range(3):
+            recorder.record_page(START + 7200 * hour, page("1", f"n{hour}"), source="n:9798")
+        assert {} == +recorder.dropped
+
+
+def test_series_with_endless_labels_is_left_out(tmp_path: Path) -> None:
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START, [sample(1.0, program="x" * LABELS_LIMIT_CHARACTERS), sample(2.0, program="x")])
+        recorder.record_page(
+            START, page("1").replace("slurm_node", "x" * LABELS_LIMIT_CHARACTERS).replace('=""', '="1"')
+        )
+        assert {("n1",): 2.0} == totals(recorder)
+        assert {"too_long": 2} == +recorder.dropped
+
+
+@pytest.mark.parametrize("job", ["", "x", "12_3", "٣", "9" * 40])
+def test_text_that_is_no_job_number_belongs_to_no_job(tmp_path: Path, job: str) -> None:
+    wanted = Wanted(metric=CPU, how=How.MAX, each=("slurm_job",), by=("slurm_job",))
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START, [(CPU, {"slurm_job": job}, 1.0)])
+        (curve,) = recorder.series().read_cluster(wanted, START, START + 15, points=1, until=math.inf)
+    assert (job,) == curve.labels
+
+
+def test_hostile_label_values_come_back_unchanged(tmp_path: Path) -> None:
+    program = "'; DROP TABLE slabs; -- \" \\ \n \0 \u202e \ud800"
+    wanted = Wanted(metric="jobs_program_threads", how=How.MAX, each=("program",), by=("program",))
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START, [sample(1.0, "jobs_program_threads", program=program)])
+    with make_recorder(tmp_path) as recorder:
+        assert {(program,): 1.0} == totals(recorder, wanted)
+
+
+def test_threads_read_while_one_records(tmp_path: Path) -> None:
+    """Packing must never hide a sample from a reader nor show it twice."""
+    counts: list[list[float]] = [[], [], []]
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START, [sample(1.0)])
+        has_ended = threading.Event()
+
+        def read(mine: list[float]) -> None:
+            while not has_ended.is_set():
+                # The mean of the numbers from 1 to n tells n.
+                mine.append(2 * totals(recorder, Wanted(metric=CPU, how=How.MEAN))[("n1",)] - 1)
+
+        threads = [threading.Thread(target=read, args=(mine,)) for mine in counts]
+        for thread in threads:
+            thread.start()
+        for turn in range(1, 80):  # a period is over every fourth time
+            recorder.record(START + 1000 * turn, [sample(1.0 + turn)])
+        has_ended.set()
+        for thread in threads:
+            thread.join(30)
+    for mine in counts:
+        assert mine == sorted(mine)
+        assert set(mine) <= set(range(1, 81))
+
+
+def test_size_setting_is_at_least_what_is_new() -> None:
+    assert 1 << 30 == parse_size("1G")
+    with pytest.raises(ValueError, match="less than 64M"):
+        parse_size("1M")
+
+
+def test_default_interval_is_that_of_the_tests() -> None:
+    assert INTERVAL == RecorderSettings().interval
