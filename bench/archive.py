@@ -26,7 +26,7 @@ from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.services.portal.run import THREAD_TURN_SECONDS
 from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
 from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.daily_sums import Changes
+from slurmscope.store.archive.daily_sums import SumChanges
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.schema import DAILY, FINDINGS, JOBS
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -184,7 +184,7 @@ def fill(archive: SqlArchive, path: Path) -> None:
         connection.execute(text("PRAGMA cache_size=-300000"))
         for index in indexes:
             index.drop(connection)
-        changes = Changes()
+        changes = SumChanges()
         while block := list(islice(rows, BLOCK_ROWS)):
             changes.add(block)
             _insert(connection, JOBS, block)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from slurmscope.sources.cgroup import CgroupTree, Layout, LayoutKind, detect_layout
+from slurmscope.sources.cgroup import CgroupLayout, CgroupTree, LayoutKind, detect_layout
 
 JOBS = 64
 ROUNDS = 120
@@ -66,7 +66,7 @@ def main() -> int:
 class _Scraper:
     """Scrape every 15 seconds, by its own clock."""
 
-    def __init__(self, layout: Layout, descriptors: int) -> None:
+    def __init__(self, layout: CgroupLayout, descriptors: int) -> None:
         self.now = 0.0
         self.tree = CgroupTree(layout, descriptors=descriptors, clock=lambda: self.now)
 
@@ -80,7 +80,7 @@ class _Scraper:
             assert use.memory.current_bytes is not None
 
 
-def _compare(layout: Layout) -> tuple[float, float, float]:
+def _compare(layout: CgroupLayout) -> tuple[float, float, float]:
     """Return the milliseconds of CPU of one scrape, kept, anew and by the kernel alone: the best of many rounds."""
     before = _descriptors()
     kept, anew = _Scraper(layout, 4000), _Scraper(layout, 0)
@@ -108,7 +108,7 @@ def _read_all(descriptors: list[int]) -> None:
         os.pread(descriptor, 4096, 0)
 
 
-def _measure_leak(layout: Layout) -> tuple[int, int]:
+def _measure_leak(layout: CgroupLayout) -> tuple[int, int]:
     tree = CgroupTree(layout, descriptors=4000)
     jobs = list(tree.scan().values())
     for job in jobs:
@@ -136,7 +136,7 @@ def _can_make_cgroups() -> bool:
 
 
 @contextlib.contextmanager
-def _real_jobs() -> Iterator[Layout]:
+def _real_jobs() -> Iterator[CgroupLayout]:
     """Make a small Slurm tree in a folder of our own below each hierarchy, and remove it afterwards."""
     machine = detect_layout(Path("/sys/fs/cgroup"), Path("/proc")).hierarchies
     roots = {name: machine[name] / f"slurmscope-bench-{os.getpid()}" for name in NEEDED}
@@ -148,7 +148,7 @@ def _real_jobs() -> Iterator[Layout]:
                 task.mkdir(parents=True)
                 home = task.parent.parent if name == "freezer" else task
                 (home / "cgroup.procs").write_text(str(sleeper.pid))
-        yield Layout(kind=LayoutKind.V1, hierarchies=roots)
+        yield CgroupLayout(kind=LayoutKind.V1, hierarchies=roots)
     finally:
         for sleeper in sleepers:
             sleeper.kill()
@@ -168,7 +168,7 @@ def _remove(root: Path) -> None:
 
 
 @contextlib.contextmanager
-def _plain_jobs() -> Iterator[Layout]:
+def _plain_jobs() -> Iterator[CgroupLayout]:
     with tempfile.TemporaryDirectory() as name:
         scope = Path(name) / "system.slice" / "slurmstepd.scope"
         for index in range(JOBS):
@@ -177,4 +177,4 @@ def _plain_jobs() -> Iterator[Layout]:
                 folder.mkdir(parents=True, exist_ok=True)
                 for file, text in V2_FILES.items():
                     (folder / file).write_text(text)
-        yield Layout(kind=LayoutKind.V2, unified=Path(name))
+        yield CgroupLayout(kind=LayoutKind.V2, unified=Path(name))

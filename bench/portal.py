@@ -29,7 +29,7 @@ from slurmscope.model.job_record import JobRecord
 from slurmscope.model.series import JOB_LABEL, NODE_LABEL
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.recorder.recorder import Recorder, Sample
+from slurmscope.store.recorder.recorder import RecordedSample, Recorder
 from slurmscope.store.recorder.settings import RecorderSettings
 
 JOB = 5_000_001
@@ -227,7 +227,7 @@ def _series() -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
                 yield metric, (*own, (extra, value)) if extra else own
 
 
-def _samples(series: Sequence[tuple[str, tuple[tuple[str, str], ...], int]], turn: int) -> Iterator[Sample]:
+def _samples(series: Sequence[tuple[str, tuple[tuple[str, str], ...], int]], turn: int) -> Iterator[RecordedSample]:
     wave = (1 << 30) * (1 + 0.2 * math.sin(turn / 100))
     for metric, labels, index in series:
         noise = _NOISE[(31 * turn + 7 * index) % len(_NOISE)]

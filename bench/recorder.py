@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.measure import least_seconds, pace, tell
-from slurmscope.model.series import NODE_LABEL, How, JobSpan, Wanted
-from slurmscope.store.recorder.recorder import Recorder, Sample
+from slurmscope.model.series import NODE_LABEL, Aggregation, JobSpan, SeriesQuery
+from slurmscope.store.recorder.recorder import RecordedSample, Recorder
 from slurmscope.store.recorder.series import RecorderSeries
 from slurmscope.store.recorder.settings import JOB_METRICS, RecorderSettings
 
@@ -93,7 +93,7 @@ def _measure_day(folder: Path) -> bool:
     cpu = [0.0] * NODES
     with Recorder(settings) as recorder:
         for turn in range(int(DAY_SECONDS / INTERVAL_SECONDS)):
-            samples: list[Sample] = []
+            samples: list[RecordedSample] = []
             for node in range(NODES):
                 cpu[node] += chance.uniform(10, 15) * 16
                 labels = (("slurm_job", str(JOB)), (NODE_LABEL, f"n{node:03}"))
@@ -103,7 +103,7 @@ def _measure_day(folder: Path) -> bool:
             recorder.record(START + turn * INTERVAL_SECONDS, samples)
         size = settings.file.stat().st_size / recorder.recorded
         verdicts = [_measure_curves(recorder.series(), name, wanted) for name, wanted in _QUESTIONS.items()]
-        total = Wanted(metric="jobs_cpu_seconds_total", how=How.MAX)
+        total = SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.MAX)
         seconds = _least(lambda: recorder.series().read_totals(total, [_SPAN], until=math.inf))
         print(f"recorder, totals of a day of {NODES} nodes: {seconds * 1000:.1f} ms of CPU; {size:.1f} bytes a sample")
     return all(verdicts)
@@ -111,14 +111,14 @@ def _measure_day(folder: Path) -> bool:
 
 _SPAN = JobSpan(JOB, START, START + DAY_SECONDS)
 _QUESTIONS = {
-    "CPU by node": Wanted(metric="jobs_cpu_seconds_total", how=How.RATE),
-    "CPU summed up": Wanted(metric="jobs_cpu_seconds_total", how=How.RATE, by=()),
-    "memory": Wanted(metric="jobs_memory_anon_bytes", how=How.MAX),
-    "mean memory": Wanted(metric="jobs_memory_anon_bytes", how=How.MEAN),
+    "CPU by node": SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.RATE),
+    "CPU summed up": SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.RATE, by=()),
+    "memory": SeriesQuery(metric="jobs_memory_anon_bytes", how=Aggregation.MAX),
+    "mean memory": SeriesQuery(metric="jobs_memory_anon_bytes", how=Aggregation.MEAN),
 }
 
 
-def _measure_curves(series: RecorderSeries, name: str, wanted: Wanted) -> bool:
+def _measure_curves(series: RecorderSeries, name: str, wanted: SeriesQuery) -> bool:
     seconds = _least(lambda: series.read_curves(wanted, [_SPAN], points=300, until=math.inf))
     is_kept = seconds < CURVE_PROMISE_SECONDS * pace()
     what = f"recorder, {name} of a day of {NODES} nodes"

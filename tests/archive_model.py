@@ -15,10 +15,10 @@ from typing import Any
 from hypothesis import strategies
 
 from slurmscope.gres import Gres
-from slurmscope.model.archive import GroupBy, JobFilter, JobKey
+from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
 from slurmscope.model.report import JobReport
-from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, Share
+from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, UsedShare
 from slurmscope.model.viewer import Viewer, ViewerRole
 from tests.fakes.reports import make_finding, make_record
 
@@ -105,7 +105,7 @@ class Fact:
         summary = JobSummary(
             record=record,
             run_seconds=self.run_seconds,
-            cpu=CpuSummary(time=Share(asked=self.cpus * self.run_seconds, used=used, coverage=seen)),
+            cpu=CpuSummary(time=UsedShare(asked=self.cpus * self.run_seconds, used=used, coverage=seen)),
             gpu=GpuSummary(asked=self.gpus, mean_utilization=self.gpu_utilization, coverage=seen),
             coverage=seen,
         )
@@ -126,10 +126,10 @@ class ListArchive:
             self.facts = [old for old in self.facts if (old.cluster, old.job_id, old.submit) != same]
             self.facts.append(fact)
 
-    def keys(self, viewer: Viewer, wanted: JobFilter) -> list[tuple[JobKey, str]]:
+    def keys(self, viewer: Viewer, wanted: JobFilter) -> list[tuple[PagePosition, str]]:
         """Return all that is wanted, newest first, with the cluster."""
         found = [fact for fact in self.facts if fact.matches(viewer, wanted)]
-        return sorted(((JobKey(fact.submit, fact.job_id), fact.cluster) for fact in found), reverse=True)
+        return sorted(((PagePosition(fact.submit, fact.job_id), fact.cluster) for fact in found), reverse=True)
 
     def sums(self, viewer: Viewer, wanted: JobFilter, by: GroupBy) -> dict[str, list[float]]:
         """Return sums in the order of the fields of ``UseTotal``."""

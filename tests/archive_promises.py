@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from slurmscope.errors import ArchiveError
-from slurmscope.model.archive import GroupBy, JobFilter, JobKey
+from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage
@@ -230,8 +230,8 @@ class ArchivePromises:
 
         assert () == archive.find(EVERYTHING, huge) == archive.find(EVERYTHING, -huge)
         assert () == archive.list_jobs(EVERYTHING, JobFilter(array_job_id=huge, since_seconds=-huge)).rows
-        assert () == archive.list_jobs(EVERYTHING, JobFilter(), after=JobKey(-huge, -huge)).rows
-        assert 1 == len(archive.list_jobs(EVERYTHING, JobFilter(), after=JobKey(huge, huge)).rows)
+        assert () == archive.list_jobs(EVERYTHING, JobFilter(), after=PagePosition(-huge, -huge)).rows
+        assert 1 == len(archive.list_jobs(EVERYTHING, JobFilter(), after=PagePosition(huge, huge)).rows)
         for by in GroupBy:
             assert () == archive.total(EVERYTHING, JobFilter(since_seconds=huge), by)
             assert () == archive.total(EVERYTHING, JobFilter(until_seconds=-huge, since_seconds=-huge), by)
@@ -423,13 +423,13 @@ def _small(job_id: int, submit_seconds: int = START) -> JobReport:
     return make_unmeasured_report(make_record(job_id, submit_seconds=submit_seconds))
 
 
-def _walk(archive: SqlArchive, viewer: Viewer, wanted: JobFilter, limit: int) -> list[tuple[JobKey, str]]:
+def _walk(archive: SqlArchive, viewer: Viewer, wanted: JobFilter, limit: int) -> list[tuple[PagePosition, str]]:
     """Read all pages, and check that they go down from one to the next."""
-    found: list[tuple[JobKey, str]] = []
-    after: JobKey | None = None
+    found: list[tuple[PagePosition, str]] = []
+    after: PagePosition | None = None
     while True:
         page = archive.list_jobs(viewer, wanted, after=after, limit=limit)
-        keys = [JobKey(row.submit_seconds, row.job_id) for row in page.rows]
+        keys = [PagePosition(row.submit_seconds, row.job_id) for row in page.rows]
         assert keys == sorted(keys, reverse=True)
         assert after is None or not keys or keys[0] < after
         found += zip(keys, (row.cluster for row in page.rows), strict=True)

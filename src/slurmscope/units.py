@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import re
 
+DAY_SECONDS = 86_400
+
 _DURATION = re.compile(r"(\d{1,30}(?:\.\d{1,30})?|\.\d{1,30})(ms|s|m|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)([KMGTPE]?)(?:i?B)?\Z", re.IGNORECASE)
@@ -42,6 +44,6 @@ def parse_bytes(text: str, *, default_unit: str = "") -> int:
 
 
 def _bounded(seconds: float, given: object) -> float:
-    if not 0 <= seconds <= 10 * 365 * 86400:
+    if not 0 <= seconds <= 10 * 365 * DAY_SECONDS:
         raise ValueError(f"{given!r} is not between 0 seconds and 10 years")
     return seconds

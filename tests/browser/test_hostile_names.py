@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 
 from slurmscope.model.report import JobReport
 from slurmscope.portal.app import make_app
-from slurmscope.portal.views.cluster_now import NodeTrouble
+from slurmscope.portal.views.cluster_now import NodeProblem
 from tests.browser.watching import watching
 from tests.fakes.archive_desk import open_archive_desk
 from tests.fakes.asgi import running
@@ -58,7 +58,7 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("hostile")
     with open_archive_desk(folder, make_hostile_jobs()) as desk:
         desk.missing = (HOSTILE,)
-        desk.cluster = replace(CLUSTER, troubles=(NodeTrouble(node=HOSTILE, state=HOSTILE, reason=HOSTILE),))
+        desk.cluster = replace(CLUSTER, troubles=(NodeProblem(node=HOSTILE, state=HOSTILE, reason=HOSTILE),))
         with running(make_app(desk), desk.settings) as listener:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 

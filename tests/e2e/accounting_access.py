@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab import SlurmLab
 from slurmscope.services.database.grant import GrantSettings
-from slurmscope.sources.accounting.server import Row, open_session
+from slurmscope.sources.accounting.server import ResultRow, open_session
 from slurmscope.sources.accounting.settings import AccountingSettings
 
 ADMIN = GrantSettings()
@@ -26,9 +26,9 @@ def reader_settings(
     )
 
 
-def administer(lab: SlurmLab, *statements: str) -> tuple[Row, ...]:
+def administer(lab: SlurmLab, *statements: str) -> tuple[ResultRow, ...]:
     """Run statements as root, whom the server knows by its socket; return the rows of the last one."""
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ResultRow, ...] = ()
     with open_session(AccountingSettings(socket=lab.layout.database_socket, user="root", timeout=20.0)) as session:
         for statement in statements:
             rows = session.ask(statement)

@@ -23,7 +23,7 @@ from lab.cgroups import has_cgroup_v1
 from lab.users import find_user
 from lab.waiting import wait_until
 from slurmscope.model.job_use import CgroupUse, GroupKey, JobKey
-from slurmscope.sources.cgroup import CgroupTree, JobCgroup, Layout, LayoutKind, detect_layout
+from slurmscope.sources.cgroup import CgroupLayout, CgroupTree, JobCgroup, LayoutKind, detect_layout
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("freezer", "cpuacct", "memory")
@@ -134,9 +134,9 @@ def v2() -> Iterator[Sandbox]:
 def open_tree(sandbox: Sandbox, descriptors: int = 500) -> Iterator[CgroupTree]:
     """Open what a sandbox has as if it were the whole machine; jobs that come later are young ones."""
     if "" in sandbox.roots:
-        layout = Layout(kind=LayoutKind.V2, unified=sandbox.roots[""])
+        layout = CgroupLayout(kind=LayoutKind.V2, unified=sandbox.roots[""])
     else:
-        layout = Layout(kind=LayoutKind.V1, hierarchies=sandbox.roots)
+        layout = CgroupLayout(kind=LayoutKind.V1, hierarchies=sandbox.roots)
     tree = CgroupTree(layout, descriptors=descriptors)
     try:
         tree.scan()

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.prometheus import Sample, Server
-from slurmscope.model.series import How, JobSpan, Series, SeriesSource, Wanted
+from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.promql import curves_query, quote, quote_regex
 from slurmscope.sources.prometheus.series import PrometheusSeries
@@ -30,10 +30,10 @@ GRACE_SECONDS = 60
 REQUEUED, REQUEUED_SHORT, REQUEUED_SLOW, RESTARTED, HARDLY_FELL = 105, 106, 107, 108, 109
 GIB, GB = float(1 << 30), 1e9
 
-CPU = Wanted(metric="jobs_cpu_seconds_total", how=How.RATE)
-CPU_TOTAL = Wanted(metric="jobs_cpu_seconds_total", how=How.MAX)
-MEMORY = Wanted(metric="jobs_memory_anon_bytes", how=How.MAX)
-MEMORY_MEAN = Wanted(metric="jobs_memory_anon_bytes", how=How.MEAN)
+CPU = SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.RATE)
+CPU_TOTAL = SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.MAX)
+MEMORY = SeriesQuery(metric="jobs_memory_anon_bytes", how=Aggregation.MAX)
+MEMORY_MEAN = SeriesQuery(metric="jobs_memory_anon_bytes", how=Aggregation.MEAN)
 TWO_NODES_RUN = JobSpan(TWO_NODES, START, START + 1200)
 GAPPED_RUN = JobSpan(GAPPED, START + 300, START + 900)
 GAP_SECONDS = (500, 700)
@@ -41,7 +41,7 @@ GAP_SECONDS = (500, 700)
 LONG_AGO = START - 2 * 86400
 BEFORE = JobSpan(REQUEUED, LONG_AGO, LONG_AGO + 7200)
 AGAIN = JobSpan(REQUEUED, BEFORE.end_seconds + 121, BEFORE.end_seconds + 121 + 86400)
-WRITTEN = Wanted(metric="jobs_io_write_bytes_total", how=How.TOTAL)
+WRITTEN = SeriesQuery(metric="jobs_io_write_bytes_total", how=Aggregation.TOTAL)
 
 
 def scrapes(start: float, end: float) -> list[float]:
@@ -180,7 +180,7 @@ def test_rates_are_right_from_start_to_end_over_a_reset_and_with_replicas(source
 
 
 def test_sum_over_nodes_is_made_by_the_server(source: SeriesSource) -> None:
-    summed = Wanted(metric=CPU.metric, how=How.RATE, by=())
+    summed = SeriesQuery(metric=CPU.metric, how=Aggregation.RATE, by=())
     (curve,) = source.read_curves(summed, [TWO_NODES_RUN], points=300, until=until()).by_job[TWO_NODES]
 
     at_minute_five = dict(zip(curve.times, curve.values, strict=True))[(START + 300) // 15 * 15]
@@ -283,7 +283,7 @@ def test_curve_has_no_more_points_than_asked_and_loses_no_peak(source: SeriesSou
 
 
 def test_unknown_jobs_and_metrics_are_not_in_the_answer(source: SeriesSource) -> None:
-    nothing = Wanted(metric="jobs_nothing", how=How.MEAN)
+    nothing = SeriesQuery(metric="jobs_nothing", how=Aggregation.MEAN)
 
     assert {} == source.read_curves(nothing, [TWO_NODES_RUN], points=300, until=until()).by_job
     assert {} == source.read_totals(CPU, [JobSpan(999, START, START + 60)], until=until()).by_job
@@ -356,7 +356,7 @@ def match_in_victoria(server: Server, series: str, pattern: str) -> list[Sample]
 @given(text=ANY_TEXT)
 def test_text_in_a_selector_stays_one_value(servers: dict[str, Server], text: str) -> None:
     def formatted(value: str) -> str:
-        wanted = Wanted(metric="jobs_threads", how=How.MEAN, by=(), where=(("state", value),))
+        wanted = SeriesQuery(metric="jobs_threads", how=Aggregation.MEAN, by=(), where=(("state", value),))
         query = curves_query(wanted, [1, 2], window_seconds=60)
         told: str = json.loads(servers["prometheus"].get("/api/v1/format_query", query=query))["data"]
         # Where it breaks lines depends on their length.

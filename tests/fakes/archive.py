@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from slurmscope.errors import ArchiveError
-from slurmscope.model.archive import GroupBy, JobFilter, JobKey, JobPage, JobRow, Run, UseTotal
+from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, UseTotal
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 
@@ -48,12 +48,14 @@ class FakeArchive:
             if report.record.shown_id == shown_id and cluster in {"", report.record.cluster}
         )
 
-    def list_jobs(self, viewer: Viewer, wanted: JobFilter, *, after: JobKey | None = None, limit: int = 50) -> JobPage:
+    def list_jobs(
+        self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+    ) -> JobPage:
         rows = [make_row(report) for report in self._seen(viewer) if _is_wanted(report, wanted)]
         if after is not None:
             rows = [row for row in rows if (row.submit_seconds, row.job_id) < after]
         last = rows[limit - 1] if len(rows) > limit else None
-        key = JobKey(last.submit_seconds, last.job_id) if last else None
+        key = PagePosition(last.submit_seconds, last.job_id) if last else None
         return JobPage(rows=tuple(rows[:limit]), next_key=key)
 
     def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
@@ -68,7 +70,7 @@ class FakeArchive:
             return tuple(sorted(totals, key=lambda total: total.key)[:limit])
         return tuple(sorted(totals, key=lambda t: t.used_core_seconds - t.measured_core_seconds)[:limit])
 
-    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[Run]:
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Say that nothing is kept: no page asks for this."""
         return frozenset()
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmscope.portal.scope import AsgiApp, Message, Receive, Send
+from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Send
 from slurmscope.portal.settings import ListenAddress, PortalSettings
 from slurmscope.portal.web.server import make_server, open_listener
 
@@ -23,7 +23,7 @@ GENEROUS_SECONDS = 30.0
 class Sent:
     """Hold what an application sent."""
 
-    messages: list[Message] = field(default_factory=list)
+    messages: list[AsgiMessage] = field(default_factory=list)
 
     @property
     def status(self) -> int:
@@ -42,11 +42,11 @@ def call(app: AsgiApp, scope: MutableMapping[str, Any], blocks: Iterable[bytes] 
     """Send one request whose body comes in blocks."""
     sent, left = Sent(), list(blocks)
 
-    async def receive() -> Message:
+    async def receive() -> AsgiMessage:
         body = left.pop(0)
         return {"type": "http.request", "body": body, "more_body": bool(left)}
 
-    async def send(message: Message) -> None:
+    async def send(message: AsgiMessage) -> None:
         sent.messages.append(message)
 
     asyncio.run(_call(app, scope, receive, send))

@@ -15,7 +15,7 @@ from slurmscope.model.summary import (
     JobSummary,
     MemorySummary,
     NodeSummary,
-    Share,
+    UsedShare,
 )
 from tests.fakes.reports import make_record
 
@@ -41,11 +41,11 @@ def make_summary(
     told = make_record(**({"time_limit_seconds": 3 * 3600} | (record or {})))
     coverage = covered(told.node_count)
     cores = busy * told.cpus
-    cpu_time = Share(asked=told.cpus * run_seconds, used=cores * run_seconds, coverage=coverage)
+    cpu_time = UsedShare(asked=told.cpus * run_seconds, used=cores * run_seconds, coverage=coverage)
     summary = JobSummary(
         record=told,
         run_seconds=run_seconds,
-        time=Share(asked=told.time_limit_seconds, used=run_seconds),
+        time=UsedShare(asked=told.time_limit_seconds, used=run_seconds),
         cpu=CpuSummary(time=cpu_time, mean_cores=cores, peak_cores=cores, idle_tail_seconds=0.0),
         memory=MemorySummary(
             asked_bytes=8 * GIB, working_peak_bytes=6 * GIB, growth_ratio=1.0, oom_kills=0, coverage=coverage

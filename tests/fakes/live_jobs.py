@@ -10,7 +10,7 @@ from pathlib import Path
 from slurmscope.errors import SourceError
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, ProcessUse
-from slurmscope.services.node.job_finding import JobFolders
+from slurmscope.services.node.job_finding import StepFolders
 from slurmscope.services.node.job_reading import LiveJob
 from slurmscope.sources.cgroup import Members
 
@@ -100,10 +100,10 @@ class FakeFinder:
             raise SourceError("the cgroups of jobs cannot be listed")
         return dict(self.jobs)
 
-    def look_into(self, job: LiveJob) -> JobFolders:
+    def look_into(self, job: LiveJob) -> StepFolders:
         """List the steps."""
         assert isinstance(job, FakeJob)
-        return JobFolders(steps=frozenset(job.steps), watched=(job.path,) if job.path else ())
+        return StepFolders(steps=frozenset(job.steps), watched=(job.path,) if job.path else ())
 
     def watch_paths(self) -> list[Path]:
         """Return the folder of the jobs, if there is one."""

@@ -16,7 +16,7 @@ from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
-from slurmscope.portal.views.cluster_now import ClusterNow, NodeTrouble, PartitionNow
+from slurmscope.portal.views.cluster_now import ClusterNow, NodeProblem, PartitionNow
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
 
@@ -49,7 +49,7 @@ CLUSTER = ClusterNow(
             running_jobs=22, pending_jobs=30,
         ),
     ),
-    troubles=(NodeTrouble(node="n17", state="drained", reason="bad DIMM <b>"),),
+    troubles=(NodeProblem(node="n17", state="drained", reason="bad DIMM <b>"),),
 )  # fmt: skip
 
 JOBS_CHART = Chart(

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurmscope.outputs.http.address import Address
+from slurmscope.outputs.http.address import ListenHost
 
 GENEROUS_SECONDS = 30.0
 
@@ -23,12 +23,12 @@ class Answer:
     body: bytes
 
 
-def connect(address: Address) -> socket.socket:
+def connect(address: ListenHost) -> socket.socket:
     """Open a connection that gives up late rather than never."""
     return socket.create_connection((address.host, address.port), timeout=GENEROUS_SECONDS)
 
 
-def get(address: Address, target: str = "/metrics", *, method: str = "GET", **headers: str) -> Answer:
+def get(address: ListenHost, target: str = "/metrics", *, method: str = "GET", **headers: str) -> Answer:
     """Ask once on a connection of its own."""
     with connect(address) as sock:
         return ask(sock, target, method=method, **headers)
@@ -53,7 +53,7 @@ def read_answer(sock: socket.socket, *, method: str = "GET") -> Answer:
         response.close()
 
 
-def exchange(address: Address, data: bytes) -> bytes:
+def exchange(address: ListenHost, data: bytes) -> bytes:
     """Send bytes, half-close, and return all that comes back; a reset ends it too."""
     with connect(address) as sock:
         with contextlib.suppress(OSError):

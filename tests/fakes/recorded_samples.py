@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import count, pairwise
 from pathlib import Path
 
-from slurmscope.model.series import How, JobSpan, Wanted
-from slurmscope.store.recorder.recorder import Recorder, Sample
+from slurmscope.model.series import Aggregation, JobSpan, SeriesQuery
+from slurmscope.store.recorder.recorder import RecordedSample, Recorder
 from slurmscope.store.recorder.settings import RecorderSettings
 
 START = 1_790_000_000.0
@@ -27,13 +27,13 @@ def make_recorder(folder: Path, **settings: object) -> Recorder:
     return Recorder(chosen, clock=lambda: 0.0)
 
 
-def sample(value: float, metric: str = CPU, node: str = "n1", job: int = JOB, **labels: str) -> Sample:
+def sample(value: float, metric: str = CPU, node: str = "n1", job: int = JOB, **labels: str) -> RecordedSample:
     """Make one sample of a job on a node."""
     return metric, {"slurm_job": str(job), "slurm_node": node, **labels}, value
 
 
 def naive_curves(
-    series: Sequence[tuple[Mapping[str, str], Points]], wanted: Wanted, span: JobSpan, points: int
+    series: Sequence[tuple[Mapping[str, str], Points]], wanted: SeriesQuery, span: JobSpan, points: int
 ) -> Answer:
     """Look at every sample for every point."""
     length = span.end_seconds - span.start_seconds
@@ -57,11 +57,11 @@ def naive_curves(
 
 
 def naive_totals(
-    series: Sequence[tuple[Mapping[str, str], Points]], wanted: Wanted, span: JobSpan
+    series: Sequence[tuple[Mapping[str, str], Points]], wanted: SeriesQuery, span: JobSpan
 ) -> dict[tuple[str, ...], float]:
     """Look at every sample of the span."""
     numbers: dict[tuple[str, ...], float] = {}
-    end = span.end_seconds + (2 * INTERVAL if wanted.how in {How.MAX, How.TOTAL} else 0)
+    end = span.end_seconds + (2 * INTERVAL if wanted.how in {Aggregation.MAX, Aggregation.TOTAL} else 0)
     for labels, samples in series:
         number = _fold([(at, value) for at, value in samples if span.start_seconds <= at <= end], wanted.how)
         if number is not None:
@@ -70,7 +70,7 @@ def naive_totals(
     return summed(numbers, wanted)
 
 
-def summed(numbers: Mapping[tuple[str, ...], float], wanted: Wanted) -> dict[tuple[str, ...], float]:
+def summed(numbers: Mapping[tuple[str, ...], float], wanted: SeriesQuery) -> dict[tuple[str, ...], float]:
     """Sum up over the labels that are not kept."""
     sums: dict[tuple[str, ...], float] = {}
     for each, number in sorted(numbers.items()):
@@ -79,24 +79,24 @@ def summed(numbers: Mapping[tuple[str, ...], float], wanted: Wanted) -> dict[tup
     return sums
 
 
-def _at(samples: Points, how: How, span: JobSpan, bounds: tuple[float, float, float]) -> float | None:
+def _at(samples: Points, how: Aggregation, span: JobSpan, bounds: tuple[float, float, float]) -> float | None:
     left, end, window = bounds
     inside = [(at, value) for at, value in samples if at >= span.start_seconds and left < at <= end]
     before = [(at, value) for at, value in samples if at >= span.start_seconds and left - window < at <= left]
-    if how is How.TOTAL:
+    if how is Aggregation.TOTAL:
         return inside[-1][1] if inside else None
-    return _fold(before[-1:] + inside if how is How.RATE and inside else inside, how)
+    return _fold(before[-1:] + inside if how is Aggregation.RATE and inside else inside, how)
 
 
-def _fold(samples: Points, how: How) -> float | None:
+def _fold(samples: Points, how: Aggregation) -> float | None:
     if not samples:
         return None
     values = [value for _, value in samples]
-    if how is How.MAX:
+    if how is Aggregation.MAX:
         return max(values)
-    if how is How.TOTAL:
+    if how is Aggregation.TOTAL:
         return values[0] + sum(after - before for before, after in pairwise(values) if after > before)
-    if how is How.MEAN:
+    if how is Aggregation.MEAN:
         return sum(values) / len(values)
     if len(samples) < 2:
         return None

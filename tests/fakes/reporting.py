@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from slurmscope.errors import ArchiveError, ArchiveTooLarge, SourceError
-from slurmscope.model.archive import JobFilter, JobKey, JobPage, JobRow, Run
+from slurmscope.model.archive import JobFilter, JobPage, JobRow, PagePosition, RunId
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
-from slurmscope.model.series import Curves, JobSpan, Series, Totals, Wanted
+from slurmscope.model.series import Curves, JobSpan, Series, SeriesQuery, Totals
 from slurmscope.model.viewer import Viewer
 
 
@@ -55,7 +55,7 @@ class FakeSeries:
     asked: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     questions_at_once: int = 4
 
-    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return a curve of two points for each job."""
         self._note(wanted, spans)
         labels = tuple("n1" for _ in wanted.by)
@@ -67,12 +67,12 @@ class FakeSeries:
             self.is_partial,
         )
 
-    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number for each job."""
         self._note(wanted, spans)
         return Totals({span.job_id: {tuple("n1" for _ in wanted.by): self.value} for span in spans}, self.is_partial)
 
-    def _note(self, wanted: Wanted, spans: Sequence[JobSpan]) -> None:
+    def _note(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> None:
         self.asked.append((wanted.metric, tuple(span.job_id for span in spans)))
         if error := self.errors.get(wanted.metric, self.errors.get("*")):
             raise error
@@ -114,20 +114,22 @@ class FakeArchive:
         self._fail()
         return tuple(make_row(r) for r in self._seen(viewer) if r.record.shown_id == shown_id)
 
-    def list_jobs(self, viewer: Viewer, wanted: JobFilter, *, after: JobKey | None = None, limit: int = 50) -> JobPage:
+    def list_jobs(
+        self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+    ) -> JobPage:
         """Return pages of two rows, whatever is wanted."""
         self._fail()
         rows = [make_row(report) for report in self._seen(viewer)]
         begin = 0 if after is None else after.job_id
         end = begin + 2
-        return JobPage(rows=tuple(rows[begin:end]), next_key=JobKey(0, end) if end < len(rows) else None)
+        return JobPage(rows=tuple(rows[begin:end]), next_key=PagePosition(0, end) if end < len(rows) else None)
 
     def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
         """Return what ran when it was saved."""
         self._fail()
         return tuple(make_row(report) for report in self.reports.values() if report.record.is_running)
 
-    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[Run]:
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return the runs that had ended."""
         self._fail()
         records = [report.record for report in self.reports.values()]

@@ -18,7 +18,7 @@ from slurmscope.model.summary import (
     JobSummary,
     MemorySummary,
     NodeSummary,
-    Share,
+    UsedShare,
 )
 
 GIB = 1 << 30
@@ -65,9 +65,9 @@ def make_report(record: JobRecord | None = None, **changed: object) -> JobReport
     summary = JobSummary(
         record=record,
         run_seconds=run_seconds,
-        time=Share(asked=record.time_limit_seconds, used=run_seconds),
+        time=UsedShare(asked=record.time_limit_seconds, used=run_seconds),
         cpu=CpuSummary(
-            time=Share(asked=record.cpus * run_seconds, used=2 * run_seconds, coverage=covered),
+            time=UsedShare(asked=record.cpus * run_seconds, used=2 * run_seconds, coverage=covered),
             user_seconds=1.9 * run_seconds,
             system_seconds=0.1 * run_seconds,
             mean_cores=2.0,
@@ -122,7 +122,7 @@ def make_gpu_report(job_id: int = 4712) -> JobReport:
 
 def make_unmeasured_report(record: JobRecord) -> JobReport:
     """Make the report of a job of which only accounting knows."""
-    summary = JobSummary(record=record, run_seconds=30.0, time=Share(asked=record.time_limit_seconds, used=30.0))
+    summary = JobSummary(record=record, run_seconds=30.0, time=UsedShare(asked=record.time_limit_seconds, used=30.0))
     return JobReport(summary=summary, made_seconds=START, missing=("No node told anything about this job.",))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import slurmscope
 from slurmscope.metrics.collector import Role
-from slurmscope.metrics.family import Family, Histogram, Kind, Metric
+from slurmscope.metrics.family import Family, Histogram, Metric, MetricKind
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, write
 from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
@@ -46,7 +46,7 @@ COLLECTOR = Collector(
 
 
 def sample(metric: Metric) -> Family:
-    value = Histogram((1,) * (len(metric.buckets) + 1), 1.0) if metric.kind is Kind.HISTOGRAM else 1.0
+    value = Histogram((1,) * (len(metric.buckets) + 1), 1.0) if metric.kind is MetricKind.HISTOGRAM else 1.0
     return Family(metric, {("x",) * len(metric.labels): value})
 
 

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from deploy.grafana.generate import OUTPUT, dashboard
 from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
-from slurmscope.metrics.family import Kind
+from slurmscope.metrics.family import MetricKind
 from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
@@ -168,7 +168,7 @@ def declared_names() -> set[str]:
     names: set[str] = set()
     for metric in (*collectors, *SCRAPE_METRICS, *SELF_METRICS):
         if not metric.is_seed:
-            is_histogram = metric.kind is Kind.HISTOGRAM
+            is_histogram = metric.kind is MetricKind.HISTOGRAM
             ends = ("_bucket", "_sum", "_count") if is_histogram else ("",)
             names |= {metric.name + end for end in ends}
     return names | OF_PROMETHEUS

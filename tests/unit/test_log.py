@@ -71,7 +71,8 @@ class TestLines:
         )
         assert_one_line_of_utf8(line)
         assert {
-            "time": "2026-03-01T08:15:30.250Z", "level": "warn", "source": "sources.slurm.command:88", "msg": "it failed",
+            "time": "2026-03-01T08:15:30.250Z", "level": "warn", "source": "sources.slurm.command:88",
+            "msg": "it failed",
             "text": HOSTILE, "none": None, "yes": True, "count": 3, "ratio": 0.5, "nan": "nan",
         } == json.loads(line)  # fmt: skip
 

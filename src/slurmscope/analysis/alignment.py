@@ -13,7 +13,7 @@ from statistics import fmean, median
 from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.model.series import Series
 
-Values = tuple[float | None, ...]
+AlignedValues = tuple[float | None, ...]
 Combine = Callable[[Sequence[float]], float]
 
 
@@ -22,7 +22,7 @@ class Aligned:
     """Hold curves by their labels, all on the same times."""
 
     times: tuple[float, ...]
-    rows: Mapping[tuple[str, ...], Values]
+    rows: Mapping[tuple[str, ...], AlignedValues]
 
 
 def step_seconds(curves: Iterable[Series]) -> float | None:
@@ -54,12 +54,12 @@ def align(curves: Sequence[Series], *, combine: Combine = fmean, points: int = M
     return Aligned(times, {series.labels: _row(series, first, width, count, combine) for series in curves})
 
 
-def sum_over(aligned: Aligned) -> Values:
+def sum_over(aligned: Aligned) -> AlignedValues:
     """Add up all curves at each time; a time at which one of them has a gap is a gap."""
     return tuple(_sum(column) for column in zip(*aligned.rows.values(), strict=True))
 
 
-def add(first: Values, second: Values) -> Values:
+def add(first: AlignedValues, second: AlignedValues) -> AlignedValues:
     """Add two curves of the same times; a gap in one of them is a gap."""
     try:
         return tuple(map(operator.add, first, second))
@@ -67,7 +67,7 @@ def add(first: Values, second: Values) -> Values:
         return sum_over(Aligned((), {("first",): first, ("second",): second}))
 
 
-def _sum(column: Values) -> float | None:
+def _sum(column: AlignedValues) -> float | None:
     try:
         return math.fsum(column)  # type: ignore[arg-type]
     except TypeError:  # a gap; asking before each of a million sums would cost more
@@ -95,7 +95,7 @@ def _place(time: float, first: float, width: float) -> int:
     return math.floor((time - first) / width + 0.5)
 
 
-def _row(series: Series, first: float, width: float, count: int, combine: Combine) -> Values:
+def _row(series: Series, first: float, width: float, count: int, combine: Combine) -> AlignedValues:
     row: list[float | None] = [None] * count
     together: dict[int, list[float]] = {}
     for time, value in zip(series.times, series.values, strict=True):

@@ -14,7 +14,7 @@ from statistics import fmean
 
 from slurmscope.analysis.alignment import Aligned, Combine, align
 from slurmscope.analysis.memory_summary import working_memory
-from slurmscope.analysis.run import Run, prepare_run
+from slurmscope.analysis.run import MeasuredRun, prepare_run
 from slurmscope.model.finding import Subject
 from slurmscope.model.report import MAX_CHART_POINTS, Chart, ChartLine
 from slurmscope.model.series import Measured, Series
@@ -49,7 +49,7 @@ def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
     return tuple(chart for chart in made if chart is not None)
 
 
-def _aligned(plan: _Plan, run: Run, summary: JobSummary) -> Aligned:
+def _aligned(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
     if plan.name == "memory":
         return working_memory(run, points=MAX_CHART_POINTS)
     if plan.name == "cpu_split":
@@ -61,7 +61,7 @@ def _aligned(plan: _Plan, run: Run, summary: JobSummary) -> Aligned:
     return align(curves, combine=plan.combine)
 
 
-def _split(run: Run) -> Aligned:
+def _split(run: MeasuredRun) -> Aligned:
     parts = (("user", "cpu_user"), ("system", "cpu_system"))
     named = [
         Series((label,), series.times, series.values) for label, name in parts for series in run.curves.get(name, ())

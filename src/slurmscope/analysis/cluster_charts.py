@@ -9,19 +9,19 @@ from types import MappingProxyType
 
 from slurmscope.analysis.alignment import align, sum_over
 from slurmscope.model.finding import Subject
-from slurmscope.model.jobs import PENDING, RUNNING
+from slurmscope.model.job_states import PENDING, RUNNING
 from slurmscope.model.report import Chart, ChartLine
-from slurmscope.model.series import How, Series, Wanted
+from slurmscope.model.series import Aggregation, Series, SeriesQuery
 
 MIN_POINTS = 3
 """A chart of fewer points tells nothing that the numbers of now do not tell."""
 
 _STATE = ("state",)
 
-CLUSTER_CURVES: Mapping[str, Wanted] = MappingProxyType(
+CLUSTER_CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
     {
-        "jobs": Wanted(metric="slurm_jobs", how=How.MEAN, each=_STATE, by=_STATE),
-        "cores": Wanted(metric="slurm_cpus", how=How.MEAN, each=_STATE, by=_STATE),
+        "jobs": SeriesQuery(metric="slurm_jobs", how=Aggregation.MEAN, each=_STATE, by=_STATE),
+        "cores": SeriesQuery(metric="slurm_cpus", how=Aggregation.MEAN, each=_STATE, by=_STATE),
     }
 )
 """Questions whose answers are drawn, by the names of the charts."""

@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from slurmscope.analysis.alignment import step_seconds
-from slurmscope.analysis.run import Run
+from slurmscope.analysis.run import MeasuredRun
 from slurmscope.model.series import Series
 from slurmscope.model.summary import Coverage
 
@@ -20,7 +20,7 @@ LEAST_STEP_SECONDS = 15.0
 """What is taken for the step of short jobs: they have one point, or two of which one was moved to the end."""
 
 
-def cover(run: Run, told: Iterable[str], curves: Sequence[Series], *, nodes: int | None = None) -> Coverage:
+def cover(run: MeasuredRun, told: Iterable[str], curves: Sequence[Series], *, nodes: int | None = None) -> Coverage:
     """Make the coverage: the nodes that told a number, and the mean share of the run that their curves span."""
     told = set(told)
     expected = run.node_count if nodes is None else nodes
@@ -32,7 +32,7 @@ def cover(run: Run, told: Iterable[str], curves: Sequence[Series], *, nodes: int
     )
 
 
-def run_ratios(run: Run, curves: Sequence[Series]) -> Mapping[str, float]:
+def run_ratios(run: MeasuredRun, curves: Sequence[Series]) -> Mapping[str, float]:
     """Return for each node the share of the run that its curve spans."""
     step = max(step_seconds(curves) or 0.0, LEAST_STEP_SECONDS)
     # Nodes that one query answered for have their times in common: each set of times is looked at once.
@@ -40,7 +40,7 @@ def run_ratios(run: Run, curves: Sequence[Series]) -> Mapping[str, float]:
     return {series.labels[0]: spanned[series.times] / run.span_seconds for series in curves}
 
 
-def counted_by_node(run: Run) -> Mapping[str, float]:
+def counted_by_node(run: MeasuredRun) -> Mapping[str, float]:
     """Return for each node how long its CPU time was counted: to the end, unless its last point is long before that.
 
     The counter starts with the job and misses nothing while nobody looks, so gaps before the last point do not matter.
@@ -56,7 +56,7 @@ def counted_by_node(run: Run) -> Mapping[str, float]:
     }
 
 
-def _counted(run: Run, curve: Series, cpu_seconds: float | None, reach: float) -> float:
+def _counted(run: MeasuredRun, curve: Series, cpu_seconds: float | None, reach: float) -> float:
     last = curve.times[-1]
     if run.end_seconds - last > reach:
         return min(run.seconds, max(0.0, last - run.start_seconds))
@@ -67,7 +67,7 @@ def _counted(run: Run, curve: Series, cpu_seconds: float | None, reach: float) -
     return min(run.seconds, max(run.seconds - reach, cpu_seconds / busy))
 
 
-def _spanned(times: tuple[float, ...], run: Run, step: float) -> float:
+def _spanned(times: tuple[float, ...], run: MeasuredRun, step: float) -> float:
     first = min(max(times[0] - run.start_seconds, 0.0), FIRST_REACH_STEPS * step)
     rest = (
         min(max(later - earlier, 0.0), REACH_STEPS * step) for earlier, later in pairwise((*times, run.end_seconds))

@@ -18,14 +18,14 @@ from statistics import fmean
 from slurmscope.analysis.alignment import align, sum_over
 from slurmscope.analysis.coverage import counted_by_node
 from slurmscope.analysis.curve_shapes import idle_tail_seconds, peak
-from slurmscope.analysis.run import Run
-from slurmscope.model.summary import Coverage, CpuSummary, NodeSummary, Share
+from slurmscope.analysis.run import MeasuredRun
+from slurmscope.model.summary import Coverage, CpuSummary, NodeSummary, UsedShare
 
 USED_RATIO = 0.8
 """A core was used if it did this much of a fair share of the work."""
 
 
-def summarise_cpu(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> CpuSummary:
+def summarise_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> CpuSummary:
     """Sum up CPU time; what is summed over nodes is None unless every node told it."""
     time = _time(run, nodes, coverage)
     is_whole = time.coverage is None or time.coverage.nodes_measured >= time.coverage.nodes
@@ -45,7 +45,7 @@ def summarise_cpu(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) 
     )
 
 
-def _scraped_peak(run: Run) -> float | None:
+def _scraped_peak(run: MeasuredRun) -> float | None:
     """Return the most cores busy between two scrapes; not more than there are, for these may be very close."""
     told = run.whole("busy_peak")
     return told if told is None or not run.record.cpus else min(told, float(run.record.cpus))
@@ -60,7 +60,7 @@ def _peak_cores(curve: float | None, scraped: float | None, mean: float | None) 
     return max(*peaks, mean or 0.0) if peaks else None
 
 
-def node_cpus(run: Run) -> Mapping[str, float]:
+def node_cpus(run: MeasuredRun) -> Mapping[str, float]:
     """Return how many cores each node gave: all of them on a single node, else what its agent tells.
 
     Where none tells, an even share is taken if there is one; else it is not known.
@@ -90,7 +90,7 @@ def chosen_cores(core_seconds: Mapping[str, float], cpus: float | None) -> Mappi
     return dict(sorted(busiest, key=lambda core: (len(core[0]), core[0])))
 
 
-def _time(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> Share:
+def _time(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> UsedShare:
     record = run.record
     asked = record.cpus * run.seconds if record.cpus else None
     # Every job costs some CPU time: exactly 0 is what Slurm tells where it does not gather any.
@@ -98,11 +98,11 @@ def _time(run: Run, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> Share
     told = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
     counted = math.fsum(told) if told else None
     if counted is None or (accounted is not None and accounted >= counted):
-        return Share(asked=asked, used=accounted)
-    return Share(asked=_asked_of_measured(run, nodes), used=counted, coverage=coverage)
+        return UsedShare(asked=asked, used=accounted)
+    return UsedShare(asked=_asked_of_measured(run, nodes), used=counted, coverage=coverage)
 
 
-def _asked_of_measured(run: Run, nodes: tuple[NodeSummary, ...]) -> float | None:
+def _asked_of_measured(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> float | None:
     """Multiply cores by time over the nodes that told, as long as each of them told."""
     seconds = counted_by_node(run)
     told = [node for node in nodes if node.cpu_seconds is not None]
@@ -112,7 +112,7 @@ def _asked_of_measured(run: Run, nodes: tuple[NodeSummary, ...]) -> float | None
     return math.fsum(parts) if len(parts) == len(told) else None
 
 
-def _cores_used(run: Run, nodes: tuple[NodeSummary, ...]) -> int | None:
+def _cores_used(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> int | None:
     """Count the cores that did their share; moving between cores all the time looks like using all of them."""
     told = [node for node in nodes if node.core_seconds]
     if not run.record.cpus or not run.is_whole(node.node for node in told):

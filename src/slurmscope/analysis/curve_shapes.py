@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from slurmscope.analysis.alignment import Values
+from slurmscope.analysis.alignment import AlignedValues
 
 MIDDLE = (0.4, 0.6)
 END = (0.9, 1.0)
@@ -19,12 +19,12 @@ A share of the peak would not do: a program that works on in one core after a pa
 """
 
 
-def peak(values: Values) -> float | None:
+def peak(values: AlignedValues) -> float | None:
     """Return the highest value; None when there is none."""
     return max((value for value in values if value is not None), default=None)
 
 
-def idle_tail_seconds(times: Sequence[float], values: Values, *, end_seconds: float, cpus: int) -> float | None:
+def idle_tail_seconds(times: Sequence[float], values: AlignedValues, *, end_seconds: float, cpus: int) -> float | None:
     """Return how long before the end the last work was done; 0 when that was at the end.
 
     None when it did no work at all, or when the end of the run was not measured.
@@ -41,7 +41,9 @@ def idle_tail_seconds(times: Sequence[float], values: Values, *, end_seconds: fl
     return tail if tail > reach else 0.0
 
 
-def growth_ratio(times: Sequence[float], values: Values, *, start_seconds: float, end_seconds: float) -> float | None:
+def growth_ratio(
+    times: Sequence[float], values: AlignedValues, *, start_seconds: float, end_seconds: float
+) -> float | None:
     """Return the mean of the last tenth of the run over that of its middle fifth; None when either is not known."""
     span = end_seconds - start_seconds
 

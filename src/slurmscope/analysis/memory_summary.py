@@ -14,7 +14,7 @@ from itertools import pairwise
 from slurmscope.analysis.alignment import Aligned, add, align, sum_over
 from slurmscope.analysis.coverage import cover
 from slurmscope.analysis.curve_shapes import growth_ratio, peak
-from slurmscope.analysis.run import Run
+from slurmscope.analysis.run import MeasuredRun
 from slurmscope.model.job_record import MAX_STEPS, StepRecord
 from slurmscope.model.series import Series
 from slurmscope.model.summary import MemorySummary
@@ -23,7 +23,7 @@ UNLIMITED_BYTES = float(1 << 60)
 """A kernel without a limit tells a number near 2^63."""
 
 
-def summarise_memory(run: Run, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
+def summarise_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
     """Sum up; what is summed over nodes is None unless every node told it."""
     peaks = working_peaks(working)
     is_whole = run.is_whole(peaks)
@@ -40,7 +40,7 @@ def summarise_memory(run: Run, working: Aligned, limits: Mapping[str, float]) ->
     )
 
 
-def working_memory(run: Run, *, points: int) -> Aligned:
+def working_memory(run: MeasuredRun, *, points: int) -> Aligned:
     """Add anonymous and shared memory on each node; a node that tells no shared memory has none to add."""
     curves = [*_tagged(run, "memory_anon"), *_tagged(run, "memory_shared")]
     aligned = align(curves, combine=max, points=points)
@@ -57,20 +57,20 @@ def working_peaks(working: Aligned) -> dict[str, float]:
     return {labels[0]: most for labels, values in working.rows.items() if (most := peak(values)) is not None}
 
 
-def node_limits(run: Run) -> dict[str, float]:
+def node_limits(run: MeasuredRun) -> dict[str, float]:
     """Return the limit of each node that has one."""
     return {node: limit for node, limit in run.by_node("memory_limit").items() if 0 < limit < UNLIMITED_BYTES}
 
 
-def _tagged(run: Run, name: str) -> Sequence[Series]:
+def _tagged(run: MeasuredRun, name: str) -> Sequence[Series]:
     return [Series((series.labels[0], name), series.times, series.values) for series in run.curves.get(name, ())]
 
 
-def _growth(run: Run, working: Aligned) -> float | None:
+def _growth(run: MeasuredRun, working: Aligned) -> float | None:
     return growth_ratio(working.times, sum_over(working), start_seconds=run.start_seconds, end_seconds=run.end_seconds)
 
 
-def _oom_kills(run: Run) -> int | None:
+def _oom_kills(run: MeasuredRun) -> int | None:
     """Count kills; while a node is silent, none seen is not none."""
     told = run.by_node("oom_kills")
     kills = round(math.fsum(told.values()))

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.model.job_record import JobRecord
-from slurmscope.model.jobs import PENDING
-from slurmscope.model.series import NODE_LABEL, Measured, Series, Wanted
+from slurmscope.model.job_states import REQUEUED, WAITING_STATES
+from slurmscope.model.series import NODE_LABEL, Measured, Series, SeriesQuery
 
-NOT_STARTED = frozenset({PENDING, "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "REVOKED"})
+# Accounting calls a run REQUEUED that started and was interrupted.
+NOT_STARTED = WAITING_STATES - {REQUEUED}
 """States in which a start time is only what the scheduler plans."""
 
 ROUNDING_SECONDS = 1.0
@@ -25,7 +26,7 @@ PLAUSIBLE = 1e24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class MeasuredRun:
     """Hold one run; ``nodes`` are those of the job, whether they were measured or not.
 
     Curves and totals carry names of these nodes, and hold finite numbers of 0 and more within the time of the run.
@@ -70,7 +71,7 @@ class Run:
 
 def prepare_run(
     record: JobRecord, measured: Measured, *, now_seconds: float, curves: Collection[str] = CURVES.keys()
-) -> Run:
+) -> MeasuredRun:
     """Choose the time of the run, give every series the name of its node, and drop what cannot be true.
 
     ``curves`` names those that are wanted: a job on many cores has thousands that only its charts need.
@@ -82,7 +83,7 @@ def prepare_run(
         by_short_name=_by_short_name(nodes),
         only=nodes[0] if max(record.node_count, len(nodes)) == 1 and nodes else None,
     )
-    return Run(
+    return MeasuredRun(
         record=record,
         start_seconds=start,
         end_seconds=end,
@@ -143,7 +144,7 @@ class _Places:
         return self.by_short_name.get(label) if label else self.only
 
 
-def _named(labels: tuple[str, ...], wanted: Wanted, places: _Places) -> tuple[str, ...] | None:
+def _named(labels: tuple[str, ...], wanted: SeriesQuery, places: _Places) -> tuple[str, ...] | None:
     if len(labels) != len(wanted.by):
         return None
     if NODE_LABEL not in wanted.by:
@@ -153,7 +154,7 @@ def _named(labels: tuple[str, ...], wanted: Wanted, places: _Places) -> tuple[st
 
 
 def _clean_curves(
-    curves: tuple[Series, ...], wanted: Wanted, places: _Places, start: float, end: float
+    curves: tuple[Series, ...], wanted: SeriesQuery, places: _Places, start: float, end: float
 ) -> Iterator[Series]:
     seen = set()
     for series in curves:
@@ -190,7 +191,7 @@ def _clean(series: Series, labels: tuple[str, ...], first: float, last: float) -
 
 
 def _clean_totals(
-    totals: Mapping[tuple[str, ...], float], wanted: Wanted, places: _Places
+    totals: Mapping[tuple[str, ...], float], wanted: SeriesQuery, places: _Places
 ) -> dict[tuple[str, ...], float]:
     """Keep what can be true; where two names mean the same node, the higher number counts."""
     kept: dict[tuple[str, ...], float] = {}

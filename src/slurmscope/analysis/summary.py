@@ -16,11 +16,11 @@ from slurmscope.analysis.coverage import counted_by_node, cover, run_ratios
 from slurmscope.analysis.cpu_summary import chosen_cores, node_cpus, summarise_cpu
 from slurmscope.analysis.curve_shapes import peak
 from slurmscope.analysis.memory_summary import node_limits, summarise_memory, working_memory, working_peaks
-from slurmscope.analysis.run import Run, prepare_run
+from slurmscope.analysis.run import MeasuredRun, prepare_run
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.model.series import Measured
-from slurmscope.model.summary import GpuSummary, IoSummary, JobSummary, MemorySummary, NodeSummary, Share
+from slurmscope.model.summary import GpuSummary, IoSummary, JobSummary, MemorySummary, NodeSummary, UsedShare
 
 MOST_OF_THE_RUN_RATIO = 0.5
 
@@ -34,7 +34,7 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
         return JobSummary(
             record=record,
             run_seconds=0.0,
-            time=Share(asked=record.time_limit_seconds, used=0.0),
+            time=UsedShare(asked=record.time_limit_seconds, used=0.0),
             memory=MemorySummary(asked_bytes=record.memory_bytes),
         )
     working = working_memory(run, points=MAX_CHART_POINTS)
@@ -44,7 +44,7 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
     return JobSummary(
         record=record,
         run_seconds=run.seconds,
-        time=Share(asked=record.time_limit_seconds, used=run.seconds),
+        time=UsedShare(asked=record.time_limit_seconds, used=run.seconds),
         cpu=summarise_cpu(run, nodes, coverage),
         memory=summarise_memory(run, working, limits),
         gpu=_gpu(run),
@@ -56,7 +56,7 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
     )
 
 
-def _nodes(run: Run, peaks: Mapping[str, float], limits: Mapping[str, float]) -> tuple[NodeSummary, ...]:
+def _nodes(run: MeasuredRun, peaks: Mapping[str, float], limits: Mapping[str, float]) -> tuple[NodeSummary, ...]:
     """Make one row for every node of the job, the silent ones too."""
     cpus, cpu, cores = node_cpus(run), run.by_node("cpu"), _cores_by_node(run)
     gpu, read, write = run.by_node("gpu"), run.by_node("read"), run.by_node("write")
@@ -79,14 +79,14 @@ def _nodes(run: Run, peaks: Mapping[str, float], limits: Mapping[str, float]) ->
     )
 
 
-def _cores_by_node(run: Run) -> Mapping[str, Mapping[str, float]]:
+def _cores_by_node(run: MeasuredRun) -> Mapping[str, Mapping[str, float]]:
     cores: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for (node, core), seconds in run.totals.get("cpu_core", {}).items():
         cores[node][core] = seconds
     return cores
 
 
-def _gpu(run: Run) -> GpuSummary:
+def _gpu(run: MeasuredRun) -> GpuSummary:
     """Sum up GPUs; nodes count by the GPUs they hold for the job, and alike where that is not known."""
     held = run.totals.get("gpu_held_idle", {})
     weights: defaultdict[str, int] = defaultdict(int)
@@ -105,7 +105,7 @@ def _gpu(run: Run) -> GpuSummary:
     )
 
 
-def _io(run: Run) -> IoSummary:
+def _io(run: MeasuredRun) -> IoSummary:
     return IoSummary(
         read_bytes=run.whole("read"),
         write_bytes=run.whole("write"),
@@ -117,7 +117,7 @@ def _io(run: Run) -> IoSummary:
     )
 
 
-def _uses_scratch(run: Run) -> bool | None:
+def _uses_scratch(run: MeasuredRun) -> bool | None:
     """Tell whether any node saw scratch in use; while a node is silent, not seen is not unused."""
     told = run.by_node("uses_scratch")
     if any(told.values()):
@@ -125,7 +125,7 @@ def _uses_scratch(run: Run) -> bool | None:
     return False if run.is_whole(told) else None
 
 
-def _program_threads(run: Run) -> Mapping[str, float]:
+def _program_threads(run: MeasuredRun) -> Mapping[str, float]:
     """Add up over nodes the most threads that each program had there at once."""
     threads: defaultdict[str, float] = defaultdict(float)
     for (_node, program), count in run.totals.get("program_threads", {}).items():
@@ -133,17 +133,17 @@ def _program_threads(run: Run) -> Mapping[str, float]:
     return dict(threads)
 
 
-def _summed(run: Run, curve: str) -> list[float]:
+def _summed(run: MeasuredRun, curve: str) -> list[float]:
     aligned = align(run.curves.get(curve, ()))
     if not run.is_whole(labels[0] for labels in aligned.rows):
         return []
     return [value for value in sum_over(aligned) if value is not None]
 
 
-def _peak(run: Run, curve: str) -> float | None:
+def _peak(run: MeasuredRun, curve: str) -> float | None:
     return peak(tuple(_summed(run, curve)))
 
 
-def _mean_over_time(run: Run, curve: str) -> float | None:
+def _mean_over_time(run: MeasuredRun, curve: str) -> float | None:
     values = _summed(run, curve)
     return fmean(values) if values else None

@@ -16,8 +16,8 @@ from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.services.mail.digest_run import run_digests, set_opt_outs
-from slurmscope.services.mail.digest_sending import Delivery, Outcome
-from slurmscope.services.mail.digests import Wish
+from slurmscope.services.mail.digest_sending import Delivery, SendOutcome
+from slurmscope.services.mail.digests import DigestRequest
 
 
 def make_command() -> click.Command:
@@ -74,10 +74,10 @@ def _run(*, to: str, is_dry_run: bool, opt_outs: tuple[str, ...], opt_ins: tuple
     return _tell(deliveries)
 
 
-def _wish(given: dict[str, object]) -> Wish:
+def _wish(given: dict[str, object]) -> DigestRequest:
     """Take what is about letters out of what click gave."""
     names = ("users", "accounts", "all_users", "all_accounts", "days")
-    return Wish(**{name: given[name] for name in names})  # type: ignore[arg-type]
+    return DigestRequest(**{name: given[name] for name in names})  # type: ignore[arg-type]
 
 
 def _tell_opt_outs(opt_outs: Iterable[str], opt_ins: Iterable[str]) -> None:
@@ -89,7 +89,7 @@ def _tell_opt_outs(opt_outs: Iterable[str], opt_ins: Iterable[str]) -> None:
 
 def _tell(deliveries: Iterable[Delivery]) -> int:
     """Write a line, or a letter, as it goes out; return the exit code."""
-    counts = Counter[Outcome]()
+    counts = Counter[SendOutcome]()
     for delivery in deliveries:
         counts[delivery.outcome] += 1
         if delivery.outcome.is_failure:

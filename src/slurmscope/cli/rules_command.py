@@ -18,8 +18,7 @@ from slurmscope.services.reporting.opening import no_archive, open_reporting
 from slurmscope.services.reporting.rule_settings import rule_section, thresholds_of
 from slurmscope.services.reporting.rule_trial import Trial, try_rules
 from slurmscope.store.archive.settings import ArchiveSettings
-
-DAY_SECONDS = 86400
+from slurmscope.units import DAY_SECONDS
 
 
 def make_command() -> click.Command:

@@ -18,11 +18,10 @@ from slurmscope.model.viewer import ViewerRole
 from slurmscope.portal.settings import parse_user_name
 from slurmscope.reports.words import format_day, format_time
 from slurmscope.services.portal.access_records import open_tokens
+from slurmscope.units import DAY_SECONDS
 
 if TYPE_CHECKING:
     from slurmscope.store.archive.tokens import TokenInfo
-
-DAY_SECONDS = 86400
 
 
 def make_command() -> click.Command:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, info, seed_gauge
 from slurmscope.model.job_list import JobList
-from slurmscope.model.jobs import RUNNING
+from slurmscope.model.job_states import RUNNING
 
 INFO = info(
     "slurm_job_info",

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from slurmscope.collectors.job_views import Sums, Tables, add_up, known_memory
+from slurmscope.collectors.job_views import Tables, ViewSums, add_up, known_memory
 from slurmscope.metrics.family import Family, Labels, seed_gauge
-from slurmscope.model.jobs import RUNNING, JobGroup
+from slurmscope.model.job_states import RUNNING
+from slurmscope.model.jobs import JobGroup
 
 PARTITION_JOBS = seed_gauge("slurm_partition_job_state_total", "Jobs by partition and state.", "partition", "state")
 USER_JOBS = seed_gauge("slurm_user_state_total", "Jobs by user and state.", "username", "state")
@@ -42,7 +43,7 @@ SEED_METRICS = (
 UNAVAILABLE = "ReqNodeNotAvail, UnavailableNodes"
 
 
-def seed_families(sums_of: Mapping[str | None, Sums], tables: Tables) -> Iterator[Family]:
+def seed_families(sums_of: Mapping[str | None, ViewSums], tables: Tables) -> Iterator[Family]:
     """Yield families whose names an older exporter made known, given the sums of the views by their label."""
     by_user, by_account = sums_of["user"], sums_of["account"]
     running = {labels[:1]: total for labels, total in by_account.items() if labels[1] == RUNNING}
@@ -74,11 +75,11 @@ def seed_reason(reason: str) -> str:
     return f"({UNAVAILABLE})" if UNAVAILABLE in reason else reason
 
 
-def _jobs(sums: Sums) -> dict[Labels, int]:
+def _jobs(sums: ViewSums) -> dict[Labels, int]:
     return {labels: total.jobs for labels, total in sums.items()}
 
 
-def _cpus(sums: Sums) -> dict[Labels, int]:
+def _cpus(sums: ViewSums) -> dict[Labels, int]:
     return {labels: total.cpus for labels, total in sums.items()}
 
 

@@ -12,7 +12,7 @@ from slurmscope.model.job_use import CgroupUse, ProcessUse
 JOB = ("slurm_job", "slurm_node")
 """Labels of every series of a job."""
 
-Number = float | None
+OptionalNumber = float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class FromCgroup:
     """Take one number from a job's cgroup."""
 
     metric: Metric
-    value: Callable[[CgroupUse], Number]
+    value: Callable[[CgroupUse], OptionalNumber]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class FromProcesses:
     """Take one number from a job's processes."""
 
     metric: Metric
-    value: Callable[[ProcessUse], Number]
+    value: Callable[[ProcessUse], OptionalNumber]
 
 
 @dataclass(frozen=True, slots=True)

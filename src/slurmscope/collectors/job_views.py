@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slurmscope.metrics.family import Family, Labels, Metric, gauge
-from slurmscope.model.jobs import ENDED_STATES, PENDING, JobGroup
+from slurmscope.model.job_states import ENDED_STATES, PENDING
+from slurmscope.model.jobs import JobGroup
 
 
 class Total:
@@ -42,7 +43,7 @@ class Total:
 
 
 @dataclass(slots=True)
-class Wait:
+class PendingCount:
     """Count pending jobs, and tell when the first of them was submitted."""
 
     jobs: int
@@ -60,10 +61,10 @@ class Tables:
     owners: dict[tuple[str, str, str], Total] = field(default_factory=_totals)
     places: dict[tuple[tuple[str, ...], str, str], Total] = field(default_factory=_totals)
     features: dict[tuple[tuple[str, ...], str], Total] = field(default_factory=_totals)
-    waits: dict[tuple[tuple[str, ...], str], Wait] = field(default_factory=dict)
+    waits: dict[tuple[tuple[str, ...], str], PendingCount] = field(default_factory=dict)
 
 
-Sums = Mapping[Labels, Total]
+ViewSums = Mapping[Labels, Total]
 """The sums of one view by its labels, of which the state is the last."""
 
 
@@ -72,7 +73,7 @@ class View:
     """Declare the five metrics of one view, and how its sums are found in the tables."""
 
     label: str | None
-    add_up: Callable[[Tables], Sums]
+    add_up: Callable[[Tables], ViewSums]
     jobs: Metric
     nodes: Metric
     cpus: Metric
@@ -109,7 +110,7 @@ def make_view(label: str | None, labelled: Callable[[Tables], Iterable[tuple[Lab
     )
 
 
-def add_up(labelled: Iterable[tuple[Labels, Total]]) -> Sums:
+def add_up(labelled: Iterable[tuple[Labels, Total]]) -> ViewSums:
     """Add totals with the same labels up."""
     sums: dict[Labels, Total] = {}
     for labels, total in labelled:
@@ -148,13 +149,13 @@ def tabulate(groups: Iterable[JobGroup]) -> Tables:
                 kind = (one.name, one.model)
                 total.gres[kind] = total.gres.get(kind, 0) + one.count
         if state == PENDING:
-            wait = waits.setdefault((partitions, reason), Wait(0, submit))
+            wait = waits.setdefault((partitions, reason), PendingCount(0, submit))
             wait.jobs += jobs
             wait.first_submit_seconds = min(submit, wait.first_submit_seconds)
     return tables
 
 
-def view_families(view: View, sums: Sums) -> Iterator[Family]:
+def view_families(view: View, sums: ViewSums) -> Iterator[Family]:
     """Yield the families of one view; jobs that ended hold nothing and are only counted."""
     held = {labels: total for labels, total in sums.items() if labels[-1] not in ENDED_STATES}
     yield Family(view.jobs, {labels: total.jobs for labels, total in sums.items()})
@@ -167,6 +168,6 @@ def view_families(view: View, sums: Sums) -> Iterator[Family]:
     )
 
 
-def known_memory(sums: Sums) -> dict[Labels, int]:
+def known_memory(sums: ViewSums) -> dict[Labels, int]:
     """Return the memory of those that have told theirs."""
     return {labels: total.memory_bytes for labels, total in sums.items() if total.memory_bytes is not None}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from slurmscope.collectors.node_sums import Group, Measure, Sum, View, amount, cluster, partition
+from slurmscope.collectors.node_sums import GroupLabels, Measure, NodeGroup, Sum, amount, cluster, partition
 from slurmscope.metrics.family import Labels, seed_gauge
 
 GPU = "gpu"
 
 
-def _in_state(read: Callable[[Group], float]) -> Measure:
+def _in_state(read: Callable[[NodeGroup], float]) -> Measure:
     """Measure an amount under the state in which sinfo shows the nodes."""
     return lambda group: (((group.state_text,), read(group)),)
 
@@ -28,11 +28,11 @@ def _gpus_by_model(counts: Mapping[Labels, int]) -> Iterable[tuple[Labels, float
     return (((model,), count) for (name, model), count in counts.items() if name == GPU)
 
 
-def _idle_gres(group: Group) -> Mapping[Labels, int]:
+def _idle_gres(group: NodeGroup) -> Mapping[Labels, int]:
     return group.gres_unused if group.is_usable else dict.fromkeys(group.gres_unused, 0)
 
 
-def _sum(name: str, help: str, view: View, measure: Measure, *labels: str) -> Sum:
+def _sum(name: str, help: str, view: GroupLabels, measure: Measure, *labels: str) -> Sum:
     return Sum(metric=seed_gauge(name, help, *labels), view=view, measure=measure)
 
 

@@ -2,7 +2,7 @@
 """Add nodes up, for the whole cluster and for each partition.
 
 Thousands of nodes are in few states and few sets of partitions. Nodes that are alike in both are added
-up first, into a :class:`Group`; every sum over the cluster or a partition then adds a few groups. A
+up first, into a :class:`NodeGroup`; every sum over the cluster or a partition then adds a few groups. A
 :class:`Sum` names what is added (its measure) and for whom (its view).
 """
 
@@ -17,7 +17,7 @@ from slurmscope.model.nodes import Node, can_take_work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class NodeGroup:
     """Hold the sums of nodes in one state and one set of partitions.
 
     The three mappings count generic resources by name and model; ``gres_unused`` is neither idle nor
@@ -43,8 +43,8 @@ class Group:
     gres_unused: Mapping[Labels, int]
 
 
-Measure = Callable[[Group], Iterable[tuple[Labels, float]]]
-View = Callable[[Group], Iterable[Labels]]
+Measure = Callable[[NodeGroup], Iterable[tuple[Labels, float]]]
+GroupLabels = Callable[[NodeGroup], Iterable[Labels]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +55,11 @@ class Sum:
     """
 
     metric: Metric
-    view: View
+    view: GroupLabels
     measure: Measure
     known: tuple[Labels, ...] = ()
 
-    def family(self, groups: Sequence[Group]) -> Family:
+    def family(self, groups: Sequence[NodeGroup]) -> Family:
         """Add the groups up."""
         owners = dict.fromkeys(owner for group in groups for owner in self.view(group))
         samples: dict[Labels, float] = {owner + labels: 0 for owner in owners for labels in self.known}
@@ -73,27 +73,27 @@ class Sum:
         return Family(self.metric, {labels: round(total, 6) for labels, total in samples.items()})
 
 
-def cluster(group: Group) -> Iterable[Labels]:  # noqa: ARG001 - one of the two views
+def cluster(group: NodeGroup) -> Iterable[Labels]:  # noqa: ARG001 - one of the two views
     """Count a group once, for the whole cluster."""
     return ((),)
 
 
-def partition(group: Group) -> Iterable[Labels]:
+def partition(group: NodeGroup) -> Iterable[Labels]:
     """Count a group in each of its partitions."""
     return ((name,) for name in group.partitions)
 
 
-def amount(read: Callable[[Group], float | None]) -> Measure:
+def amount(read: Callable[[NodeGroup], float | None]) -> Measure:
     """Measure one amount that has no label of its own; what was not measured is left out."""
 
-    def measure(group: Group) -> Iterable[tuple[Labels, float]]:
+    def measure(group: NodeGroup) -> Iterable[tuple[Labels, float]]:
         value = read(group)
         return () if value is None else (((), value),)
 
     return measure
 
 
-def group_nodes(nodes: Iterable[Node]) -> tuple[Group, ...]:
+def group_nodes(nodes: Iterable[Node]) -> tuple[NodeGroup, ...]:
     """Add up the nodes that are alike."""
     alike: dict[tuple[tuple[str, ...], str, frozenset[str], str], list[Node]] = {}
     for node in nodes:
@@ -101,12 +101,12 @@ def group_nodes(nodes: Iterable[Node]) -> tuple[Group, ...]:
     return tuple(_add_up(members) for members in alike.values())
 
 
-def _add_up(nodes: Sequence[Node]) -> Group:
+def _add_up(nodes: Sequence[Node]) -> NodeGroup:
     first = nodes[0]
     loads = [node.load for node in nodes if node.load is not None]
     free_memories = [node.free_memory_bytes for node in nodes if node.free_memory_bytes is not None]
     total, used, unused = _add_gres(nodes)
-    return Group(
+    return NodeGroup(
         partitions=first.partitions,
         base_state=first.base_state,
         flags=first.flags,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from slurmscope.collectors import each_node, node_seed_names
-from slurmscope.collectors.node_sums import Group, Measure, Sum, amount, cluster, group_nodes, partition
+from slurmscope.collectors.node_sums import Measure, NodeGroup, Sum, amount, cluster, group_nodes, partition
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, gauge
 from slurmscope.model.nodes import BASE_STATES, FLAGS, Nodes
@@ -38,22 +38,22 @@ class NodesOptions:
     partition_map: bool = setting(False, help="Serve which node is in which partition: one series for each pair.")
 
 
-def _base_states(group: Group) -> Iterable[tuple[Labels, float]]:
+def _base_states(group: NodeGroup) -> Iterable[tuple[Labels, float]]:
     return (((group.base_state,), group.nodes),)
 
 
-def _flags(group: Group) -> Iterable[tuple[Labels, float]]:
+def _flags(group: NodeGroup) -> Iterable[tuple[Labels, float]]:
     return (((flag,), group.nodes) for flag in sorted(group.flags))
 
 
-def _cpus(group: Group) -> Iterable[tuple[Labels, float]]:
+def _cpus(group: NodeGroup) -> Iterable[tuple[Labels, float]]:
     unused = group.cpus_total - group.cpus_allocated
     yield ("allocated",), group.cpus_allocated
     yield ("idle",), unused if group.is_usable else 0
     yield ("unusable",), 0 if group.is_usable else unused
 
 
-def _gres(group: Group) -> Iterable[tuple[Labels, float]]:
+def _gres(group: NodeGroup) -> Iterable[tuple[Labels, float]]:
     for key, unused in group.gres_unused.items():
         yield (*key, "allocated"), group.gres_used[key]
         yield (*key, "idle"), unused if group.is_usable else 0

@@ -18,7 +18,7 @@ _LONGEST_SOCKET_PATH = 107
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ServerAddress:
     """Hold the address of one server; ``socket_path`` stands for host and port where it is given."""
 
     host: str = "localhost"
@@ -41,14 +41,14 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(given: object) -> Address:
+def parse_address(given: object) -> ServerAddress:
     """Read the address of a server; raise ValueError without repeating it, for it may hold a password."""
     text = given if isinstance(given, str) and given.isprintable() else ""
     if text.startswith("unix:"):
         path = "/" + text.removeprefix("unix:").lstrip("/")
         if path == "/" or len(path.encode()) > _LONGEST_SOCKET_PATH:
             raise ValueError(f"the address is not of the form {_FORM}, with a path of 1 to 107 bytes")
-        return Address(socket_path=path)
+        return ServerAddress(socket_path=path)
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
@@ -57,4 +57,4 @@ def parse_address(given: object) -> Address:
     is_sound = parts.scheme in {"http", "https"} and _HOST.match(host) and _PREFIX.match(parts.path) and port
     if not is_sound or "@" in parts.netloc or parts.query or parts.fragment:
         raise ValueError(f"the address is not of the form {_FORM}")
-    return Address(host=host, port=port, is_tls=parts.scheme == "https", prefix=parts.path.rstrip("/"))
+    return ServerAddress(host=host, port=port, is_tls=parts.scheme == "https", prefix=parts.path.rstrip("/"))

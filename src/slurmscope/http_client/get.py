@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import urlencode
 
 from slurmscope.errors import MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
-from slurmscope.http_client.address import Address
+from slurmscope.http_client.address import ServerAddress
 from slurmscope.http_client.deadlines import DeadlineSocket, seconds_left
 from slurmscope.log import escape
 
@@ -28,7 +28,7 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpAnswer:
     """Hold what a server answered, whatever its status."""
 
     status: int
@@ -40,14 +40,14 @@ class AnswerTooLong(MalformedAnswer):
 
 
 def get(
-    address: Address,
+    address: ServerAddress,
     path: str,
     headers: Mapping[str, str],
     *,
     deadline: float,
     tls: SSLContext | None = None,
     limit_bytes: int = BODY_LIMIT_BYTES,
-) -> Answer:
+) -> HttpAnswer:
     """Send one request and return the whole answer, or raise what kept it from coming before a monotonic time.
 
     The deadline is for everything but the name lookup, whose limit is set by the system's resolver.
@@ -57,7 +57,7 @@ def get(
 
 
 def post_form(  # noqa: PLR0913 - the words of get, and the form
-    address: Address,
+    address: ServerAddress,
     path: str,
     form: Mapping[str, str],
     headers: Mapping[str, str],
@@ -65,7 +65,7 @@ def post_form(  # noqa: PLR0913 - the words of get, and the form
     deadline: float,
     tls: SSLContext | None = None,
     limit_bytes: int = BODY_LIMIT_BYTES,
-) -> Answer:
+) -> HttpAnswer:
     """Ask as ``get`` does, with the fields of a form, which may be longer than an address can be."""
     body = urlencode(form).encode("ascii")
     described = {
@@ -77,7 +77,9 @@ def post_form(  # noqa: PLR0913 - the words of get, and the form
     return _exchange(address, request, deadline=deadline, tls=tls, limit_bytes=limit_bytes)
 
 
-def _exchange(address: Address, request: bytes, *, deadline: float, tls: SSLContext | None, limit_bytes: int) -> Answer:
+def _exchange(
+    address: ServerAddress, request: bytes, *, deadline: float, tls: SSLContext | None, limit_bytes: int
+) -> HttpAnswer:
     try:
         with _connect(address, deadline, tls) as connection:
             connection.settimeout(seconds_left(deadline))
@@ -85,7 +87,7 @@ def _exchange(address: Address, request: bytes, *, deadline: float, tls: SSLCont
             incoming = cast("socket.socket", DeadlineSocket(connection, deadline))
             with HTTPResponse(incoming) as response:
                 response.begin()
-                return Answer(status=response.status, body=_read_body(response, limit_bytes))
+                return HttpAnswer(status=response.status, body=_read_body(response, limit_bytes))
     except TimeoutError as error:
         raise ServerTimedOut(f"{address} gave no whole answer in time") from error
     except OSError as error:
@@ -96,7 +98,7 @@ def _exchange(address: Address, request: bytes, *, deadline: float, tls: SSLCont
         ) from error
 
 
-def _connect(address: Address, deadline: float, tls: SSLContext | None) -> socket.socket:
+def _connect(address: ServerAddress, deadline: float, tls: SSLContext | None) -> socket.socket:
     if not address.socket_path:
         connection = socket.create_connection((address.host, address.port), seconds_left(deadline))
     else:
@@ -111,7 +113,7 @@ def _connect(address: Address, deadline: float, tls: SSLContext | None) -> socke
         raise
 
 
-def _head(method: str, address: Address, path: str, headers: Mapping[str, str]) -> bytes:
+def _head(method: str, address: ServerAddress, path: str, headers: Mapping[str, str]) -> bytes:
     lines = [
         f"{method} {address.prefix}{path} HTTP/1.1",
         f"Host: {address.host_and_port}",

@@ -19,7 +19,7 @@ Labels = tuple[str, ...]
 """Label values in the order of :attr:`Metric.labels`."""
 
 
-class Kind(enum.Enum):
+class MetricKind(enum.Enum):
     """Tell what a metric's value means."""
 
     GAUGE = "gauge"
@@ -58,7 +58,7 @@ class Metric:
     """
 
     name: str
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -75,7 +75,7 @@ class Metric:
                 raise ValueError(f"{self.name}: label {label!r} belongs to Prometheus")
         if len(set(self.labels)) != len(self.labels):
             raise ValueError(f"{self.name}: a label is named twice")
-        if (self.kind is Kind.HISTOGRAM) != bool(self.buckets) or list(self.buckets) != sorted(set(self.buckets)):
+        if (self.kind is MetricKind.HISTOGRAM) != bool(self.buckets) or list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"{self.name}: a histogram, and nothing else, has rising buckets")
         if self.buckets and ("le" in self.labels or not all(0 <= bound < inf for bound in self.buckets)):
             raise ValueError(f"{self.name}: bucket bounds are finite and not negative, and le is theirs")
@@ -103,33 +103,33 @@ class Family:
 
 def gauge(name: str, help: str, *labels: str) -> Metric:
     """Declare a gauge."""
-    return Metric(name=name, kind=Kind.GAUGE, help=help, labels=labels)
+    return Metric(name=name, kind=MetricKind.GAUGE, help=help, labels=labels)
 
 
 def counter(name: str, help: str, *labels: str) -> Metric:
     """Declare a counter; its name ends in ``_total``."""
     if not name.endswith("_total"):
         raise ValueError(f"{name}: a counter ends in _total")
-    return Metric(name=name, kind=Kind.COUNTER, help=help, labels=labels)
+    return Metric(name=name, kind=MetricKind.COUNTER, help=help, labels=labels)
 
 
 def info(name: str, help: str, *labels: str) -> Metric:
     """Declare an info metric; its name ends in ``_info`` and its value is always 1."""
     if not name.endswith("_info"):
         raise ValueError(f"{name}: an info metric ends in _info")
-    return Metric(name=name, kind=Kind.INFO, help=help, labels=labels)
+    return Metric(name=name, kind=MetricKind.INFO, help=help, labels=labels)
 
 
 def histogram(name: str, help: str, *labels: str, buckets: tuple[float, ...]) -> Metric:
     """Declare a histogram with its upper bounds, infinity left out."""
-    return Metric(name=name, kind=Kind.HISTOGRAM, help=help, labels=labels, buckets=buckets)
+    return Metric(name=name, kind=MetricKind.HISTOGRAM, help=help, labels=labels, buckets=buckets)
 
 
 def seed_gauge(name: str, help: str, *labels: str) -> Metric:
     """Declare a gauge under a name that an older tool made known."""
-    return Metric(name=name, kind=Kind.GAUGE, help=help, labels=labels, is_seed=True)
+    return Metric(name=name, kind=MetricKind.GAUGE, help=help, labels=labels, is_seed=True)
 
 
 def seed_counter(name: str, help: str, *labels: str) -> Metric:
     """Declare a counter under a name that an older tool made known, with or without ``_total``."""
-    return Metric(name=name, kind=Kind.COUNTER, help=help, labels=labels, is_seed=True)
+    return Metric(name=name, kind=MetricKind.COUNTER, help=help, labels=labels, is_seed=True)

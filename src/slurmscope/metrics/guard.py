@@ -17,16 +17,16 @@ from itertools import chain, islice
 from math import isfinite
 from typing import cast
 
-from slurmscope.metrics.family import Family, Histogram, Kind, Labels, Metric, Samples, Value
+from slurmscope.metrics.family import Family, Histogram, Labels, Metric, MetricKind, Samples, Value
 
 _ROWS_PER_LOOK = 2000
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ELLIPSIS = "…"
 
 _DERIVED = {
-    Kind.COUNTER: ("_total", "_created"),
-    Kind.INFO: ("_info",),
-    Kind.HISTOGRAM: ("_bucket", "_count", "_sum", "_created"),
+    MetricKind.COUNTER: ("_total", "_created"),
+    MetricKind.INFO: ("_info",),
+    MetricKind.HISTOGRAM: ("_bucket", "_count", "_sum", "_created"),
 }
 """Sample names that belong to a family in one format or the other."""
 
@@ -197,7 +197,7 @@ def _names(metric: Metric) -> set[str]:
     """Return every name that the metric's samples or its family bear in one format or the other."""
     stem = metric.name
     suffixes = _DERIVED.get(metric.kind, ())
-    if metric.kind is not Kind.HISTOGRAM:
+    if metric.kind is not MetricKind.HISTOGRAM:
         if not suffixes or not stem.endswith(suffixes[0]):
             return {stem}
         stem = stem.removesuffix(suffixes[0])
@@ -221,26 +221,26 @@ def _pairs(samples: Samples) -> Iterator[tuple[object, object]]:
 
 def _are_servable(metric: Metric, samples: Mapping[Labels, Value]) -> bool:
     """Tell whether all values are plain finite numbers that fit the kind; others get a closer look."""
-    if metric.kind is Kind.HISTOGRAM or not set(map(type, samples.values())) <= {int, float}:
+    if metric.kind is MetricKind.HISTOGRAM or not set(map(type, samples.values())) <= {int, float}:
         return False
     values = cast("Iterable[float]", samples.values())
     try:
         is_finite = all(map(isfinite, values))
     except OverflowError:
         return False
-    if metric.kind is Kind.INFO:
+    if metric.kind is MetricKind.INFO:
         return set(values) <= {1}
-    return is_finite and (metric.kind is not Kind.COUNTER or min(values, default=0) >= 0)
+    return is_finite and (metric.kind is not MetricKind.COUNTER or min(values, default=0) >= 0)
 
 
 def _clean_value(metric: Metric, value: object) -> Value | None:
-    if metric.kind is Kind.HISTOGRAM:
+    if metric.kind is MetricKind.HISTOGRAM:
         return _clean_histogram(metric, value)
     number = _clean_number(value)
-    if number is None or (metric.kind is Kind.INFO and number != 1):
+    if number is None or (metric.kind is MetricKind.INFO and number != 1):
         return None
     # OpenMetrics has no counter that is negative or not a number.
-    if metric.kind is Kind.COUNTER and not number >= 0:
+    if metric.kind is MetricKind.COUNTER and not number >= 0:
         return None
     return number
 

@@ -17,7 +17,7 @@ from itertools import accumulate, chain, islice, repeat
 from math import inf, isfinite, isnan
 from typing import cast
 
-from slurmscope.metrics.family import Family, Histogram, Kind, Labels, Metric, Samples, Value
+from slurmscope.metrics.family import Family, Histogram, Labels, Metric, MetricKind, Samples, Value
 
 BLOCK_BYTES = 64 * 1024
 """Size that a written block has at least, the last one excepted."""
@@ -26,7 +26,7 @@ _ROWS_PER_PART = 256
 _KEPT_ROWS = 25_000
 """Rows of a family whose label texts are kept for the next one; some 3 MB."""
 
-_TEXT_TYPES = {Kind.INFO: "gauge", Kind.UNKNOWN: "untyped"}
+_TEXT_TYPES = {MetricKind.INFO: "gauge", MetricKind.UNKNOWN: "untyped"}
 
 
 class Format(enum.Enum):
@@ -71,7 +71,7 @@ def _parts(family: Family, format: Format, kept: _LabelTexts) -> Iterator[str]:
     if not samples:
         return
     yield _header(family.metric, format)
-    if family.metric.kind is Kind.HISTOGRAM:
+    if family.metric.kind is MetricKind.HISTOGRAM:
         yield from _histogram_parts(family.metric, cast("Mapping[Labels, Histogram]", samples))
     else:
         yield from _plain_parts(family.metric, cast("Mapping[Labels, float]", samples), kept)
@@ -98,10 +98,10 @@ def _openmetrics_family(metric: Metric) -> tuple[str, str]:
 
     A counter that an older tool named without ``_total`` cannot be a counter there; it is of unknown type.
     """
-    if metric.kind is Kind.COUNTER:
+    if metric.kind is MetricKind.COUNTER:
         stem = metric.name.removesuffix("_total")
         return (metric.name, "unknown") if stem == metric.name else (stem, "counter")
-    if metric.kind is Kind.INFO:
+    if metric.kind is MetricKind.INFO:
         stem = metric.name.removesuffix("_info")
         return (metric.name, "gauge") if stem == metric.name else (stem, "info")
     return metric.name, metric.kind.value

@@ -46,11 +46,11 @@ class JobRow:
     rules: tuple[str, ...]
 
 
-Run = tuple[str, int, int]
+RunId = tuple[str, int, int]
 """Name one run as accounting and the archive do: by cluster, number and time of submission."""
 
 
-class JobKey(NamedTuple):
+class PagePosition(NamedTuple):
     """Say where a page of a list ended: lists go from the newest submission to the oldest."""
 
     submit_seconds: int
@@ -81,7 +81,7 @@ class JobPage:
     """Hold one page of a list; ``next_key`` is None on the last."""
 
     rows: tuple[JobRow, ...]
-    next_key: JobKey | None
+    next_key: PagePosition | None
 
 
 class GroupBy(enum.StrEnum):
@@ -129,7 +129,9 @@ class Archive(Protocol):
         """Return jobs by the number users write: 12, 12_3, 12+1; for a whole array see ``list_jobs``."""
         ...
 
-    def list_jobs(self, viewer: Viewer, wanted: JobFilter, *, after: JobKey | None = None, limit: int = 50) -> JobPage:
+    def list_jobs(
+        self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+    ) -> JobPage:
         """Return one page of jobs, newest first."""
         ...
 
@@ -141,7 +143,7 @@ class Archive(Protocol):
         """Return runs that were running when they were last saved."""
         ...
 
-    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[Run]:
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return which runs of these jobs are kept and had ended."""
         ...
 

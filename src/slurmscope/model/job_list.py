@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Job(NamedTuple):
+class ListedJob(NamedTuple):
     """Name one job, or all tasks of an array that still wait."""
 
     job_id: str
@@ -27,5 +27,5 @@ class Job(NamedTuple):
 class JobList(NamedTuple):
     """Hold every job the controller remembers, newest submission first for each number."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[ListedJob, ...]
     unreadable_rows: int = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slurmscope.gres import Gres
-from slurmscope.model.jobs import ENDED_STATES, RUNNING
+from slurmscope.model.job_states import ENDED_STATES, RUNNING
 
 MAX_STEPS = 1000
 """Steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""

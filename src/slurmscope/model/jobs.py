@@ -8,21 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slurmscope.gres import Gres
+from slurmscope.model.job_states import ENDED_STATES, WAITING_STATES
 
-PENDING = "PENDING"
-RUNNING = "RUNNING"
-
-ENDED_STATES = frozenset(
-    {
-        "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
-        "REVOKED", "TIMEOUT",
-    }
-)  # fmt: skip
-"""States in which a job neither holds nor wants anything."""
-
-NOT_STARTED_STATES = frozenset(
-    {PENDING, "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "REVOKED", "SPECIAL_EXIT", "CANCELLED", "DEADLINE"}
-)
+NOT_STARTED_STATES = WAITING_STATES | {"CANCELLED", "DEADLINE"}
 """States in which a job has not started, has to start again, or perhaps never did.
 
 Slurm sets a start time on jobs that are cancelled while they wait. One that really started was seen running before.

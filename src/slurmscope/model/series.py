@@ -14,7 +14,7 @@ JOB_LABEL = "slurm_job"
 NODE_LABEL = "slurm_node"
 
 
-class How(enum.StrEnum):
+class Aggregation(enum.StrEnum):
     """Say what is made of the samples within one step, or within the whole run."""
 
     RATE = "rate"
@@ -32,7 +32,7 @@ class How(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SeriesQuery:
     """Ask for one metric of jobs.
 
     ``each`` names the labels that tell the series of one job apart: where two servers hold the same series, the higher
@@ -41,7 +41,7 @@ class Wanted:
     """
 
     metric: str
-    how: How
+    how: Aggregation
     each: tuple[str, ...] = (NODE_LABEL,)
     by: tuple[str, ...] = (NODE_LABEL,)
     where: tuple[tuple[str, str], ...] = ()
@@ -101,11 +101,11 @@ class SeriesSource(Protocol):
         """Return how many threads may ask before the next one only makes the others wait."""
         ...
 
-    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return curves of at most so many points each, one question for all jobs where that can be."""
         ...
 
-    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number per series, over the whole span of each job."""
         ...
 

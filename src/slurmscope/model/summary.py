@@ -30,7 +30,7 @@ NOT_COVERED = Coverage(nodes=0, nodes_measured=0, run_ratio=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class UsedShare:
     """Compare what was used with what was asked for, in the same unit."""
 
     asked: float | None = None
@@ -48,7 +48,7 @@ class Share:
 class CpuSummary:
     """Hold CPU time in seconds (``time``: cores times run time was asked), and cores busy at once."""
 
-    time: Share = field(default_factory=Share)
+    time: UsedShare = field(default_factory=UsedShare)
     user_seconds: float | None = None
     system_seconds: float | None = None
     mean_cores: float | None = None
@@ -151,7 +151,7 @@ class JobSummary:
     record: JobRecord
     run_seconds: float
     """How long it ran, or runs until now; 0 when it never started."""
-    time: Share = field(default_factory=Share)
+    time: UsedShare = field(default_factory=UsedShare)
     cpu: CpuSummary = field(default_factory=CpuSummary)
     memory: MemorySummary = field(default_factory=MemorySummary)
     gpu: GpuSummary = field(default_factory=GpuSummary)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 
-Taken = TypeVar("Taken")
+PushResult_T = TypeVar("PushResult_T")
 
 _LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+\Z")
@@ -106,7 +106,9 @@ class PushGateway:
     def _labels(self) -> dict[str, str]:
         return {name: _valid_utf8(value) for name, value in ({**self.grouping, "job": self.job}).items()}
 
-    def _ask(self, method: str, path: str, take: Callable[[HTTPResponse], Taken], body: bytes = b"") -> Taken:
+    def _ask(
+        self, method: str, path: str, take: Callable[[HTTPResponse], PushResult_T], body: bytes = b""
+    ) -> PushResult_T:
         """Send a request until it is answered, and let ``take`` read the answer."""
         address = _parse_url(self.url)
         request = _request(address, method, path, body)
@@ -208,8 +210,12 @@ class _NoAnswer(Exception):
 
 
 def _exchange(
-    address: _Address, request: bytes, limit_seconds: float, take: Callable[[HTTPResponse], Taken], ca_file: Path | None
-) -> Taken:
+    address: _Address,
+    request: bytes,
+    limit_seconds: float,
+    take: Callable[[HTTPResponse], PushResult_T],
+    ca_file: Path | None,
+) -> PushResult_T:
     """Send one request and let ``take`` read the answer; redirects are not followed."""
     from http.client import HTTPException, HTTPResponse  # with ssl below it: 6 MB that only pushing needs
 

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from slurmscope import __version__
-from slurmscope.portal.backend import PortalDesk
+from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.pages import api, seed_routes
 from slurmscope.portal.pages import array as pages_array
 from slurmscope.portal.pages import cluster as pages_cluster
@@ -39,7 +39,7 @@ _ROUTERS = (
 )
 
 
-def make_app(desk: PortalDesk, *, portal_url: str = "") -> FastAPI:
+def make_app(desk: PortalBackend, *, portal_url: str = "") -> FastAPI:
     """Make the application; ``web_server.protect`` wraps it in the headers and limits that it needs outside tests.
 
     ``portal_url`` is where people find it, for links that leave it. Behind a proxy, a request does not tell that.

@@ -27,7 +27,7 @@ class Identifies(Protocol):
         ...
 
 
-class Letters(Protocol):
+class DigestOptOuts(Protocol):
     """Remember who wants no weekly letters. What goes wrong is an ``ArchiveError``."""
 
     def is_opted_out(self, user: str) -> bool:
@@ -39,7 +39,7 @@ class Letters(Protocol):
         ...
 
 
-class PortalDesk(Protocol):
+class PortalBackend(Protocol):
     """Answer the portal's questions, from any thread.
 
     What is kept in the archive, letters and audited looks included, may raise ``ArchiveError``; nothing else may fail.
@@ -61,7 +61,7 @@ class PortalDesk(Protocol):
         ...
 
     @property
-    def letters(self) -> Letters:
+    def letters(self) -> DigestOptOuts:
         """Return who knows whom to send no letters."""
         ...
 

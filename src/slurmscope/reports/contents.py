@@ -26,7 +26,7 @@ _MEMORY_NOTE = (
 )
 
 
-class Row(NamedTuple):
+class LabelledText(NamedTuple):
     """Say one thing under one name."""
 
     label: str
@@ -54,25 +54,25 @@ def title(report: JobReport) -> str:
     return show(f"Job {report.record.shown_id}: {report.record.name}", 200)
 
 
-def facts(report: JobReport) -> tuple[Row, ...]:
+def facts(report: JobReport) -> tuple[LabelledText, ...]:
     """Say what Slurm knows of the job."""
     record = report.record
     rows = (
-        Row("Job", f"{record.shown_id} on {record.cluster}" if record.cluster else record.shown_id),
-        Row("Name", record.name),
-        Row("User, account", f"{record.user}, {record.account}"),
-        Row("Partition, QOS", ", ".join(filter(None, (record.partition, record.qos)))),
-        Row("State", _state(record)),
-        Row("Nodes", _nodes(record)),
-        Row("Cores", f"{record.cpus:,}"),
-        Row("Memory", format_bytes(record.memory_bytes) if record.memory_bytes is not None else "not known"),
-        Row("GPUs", _gpus(record)),
+        LabelledText("Job", f"{record.shown_id} on {record.cluster}" if record.cluster else record.shown_id),
+        LabelledText("Name", record.name),
+        LabelledText("User, account", f"{record.user}, {record.account}"),
+        LabelledText("Partition, QOS", ", ".join(filter(None, (record.partition, record.qos)))),
+        LabelledText("State", _state(record)),
+        LabelledText("Nodes", _nodes(record)),
+        LabelledText("Cores", f"{record.cpus:,}"),
+        LabelledText("Memory", format_bytes(record.memory_bytes) if record.memory_bytes is not None else "not known"),
+        LabelledText("GPUs", _gpus(record)),
         *_times(report),
-        Row("Restarts", str(record.restarts) if record.restarts else ""),
-        Row("Submitted as", record.submit_line),
-        Row("Folder", record.work_dir),
+        LabelledText("Restarts", str(record.restarts) if record.restarts else ""),
+        LabelledText("Submitted as", record.submit_line),
+        LabelledText("Folder", record.work_dir),
     )
-    return tuple(Row(row.label, show(row.text)) for row in rows if row.text)
+    return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
 
 
 def gauges(report: JobReport) -> tuple[Gauge, ...]:
@@ -125,15 +125,15 @@ def is_fine(report: JobReport) -> bool:
     return is_well and not report.findings and report.summary.coverage.is_good
 
 
-def memory_rows(report: JobReport) -> tuple[Row, ...]:
+def memory_rows(report: JobReport) -> tuple[LabelledText, ...]:
     """Say the job's memory in three ways, beside what was asked for."""
     memory = report.summary.memory
     is_whole = memory.slurm_peak_is_whole or memory.slurm_peak_bytes is None
     return (
-        Row("Asked for", format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known"),
-        Row("Needed (anonymous and shared)", format_bytes(memory.working_peak_bytes)),
-        Row("Charged by the kernel", format_bytes(memory.charged_peak_bytes)),
-        Row(
+        LabelledText("Asked for", format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known"),
+        LabelledText("Needed (anonymous and shared)", format_bytes(memory.working_peak_bytes)),
+        LabelledText("Charged by the kernel", format_bytes(memory.charged_peak_bytes)),
+        LabelledText(
             "Slurm's MaxRSS",
             format_bytes(memory.slurm_peak_bytes) + ("" if is_whole else " (its largest task or step alone)"),
         ),
@@ -147,30 +147,30 @@ def memory_note(report: JobReport) -> str:
     return _MEMORY_NOTE if sum(peak is not None for peak in peaks) > 1 else ""
 
 
-def cpu_rows(report: JobReport) -> tuple[Row, ...]:
+def cpu_rows(report: JobReport) -> tuple[LabelledText, ...]:
     """Say how the cores were used."""
     cpu = report.summary.cpu
     return (
-        Row("In user code", format_seconds(cpu.user_seconds)),
-        Row("In the kernel", format_seconds(cpu.system_seconds)),
-        Row("Cores busy, mean", format_count(cpu.mean_cores)),
-        Row("Cores busy, peak", format_count(cpu.peak_cores)),
+        LabelledText("In user code", format_seconds(cpu.user_seconds)),
+        LabelledText("In the kernel", format_seconds(cpu.system_seconds)),
+        LabelledText("Cores busy, mean", format_count(cpu.mean_cores)),
+        LabelledText("Cores busy, peak", format_count(cpu.peak_cores)),
     )
 
 
-def io_rows(report: JobReport) -> tuple[Row, ...]:
+def io_rows(report: JobReport) -> tuple[LabelledText, ...]:
     """Say what the job read and wrote."""
     io = report.summary.io
     scratch = {True: "used", False: "not used", None: NOT_MEASURED}[io.uses_scratch]
     rows = (
-        Row("Read", _calls(io.read_bytes, io.reads)),
-        Row("Written", _calls(io.write_bytes, io.writes)),
-        Row("Files open, peak", format_count(io.peak_open_files)),
-        Row("Scratch", scratch),
+        LabelledText("Read", _calls(io.read_bytes, io.reads)),
+        LabelledText("Written", _calls(io.write_bytes, io.writes)),
+        LabelledText("Files open, peak", format_count(io.peak_open_files)),
+        LabelledText("Scratch", scratch),
     )
     if io.metadata_operations is None:
         return rows
-    return (*rows, Row("Metadata operations", format_count(io.metadata_operations)))
+    return (*rows, LabelledText("Metadata operations", format_count(io.metadata_operations)))
 
 
 def missing(report: JobReport) -> tuple[str, ...]:
@@ -200,20 +200,24 @@ def _gpus(record: JobRecord) -> str:
     return named if record.gpus else "none"
 
 
-def _times(report: JobReport) -> tuple[Row, ...]:
+def _times(report: JobReport) -> tuple[LabelledText, ...]:
     record, summary = report.record, report.summary
     waited = (record.start_seconds or 0) - (record.eligible_seconds or record.submit_seconds)
     is_started = record.start_seconds is not None
     still_running = ", still running" if record.is_running else ""
     suspended, limit = record.suspended_seconds, record.time_limit_seconds
     return (
-        Row("Submitted", format_time(record.submit_seconds)),
-        Row("Waited", format_seconds(max(0, waited)) if is_started else ""),
-        Row("Started", format_time(record.start_seconds) if is_started else "never" if record.has_ended else "not yet"),
-        Row("Ended", format_time(record.end_seconds) if record.end_seconds is not None else ""),
-        Row("Run time", format_seconds(summary.run_seconds) + still_running if is_started else ""),
-        Row("Suspended", f"{format_seconds(suspended)}, not part of the run time" if is_started and suspended else ""),
-        Row("Time limit", "none" if limit is None else format_seconds(limit)),
+        LabelledText("Submitted", format_time(record.submit_seconds)),
+        LabelledText("Waited", format_seconds(max(0, waited)) if is_started else ""),
+        LabelledText(
+            "Started", format_time(record.start_seconds) if is_started else "never" if record.has_ended else "not yet"
+        ),
+        LabelledText("Ended", format_time(record.end_seconds) if record.end_seconds is not None else ""),
+        LabelledText("Run time", format_seconds(summary.run_seconds) + still_running if is_started else ""),
+        LabelledText(
+            "Suspended", f"{format_seconds(suspended)}, not part of the run time" if is_started and suspended else ""
+        ),
+        LabelledText("Time limit", "none" if limit is None else format_seconds(limit)),
     )
 
 

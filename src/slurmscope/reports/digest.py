@@ -18,7 +18,7 @@ _HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
+class DigestSums:
     """Hold what the archive told: sums of this period and the one before, in any grouping without overlap.
 
     ``rules`` are sums by rule. Of ``jobs`` those that wasted most will be shown.
@@ -83,7 +83,7 @@ class Digest:
 def make_digest(
     subject: str,
     period: tuple[int, int],
-    sums: Sums,
+    sums: DigestSums,
     *,
     rule_titles: Mapping[str, str] | None = None,
     is_account: bool = False,

@@ -19,12 +19,12 @@ from collections.abc import Mapping
 
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
-from slurmscope.model.summary import Coverage, MemorySummary, Share
+from slurmscope.model.summary import Coverage, MemorySummary, UsedShare
 
 _DERIVED: Mapping[type, tuple[str, ...]] = {
     JobReport: ("worst", "has_warning"),
     JobRecord: ("shown_id", "gpus", "is_running", "has_ended"),
-    Share: ("ratio",),
+    UsedShare: ("ratio",),
     MemorySummary: ("best_peak_bytes", "ratio"),
     Coverage: ("is_good",),
 }

@@ -17,7 +17,7 @@ from slurmscope.log import escape
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import render_chart_svg
-from slurmscope.reports.contents import Row
+from slurmscope.reports.contents import LabelledText
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.words import format_time, show
@@ -82,7 +82,7 @@ def _document(report: JobReport) -> dict[str, object]:
     }
 
 
-def _pairs(rows: tuple[Row, ...]) -> list[tuple[str, str]]:
+def _pairs(rows: tuple[LabelledText, ...]) -> list[tuple[str, str]]:
     return [(row.label, row.text) for row in rows]
 
 

@@ -9,7 +9,7 @@ from slurmscope.model.finding import Finding, Severity
 from slurmscope.model.report import JobReport
 from slurmscope.reports import contents
 from slurmscope.reports.columns import cut, lay_table, measure, pad, wrap
-from slurmscope.reports.contents import Gauge, Row
+from slurmscope.reports.contents import Gauge, LabelledText
 from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.words import format_time, show
 
@@ -62,7 +62,7 @@ class _Page:
         yield ""
         yield self._paint(f"{text} ".ljust(self._width, "-"), _BOLD)
 
-    def rows(self, rows: tuple[Row, ...]) -> Iterator[str]:
+    def rows(self, rows: tuple[LabelledText, ...]) -> Iterator[str]:
         label_width = min(max(measure(row.label) for row in rows), self._width // 2 - 2)
         for row in rows:
             for index, line in enumerate(wrap(row.text, self._width - label_width - 4)):

@@ -10,11 +10,11 @@ from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.asking import fewer_cores_line, fewer_cores_words
 from slurmscope.rules.known import asked_cores, busy_ratio, has_gpus, mean_cores, peak_cores, was_suspended
-from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
+from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
 from slurmscope.rules.words import say_number
 
 
-def _cpu_idle(summary: JobSummary, values: Values) -> Match | None:
+def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     ratio, mean = busy_ratio(summary), mean_cores(summary)
     if ratio is None or mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
@@ -50,7 +50,7 @@ def _enough_cores(summary: JobSummary) -> int | None:
     return needed if needed < asked_cores(summary) else None
 
 
-def _uneven_over_time(summary: JobSummary, values: Values) -> Match | None:
+def _uneven_over_time(summary: JobSummary, values: Thresholds) -> Match | None:
     mean, peak = mean_cores(summary), peak_cores(summary)
     if mean is None or peak is None or has_gpus(summary) or was_suspended(summary):
         return None
@@ -65,7 +65,7 @@ def _uneven_over_time(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _core_imbalance(summary: JobSummary, values: Values) -> Match | None:
+def _core_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     cores = {(node.node, core): sec for node in summary.nodes for core, sec in node.core_seconds.items()}
     if not summary.coverage.is_good or len(cores) < 2 or summary.run_seconds < values["min_run_seconds"]:
         return None
@@ -85,7 +85,7 @@ def _core_imbalance(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _serial_code(summary: JobSummary, values: Values) -> Match | None:
+def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
     mean, peak = mean_cores(summary), peak_cores(summary)
     cpus = summary.record.cpus
     if mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
@@ -103,7 +103,7 @@ def _serial_code(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _stopped_early(summary: JobSummary, values: Values) -> Match | None:
+def _stopped_early(summary: JobSummary, values: Thresholds) -> Match | None:
     tail = summary.cpu.idle_tail_seconds
     if tail is None or not summary.coverage.is_good or has_gpus(summary) or was_suspended(summary):
         return None

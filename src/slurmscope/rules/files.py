@@ -6,14 +6,14 @@ from __future__ import annotations
 from slurmscope.figures import format_bytes, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import IoSummary, JobSummary
-from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
+from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
 
 
 def _moved_bytes(io: IoSummary) -> float | None:
     return None if io.read_bytes is None or io.write_bytes is None else io.read_bytes + io.write_bytes
 
 
-def _scratch_unused(summary: JobSummary, values: Values) -> Match | None:
+def _scratch_unused(summary: JobSummary, values: Thresholds) -> Match | None:
     moved = _moved_bytes(summary.io)
     if summary.io.uses_scratch is not False or moved is None or not summary.coverage.is_good:
         return None
@@ -25,7 +25,7 @@ def _scratch_unused(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _small_files(summary: JobSummary, values: Values) -> Match | None:
+def _small_files(summary: JobSummary, values: Thresholds) -> Match | None:
     moved, files = _moved_bytes(summary.io), summary.io.peak_open_files
     if moved is None or files is None or files < max(1.0, values["min_open_files"]):
         return None
@@ -38,7 +38,7 @@ def _small_files(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _metadata_storm(summary: JobSummary, values: Values) -> Match | None:
+def _metadata_storm(summary: JobSummary, values: Thresholds) -> Match | None:
     operations, run_seconds = summary.io.metadata_operations, summary.run_seconds
     if operations is None or run_seconds <= 0 or run_seconds < values["min_run_seconds"]:
         return None
@@ -52,7 +52,7 @@ def _metadata_storm(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _tiny_requests(summary: JobSummary, values: Values) -> Match | None:
+def _tiny_requests(summary: JobSummary, values: Thresholds) -> Match | None:
     io, moved, run_seconds = summary.io, _moved_bytes(summary.io), summary.run_seconds
     if io.reads is None or io.writes is None or moved is None:
         return None

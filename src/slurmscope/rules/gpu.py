@@ -7,16 +7,16 @@ from slurmscope.figures import format_bytes, format_ratio, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import was_suspended
-from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
+from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
 
 
-def _utilization(summary: JobSummary, values: Values) -> float | None:
+def _utilization(summary: JobSummary, values: Thresholds) -> float | None:
     gpu = summary.gpu
     is_judged = gpu.asked > 0 and gpu.coverage.is_good and summary.run_seconds >= values["min_run_seconds"]
     return gpu.mean_utilization if is_judged else None
 
 
-def _gpu_idle(summary: JobSummary, values: Values) -> Match | None:
+def _gpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     utilization, asked = _utilization(summary, values), summary.gpu.asked
     # Those without a process have a rule of their own: here it is the others that did nothing.
     opened = asked - (summary.gpu.held_idle or 0)
@@ -29,7 +29,7 @@ def _gpu_idle(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _held_without_process(summary: JobSummary, values: Values) -> Match | None:
+def _held_without_process(summary: JobSummary, values: Thresholds) -> Match | None:
     idle, asked = summary.gpu.held_idle, summary.gpu.asked
     if not idle or asked <= 0 or summary.run_seconds < values["min_run_seconds"]:
         return None
@@ -51,7 +51,7 @@ def _fewer_gpus(summary: JobSummary, count: int) -> str:
     return f"#SBATCH --gpus={model}:{count}" if model else f"#SBATCH --gpus={count}"
 
 
-def _gpu_low(summary: JobSummary, values: Values) -> Match | None:
+def _gpu_low(summary: JobSummary, values: Thresholds) -> Match | None:
     utilization = _utilization(summary, values)
     if utilization is None or utilization >= values["min_utilization_ratio"] or was_suspended(summary):
         return None

@@ -8,13 +8,13 @@ from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.asking import is_asked_per_core, memory_line_for, memory_per_core_bytes
 from slurmscope.rules.known import SETTLED_STATES, memory_peak_bytes, was_killed_for_memory
-from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
+from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
 from slurmscope.rules.words import OOM_RESERVE, memory_option, memory_to_ask_bytes, say_number
 
 _GIB = float(1 << 30)
 
 
-def _over_asked(summary: JobSummary, values: Values) -> Match | None:
+def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
     asked, peak = summary.memory.asked_bytes, memory_peak_bytes(summary.memory)
     if not asked or peak is None or summary.run_seconds < values["min_run_seconds"]:
         return None
@@ -63,7 +63,7 @@ def _needs(summary: JobSummary, peak: float) -> list[tuple[float, float | None]]
     return [(floor, cpus) for _, cpus in told]
 
 
-def _near_limit(summary: JobSummary, values: Values) -> Match | None:
+def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
     if was_killed_for_memory(summary) or not summary.memory.coverage.is_good:
         return None
     worst = max(
@@ -90,7 +90,7 @@ def _asked_per_node(summary: JobSummary) -> float | None:
     return asked / count if asked and count else None
 
 
-def _oom_kill(summary: JobSummary, _values: Values) -> Match | None:
+def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     if not was_killed_for_memory(summary):
         return None
     asked, kills = _asked_per_node(summary), summary.memory.oom_kills
@@ -106,7 +106,7 @@ def _oom_kill(summary: JobSummary, _values: Values) -> Match | None:
     )
 
 
-def _growing(summary: JobSummary, values: Values) -> Match | None:
+def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
     growth, memory = summary.memory.growth_ratio, summary.memory
     if growth is None or not memory.coverage.is_good or summary.run_seconds < values["min_run_seconds"]:
         return None

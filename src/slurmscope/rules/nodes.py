@@ -11,13 +11,13 @@ from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.asking import fewer_nodes_line
 from slurmscope.rules.known import has_gpus
-from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
+from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
 from slurmscope.rules.words import say_number
 
 LISTED_NODES = 5
 
 
-def _node_imbalance(summary: JobSummary, values: Values) -> Match | None:
+def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     told = [(node.node, node.mean_cores, node.cpus) for node in summary.nodes if node.mean_cores is not None]
     # Nodes may have given different numbers of cores: each is compared by the share of its own.
     busy = {node: cores / cpus for node, cores, cpus in told if cpus}
@@ -50,7 +50,7 @@ def _listing(behind: list[tuple[float, str]]) -> str:
     return ", ".join(named) + (f", and {format_some(rest, 'more node')}" if rest > 0 else "")
 
 
-def _too_many_nodes(summary: JobSummary, values: Values) -> Match | None:
+def _too_many_nodes(summary: JobSummary, values: Thresholds) -> Match | None:
     record, memory = summary.record, summary.memory.asked_bytes
     nodes, cpus = record.node_count, record.cpus
     if nodes < 2 or not cpus or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
@@ -69,7 +69,7 @@ def _too_many_nodes(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _node_failed(summary: JobSummary, _values: Values) -> Match | None:
+def _node_failed(summary: JobSummary, _values: Thresholds) -> Match | None:
     state = summary.record.state
     if state not in {"NODE_FAIL", "BOOT_FAIL"}:
         return None

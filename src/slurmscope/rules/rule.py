@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 
-Values = Mapping[str, float]
+Thresholds = Mapping[str, float]
 """Thresholds of one rule, by name."""
 
 
@@ -34,7 +34,7 @@ class Match:
     """Where the numbers make it better or worse than the rule is as a rule."""
 
 
-Check = Callable[[JobSummary, Values], Match | None]
+RuleCheck = Callable[[JobSummary, Thresholds], Match | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Rule:
     severity: Severity
     needs: str
     advice: str
-    check: Check
+    check: RuleCheck
     thresholds: tuple[Threshold, ...] = ()
     replaces: tuple[str, ...] = ()
 

@@ -7,14 +7,14 @@ from slurmscope.figures import format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import step_tasks
-from slurmscope.rules.rule import Match, Rule, Threshold, Values
+from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds
 from slurmscope.rules.words import say_number
 
 LISTED_PROGRAMS = 10
 NAME_LENGTH = 40
 
 
-def _too_many_threads(summary: JobSummary, values: Values) -> Match | None:
+def _too_many_threads(summary: JobSummary, values: Thresholds) -> Match | None:
     cpus = summary.record.cpus
     bound = max(values["max_threads_per_core"] * cpus, values["min_threads"])
     over = {name: count for name, count in summary.program_threads.items() if count > bound}

@@ -7,11 +7,11 @@ from slurmscope.figures import format_ratio, format_seconds
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import was_suspended
-from slurmscope.rules.rule import Match, Rule, Threshold, Values, min_run
+from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
 from slurmscope.rules.words import time_line, time_to_ask_seconds
 
 
-def _over_asked(summary: JobSummary, values: Values) -> Match | None:
+def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
     limit, ratio, run_seconds = summary.time.asked, summary.time.ratio, summary.run_seconds
     if summary.record.state != "COMPLETED" or limit is None or ratio is None:
         return None
@@ -29,7 +29,7 @@ def _over_asked(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _timed_out(summary: JobSummary, values: Values) -> Match | None:
+def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
     if summary.record.state != "TIMEOUT":
         return None
     limit, tail = summary.time.asked, summary.cpu.idle_tail_seconds
@@ -46,7 +46,7 @@ def _timed_out(summary: JobSummary, values: Values) -> Match | None:
     )
 
 
-def _too_short(summary: JobSummary, values: Values) -> Match | None:
+def _too_short(summary: JobSummary, values: Thresholds) -> Match | None:
     run_seconds = summary.run_seconds
     if summary.record.state != "COMPLETED" or not 0 < run_seconds < values["min_run_seconds"]:
         return None

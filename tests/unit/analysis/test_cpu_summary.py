@@ -6,14 +6,14 @@ from __future__ import annotations
 import pytest
 
 from slurmscope.analysis.cpu_summary import summarise_cpu
-from slurmscope.analysis.run import Run
+from slurmscope.analysis.run import MeasuredRun
 from slurmscope.model.summary import NOT_COVERED
 from tests.fakes.measured import curve
 from tests.fakes.reports import START, make_record
 
 
 def peak_cores(*, points: float | None, scraped: dict[str, float], nodes: tuple[str, ...] = ("n1",)) -> float | None:
-    run = Run(
+    run = MeasuredRun(
         record=make_record(cpus=16, nodes=nodes, node_count=len(nodes), cpu_seconds=None),
         start_seconds=float(START),
         end_seconds=START + 7200.0,

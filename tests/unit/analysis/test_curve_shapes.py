@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.analysis.alignment import Values
+from slurmscope.analysis.alignment import AlignedValues
 from slurmscope.analysis.curve_shapes import growth_ratio, idle_tail_seconds, peak
 
 TIMES = tuple(float(time) for time in range(10, 101, 10))
@@ -37,7 +37,7 @@ def test_peak_of_gaps_is_not_known() -> None:
         ((4.0,) * 3 + (0.0,) * 5 + (None,) * 2, 4, 70.0),
     ],
 )
-def test_silent_end_is_measured_from_the_last_work(values: Values, cpus: int, expected: float | None) -> None:
+def test_silent_end_is_measured_from_the_last_work(values: AlignedValues, cpus: int, expected: float | None) -> None:
     assert expected == idle_tail_seconds(TIMES, values, end_seconds=100.0, cpus=cpus)
 
 
@@ -56,5 +56,5 @@ def test_no_curve_has_no_end() -> None:
         ((1.0, 1.0, 1.0, None, None, None, 1.0, 1.0, 1.0, 1.0), None),
     ],
 )
-def test_growth_compares_the_end_with_the_middle(values: Values, expected: float | None) -> None:
+def test_growth_compares_the_end_with_the_middle(values: AlignedValues, expected: float | None) -> None:
     assert expected == growth_ratio(TIMES, values, start_seconds=0.0, end_seconds=100.0)

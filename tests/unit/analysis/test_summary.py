@@ -13,7 +13,7 @@ from slurmscope.analysis.summary import summarise
 from slurmscope.gres import Gres
 from slurmscope.model.job_record import JobRecord, StepRecord
 from slurmscope.model.series import Measured, Series
-from slurmscope.model.summary import Coverage, JobSummary, Share
+from slurmscope.model.summary import Coverage, JobSummary, UsedShare
 from tests.fakes.measured import STEP, curve, measure_nodes
 from tests.fakes.reports import GIB, START, make_record
 
@@ -39,8 +39,8 @@ def test_finished_job_on_one_node_is_summed_up() -> None:
 
     good = Coverage(nodes=1, nodes_measured=1, run_ratio=1.0)
     assert 7200.0 == summary.run_seconds
-    assert Share(asked=86400, used=7200.0) == summary.time
-    assert Share(asked=28800.0, used=14400.0, coverage=good) == summary.cpu.time
+    assert UsedShare(asked=86400, used=7200.0) == summary.time
+    assert UsedShare(asked=28800.0, used=14400.0, coverage=good) == summary.cpu.time
     assert 0.5 == summary.cpu.time.ratio
     assert (2.0, 2.0, 0.0) == (summary.cpu.mean_cores, summary.cpu.peak_cores, summary.cpu.idle_tail_seconds)
     assert pytest.approx(12960.0) == summary.cpu.user_seconds
@@ -55,7 +55,7 @@ def test_higher_of_both_witnesses_of_cpu_time_counts() -> None:
     measured = measure_nodes({"n1": 2.0})
 
     assert 14400.0 == summed(make_record(cpu_seconds=100.0, state="TIMEOUT"), measured).cpu.time.used
-    assert Share(asked=28800.0, used=14500.0) == summed(make_record(cpu_seconds=14500.0), measured).cpu.time
+    assert UsedShare(asked=28800.0, used=14500.0) == summed(make_record(cpu_seconds=14500.0), measured).cpu.time
 
 
 def test_running_job_is_summed_up_until_now_by_its_nodes_alone() -> None:
@@ -70,7 +70,7 @@ def test_node_that_fell_silent_is_compared_with_the_time_that_it_told_of() -> No
     record = make_record(state="RUNNING", end_seconds=None)
     summary = summed(record, measure_nodes({"n1": 4.0}, seconds=3600.0))
 
-    assert Share(asked=14400.0, used=14400.0, coverage=summary.coverage) == summary.cpu.time
+    assert UsedShare(asked=14400.0, used=14400.0, coverage=summary.coverage) == summary.cpu.time
     assert (4.0, 4.0) == (summary.cpu.mean_cores, summary.nodes[0].mean_cores)
     # 3,600 s and two steps of 30 s, of 7,200 s.
     assert pytest.approx(3660 / 7200) == summary.coverage.run_ratio
@@ -118,7 +118,7 @@ def test_part_that_was_measured_is_compared_with_the_part_that_was_asked_for_the
     summary = summed(make_record(**TWO, cpu_seconds=None), measured)
 
     partial = Coverage(nodes=2, nodes_measured=1, run_ratio=1.0)
-    assert Share(asked=28800.0, used=14400.0, coverage=partial) == summary.cpu.time
+    assert UsedShare(asked=28800.0, used=14400.0, coverage=partial) == summary.cpu.time
     assert not summary.coverage.is_good
     unknown = (
         summary.cpu.mean_cores, summary.cpu.peak_cores, summary.cpu.idle_tail_seconds, summary.cpu.user_seconds,
@@ -133,7 +133,7 @@ def test_part_that_was_measured_is_compared_with_the_part_that_was_asked_for_the
 def test_accounting_speaks_for_the_whole_job_where_a_node_is_silent() -> None:
     measured = measure_nodes({"n1": 2.0})
 
-    assert Share(asked=57600.0, used=20000.0) == summed(make_record(**TWO, cpu_seconds=20000.0), measured).cpu.time
+    assert UsedShare(asked=57600.0, used=20000.0) == summed(make_record(**TWO, cpu_seconds=20000.0), measured).cpu.time
     # Less than the measured node alone did: accounting missed something.
     low = summed(make_record(**TWO, cpu_seconds=9000.0), measured).cpu.time
     assert (28800.0, 14400.0) == (low.asked, low.used)
@@ -199,7 +199,7 @@ def test_suspended_time_is_no_run_time() -> None:
 def test_suspended_time_is_no_run_time_where_only_accounting_knows() -> None:
     summary = summed(half_suspended(cpu_seconds=43200.0), now_seconds=START + 8 * 3600.0)
 
-    assert Share(asked=57600.0, used=43200.0) == summary.cpu.time
+    assert UsedShare(asked=57600.0, used=43200.0) == summary.cpu.time
 
 
 def test_job_that_is_suspended_now_has_run_until_then() -> None:
@@ -229,7 +229,7 @@ def test_job_shorter_than_a_sample_has_what_accounting_knows() -> None:
     summary = summed(make_record(end_seconds=START + 5, cpu_seconds=15.0))
 
     assert 5.0 == summary.run_seconds
-    assert Share(asked=20.0, used=15.0) == summary.cpu.time
+    assert UsedShare(asked=20.0, used=15.0) == summary.cpu.time
     assert (3.0, None) == (summary.cpu.mean_cores, summary.cpu.peak_cores)
     assert (0.5 * GIB, 1 / 16) == (summary.memory.best_peak_bytes, summary.memory.ratio)
     assert Coverage(nodes=1, nodes_measured=0, run_ratio=0.0) == summary.coverage
@@ -269,7 +269,7 @@ def test_job_that_never_started_ran_for_no_time(changed: dict[str, Any]) -> None
     summary = summed(make_record(**changed), measure_nodes({"n1": 2.0}))
 
     assert 0.0 == summary.run_seconds
-    assert Share() == summary.cpu.time
+    assert UsedShare() == summary.cpu.time
     assert () == summary.nodes
 
 
@@ -393,7 +393,7 @@ def test_short_name_of_two_nodes_means_neither() -> None:
 def test_series_that_cannot_be_told_apart_are_not_measured() -> None:
     summary = summed(make_record(**TWO, cpu_seconds=None), measure_nodes({"": 2.0, "other": 1.0}))
 
-    assert Share(asked=57600.0) == summary.cpu.time
+    assert UsedShare(asked=57600.0) == summary.cpu.time
     assert 0 == summary.coverage.nodes_measured
 
 

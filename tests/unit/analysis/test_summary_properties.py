@@ -16,7 +16,7 @@ from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.gres import Gres
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS
-from slurmscope.model.series import Measured, Series, Wanted
+from slurmscope.model.series import Measured, Series, SeriesQuery
 from slurmscope.rules import judge
 from tests.fakes.reports import START, make_record
 
@@ -26,7 +26,7 @@ LABEL = st.sampled_from(["n1", "n2", "", "n1.example", "other"])
 POINTS = st.lists(st.tuples(st.integers(-100, 8000), NUMBER), max_size=6)
 
 
-def labels_of(wanted: Wanted) -> st.SearchStrategy[tuple[str, ...]]:
+def labels_of(wanted: SeriesQuery) -> st.SearchStrategy[tuple[str, ...]]:
     return st.tuples(*[LABEL] * len(wanted.by))
 
 

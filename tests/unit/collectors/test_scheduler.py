@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from slurmscope.collectors.scheduler import COLLECTOR, SchedulerOptions
-from slurmscope.metrics.family import Kind, Samples
+from slurmscope.metrics.family import MetricKind, Samples
 from slurmscope.metrics.guard import Guard
 from slurmscope.model.diag import Backfill, Diag, JobEvents, Load, MainScheduler
 from slurmscope.model.rpc import MessageRpcs, RpcQueue, UserRpcs
@@ -241,4 +241,4 @@ def test_a_rich_answer_serves_exactly_what_is_declared() -> None:
 def test_old_dashboards_find_their_names_and_labels(name: str, labels: tuple[str, ...]) -> None:
     metric = next(metric for metric in COLLECTOR.metrics if metric.name == name)
 
-    assert (Kind.GAUGE, labels) == (metric.kind, metric.labels)
+    assert (MetricKind.GAUGE, labels) == (metric.kind, metric.labels)

@@ -7,21 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.http_client.address import Address, parse_address
+from slurmscope.http_client.address import ServerAddress, parse_address
 
 
 @pytest.mark.parametrize(
     ("text", "address", "shown"),
     [
-        ("http://ctl", Address(host="ctl", port=6820), "http://ctl:6820"),
-        ("http://ctl:80/", Address(host="ctl", port=80), "http://ctl:80"),
-        ("https://ctl:443/api/", Address(host="ctl", port=443, is_tls=True, prefix="/api"), "https://ctl:443/api"),
-        ("http://[::1]:6821", Address(host="::1", port=6821), "http://[::1]:6821"),
-        ("unix:/run/s.sock", Address(socket_path="/run/s.sock"), "unix:/run/s.sock"),
-        ("unix:///run/s.sock", Address(socket_path="/run/s.sock"), "unix:/run/s.sock"),
+        ("http://ctl", ServerAddress(host="ctl", port=6820), "http://ctl:6820"),
+        ("http://ctl:80/", ServerAddress(host="ctl", port=80), "http://ctl:80"),
+        (
+            "https://ctl:443/api/",
+            ServerAddress(host="ctl", port=443, is_tls=True, prefix="/api"),
+            "https://ctl:443/api",
+        ),
+        ("http://[::1]:6821", ServerAddress(host="::1", port=6821), "http://[::1]:6821"),
+        ("unix:/run/s.sock", ServerAddress(socket_path="/run/s.sock"), "unix:/run/s.sock"),
+        ("unix:///run/s.sock", ServerAddress(socket_path="/run/s.sock"), "unix:/run/s.sock"),
     ],
 )
-def test_address_is_read(text: str, address: Address, shown: str) -> None:
+def test_address_is_read(text: str, address: ServerAddress, shown: str) -> None:
     assert address == parse_address(text)
     assert shown == str(parse_address(text))
 

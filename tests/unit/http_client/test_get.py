@@ -15,13 +15,13 @@ import pytest
 
 from slurmscope.errors import MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.http_client.address import parse_address
-from slurmscope.http_client.get import Answer, get, post_form
+from slurmscope.http_client.get import HttpAnswer, get, post_form
 from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.prometheus_server import Asked, read_form
 from tests.fakes.talking_server import GENEROUS_SECONDS, Talk, http_answer, read_request, talking_server
 
 
-def fetch(url: str, *, seconds: float = GENEROUS_SECONDS, limit_bytes: int = 1000) -> Answer:
+def fetch(url: str, *, seconds: float = GENEROUS_SECONDS, limit_bytes: int = 1000) -> HttpAnswer:
     deadline = time.monotonic() + seconds
     return get(parse_address(url), "/slurm/v0.0.42/jobs/", {"X-A": "b"}, deadline=deadline, limit_bytes=limit_bytes)
 
@@ -41,7 +41,7 @@ def answering(*parts: bytes) -> Iterator[str]:
 
 def test_whole_answer_is_returned() -> None:
     with answering(http_answer(200, b'{"jobs": []}')) as url:
-        assert Answer(status=200, body=b'{"jobs": []}') == fetch(url)
+        assert HttpAnswer(status=200, body=b'{"jobs": []}') == fetch(url)
 
 
 def test_chunks_are_put_together() -> None:
@@ -83,7 +83,7 @@ def test_form_is_sent_whole_and_quoted() -> None:
         answer = post_form(parse_address(url), "/ask", form, {"X-A": "b"}, deadline=time.monotonic() + GENEROUS_SECONDS)
 
     (asked,) = seen
-    assert Answer(status=200, body=b"{}") == answer
+    assert HttpAnswer(status=200, body=b"{}") == answer
     assert "POST /ask HTTP/1.1" == asked.line
     assert form == asked.form
     assert ("b", "application/x-www-form-urlencoded") == (asked.headers["X-A"], asked.headers["Content-Type"])
@@ -100,7 +100,7 @@ def test_answer_that_comes_before_the_form_was_read_is_returned() -> None:
             parse_address(url), "/", {"a": "x" * 5_000_000}, {}, deadline=time.monotonic() + GENEROUS_SECONDS
         )
 
-    assert Answer(status=413, body=b"too much") == answer
+    assert HttpAnswer(status=413, body=b"too much") == answer
 
 
 @pytest.mark.parametrize("status", [204, 301, 304, 404, 500])

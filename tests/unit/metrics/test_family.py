@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slurmscope.metrics.family import Kind, Metric, counter, gauge, histogram, info, seed_counter, seed_gauge
+from slurmscope.metrics.family import Metric, MetricKind, counter, gauge, histogram, info, seed_counter, seed_gauge
 
 
 @pytest.mark.parametrize("name", ["", "1x", "a-b", "a:b", "é", "x\n", "x y"])
@@ -42,8 +42,8 @@ def test_label_of_prometheus_is_left_to_seeds(label: str) -> None:
         lambda: histogram("x", "Help.", buckets=(1, float("inf"))),
         lambda: histogram("x", "Help.", buckets=(float("nan"),)),
         lambda: histogram("x", "Help.", buckets=(-1, 1)),
-        lambda: Metric(name="x", kind=Kind.GAUGE, help="Help.", buckets=(1,)),
-        lambda: Metric(name="x", kind=Kind.HISTOGRAM, help="Help.", labels=("le",), buckets=(1,), is_seed=True),
+        lambda: Metric(name="x", kind=MetricKind.GAUGE, help="Help.", buckets=(1,)),
+        lambda: Metric(name="x", kind=MetricKind.HISTOGRAM, help="Help.", labels=("le",), buckets=(1,), is_seed=True),
     ],
 )
 def test_contradiction_is_refused(declare: Callable[[], Metric]) -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from slurmscope.metrics.family import (
     Family,
     Histogram,
-    Kind,
     Labels,
     Metric,
+    MetricKind,
     Samples,
     Value,
     counter,
@@ -218,7 +218,7 @@ def test_metric_that_comes_twice_is_served_once() -> None:
 )
 def test_clash_of_types_drops_the_second(first: Metric, second: Metric) -> None:
     guard = Guard()
-    value: Value = Histogram((1, 2), 3) if first.kind is Kind.HISTOGRAM else 1
+    value: Value = Histogram((1, 2), 3) if first.kind is MetricKind.HISTOGRAM else 1
     assert [first.name] == names(guard, Family(first, {(): value}), Family(second, {(): 1}))
     assert {(second.name, "type_clash"): 1} == guard.dropped
 
@@ -230,7 +230,7 @@ def test_clash_of_types_drops_the_second(first: Metric, second: Metric) -> None:
         (gauge("x", "X."), gauge("x_info", "X.")),
         (gauge("x", "X."), gauge("x_sum", "X.")),
         (seed_counter("x", "X."), gauge("x_created", "X.")),
-        (Metric(name="x", kind=Kind.INFO, help="X."), gauge("x_info", "X.")),
+        (Metric(name="x", kind=MetricKind.INFO, help="X."), gauge("x_info", "X.")),
     ],
     ids=lambda metric: f"{metric.kind.value} {metric.name}",
 )

@@ -18,9 +18,9 @@ from prometheus_client.samples import Sample
 from slurmscope.metrics.family import (
     Family,
     Histogram,
-    Kind,
     Labels,
     Metric,
+    MetricKind,
     Value,
     counter,
     gauge,
@@ -43,7 +43,7 @@ METRICS = (
     seed_counter("old_count", "A counter without its suffix.", "a"),
     info("job_info", 'Job "\\" and\nmore.', "a", "b", "c", "d", "e", "f", "g"),
     histogram("wait_seconds", "Wait.", "a", buckets=(0.5, 1, 1e6)),
-    Metric(name="other", kind=Kind.UNKNOWN, help="Other.", labels=("a",)),
+    Metric(name="other", kind=MetricKind.UNKNOWN, help="Other.", labels=("a",)),
     gauge("bare_bytes", "Bare."),
 )
 
@@ -107,7 +107,7 @@ TEXT = st.sampled_from(HOSTILE) | st.text(alphabet=st.characters(exclude_categor
 FLOATS = st.integers() | st.floats() | st.sampled_from([float("nan"), float("inf"), float("-inf"), 0.1, 1e22])
 COUNTS = st.integers(0, 10**9) | st.floats(min_value=0)
 HISTOGRAMS = st.builds(Histogram, st.tuples(*[st.integers(0, 10**9)] * 4), COUNTS)
-VALUES = {Kind.COUNTER: COUNTS, Kind.INFO: st.just(1), Kind.HISTOGRAM: HISTOGRAMS}
+VALUES = {MetricKind.COUNTER: COUNTS, MetricKind.INFO: st.just(1), MetricKind.HISTOGRAM: HISTOGRAMS}
 
 
 @st.composite
@@ -141,7 +141,7 @@ def hostile_page(*metrics: Metric) -> bytes:
     """Return a text page that shows every hostile value at every metric."""
     families = []
     for metric in metrics:
-        value: Value = Histogram((1, 2, 3, 4), 5.5) if metric.kind is Kind.HISTOGRAM else 1
+        value: Value = Histogram((1, 2, 3, 4), 5.5) if metric.kind is MetricKind.HISTOGRAM else 1
         rows: dict[Labels, Value] = {(text,) * len(metric.labels): value for text in HOSTILE}
         families.append(Family(metric, rows))
     return written(families, Format.TEXT)

@@ -24,8 +24,8 @@ from prometheus_client.registry import Collector
 from slurmscope.metrics.family import (
     Family,
     Histogram,
-    Kind,
     Metric,
+    MetricKind,
     counter,
     gauge,
     histogram,
@@ -84,12 +84,12 @@ def test_info_is_a_gauge_in_text_and_a_family_of_its_own_in_openmetrics() -> Non
 
 
 def test_info_without_its_suffix_is_a_gauge_to_openmetrics() -> None:
-    family = Family(Metric(name="job_facts", kind=Kind.INFO, help="Job."), {(): 1})
+    family = Family(Metric(name="job_facts", kind=MetricKind.INFO, help="Job."), {(): 1})
     assert "# TYPE job_facts gauge\njob_facts 1\n" in page([family], Format.OPENMETRICS)
 
 
 def test_unknown_is_called_untyped_in_text() -> None:
-    family = Family(Metric(name="x", kind=Kind.UNKNOWN, help="X."), {(): 1})
+    family = Family(Metric(name="x", kind=MetricKind.UNKNOWN, help="X."), {(): 1})
     assert "# TYPE x untyped\n" in page([family], Format.TEXT)
     assert "# TYPE x unknown\n" in page([family], Format.OPENMETRICS)
 
@@ -264,7 +264,7 @@ def test_bytes_are_those_of_the_library_for_every_kind() -> None:
         Family(counter("io_bytes_total", "Io.", "user"), {("a",): 1.5, ("b",): 2.0}),
         Family(info("job_info", "Job.", "name"), {("x",): 1.0}),
         Family(histogram("wait_seconds", "Wait.", "a", buckets=(0.5, 1e7)), {("x",): Histogram((1, 2, 3), 7.5)}),
-        Family(Metric(name="other", kind=Kind.UNKNOWN, help="Other."), {(): 0.25}),
+        Family(Metric(name="other", kind=MetricKind.UNKNOWN, help="Other."), {(): 0.25}),
     ]
     counted = CounterMetricFamily("io_bytes", "Io.", labels=["user"], unit="bytes")
     counted.add_metric(["a"], 1.5)

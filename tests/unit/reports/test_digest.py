@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from slurmscope.model.archive import JobRow, UseTotal
-from slurmscope.reports.digest import Digest, Sums, Use, make_digest
+from slurmscope.reports.digest import Digest, DigestSums, Use, make_digest
 from slurmscope.reports.digest_mail import make_digest_mail, render_digest_html, render_digest_text
 from tests.fakes.reports import HOSTILE_NAME, START
 
@@ -39,7 +39,7 @@ def _row(job_id: int, core_hours: float | None, gpu_hours: float | None = None, 
 
 
 def _digest(**changed: object) -> Digest:
-    sums = Sums(
+    sums = DigestSums(
         totals=(
             _total(),
             _total("more", jobs=2, core_seconds=3600.0, measured_core_seconds=0.0, used_core_seconds=0.0),
@@ -66,7 +66,7 @@ def test_worst_jobs_come_first_and_an_idle_gpu_weighs_more_than_a_core() -> None
 
 
 def test_at_most_ten_jobs_are_named() -> None:
-    sums = Sums(totals=(), jobs=tuple(_row(index, float(index)) for index in range(30)))
+    sums = DigestSums(totals=(), jobs=tuple(_row(index, float(index)) for index in range(30)))
 
     assert list(range(29, 19, -1)) == [row.job_id for row in make_digest("ada", WEEK, sums).worst_jobs]
 
@@ -81,7 +81,7 @@ def test_three_fixes_are_named_that_save_most() -> None:
 
 def test_a_fix_that_saves_gpus_comes_before_one_that_saves_cores() -> None:
     gpu = _total("gpu_idle", jobs=1, measured_gpu_seconds=10 * 3600.0)
-    digest = make_digest("ada", WEEK, Sums(totals=(), rules=(_total("cpu_idle"), gpu)))
+    digest = make_digest("ada", WEEK, DigestSums(totals=(), rules=(_total("cpu_idle"), gpu)))
 
     assert ["gpu_idle", "cpu_idle"] == [fix.rule for fix in digest.fixes]
     assert "  1. gpu idle: 1 job left 60 core hours and 10 GPU hours unused" in render_digest_text(digest).splitlines()

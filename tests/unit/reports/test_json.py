@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from slurmscope.gres import Gres
-from slurmscope.model.summary import Share
+from slurmscope.model.summary import UsedShare
 from slurmscope.reports.json import render_json
 from slurmscope.reports.seed_json import render_seed_usage
 from tests.fakes.reports import (
@@ -90,7 +90,7 @@ def test_a_number_that_is_none_becomes_null() -> None:
         report,
         summary=replace(
             report.summary,
-            time=Share(asked=1.0, used=math.nan),
+            time=UsedShare(asked=1.0, used=math.nan),
             program_threads=MappingProxyType({"a": -math.inf}),
         ),
     )

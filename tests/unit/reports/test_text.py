@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slurmscope.gres import Gres
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import JobReport
-from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, Share
+from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, UsedShare
 from slurmscope.reports.text import render_text
 from tests.fakes.reports import (
     GIB,
@@ -143,7 +143,7 @@ def test_a_number_that_stands_on_little_says_so() -> None:
     few = Coverage(nodes=4, nodes_measured=3, run_ratio=1.0)
     short = Coverage(nodes=4, nodes_measured=4, run_ratio=0.5)
     report = make_report()
-    cpu = CpuSummary(time=Share(asked=4.0, used=2.0, coverage=few), mean_cores=2.0)
+    cpu = CpuSummary(time=UsedShare(asked=4.0, used=2.0, coverage=few), mean_cores=2.0)
     memory = MemorySummary(asked_bytes=8 * GIB, working_peak_bytes=4 * GIB, coverage=short)
     text = render_text(replace(report, summary=replace(report.summary, cpu=cpu, memory=memory)), width=120)
 
@@ -155,13 +155,13 @@ def test_numbers_of_accounting_alone_are_shown() -> None:
     report = make_unmeasured_report(make_record(time_limit_seconds=None))
     summary = replace(
         report.summary,
-        cpu=CpuSummary(time=Share(asked=120.0, used=60.0)),
+        cpu=CpuSummary(time=UsedShare(asked=120.0, used=60.0)),
         memory=MemorySummary(slurm_peak_bytes=GIB),
-        time=Share(used=30.0),
+        time=UsedShare(used=30.0),
         gpu=GpuSummary(asked=1),
     )
     text = render_text(replace(report, summary=summary))
-    unstarted = render_text(replace(report, summary=replace(summary, time=Share(asked=60.0))))
+    unstarted = render_text(replace(report, summary=replace(summary, time=UsedShare(asked=60.0))))
 
     assert _line(text, "CPU  ").endswith("50 %]  1 min of 2 min")
     assert "Memory      1 GiB" == _line(text, "Memory      1")
@@ -205,7 +205,7 @@ def test_a_waiting_job_has_not_started_and_a_running_one_still_runs() -> None:
 @pytest.mark.parametrize(("state", "started"), [("PENDING", "not yet"), ("CANCELLED", "never")])
 def test_a_job_that_did_not_run_has_no_numbers(state: str, started: str) -> None:
     record = make_record(state=state, start_seconds=None, end_seconds=None, time_limit_seconds=3600)
-    summary = JobSummary(record=record, run_seconds=0.0, time=Share(asked=3600, used=0.0))
+    summary = JobSummary(record=record, run_seconds=0.0, time=UsedShare(asked=3600, used=0.0))
     text = render_text(JobReport(summary=summary, made_seconds=record.submit_seconds))
 
     assert f"Started         {started}" == _line(text, "Started")
@@ -235,7 +235,7 @@ def test_many_node_names_are_not_all_written() -> None:
 
 def test_use_beyond_what_was_asked_for_fills_the_bar_and_no_more() -> None:
     report = make_report()
-    time = Share(asked=10.0, used=25.0)
+    time = UsedShare(asked=10.0, used=25.0)
     text = render_text(replace(report, summary=replace(report.summary, time=time)))
 
     assert re.search(r"Time        \[\|{30} 250 %\]", text)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slurmscope.errors import ConfigError
 from slurmscope.gres import Gres
 from slurmscope.model.finding import Severity
-from slurmscope.model.jobs import ENDED_STATES
+from slurmscope.model.job_states import ENDED_STATES
 from slurmscope.model.summary import (
     Coverage,
     CpuSummary,
@@ -22,7 +22,7 @@ from slurmscope.model.summary import (
     JobSummary,
     MemorySummary,
     NodeSummary,
-    Share,
+    UsedShare,
 )
 from slurmscope.rules import RULES, Rule, judge, rules_table
 from tests.fakes.job_summaries import GIB, covered, make_summary, with_cores, with_gpus, with_io, with_nodes
@@ -41,7 +41,7 @@ def bare(state: str, **changed: object) -> JobSummary:
     """Make a job of two hours of which only accounting knows, in which accounting shows nothing wrong."""
     record = make_record(state=state, time_limit_seconds=3 * 3600, cpu_seconds=None, steps=())
     record = replace(record, **changed)  # type: ignore[arg-type]
-    return JobSummary(record=record, run_seconds=7200.0, time=Share(asked=10800.0, used=7200.0))
+    return JobSummary(record=record, run_seconds=7200.0, time=UsedShare(asked=10800.0, used=7200.0))
 
 
 def test_every_rule_of_the_plan_is_there_once() -> None:
@@ -241,7 +241,7 @@ AMOUNT = st.none() | st.just(0.0) | st.floats(min_value=1e-6, max_value=1e24) | 
 RATIO = st.floats(min_value=0, max_value=1)
 COUNT = st.integers(min_value=0, max_value=5000)
 COVERAGE = st.sampled_from([covered(), covered(4), MEASURED_BADLY, Coverage(nodes=0, nodes_measured=0, run_ratio=0.0)])
-SHARE = st.builds(Share, asked=AMOUNT, used=AMOUNT, coverage=st.none() | COVERAGE)
+SHARE = st.builds(UsedShare, asked=AMOUNT, used=AMOUNT, coverage=st.none() | COVERAGE)
 NODE = st.builds(
     NodeSummary, node=st.text(max_size=5), cpus=AMOUNT, cpu_seconds=AMOUNT, mean_cores=AMOUNT,
     working_peak_bytes=AMOUNT, limit_bytes=AMOUNT,

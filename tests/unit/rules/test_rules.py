@@ -9,7 +9,7 @@ import pytest
 
 from slurmscope.gres import Gres
 from slurmscope.model.finding import Severity
-from slurmscope.model.summary import Coverage, JobSummary, NodeSummary, Share
+from slurmscope.model.summary import Coverage, JobSummary, NodeSummary, UsedShare
 from slurmscope.rules import judge
 from tests.fakes.job_summaries import GIB, covered, make_summary, with_cores, with_gpus, with_io, with_nodes
 from tests.fakes.reports import make_record
@@ -265,7 +265,7 @@ def test_rule_speaks_on_its_side_of_the_threshold(rule: str, summary: JobSummary
 
 
 def test_completed_job_is_judged_by_accounting_where_nothing_was_measured() -> None:
-    told = Share(asked=28800.0, used=14400.0)
+    told = UsedShare(asked=28800.0, used=14400.0)
     unmeasured = Coverage(nodes=1, nodes_measured=0, run_ratio=0.0)
     completed = make_summary(cpu={"time": told}, coverage=unmeasured)
 

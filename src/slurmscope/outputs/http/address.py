@@ -22,7 +22,7 @@ OpenSocket = Callable[[int, int], socket.socket]
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenHost:
     """Hold host and port; an empty host is every address of the machine, port 0 any free port."""
 
     host: str
@@ -33,12 +33,12 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> ListenHost:
     """Read ``:9092``, ``host:9092`` or ``[::1]:9092``."""
     match = _ADDRESS.match(text)
     if match is None or int(match["port"]) > 65535:
         raise ConfigError(f"listen address {text!r} is not :PORT, HOST:PORT or [IPV6]:PORT")
-    return Address(match["bracketed"] or match["plain"] or "", int(match["port"]))
+    return ListenHost(match["bracketed"] or match["plain"] or "", int(match["port"]))
 
 
 def open_listeners(addresses: Sequence[str], open_socket: OpenSocket = socket.socket) -> list[socket.socket]:
@@ -55,13 +55,13 @@ def open_listeners(addresses: Sequence[str], open_socket: OpenSocket = socket.so
     return listeners
 
 
-def bound_address(listener: socket.socket) -> Address:
+def bound_address(listener: socket.socket) -> ListenHost:
     """Return where a socket really listens, with the port the kernel chose."""
     host, port = listener.getsockname()[:2]
-    return Address(host, port)
+    return ListenHost(host, port)
 
 
-def _open_listener(address: Address, open_socket: OpenSocket) -> socket.socket:
+def _open_listener(address: ListenHost, open_socket: OpenSocket) -> socket.socket:
     if address.host not in ("", "::"):
         family, target = _resolve(address)
         return _listen(open_socket(family, socket.SOCK_STREAM), target)
@@ -74,7 +74,7 @@ def _open_listener(address: Address, open_socket: OpenSocket) -> socket.socket:
     return _listen(open_socket(socket.AF_INET, socket.SOCK_STREAM), ("0.0.0.0", address.port))  # noqa: S104 - asked for
 
 
-def _resolve(address: Address) -> tuple[int, _Target]:
+def _resolve(address: ListenHost) -> tuple[int, _Target]:
     """Return one address of a host; IPv4 first, as Go does, so ``localhost`` means the same here."""
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     found.sort(key=lambda item: item[0] != socket.AF_INET)

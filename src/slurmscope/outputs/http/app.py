@@ -18,7 +18,7 @@ from slurmscope.log import fields
 from slurmscope.metrics.write import Format
 from slurmscope.outputs.http.landing import landing_response
 from slurmscope.outputs.http.negotiate import accepts_gzip, choose_format
-from slurmscope.outputs.http.request import BadRequest, Request
+from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.response import Header, Response, Route, sentence
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class ExporterApp:
             raise ConfigError(f"telemetry path {telemetry_path!r} is not free, or does not begin with /")
         self._routes = {**(extra_routes or {}), **own, telemetry_path: Route(answer=self._scrape)}
 
-    def __call__(self, request: Request) -> Route:
+    def __call__(self, request: HttpRequest) -> Route:
         """Return the route of a request, or one that says why there is none."""
         route = self._routes.get(request.path)
         if route is None:
@@ -95,7 +95,7 @@ class ExporterApp:
             return Route(answer=lambda _: sentence(405, "This path does not take this method.", allow))
         return route
 
-    def _landing(self, _: Request) -> Response:
+    def _landing(self, _: HttpRequest) -> Response:
         links = (
             (self._telemetry_path, "Metrics for Prometheus; add ?collect[]=NAME to see one collector only."),
             ("/-/healthy", "Answers 200 while the program runs."),
@@ -103,10 +103,10 @@ class ExporterApp:
         )
         return landing_response(self._name, __version__, links)
 
-    def _ready(self, _: Request) -> Response:
+    def _ready(self, _: HttpRequest) -> Response:
         return sentence(200, "Ready.") if self._exposition.is_ready() else sentence(503, "Not ready yet.")
 
-    def _scrape(self, request: Request) -> Response:
+    def _scrape(self, request: HttpRequest) -> Response:
         include, exclude = chosen_collectors(request)
         chosen = choose_format(request.headers.get("accept", ""))
         is_gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
@@ -150,7 +150,7 @@ def _page_headers(format: Format, *, is_gzip: bool) -> tuple[Header, ...]:
     )
 
 
-def chosen_collectors(request: Request) -> tuple[frozenset[str] | None, frozenset[str]]:
+def chosen_collectors(request: HttpRequest) -> tuple[frozenset[str] | None, frozenset[str]]:
     """Return which collectors a request wants, ``None`` for all, and which it does not."""
     include = frozenset(value for key, value in request.query if key == "collect[]")
     exclude = frozenset(value for key, value in request.query if key == "exclude[]")

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 import bcrypt
 
 from slurmscope.errors import ConfigError
-from slurmscope.outputs.http.request import Request
+from slurmscope.outputs.http.request import HttpRequest
 from slurmscope.outputs.http.response import Response, sentence
 
 CACHE_LIMIT = 100
@@ -52,7 +52,7 @@ class BasicAuth:
         self._checking = threading.Lock()
         self._known = {True: _Cache(), False: _Cache()}
 
-    def refuse(self, request: Request) -> Response | None:
+    def refuse(self, request: HttpRequest) -> Response | None:
         """Return the answer to somebody who may not come in."""
         credentials = parse_credentials(request.headers.get("authorization", ""))
         if credentials is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from slurmscope.log import fields
 from slurmscope.outputs.http.counters import RequestCounters
 from slurmscope.outputs.http.gate import Gate, Rules
-from slurmscope.outputs.http.request import BadRequest, Request, body_length, parse_head
+from slurmscope.outputs.http.request import BadRequest, HttpRequest, body_length, parse_head
 from slurmscope.outputs.http.response import App, Response, Route, sentence
 from slurmscope.outputs.http.sending import send_response, started
 from slurmscope.outputs.http.wire import ClientLeft, Wire
@@ -24,7 +24,7 @@ _TLS_HANDSHAKE_BYTE = b"\x16"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ConnectionLimits:
     """Hold how long a client may take for each step, and how much one connection may ask."""
 
     handshake_seconds: float = 5.0
@@ -44,7 +44,7 @@ class Serving:
     app: App
     gate: Gate
     counters: RequestCounters
-    limits: Limits = Limits()
+    limits: ConnectionLimits = ConnectionLimits()
     clock: Callable[[], float] = time.monotonic
 
 
@@ -144,7 +144,7 @@ class Connection:
         before, self._rules = self._rules, self._serving.gate()
         return self._rules is before or (self._rules.tls is None and before.tls is None)
 
-    def _answer(self, request: Request) -> bool:
+    def _answer(self, request: HttpRequest) -> bool:
         self._served += 1
         request, response = self._make_response(request)
         self.waiting_since = None
@@ -156,7 +156,7 @@ class Connection:
         )
         return self._respond(request, response, is_last=is_last) and not is_last
 
-    def _make_response(self, request: Request) -> tuple[Request, Response]:
+    def _make_response(self, request: HttpRequest) -> tuple[HttpRequest, Response]:
         """Return the request, with its body if one was read, and the answer to it."""
         try:
             refusal = self._rules.refuse(request)
@@ -174,7 +174,7 @@ class Connection:
             logger.exception("request failed", extra=fields(method=request.method, path=request.path))
             return request, sentence(500, "The request failed; the log of the server says why.")
 
-    def _with_body(self, request: Request, route: Route) -> Request:
+    def _with_body(self, request: HttpRequest, route: Route) -> HttpRequest:
         if not route.body_limit_bytes or not request.has_body:
             return request
         limits = self._serving.limits
@@ -188,7 +188,7 @@ class Connection:
         self.waiting_since = now = self._serving.clock()
         return replace(request, body=self._wire.read_body(length, now + limits.body_seconds))
 
-    def _respond(self, request: Request | None, response: Response, *, is_last: bool) -> bool:
+    def _respond(self, request: HttpRequest | None, response: Response, *, is_last: bool) -> bool:
         """Send a response and tell whether it went out whole."""
         try:
             self._serving.counters.count(request.method if request else "", response.status)

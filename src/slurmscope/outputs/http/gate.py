@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from slurmscope.errors import ConfigError, MissingExtraError, SlurmscopeError
 from slurmscope.log import fields
 from slurmscope.outputs.http.limiter import Limiter
-from slurmscope.outputs.http.request import Request
+from slurmscope.outputs.http.request import HttpRequest
 from slurmscope.outputs.http.response import Header, Response, sentence
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Rules:
     headers: tuple[Header, ...] = ()
     is_closed: bool = False
 
-    def refuse(self, request: Request) -> Response | None:
+    def refuse(self, request: HttpRequest) -> Response | None:
         """Return the answer to a request that may not pass."""
         if self.is_closed:
             return sentence(500, "The web configuration of this server cannot be used; its log says why.")

@@ -33,7 +33,7 @@ class BadRequest(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class HttpRequest:
     """Hold one request; header names are in lower case, ``peer`` is the address of the client."""
 
     method: str
@@ -56,17 +56,17 @@ class Request:
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0").strip("0") != ""
 
 
-def parse_head(head: bytes, *, peer: str = "") -> Request:
+def parse_head(head: bytes, *, peer: str = "") -> HttpRequest:
     """Parse everything up to and without the empty line that ends a head."""
     request_line, *lines = head.split(b"\r\n")
     method, target, is_http11 = _parse_request_line(request_line)
     headers = _parse_headers(lines)
     _check_framing(headers, is_http11=is_http11)
     path, query = _parse_target(target)
-    return Request(method=method, path=path, query=query, headers=headers, peer=peer, is_http11=is_http11)
+    return HttpRequest(method=method, path=path, query=query, headers=headers, peer=peer, is_http11=is_http11)
 
 
-def body_length(request: Request, limit_bytes: int) -> int:
+def body_length(request: HttpRequest, limit_bytes: int) -> int:
     """Return how many bytes of body follow, or refuse a body that cannot be taken."""
     if "transfer-encoding" in request.headers:
         # A body of unknown length could only be cut off at the limit anyway.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from slurmscope.outputs.http.request import Request
+from slurmscope.outputs.http.request import HttpRequest
 
 Header = tuple[str, str]
 
@@ -63,12 +63,12 @@ class Response:
 class Route:
     """Tell who answers a path, with which methods, and how large a body it takes (0: none is read)."""
 
-    answer: Callable[[Request], Response]
+    answer: Callable[[HttpRequest], Response]
     methods: tuple[str, ...] = ("GET", "HEAD")
     body_limit_bytes: int = 0
 
 
-App = Callable[[Request], Route]
+App = Callable[[HttpRequest], Route]
 """Find the route of a request by its head alone, before any body is read."""
 
 

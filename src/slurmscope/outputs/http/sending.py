@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from slurmscope.outputs.http.request import Request
+from slurmscope.outputs.http.request import HttpRequest
 from slurmscope.outputs.http.response import Header, Response, head_bytes, http_date, merged
 from slurmscope.outputs.http.wire import Wire
 
@@ -30,7 +30,7 @@ def started(response: Response) -> Response:
 
 
 def send_response(
-    wire: Wire, request: Request | None, response: Response, *, site_headers: Sequence[Header], is_last: bool
+    wire: Wire, request: HttpRequest | None, response: Response, *, site_headers: Sequence[Header], is_last: bool
 ) -> bool:
     """Send a response and tell whether it went out whole; the request is ``None`` if it was not understood."""
     is_chunked = request is not None and request.is_http11 and not isinstance(response.body, bytes)

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slurmscope.log import fields
-from slurmscope.outputs.http.address import Address, bound_address, open_listeners
-from slurmscope.outputs.http.connection import Connection, Limits, Serving
+from slurmscope.outputs.http.address import ListenHost, bound_address, open_listeners
+from slurmscope.outputs.http.connection import Connection, ConnectionLimits, Serving
 from slurmscope.outputs.http.counters import RequestCounters
 from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.http.response import App, head_bytes, sentence
@@ -43,13 +43,15 @@ class Server:
         config_file: Path | None = None,
         max_connections: int = 512,
         counters: RequestCounters | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         """Read the web configuration and listen; ``serve`` or ``start`` begins to answer."""
         self.counters = RequestCounters() if counters is None else counters
-        self._serving = Serving(app=app, gate=open_gate(config_file), counters=self.counters, limits=limits or Limits())
+        self._serving = Serving(
+            app=app, gate=open_gate(config_file), counters=self.counters, limits=limits or ConnectionLimits()
+        )
         self._listeners = open_listeners(addresses)
-        self.addresses: tuple[Address, ...] = tuple(bound_address(listener) for listener in self._listeners)
+        self.addresses: tuple[ListenHost, ...] = tuple(bound_address(listener) for listener in self._listeners)
         self._max_connections = max_connections
         self._connections: set[Connection] = set()
         self._changed = threading.Condition()

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from slurmscope.errors import ArchiveError, MissingExtraError
 from slurmscope.log import escape, fields
-from slurmscope.portal.backend import PortalDesk
+from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.pages.visit import ABSENT, is_let_in
 from slurmscope.portal.sign_in.errors import SignInError
 from slurmscope.portal.views.cluster_now import ClusterNow
@@ -92,7 +92,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 def _problems(request: Request) -> tuple[str, ...]:
     """Return what is away, which is the same for every job; nothing to those who were not let in."""
-    desk: PortalDesk = request.app.state.desk
+    desk: PortalBackend = request.app.state.desk
     return desk.problems() if is_let_in(request) else ()
 
 
@@ -115,7 +115,7 @@ async def _answer_sign_in_error(request: Request, error: Exception) -> Response:
 def _answer_archive_error(request: Request, error: Exception) -> Response:
     # A thread of its own: the desk is asked for the cluster's state.
     _logger.warning("archive failed", extra=fields("archive", error=str(error)))
-    desk: PortalDesk = request.app.state.desk
+    desk: PortalBackend = request.app.state.desk
     # Tokens are in the archive too: without it, anybody may have sent any.
     now = desk.now() if is_let_in(request) and not _wants_json(request) else None
     return make_error(request, 503, _ARCHIVE_AWAY, headers={"Retry-After": "60"}, now=now)

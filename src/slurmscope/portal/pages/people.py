@@ -11,7 +11,7 @@ from fastapi import APIRouter, Form
 from starlette.responses import RedirectResponse, Response
 
 from slurmscope.model.archive import GroupBy, JobFilter, UseTotal
-from slurmscope.portal.pages.digest_form import LetterWish, change_letters, make_letter_form
+from slurmscope.portal.pages.digest_form import DigestChoice, change_letters, make_letter_form
 from slurmscope.portal.pages.visit import Visit, Visiting, absent
 from slurmscope.portal.sign_in.csrf import FIELD
 from slurmscope.portal.views.day_bars import make_day_bars
@@ -33,7 +33,7 @@ def show_user(visit: Visiting, name: str) -> Response:
 
 @router.post("/users/{name:path}/letter")
 def set_letter(
-    visit: Visiting, name: str, wish: Annotated[LetterWish, Form()], token: Annotated[str, Form(alias=FIELD)] = ""
+    visit: Visiting, name: str, wish: Annotated[DigestChoice, Form()], token: Annotated[str, Form(alias=FIELD)] = ""
 ) -> Response:
     """Stop the weekly letters to a user, or send them again, and show the user's page."""
     _find_user(visit, name)

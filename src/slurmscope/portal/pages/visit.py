@@ -14,12 +14,13 @@ from starlette.responses import HTMLResponse
 from slurmscope.model.archive import Archive, JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
-from slurmscope.portal.backend import PortalDesk
+from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.pages.audit_trail import audit_view
 from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queries import DAY_SECONDS, SHOWN_ID, render_query
+from slurmscope.portal.views.queries import SHOWN_ID, render_query
 from slurmscope.portal.web.rendering_cache import KeptRenderings
 from slurmscope.portal.web.templating import PageMaker
+from slurmscope.units import DAY_SECONDS
 
 ABSENT = "There is nothing here: it does not exist, or it is not yours to see."
 
@@ -29,7 +30,7 @@ class Visit:
     """Be one request of one person."""
 
     request: Request
-    desk: PortalDesk
+    desk: PortalBackend
     viewer: Viewer
     pages: PageMaker
     renderings: KeptRenderings
@@ -100,7 +101,7 @@ class Visit:
 def open_visit(request: Request) -> Visit:
     """Find out who asks, or turn them away."""
     state = request.app.state
-    desk: PortalDesk = state.desk
+    desk: PortalBackend = state.desk
     viewer = desk.identifier.identify(request.scope)
     # Should something fail from here on, the error page knows that somebody was let in.
     request.state.viewer = viewer

@@ -14,7 +14,7 @@ from slurmscope.errors import SourceError
 
 logger = logging.getLogger(__name__)
 
-Coordinators = Callable[[str], frozenset[str]]
+ReadCoordinatedAccounts = Callable[[str], frozenset[str]]
 """Return the accounts that a user coordinates."""
 
 NOBODY: frozenset[str] = frozenset()
@@ -23,14 +23,14 @@ NOBODY: frozenset[str] = frozenset()
 class CoordinatedAccounts:
     """Ask Slurm once per person and lifetime; without an answer a person coordinates nothing.
 
-    A failure is remembered too, for a shorter time: while Slurm is away, pages do not wait for it each time. Slurm is
-    asked one question at a time; whoever is known does not wait for that. This object is called as a ``Coordinators``
-    function, from any thread.
+    A failure is cached too, for a shorter time: while Slurm is down, pages do not wait for it each time. Only one
+    request to Slurm runs at a time; cached people do not wait for it. Call this object as a function
+    (``ReadCoordinatedAccounts``), from any thread.
     """
 
     def __init__(
         self,
-        ask: Coordinators,
+        ask: ReadCoordinatedAccounts,
         *,
         clock: Callable[[], float] = time.monotonic,
         lifetime_seconds: float = 300.0,

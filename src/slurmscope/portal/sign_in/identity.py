@@ -15,7 +15,7 @@ from slurmscope.portal.peers import Peer, read_peer
 from slurmscope.portal.scope import Scope
 from slurmscope.portal.settings import LOCAL, PortalSettings
 from slurmscope.portal.sign_in.bearer_token import BearerTokens, Tokens, read_token
-from slurmscope.portal.sign_in.coordinated_accounts import Coordinators
+from slurmscope.portal.sign_in.coordinated_accounts import ReadCoordinatedAccounts
 from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, SignInError, TooManyFailures
 from slurmscope.portal.sign_in.limits import SignInLimits
 from slurmscope.portal.sign_in.local_mode import LocalMode, Residents, find_residents
@@ -31,7 +31,7 @@ class Identifier:
         self,
         settings: PortalSettings,
         tokens: Tokens,
-        coordinators: Coordinators,
+        coordinators: ReadCoordinatedAccounts,
         limits: SignInLimits,
         *,
         residents: Residents | None = None,

@@ -7,7 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from slurmscope.model.jobs import PENDING, RUNNING, JobGroup, Jobs
+from slurmscope.model.job_states import PENDING, RUNNING
+from slurmscope.model.jobs import JobGroup, Jobs
 from slurmscope.model.nodes import Node, Nodes
 
 
@@ -27,7 +28,7 @@ class PartitionNow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTrouble:
+class NodeProblem:
     """Say why somebody, or Slurm, took a node away."""
 
     node: str
@@ -46,7 +47,7 @@ class ClusterNow:
     cpus: int | None = None
     cpus_allocated: int | None = None
     partitions: tuple[PartitionNow, ...] = ()
-    troubles: tuple[NodeTrouble, ...] = ()
+    troubles: tuple[NodeProblem, ...] = ()
     problems: tuple[str, ...] = field(default=())
 
 
@@ -67,7 +68,7 @@ def sum_up_cluster(
         cpus_allocated=sum(node.cpus_allocated for node in each_node) if nodes else None,
         partitions=_sum_up_partitions(groups, each_node),
         troubles=tuple(
-            NodeTrouble(node=node.name, state=node.state_text, reason=node.reason) for node in each_node if node.reason
+            NodeProblem(node=node.name, state=node.state_text, reason=node.reason) for node in each_node if node.reason
         ),
         problems=problems,
     )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from slurmscope.model.archive import UseTotal
-from slurmscope.portal.views.queries import DAY_SECONDS, render_day
+from slurmscope.portal.views.queries import render_day
+from slurmscope.units import DAY_SECONDS
 
 
 class DayBar(NamedTuple):

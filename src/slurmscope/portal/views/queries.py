@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from urllib.parse import urlencode
 
-from slurmscope.model.archive import JobFilter, JobKey
+from slurmscope.model.archive import JobFilter, PagePosition
 from slurmscope.model.finding import Severity
+from slurmscope.units import DAY_SECONDS
 
 PAGE_ROWS = 50
 MAX_DAYS = 366
-DAY_SECONDS = 86400
 
 SHOWN_ID = re.compile(r"[0-9]{1,10}(?:[_+][0-9]{1,10})?\Z", re.ASCII)
 NUMBER = re.compile(r"[0-9]{1,10}\Z", re.ASCII)
@@ -57,17 +57,17 @@ def render_query(wanted: JobFilter, **further: str | int | None) -> str:
     return f"?{urlencode(kept)}" if kept else ""
 
 
-def parse_key(text: str) -> JobKey | None:
+def parse_key(text: str) -> PagePosition | None:
     """Read where the page before ended."""
     if not text:
         return None
     match = _KEY.match(text)
     if not match:
         raise BadQuery("The address does not say where this page of the list begins: start again from the first page.")
-    return JobKey(int(match[1]), int(match[2]))
+    return PagePosition(int(match[1]), int(match[2]))
 
 
-def render_key(key: JobKey | None) -> str | None:
+def render_key(key: PagePosition | None) -> str | None:
     """Write where a page ended."""
     return f"{key.submit_seconds}-{key.job_id}" if key else None
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-from slurmscope.portal.scope import AsgiApp, Message, Receive, Send
+from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Send
 
 
 class HeadRequests:
@@ -21,7 +21,7 @@ class HeadRequests:
             await self._app(scope, receive, send)
             return
 
-        async def send_without_body(message: Message) -> None:
+        async def send_without_body(message: AsgiMessage) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
         await self._app({**scope, "method": "GET"}, receive, send_without_body)

@@ -8,7 +8,7 @@ import re
 from collections.abc import MutableMapping
 from typing import Any
 
-from slurmscope.portal.scope import AsgiApp, Message, Receive, Scope, Send, header_values, headers_of
+from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Scope, Send, header_values, headers_of
 
 BODY_LIMIT_BYTES = 64 * 1024
 HEAD_LIMIT_BYTES = 32 * 1024
@@ -74,13 +74,13 @@ class _Exchange:
         self._left_bytes = body_limit_bytes
         self._has_begun = False
 
-    async def receive(self) -> Message:
+    async def receive(self) -> AsgiMessage:
         message = await self._receive()
         self._left_bytes -= len(message.get("body", b""))
         self._check_body()
         return message
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: AsgiMessage) -> None:
         # Whoever reads forms takes every failure for a form that is not well made, and would answer that.
         self._check_body()
         self._has_begun = True

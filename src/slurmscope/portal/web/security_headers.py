@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-from slurmscope.portal.scope import AsgiApp, Message, Receive, Send
+from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Send
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -57,7 +57,7 @@ class SecurityHeaders:
             await self._app(scope, receive, send)
             return
 
-        async def send_with_headers(message: Message) -> None:
+        async def send_with_headers(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": self._with_headers(message.get("headers", ()))}
             await send(message)

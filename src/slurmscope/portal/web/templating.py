@@ -12,7 +12,7 @@ from markupsafe import Markup
 from slurmscope import __version__
 from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.archive import JobFilter
-from slurmscope.model.jobs import ENDED_STATES, RUNNING
+from slurmscope.model.job_states import ENDED_STATES, RUNNING
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.views.queries import render_query

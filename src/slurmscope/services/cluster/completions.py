@@ -26,7 +26,7 @@ from slurmscope.sources.slurm.commands import random_separator
 
 logger = logging.getLogger(__name__)
 
-Run = Callable[[str, Sequence[str]], bytes]
+RunCommand = Callable[[str, Sequence[str]], bytes]
 
 SHORTEST_WINDOW_SECONDS = 60
 UNFINISHED_SECONDS = 300
@@ -57,7 +57,7 @@ class CompletionsTracker:
         saved = self._file.load() if self._file else None
         self._state: CompletionsState = saved or begin(int(wall_clock() - look_back_seconds))
 
-    def update(self, run: Run) -> Completions:
+    def update(self, run: RunCommand) -> Completions:
         """Read once and return the new sums; what ``run`` raises leaves everything as it was, so nothing is lost."""
         now = int(self._wall_clock())
         if is_ahead(self._state, now):

@@ -17,7 +17,7 @@ LAG_SECONDS = 5
 """How far the controller's clock may be off: starts are counted only when they are this old."""
 
 
-class JobReader:
+class QueueReader:
     """Read jobs so that each start is counted once: windows of start times follow one another without a gap.
 
     Jobs that start and end between two readings are still seen, because the controller remembers

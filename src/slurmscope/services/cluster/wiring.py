@@ -14,7 +14,7 @@ from slurmscope.metrics.family import Family
 from slurmscope.model.controller_config import ControllerConfig
 from slurmscope.model.job_list import JobList
 from slurmscope.services.cluster.completions import CompletionsTracker
-from slurmscope.services.cluster.queue import JobReader
+from slurmscope.services.cluster.queue import QueueReader
 from slurmscope.services.cluster.seed_scrapes import command_families, scrape_families
 from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.services.exporter.settings import exporter_sections
@@ -129,7 +129,7 @@ def _readers(
         wall_clock=time.time, state_file=completions.state_file, look_back_seconds=completions.look_back
     )
     return {
-        "jobs": JobReader(backend.read_jobs, time.time).read,
+        "jobs": QueueReader(backend.read_jobs, time.time).read,
         "job_list": lambda: _read_job_list(commands),
         "nodes": backend.read_nodes,
         "controllers": lambda: scontrol_ping.read_controllers(run),

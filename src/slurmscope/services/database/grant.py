@@ -16,7 +16,7 @@ from slurmscope.errors import ConfigError, OutputError, ServerError
 from slurmscope.settings import Section, setting
 from slurmscope.sources.accounting.server import Session, open_session, read_password
 from slurmscope.sources.accounting.settings import AccountingSettings, parse_host, parse_name
-from slurmscope.sources.accounting.views import Reader, quote_name, render_grants, render_views, view_names
+from slurmscope.sources.accounting.views import DatabaseUser, quote_name, render_grants, render_views, view_names
 
 # Replacing a view waits for those who read it.
 _PATIENCE_SECONDS = 60.0
@@ -91,10 +91,10 @@ def revoke(settings: AccountingSettings, how: GrantSettings, *, is_dry_run: bool
     return (drop_user, *drop_views)
 
 
-def _reader(settings: AccountingSettings, how: GrantSettings) -> Reader:
+def _reader(settings: AccountingSettings, how: GrantSettings) -> DatabaseUser:
     if settings.user == how.admin_user:
         raise ConfigError(f"--accounting.user and --database.admin-user are both {settings.user}: they must differ")
-    return Reader(database=settings.database, user=settings.user, host=how.user_host)
+    return DatabaseUser(database=settings.database, user=settings.user, host=how.user_host)
 
 
 def _as_admin(settings: AccountingSettings, how: GrantSettings) -> AccountingSettings:
@@ -124,14 +124,14 @@ def _read_clusters(session: Session, schema: dict[str, set[str]]) -> tuple[str, 
     return clusters
 
 
-def _read_roles(session: Session, reader: Reader) -> tuple[str, ...]:
+def _read_roles(session: Session, reader: DatabaseUser) -> tuple[str, ...]:
     """Return roles that the user was given, if there is such a user already."""
     known = session.ask("SELECT 1 FROM mysql.user WHERE User = %s AND Host = %s", [reader.user, reader.host])
     lines = session.ask(f"SHOW GRANTS FOR {reader.account}") if known else ()
     return tuple(found[1] for (line,) in lines if (found := _ROLE.match(str(line))))
 
 
-def _views_of_nobody_else(session: Session, reader: Reader) -> tuple[str, ...]:
+def _views_of_nobody_else(session: Session, reader: DatabaseUser) -> tuple[str, ...]:
     tables = session.ask("SELECT table_name FROM information_schema.views WHERE table_schema = %s", [reader.database])
     ours = [str(name) for (name,) in tables if str(name) == "user_job_view" or str(name).startswith("slurmscope_")]
     others = session.ask(

@@ -30,7 +30,7 @@ class EnabledCollector:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CollectorOutcome:
     """Tell how a collector's last run ended; the duration is of the run, not of the scrape."""
 
     is_success: bool
@@ -48,7 +48,7 @@ def is_fresh(enabled: EnabledCollector, snapshots: Mapping[str, Snapshot]) -> bo
 
 
 def run_collector(
-    enabled: EnabledCollector, snapshots: Mapping[str, Snapshot], outcomes: dict[str, Outcome]
+    enabled: EnabledCollector, snapshots: Mapping[str, Snapshot], outcomes: dict[str, CollectorOutcome]
 ) -> Iterator[Family]:
     """Yield the declared families of one collector and note how it went.
 
@@ -73,4 +73,4 @@ def run_collector(
     except Exception:
         logger.exception("collector failed", extra=fields(enabled.name, collector=enabled.name))
         is_success = False
-    outcomes[enabled.name] = Outcome(is_success, spent + time.perf_counter() - started)
+    outcomes[enabled.name] = CollectorOutcome(is_success, spent + time.perf_counter() - started)

@@ -18,7 +18,13 @@ from slurmscope.metrics.family import Family, Metric
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, end, write
 from slurmscope.outputs.http.app import UnknownCollector
-from slurmscope.services.exporter.collecting import EnabledCollector, Outcome, is_fresh, is_served, run_collector
+from slurmscope.services.exporter.collecting import (
+    CollectorOutcome,
+    EnabledCollector,
+    is_fresh,
+    is_served,
+    run_collector,
+)
 from slurmscope.services.exporter.readings import Snapshot, read_all
 from slurmscope.services.exporter.wiring import Wiring
 
@@ -36,12 +42,12 @@ class Busy(SlurmscopeError):
 class Health:
     """Tell how each collector stands in one scrape."""
 
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, CollectorOutcome]
     is_success: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Material:
+class PageInput:
     """Hold what one page is made of: the readings of this moment, and what must not be shown."""
 
     chosen: tuple[EnabledCollector, ...]
@@ -64,7 +70,7 @@ class Page:
     """Hold what the collectors gave, compressed, and how they went."""
 
     blocks: list[bytes] = field(default_factory=list)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, CollectorOutcome] = field(default_factory=dict)
 
 
 class ExpositionService:
@@ -113,7 +119,7 @@ class ExpositionService:
         is_success: dict[str, bool] = {}
 
         def blocks() -> Iterator[bytes]:
-            outcomes: dict[str, Outcome] = {}
+            outcomes: dict[str, CollectorOutcome] = {}
             yield from write(self._families(material, outcomes), format)
             is_success.update(_health(material, outcomes).is_success)
             yield from write(self._own_families(material, outcomes), format)
@@ -133,16 +139,16 @@ class ExpositionService:
         wanted = names if include is None else include
         return tuple(enabled for enabled in self.collectors if enabled.name in wanted - exclude)
 
-    def _gather(self, chosen: tuple[EnabledCollector, ...], until: float) -> Material:
+    def _gather(self, chosen: tuple[EnabledCollector, ...], until: float) -> PageInput:
         needs = [name for enabled in chosen for name in enabled.collector.needs]
         hidden_labels = self._wiring.hidden_labels
-        return Material(
+        return PageInput(
             chosen=chosen,
             snapshots=read_all(self._wiring.readings, needs, until),
             hidden_labels=hidden_labels(until) if hidden_labels else frozenset(),
         )
 
-    def _page(self, format: Format, material: Material, until: float) -> Page:
+    def _page(self, format: Format, material: PageInput, until: float) -> Page:
         key = material.key(format)
         if not self._building.acquire(timeout=max(0.0, until - time.monotonic())):
             raise Busy("the page is still being built for another scrape")
@@ -155,7 +161,7 @@ class ExpositionService:
         finally:
             self._building.release()
 
-    def _build(self, format: Format, material: Material) -> Page:
+    def _build(self, format: Format, material: PageInput) -> Page:
         page = Page()
         compressor = zlib.compressobj(level=1, wbits=31)
         for block in write(self._families(material, page.outcomes), format):
@@ -173,7 +179,7 @@ class ExpositionService:
             if not is_current or len(self._pages) >= PAGES_KEPT:
                 del self._pages[key]
 
-    def _families(self, material: Material, outcomes: dict[str, Outcome]) -> Iterator[Family]:
+    def _families(self, material: PageInput, outcomes: dict[str, CollectorOutcome]) -> Iterator[Family]:
         families = (
             family
             for enabled in material.served
@@ -182,13 +188,13 @@ class ExpositionService:
         )
         return self.guard.admit(families)
 
-    def _own_families(self, material: Material, outcomes: Mapping[str, Outcome]) -> Iterator[Family]:
+    def _own_families(self, material: PageInput, outcomes: Mapping[str, CollectorOutcome]) -> Iterator[Family]:
         """Yield the families about slurmscope itself; a guard of their own, because nothing is dropped here."""
         families = self._self_families(_health(material, outcomes))
         return Guard().admit(family for family in families if self._is_wanted(family.metric))
 
 
-def _health(material: Material, outcomes: Mapping[str, Outcome]) -> Health:
+def _health(material: PageInput, outcomes: Mapping[str, CollectorOutcome]) -> Health:
     is_success = {
         enabled.name: is_fresh(enabled, material.snapshots)
         and (enabled.name not in outcomes or outcomes[enabled.name].is_success)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from slurmscope.config import Config
 from slurmscope.services.mail.digest_sending import Delivery, Post
-from slurmscope.services.mail.digest_sums import About
-from slurmscope.services.mail.digests import Wish, write_digests
+from slurmscope.services.mail.digest_sums import DigestSubject
+from slurmscope.services.mail.digests import DigestRequest, write_digests
 from slurmscope.services.mail.mailing import open_mail_server
 from slurmscope.services.reporting.opening import no_archive, open_reporting
 from slurmscope.services.reporting.settings import MailSettings
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 MAILS_KEPT_SECONDS = 30 * 86400
 """How long it is known who had a letter; it must be for more than the week between two."""
 
-Coordinators = Mapping[str, Sequence[str]]
+CoordinatorsByAccount = Mapping[str, Sequence[str]]
 
 
 def run_digests(
-    config: Config, environment: Mapping[str, str], wish: Wish, *, to: str, now_seconds: int, is_dry_run: bool
+    config: Config, environment: Mapping[str, str], wish: DigestRequest, *, to: str, now_seconds: int, is_dry_run: bool
 ) -> Iterator[Delivery]:
     """Send each letter, or only show it, and yield what became of it.
 
@@ -60,7 +60,7 @@ def set_opt_outs(
             checkpoints.set_opt_out(user, is_opted_out=False)
 
 
-def _readers(about: About, to: str, coordinators: Callable[[], Coordinators]) -> Sequence[str]:
+def _readers(about: DigestSubject, to: str, coordinators: Callable[[], CoordinatorsByAccount]) -> Sequence[str]:
     if not about.is_account:
         return (about.name,)
     return (to,) if to else coordinators().get(about.name, ())

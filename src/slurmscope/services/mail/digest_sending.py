@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 from slurmscope.errors import OutputError
 from slurmscope.reports.digest import Digest
 from slurmscope.reports.digest_mail import make_digest_mail, render_digest_text
-from slurmscope.services.mail.digest_sums import About
+from slurmscope.services.mail.digest_sums import DigestSubject
 from slurmscope.services.mail.mailing import address_of, page_of
 from slurmscope.services.reporting.settings import MailSettings
+from slurmscope.units import DAY_SECONDS
 
 if TYPE_CHECKING:
     from slurmscope.store.archive.checkpoints import Checkpoints
 
-_DAY_SECONDS = 86400
-SHORTEST_GAP_SECONDS = 7 * _DAY_SECONDS - _DAY_SECONDS // 2
+SHORTEST_GAP_SECONDS = 7 * DAY_SECONDS - DAY_SECONDS // 2
 """A week between two letters, less what a timer may be late the first time and early the next."""
 FAILURES_IN_A_ROW = 10
 """After so many the mail server is taken for dead: each attempt may last as long as its time limit."""
 
 
-class Outcome(enum.StrEnum):
+class SendOutcome(enum.StrEnum):
     """Say what became of a letter."""
 
     SENT = "sent"
@@ -41,15 +41,15 @@ class Outcome(enum.StrEnum):
     @property
     def is_failure(self) -> bool:
         """Tell whether a letter that was due did not go out."""
-        return self in {Outcome.FAILED, Outcome.GIVEN_UP}
+        return self in {SendOutcome.FAILED, SendOutcome.GIVEN_UP}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """Tell about one letter; ``text`` is there when it is only shown, ``problem`` when it failed."""
 
-    about: About
-    outcome: Outcome
+    about: DigestSubject
+    outcome: SendOutcome
     recipient: str = ""
     text: str = ""
     problem: str = ""
@@ -73,39 +73,41 @@ class Post:
         self._now_seconds = now_seconds
         self._failures_in_a_row = 0
 
-    def deliver(self, about: About, digest: Digest | None, readers: Sequence[str]) -> list[Delivery]:
+    def deliver(self, about: DigestSubject, digest: Digest | None, readers: Sequence[str]) -> list[Delivery]:
         """Give one letter to each of its readers, who are user names or addresses."""
         if digest is None:
-            return [Delivery(about=about, outcome=Outcome.NO_JOBS)]
+            return [Delivery(about=about, outcome=SendOutcome.NO_JOBS)]
         if not readers:
-            return [Delivery(about=about, outcome=Outcome.NOBODY)]
+            return [Delivery(about=about, outcome=SendOutcome.NOBODY)]
         return [self._deliver(about, digest, reader) for reader in readers]
 
-    def _deliver(self, about: About, digest: Digest, reader: str) -> Delivery:
+    def _deliver(self, about: DigestSubject, digest: Digest, reader: str) -> Delivery:
         address = address_of(reader, self._settings)
         letter = replace(digest, opt_out=self._way_out(reader))
-        delivery = Delivery(about=about, outcome=Outcome.SENT, recipient=address)
+        delivery = Delivery(about=about, outcome=SendOutcome.SENT, recipient=address)
         if hindrance := self._hindrance(about, reader, address):
             return replace(delivery, outcome=hindrance)
         if self._send is None:
-            return replace(delivery, outcome=Outcome.SHOWN, text=render_digest_text(letter, url=self._page(about)))
+            return replace(delivery, outcome=SendOutcome.SHOWN, text=render_digest_text(letter, url=self._page(about)))
         if problem := self._try_send(self._send, about, letter, address):
-            return replace(delivery, outcome=Outcome.FAILED, problem=problem)
+            return replace(delivery, outcome=SendOutcome.FAILED, problem=problem)
         return delivery
 
-    def _hindrance(self, about: About, reader: str, address: str) -> Outcome | None:
+    def _hindrance(self, about: DigestSubject, reader: str, address: str) -> SendOutcome | None:
         """Return why there is no letter; None when nothing speaks against it."""
         if self._failures_in_a_row >= FAILURES_IN_A_ROW:
-            return Outcome.GIVEN_UP
+            return SendOutcome.GIVEN_UP
         if self._checkpoints.is_opted_out(reader):
-            return Outcome.OPTED_OUT
+            return SendOutcome.OPTED_OUT
         last_seconds = self._checkpoints.last_mail(_subject(about), address)
         # A clock that was wrong once must not stop letters for years: what lies in the future does not count.
         if last_seconds is not None and 0 <= self._now_seconds - last_seconds < SHORTEST_GAP_SECONDS:
-            return Outcome.HAD_ONE
+            return SendOutcome.HAD_ONE
         return None
 
-    def _try_send(self, send: Callable[[EmailMessage], None], about: About, letter: Digest, address: str) -> str:
+    def _try_send(
+        self, send: Callable[[EmailMessage], None], about: DigestSubject, letter: Digest, address: str
+    ) -> str:
         """Return what went wrong, or an empty text; what was sent is remembered at once."""
         try:
             sender = self._settings.sender
@@ -117,7 +119,7 @@ class Post:
         self._checkpoints.record_mail(_subject(about), address, self._now_seconds)
         return ""
 
-    def _page(self, about: About) -> str:
+    def _page(self, about: DigestSubject) -> str:
         return page_of("accounts" if about.is_account else "users", about.name, self._settings)
 
     def _way_out(self, reader: str) -> str:
@@ -127,5 +129,5 @@ class Post:
         return f"ask the support of your cluster for: slurmscope digest --opt-out {reader}"
 
 
-def _subject(about: About) -> str:
+def _subject(about: DigestSubject) -> str:
     return f"digest of {'account' if about.is_account else 'user'} {about.name}"

@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from slurmscope.model.archive import JobRow, UseTotal
-from slurmscope.reports.digest import GPU_WEIGHT, MAX_JOBS, Sums
+from slurmscope.reports.digest import GPU_WEIGHT, MAX_JOBS, DigestSums
 
 
-class About(NamedTuple):
+class DigestSubject(NamedTuple):
     """Name the user or account that a letter is about."""
 
     name: str
     is_account: bool
 
 
-def add_up(rows: Iterable[JobRow], since_seconds: int) -> Mapping[About, LetterSums]:
+def add_up(rows: Iterable[JobRow], since_seconds: int) -> Mapping[DigestSubject, PeriodSums]:
     """Sum up by user and by account; jobs that ended before ``since_seconds`` are those of the period before."""
-    letters: dict[About, LetterSums] = defaultdict(LetterSums)
+    letters: dict[DigestSubject, PeriodSums] = defaultdict(PeriodSums)
     for row in rows:
         is_before = (row.end_seconds or 0) < since_seconds
-        for about in (About(row.user, is_account=False), About(row.account, is_account=True)):
+        for about in (DigestSubject(row.user, is_account=False), DigestSubject(row.account, is_account=True)):
             if about.name:
                 letters[about].add(row, is_before=is_before)
     return dict(letters)
@@ -70,7 +70,7 @@ class _Sum:
 
 
 @dataclass(slots=True)
-class LetterSums:
+class PeriodSums:
     """Gather the jobs of one user or account; of single jobs only the worst are kept."""
 
     now: _Sum = field(default_factory=_Sum)
@@ -90,9 +90,9 @@ class LetterSums:
         if len(self.worst) > 10 * MAX_JOBS:
             self.worst = self._worst()
 
-    def sums(self) -> Sums:
+    def sums(self) -> DigestSums:
         """Return what a letter is made of."""
-        return Sums(
+        return DigestSums(
             totals=(self.now.as_total("now"),),
             before=(self.before.as_total("before"),),
             rules=tuple(total.as_total(rule) for rule, total in self.rules.items()),

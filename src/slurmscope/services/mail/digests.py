@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from slurmscope.model.archive import Archive, JobFilter
 from slurmscope.reports.digest import Digest, make_digest
 from slurmscope.rules import RULES
-from slurmscope.services.mail.digest_sums import About, LetterSums, add_up
+from slurmscope.services.mail.digest_sums import DigestSubject, PeriodSums, add_up
 from slurmscope.services.reporting.ended_jobs import read_ended
-
-DAY_SECONDS = 86400
+from slurmscope.units import DAY_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class DigestRequest:
     """Say whom letters are about, and how many days they cover."""
 
     users: tuple[str, ...] = ()
@@ -26,18 +25,22 @@ class Wish:
     days: int = 7
 
     @property
-    def named(self) -> tuple[About, ...]:
+    def named(self) -> tuple[DigestSubject, ...]:
         """Return those that were named, each once, users first."""
-        users = (About(name, is_account=False) for name in dict.fromkeys(self.users) if not self.all_users)
-        accounts = (About(name, is_account=True) for name in dict.fromkeys(self.accounts) if not self.all_accounts)
+        users = (DigestSubject(name, is_account=False) for name in dict.fromkeys(self.users) if not self.all_users)
+        accounts = (
+            DigestSubject(name, is_account=True) for name in dict.fromkeys(self.accounts) if not self.all_accounts
+        )
         return (*users, *accounts)
 
-    def is_general_about(self, about: About) -> bool:
+    def is_general_about(self, about: DigestSubject) -> bool:
         """Tell whether this is one of all the users or all the accounts that are wanted."""
         return self.all_accounts if about.is_account else self.all_users
 
 
-def write_digests(archive: Archive, wish: Wish, now_seconds: int) -> Iterator[tuple[About, Digest | None]]:
+def write_digests(
+    archive: Archive, wish: DigestRequest, now_seconds: int
+) -> Iterator[tuple[DigestSubject, Digest | None]]:
     """Yield a letter for each user, then each account, that had a job end; None for a named one without.
 
     The period ends now. The one before it, to compare with, has the same length.
@@ -52,7 +55,9 @@ def write_digests(archive: Archive, wish: Wish, now_seconds: int) -> Iterator[tu
         yield about, digest
 
 
-def _gather(archive: Archive, wish: Wish, since_seconds: int, now_seconds: int) -> Iterator[tuple[About, LetterSums]]:
+def _gather(
+    archive: Archive, wish: DigestRequest, since_seconds: int, now_seconds: int
+) -> Iterator[tuple[DigestSubject, PeriodSums]]:
     """Read the jobs once for everybody, and once for each one that was named."""
     before_seconds = 2 * since_seconds - now_seconds
     if wish.all_users or wish.all_accounts:
@@ -63,4 +68,4 @@ def _gather(archive: Archive, wish: Wish, since_seconds: int, now_seconds: int) 
     for about in wish.named:
         narrowed = JobFilter(account=about.name) if about.is_account else JobFilter(user=about.name)
         rows = read_ended(archive, before_seconds, now_seconds, narrowed)
-        yield about, add_up(rows, since_seconds).get(about, LetterSums())
+        yield about, add_up(rows, since_seconds).get(about, PeriodSums())

@@ -37,7 +37,7 @@ _ENDS = frozenset({"Ended", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MailSubject:
     """Hold what a subject tells: the job as users write its number, and whether it has ended."""
 
     job: str
@@ -49,10 +49,10 @@ class Told:
         return self.job.removesuffix("_*") if self.job.endswith("_*") else ""
 
 
-def parse_subject(subject: str) -> Told | None:
+def parse_subject(subject: str) -> MailSubject | None:
     """Read what Slurm says; None when it is about no job, or in words we do not know."""
     job, event = _JOB.match(subject), _EVENT.match(subject)
-    return Told(job["job"], event["event"] in _ENDS) if job and event else None
+    return MailSubject(job["job"], event["event"] in _ENDS) if job and event else None
 
 
 def run_mail_program(

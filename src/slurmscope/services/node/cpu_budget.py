@@ -12,7 +12,7 @@ LOW_SHARE = 0.1
 DEBT_SHARE = 0.2
 
 
-class Credit:
+class CpuBudget:
     """Count the CPU time of one thread against what it may use; for that thread only."""
 
     def __init__(

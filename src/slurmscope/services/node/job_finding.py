@@ -12,7 +12,7 @@ from typing import Protocol
 
 from slurmscope.model.job_use import JobKey
 from slurmscope.services.node.job_reading import LiveJob
-from slurmscope.sources.cgroup import JobCgroup, Layout, LayoutKind, TreeHealth
+from slurmscope.sources.cgroup import CgroupLayout, JobCgroup, LayoutKind, TreeHealth
 from slurmscope.sources.cgroup.names import parse_step
 from slurmscope.sources.procfs.stepd_jobs import StepdJob
 
@@ -26,7 +26,7 @@ class Cgroups(Protocol):
     """Be a tree of cgroups with jobs in it."""
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> CgroupLayout:
         """Tell which hierarchies there are."""
         ...
 
@@ -53,7 +53,7 @@ class Stepds(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobFolders:
+class StepFolders:
     """Hold the names of a job's steps, and folders in which something is removed when a task of it has ended."""
 
     steps: frozenset[str] = frozenset()
@@ -98,16 +98,16 @@ class JobFinder:
         paths = self._cgroups.watch_paths()
         return [*paths, *filter(None, map(self._in_accounting, paths))]
 
-    def look_into(self, job: LiveJob) -> JobFolders:
+    def look_into(self, job: LiveJob) -> StepFolders:
         """List the steps of a job."""
         if job.path is None:
-            return JobFolders(steps=job.steps if isinstance(job, StepdJob) else frozenset())
+            return StepFolders(steps=job.steps if isinstance(job, StepdJob) else frozenset())
         steps = _step_folders(job.path)
         if self._cgroups.layout.kind is LayoutKind.V2:
-            return JobFolders(steps=frozenset(steps), watched=(job.path,))
+            return StepFolders(steps=frozenset(steps), watched=(job.path,))
         accounting = self._in_accounting(job.path) or job.path
         folders = [accounting / folder for folder in steps.values()]
-        return JobFolders(steps=frozenset(steps), watched=(accounting, *folders[-STEP_LIMIT:]))
+        return StepFolders(steps=frozenset(steps), watched=(accounting, *folders[-STEP_LIMIT:]))
 
     def _in_accounting(self, path: Path) -> Path | None:
         """Find a folder again in the v1 hierarchy that counts CPU time.

@@ -63,7 +63,7 @@ class ReadingOptions:
     environment: tuple[str, ...] = ()
 
 
-class JobReading:
+class JobMeter:
     """Read one job again and again; remembers what its processes did, so it lives as long as the job."""
 
     def __init__(self, processes: ProcessReader, options: ReadingOptions) -> None:

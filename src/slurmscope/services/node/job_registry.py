@@ -15,23 +15,23 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from slurmscope.model.job_use import JobKey, JobUse
-from slurmscope.services.node.job_finding import JobFolders
+from slurmscope.services.node.job_finding import StepFolders
 from slurmscope.services.node.job_reading import LiveJob
-from slurmscope.services.node.tracked_job import Former, Reading, TrackedJob
+from slurmscope.services.node.tracked_job import EarlierSteps, ReadsJob, TrackedJob
 
 # A young job is read at these ages, so that one that ends before the next scrape has left its numbers.
 YOUNG_SECONDS = (0.03, 0.1, 0.5, 2.0)
 ENDED_LIMIT = 10_000
 
 
-class Finder(Protocol):
+class JobSource(Protocol):
     """Find the jobs that are here now."""
 
     def scan(self) -> Mapping[JobKey, LiveJob]:
         """Return them; the same job is the same object at each scan."""
         ...
 
-    def look_into(self, job: LiveJob) -> JobFolders:
+    def look_into(self, job: LiveJob) -> StepFolders:
         """List the steps of a job."""
         ...
 
@@ -42,16 +42,16 @@ class _Ended:
 
     use: JobUse
     until_seconds: float
-    former: Former | None
+    former: EarlierSteps | None
 
 
-class JobBook:
+class JobRegistry:
     """Hold live and ended jobs."""
 
     def __init__(
         self,
-        finder: Finder,
-        open_reading: Callable[[], Reading],
+        finder: JobSource,
+        open_reading: Callable[[], ReadsJob],
         *,
         grace_seconds: float = 60.0,
         ended_limit: int = ENDED_LIMIT,

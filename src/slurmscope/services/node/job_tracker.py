@@ -22,10 +22,10 @@ from typing import Protocol, Self
 from slurmscope.errors import SourceError
 from slurmscope.log import fields
 from slurmscope.model.job_use import NodeJobs
-from slurmscope.services.node.cpu_budget import Credit
-from slurmscope.services.node.job_registry import Finder, JobBook
+from slurmscope.services.node.cpu_budget import CpuBudget
+from slurmscope.services.node.job_registry import JobRegistry, JobSource
 from slurmscope.services.node.tracked_job import TrackedJob
-from slurmscope.sources.machine.changes import Changes, Heard
+from slurmscope.sources.machine.changes import ChangeWatcher, WakeUp
 from slurmscope.sources.machine.inotify import Change, Event
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ END_SECONDS = 5.0
 FAILED_PAUSE_SECONDS = 1.0
 
 
-class TrackerFinder(Finder, Protocol):
+class TrackerFinder(JobSource, Protocol):
     """Find jobs, and tell how and where."""
 
     @property
@@ -82,11 +82,11 @@ class JobTracker:
     def __init__(
         self,
         finder: TrackerFinder,
-        book: JobBook,
-        changes: Changes,
+        book: JobRegistry,
+        changes: ChangeWatcher,
         *,
         available: Callable[[], dict[str, bool]] = dict,
-        credit: Credit | None = None,
+        credit: CpuBudget | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take over the changes, which are closed at the end; ``available`` tells which sources can be read.
@@ -98,7 +98,7 @@ class JobTracker:
         self._changes = changes
         self._available = available
         self._clock = clock
-        self._credit = credit or Credit(STORM_SHARE, STORM_BURST_SECONDS)
+        self._credit = credit or CpuBudget(STORM_SHARE, STORM_BURST_SECONDS)
         self._look_at = self._looked_at = self._read_at = 0.0
         self._unwatched: set[TrackedJob] = set()
         self._job_of: dict[int, TrackedJob] = {}
@@ -182,7 +182,7 @@ class JobTracker:
         until = self._look_at if due is None else min(due, self._look_at)
         return max(until - self._clock(), self._credit.low_seconds(), 0.0)
 
-    def _hear(self, heard: Heard) -> None:
+    def _hear(self, heard: WakeUp) -> None:
         """Read at once the jobs of which something went away, and see to it that the others are looked at soon."""
         if not heard.events and not heard.ended_pids:
             return

@@ -10,13 +10,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurmscope.services.node.cpu_budget import Credit
+from slurmscope.services.node.cpu_budget import CpuBudget
 from slurmscope.services.node.job_finding import JobFinder
-from slurmscope.services.node.job_reading import JobReading, ReadingOptions
-from slurmscope.services.node.job_registry import JobBook
+from slurmscope.services.node.job_reading import JobMeter, ReadingOptions
+from slurmscope.services.node.job_registry import JobRegistry
 from slurmscope.services.node.job_tracker import STORM_BURST_SECONDS, STORM_SHARE, JobTracker
 from slurmscope.sources.cgroup import CgroupTree, detect_layout
-from slurmscope.sources.machine.changes import Changes
+from slurmscope.sources.machine.changes import ChangeWatcher
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stepd_jobs import StepdTree
 
@@ -46,7 +46,7 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
         tree = CgroupTree(layout, options.procfs_root, descriptors=options.descriptors)
         stack.callback(tree.close)
         finder = JobFinder(tree, StepdTree(reader))
-        book = JobBook(finder, lambda: JobReading(reader, options.reading), grace_seconds=options.grace_seconds)
+        book = JobRegistry(finder, lambda: JobMeter(reader, options.reading), grace_seconds=options.grace_seconds)
 
         sources = ProcessSources(reader)
 
@@ -54,8 +54,8 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
             measures = {f"cgroup_{name}": can for name, can in tree.measures().items()}
             return measures | sources.available(has_jobs=bool(book.live))
 
-        credit = Credit(options.storm_share, STORM_BURST_SECONDS)
-        yield stack.enter_context(JobTracker(finder, book, Changes(), available=available, credit=credit))
+        credit = CpuBudget(options.storm_share, STORM_BURST_SECONDS)
+        yield stack.enter_context(JobTracker(finder, book, ChangeWatcher(), available=available, credit=credit))
 
 
 class ProcessSources:

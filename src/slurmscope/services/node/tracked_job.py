@@ -16,7 +16,7 @@ from slurmscope.model.job_totals import (
     is_same_life,
 )
 from slurmscope.model.job_use import CgroupUse, GroupKey, JobKey, JobUse
-from slurmscope.services.node.job_finding import JobFolders
+from slurmscope.services.node.job_finding import StepFolders
 from slurmscope.services.node.job_reading import LiveJob
 
 # Steps that have ended and are still served, for each job.
@@ -26,7 +26,7 @@ MANY_PROCESSES = 64
 DOUBT_SECONDS = 1.0
 
 
-class Reading(Protocol):
+class ReadsJob(Protocol):
     """Read one job again and again."""
 
     def read(self, job: LiveJob) -> JobUse | None:
@@ -43,18 +43,18 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Former:
+class EarlierSteps:
     """Hold what a job has to count on from when its cgroup comes back with its next step."""
 
     use: JobUse
     steps: frozenset[str]
-    reading: Reading
+    reading: ReadsJob
 
 
 class TrackedJob:
     """Hold what is known of one job that is here."""
 
-    def __init__(self, job: LiveJob, reading: Reading, *, former: Former | None, now: float) -> None:
+    def __init__(self, job: LiveJob, reading: ReadsJob, *, former: EarlierSteps | None, now: float) -> None:
         """Take the job, and what it was when it had a cgroup here before; ``now`` is on a monotonic clock."""
         self.job = job
         self.key: JobKey = job.key
@@ -81,7 +81,7 @@ class TrackedJob:
             return shown
         return replace(shown, groups={**{key: group for key, (_, group) in self._past.items()}, **shown.groups})
 
-    def take_folders(self, folders: JobFolders, now: float) -> None:
+    def take_folders(self, folders: StepFolders, now: float) -> None:
         """Learn which steps the job has."""
         self.watched = folders.watched
         self._steps |= folders.steps
@@ -118,11 +118,11 @@ class TrackedJob:
         for key in [key for key, (ended, _) in self._past.items() if ended + grace_seconds <= now]:
             del self._past[key]
 
-    def former(self) -> Former | None:
+    def former(self) -> EarlierSteps | None:
         """Give what to count on from; None when the job's cgroup cannot come back in the same life."""
         if not self._steps or not all(step.isdecimal() for step in self._steps):
             return None
-        return Former(use=replace(self.use, has_ended=True), steps=self._steps, reading=self._reading)
+        return EarlierSteps(use=replace(self.use, has_ended=True), steps=self._steps, reading=self._reading)
 
     def _take(self, use: JobUse | None, now: float) -> bool:
         if use is None:

@@ -12,14 +12,14 @@ from slurmscope.model.jobs import Jobs
 from slurmscope.model.nodes import Nodes
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.viewer import Viewer
-from slurmscope.portal.backend import Identifies, Letters
+from slurmscope.portal.backend import DigestOptOuts, Identifies
 from slurmscope.portal.pages.audit_trail import AuditTrail
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.views.cluster_now import ClusterNow, sum_up_cluster
 from slurmscope.services.exporter.readings import SharedReading, Snapshot
 from slurmscope.services.portal.metrics import PortalReport
-from slurmscope.services.reporting.reports import ReportDesk
+from slurmscope.services.reporting.reports import ReportFinder
 
 Problems = Callable[[], Iterable[str]]
 
@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 2.0
 """How long a page waits for Slurm when nothing is known of now."""
 
 
-class LivePortalDesk:
+class LivePortalBackend:
     """Be the desk of a running portal; any thread may ask."""
 
     def __init__(  # noqa: PLR0913 - everything a page may need
@@ -36,9 +36,9 @@ class LivePortalDesk:
         settings: PortalSettings,
         identifier: Identifies,
         archive: Archive,
-        letters: Letters,
+        letters: DigestOptOuts,
         csrf: Csrf,
-        desk: ReportDesk,
+        desk: ReportFinder,
         audit_trail: AuditTrail,
         readings: tuple[SharedReading, SharedReading],
         metrics: PortalReport,

@@ -24,9 +24,9 @@ from slurmscope.services.exporter.self_metrics import (
     process_families,
     reading_families,
 )
-from slurmscope.services.portal.request_metrics import REQUEST_METRICS, RequestLedger
+from slurmscope.services.portal.request_metrics import REQUEST_METRICS, RequestCounts
 from slurmscope.services.reporting.reporter import Progress
-from slurmscope.sources.prometheus.query_counters import QueryCounts, QueryLedger
+from slurmscope.sources.prometheus.query_counters import QueryCounters, QueryCounts
 
 ARCHIVED = counter(
     "slurmscope_reporter_jobs_total", "Runs of jobs whose report was archived after their end, since the start."
@@ -71,9 +71,9 @@ SHARED_METRICS = (BUILD_INFO, *READING_METRICS, *PROCESS_METRICS)
 class PortalReport:
     """Gather what is told; ``ledger`` is None where no server of time series is asked."""
 
-    requests: RequestLedger
+    requests: RequestCounts
     progress: Callable[[], Progress]
-    ledger: QueryLedger | None
+    ledger: QueryCounters | None
     readings: Mapping[str, SharedReading]
 
     def families(self) -> Iterator[Family]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from slurmscope.metrics.family import Family, Histogram, counter, histogram
-from slurmscope.portal.scope import AsgiApp, Message, Receive, Send
+from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Send
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -38,7 +38,7 @@ DURATION = histogram(
 REQUEST_METRICS = (REQUESTS, DURATION)
 
 
-class RequestLedger:
+class RequestCounts:
     """Keep the sums; any thread may write and read."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class RequestLedger:
 class CountedApp:
     """Wrap the portal's application, and note every request in the ledger."""
 
-    def __init__(self, app: FastAPI, ledger: RequestLedger, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, app: FastAPI, ledger: RequestCounts, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Take the application with all its routes."""
         self._app: AsgiApp = app
         self._ledger = ledger
@@ -85,7 +85,7 @@ class CountedApp:
             return
         began, status, seconds = self._clock(), None, None
 
-        async def note_begin(message: Message) -> None:
+        async def note_begin(message: AsgiMessage) -> None:
             nonlocal status, seconds
             if message["type"] == "http.response.start":
                 status, seconds = message["status"], self._clock() - began

@@ -28,9 +28,9 @@ from slurmscope.portal.sign_in.limits import SignInLimits
 from slurmscope.portal.web.server import make_server, open_listener
 from slurmscope.services.exporter.exporter import configure_log
 from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.portal.backend import LivePortalDesk
+from slurmscope.services.portal.backend import LivePortalBackend
 from slurmscope.services.portal.metrics import PortalReport
-from slurmscope.services.portal.request_metrics import CountedApp, RequestLedger
+from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.opening import Reporting, open_reporting
 from slurmscope.services.reporting.reporter import Reporter, ReporterSettings, open_reporter_loop
 from slurmscope.services.reporting.settings import MailSettings
@@ -48,7 +48,7 @@ THREAD_TURN_SECONDS = 0.0002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class Companion:
     """Tell how something else in this process does: by metrics, and by sentences for the banner of every page.
 
     ``charts`` draws the last day of the cluster where that is recorded.
@@ -65,7 +65,7 @@ def run_portal(
     *,
     series: SeriesSource | None = None,
     accounting: JobAccounting | None = None,
-    beside: Beside | None = None,
+    beside: Companion | None = None,
     ready: Callable[[str], None] = lambda _: None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; ``ready`` is called with the address when pages can be opened.
@@ -75,7 +75,7 @@ def run_portal(
     configure_log(config)
     require_portal()
     settle_memory(PAGE_OBJECTS)
-    beside = beside or Beside()
+    beside = beside or Companion()
     settings = config.of(PortalSettings)
     check_settings(settings)
     with (
@@ -103,7 +103,7 @@ def run_portal(
 
 
 @contextmanager
-def open_desk(reporting: Reporting, environment: Mapping[str, str], beside: Beside) -> Iterator[LivePortalDesk]:
+def open_desk(reporting: Reporting, environment: Mapping[str, str], beside: Companion) -> Iterator[LivePortalBackend]:
     """Start the reporter, and return what stands behind the portal."""
     from slurmscope.store.archive.audit import AuditLog
     from slurmscope.store.archive.checkpoints import Checkpoints
@@ -123,13 +123,13 @@ def open_desk(reporting: Reporting, environment: Mapping[str, str], beside: Besi
     for reading in readings:
         reading.request()  # so that the first page has them
     metrics = PortalReport(
-        requests=RequestLedger(),
+        requests=RequestCounts(),
         progress=lambda: reporter.progress,
         ledger=reporting.ledger,
         readings={reading.name: reading for reading in readings},
     )
     with open_reporter_loop(reporter, rhythm.interval):
-        yield LivePortalDesk(
+        yield LivePortalBackend(
             settings=settings,
             identifier=identifier,
             archive=archive,
@@ -161,7 +161,7 @@ def require_portal() -> None:
 
 
 def _make_counted_app(
-    desk: LivePortalDesk, own_families: Callable[[], Iterable[Family]], portal_url: str
+    desk: LivePortalBackend, own_families: Callable[[], Iterable[Family]], portal_url: str
 ) -> CountedApp:
     from slurmscope.portal.app import make_app
     from slurmscope.services.portal.metrics_page import add_metrics_page

@@ -17,7 +17,7 @@ from slurmscope.reports.words import format_elapsed, format_time
 from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.exporter.wiring import Check
 from slurmscope.services.reporting.opening import open_known_archive
-from slurmscope.services.reporting.reporter import CHECKPOINT, WINDOW_SECONDS, Checkpoints, ReporterSettings
+from slurmscope.services.reporting.reporter import CHECKPOINT, WINDOW_SECONDS, ReporterCheckpoints, ReporterSettings
 from slurmscope.sources.accounting.opening import open_accounting
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.prometheus.plan import RATE_SCRAPES
@@ -80,10 +80,10 @@ def _check_archive(config: Config) -> Iterator[Check]:
             told = f"there is none to read at {settings.url}: the portal makes it when it starts"
             yield Check(name="archive", is_good=False, told=told, advice=ADVICE["archive"])
             return
-        from slurmscope.store.archive.checkpoints import Checkpoints as StoredCheckpoints
+        from slurmscope.store.archive.checkpoints import Checkpoints
 
         try:
-            read_until = read_progress(StoredCheckpoints(archive.database))
+            read_until = read_progress(Checkpoints(archive.database))
             yield Check(name="archive", is_good=True, told=f"{archive.database.dialect} answers")
             yield check_progress(read_until, time.time(), config.of(ReporterSettings))
         finally:
@@ -92,7 +92,7 @@ def _check_archive(config: Config) -> Iterator[Check]:
         yield Check(name="archive", is_good=False, told=str(error), advice=ADVICE["archive"])
 
 
-def read_progress(checkpoints: Checkpoints) -> int | None:
+def read_progress(checkpoints: ReporterCheckpoints) -> int | None:
     """Return until when accounting was read; None when it never was."""
     text = checkpoints.read_checkpoint(CHECKPOINT)
     return int(text) if text and text.isdecimal() else None

@@ -40,7 +40,7 @@ class _Kept(Generic[T]):
     begun_at: float = -math.inf
 
 
-class FreshValues(Generic[T]):
+class LiveCache(Generic[T]):
     """Give values by their keys, from any thread."""
 
     def __init__(self, make: Callable[[str], T | None], clock: Callable[[], float] = time.monotonic) -> None:

@@ -20,7 +20,7 @@ MAX_CORES_DRAWN = 128
 
 CORE_CURVE = "cpu_core"
 
-Answer = TypeVar("Answer", Curves, Totals)
+Measured_T = TypeVar("Measured_T", Curves, Totals)
 
 
 UNREACHABLE = (ServerRefused, ServerTimedOut)
@@ -99,7 +99,7 @@ def _ask_curves(answers: Answers, name: str, ask: Callable[[], Curves]) -> None:
         answers.curves[name] = curves.by_job
 
 
-def _ask(answers: Answers, ask: Callable[[], Answer]) -> Answer | None:
+def _ask(answers: Answers, ask: Callable[[], Measured_T]) -> Measured_T | None:
     try:
         answer = ask()
     except UNREACHABLE:

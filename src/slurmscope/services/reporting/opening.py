@@ -13,13 +13,13 @@ from slurmscope.config import Config
 from slurmscope.errors import ConfigError
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.series import SeriesSource
-from slurmscope.services.reporting.outages import Troubles
+from slurmscope.services.reporting.outages import Outages
 from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.reports import ReportDesk
+from slurmscope.services.reporting.reports import ReportFinder
 from slurmscope.services.reporting.rule_settings import thresholds_of
 from slurmscope.sources.accounting.opening import open_accounting
 from slurmscope.sources.accounting.settings import AccountingSettings
-from slurmscope.sources.prometheus.query_counters import QueryLedger
+from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.store.archive.opening import open_archive
@@ -39,9 +39,9 @@ class Reporting:
     archive: SqlArchive | None
     accounting: JobAccounting
     maker: ReportMaker
-    desk: ReportDesk
-    troubles: Troubles
-    ledger: QueryLedger | None
+    desk: ReportFinder
+    troubles: Outages
+    ledger: QueryCounters | None
     """What questions to Prometheus cost; None where none is asked."""
 
 
@@ -58,7 +58,7 @@ def open_reporting(
     """Open the parts; ``series`` and ``accounting`` stand in for what the settings name.
 
     ``may_create`` makes a new archive; otherwise a file that is not there is no archive. ``archived_seconds`` is that
-    of :class:`ReportDesk`.
+    of :class:`ReportFinder`.
     """
     with ExitStack() as stack:
         archive = (open_archive if may_create else open_known_archive)(config.of(ArchiveSettings))
@@ -71,13 +71,13 @@ def open_reporting(
             commands = SlurmCommands(config.of(SlurmSettings), environment)
             accounting = open_accounting(config.of(AccountingSettings), commands.run)
         maker = ReportMaker(series, thresholds=thresholds_of(config))
-        troubles = Troubles()
+        troubles = Outages()
         yield Reporting(
             config=config,
             archive=archive,
             accounting=accounting,
             maker=maker,
-            desk=ReportDesk(archive, accounting, maker, troubles, archived_seconds=archived_seconds),
+            desk=ReportFinder(archive, accounting, maker, troubles, archived_seconds=archived_seconds),
             troubles=troubles,
             ledger=ledger,
         )
@@ -106,7 +106,7 @@ def _is_there(url: str) -> bool:
         return False
 
 
-def _open_prometheus(settings: PrometheusSettings) -> tuple[SeriesSource | None, QueryLedger | None]:
+def _open_prometheus(settings: PrometheusSettings) -> tuple[SeriesSource | None, QueryCounters | None]:
     if settings.url is None:
         return None, None
     from slurmscope.sources.prometheus.client import Prometheus

@@ -11,7 +11,7 @@ FORGET_SECONDS = 300.0
 """A trouble that nobody met again for so long is taken for over."""
 
 
-class Troubles:
+class Outages:
     """Keep the last trouble with each server, from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

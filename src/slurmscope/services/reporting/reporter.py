@@ -18,12 +18,12 @@ from typing import Protocol, TypeVar
 
 from slurmscope.errors import ArchiveTooLarge, SlurmscopeError
 from slurmscope.log import fields
-from slurmscope.model.archive import Archive, JobRow, Run
+from slurmscope.model.archive import Archive, JobRow, RunId
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.services.reporting.measuring import MAY_PASS
 from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.retention import Chore, Forgetting, parse_keep_seconds
+from slurmscope.services.reporting.retention import Chore, Retention, parse_keep_seconds
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.runtime.periodic import repeating
 from slurmscope.settings import setting
@@ -106,7 +106,7 @@ class ReporterArchive(Archive, Protocol):
         ...
 
 
-class Checkpoints(Protocol):
+class ReporterCheckpoints(Protocol):
     """Keep texts by name beside the archive."""
 
     def read_checkpoint(self, name: str) -> str | None:
@@ -130,7 +130,7 @@ class Progress:
     """Why the last round did not come to its end; empty when it did."""
 
 
-def _run_of(job: JobRecord | JobRow) -> Run:
+def _run_of(job: JobRecord | JobRow) -> RunId:
     return job.cluster, job.job_id, job.submit_seconds
 
 
@@ -142,7 +142,7 @@ class Reporter:
         accounting: JobAccounting,
         maker: ReportMaker,
         archive: ReporterArchive,
-        checkpoints: Checkpoints,
+        checkpoints: ReporterCheckpoints,
         settings: ReporterSettings,
         *,
         clock: Clock | None = None,
@@ -157,7 +157,7 @@ class Reporter:
         self._look_far_at = 0.0
         self._turn = 0
         self._away_since: float | None = None
-        self._forgetting = Forgetting(_chores(archive, settings), self._clock)
+        self._forgetting = Retention(_chores(archive, settings), self._clock)
         self.progress = Progress()
 
     def work(self) -> None:
@@ -268,7 +268,7 @@ class Reporter:
                 return
             self._save(reports)
 
-    def _store_gone(self, gone: Set[Run]) -> None:
+    def _store_gone(self, gone: Set[RunId]) -> None:
         """Store how these runs ended, and no others.
 
         Accounting tells of earlier runs too, and of all tasks of an array: the series may have forgotten those.

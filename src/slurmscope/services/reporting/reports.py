@@ -14,8 +14,8 @@ from slurmscope.model.archive import Archive, JobRow
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
-from slurmscope.services.reporting.live_cache import FreshValues
-from slurmscope.services.reporting.outages import Troubles
+from slurmscope.services.reporting.live_cache import LiveCache
+from slurmscope.services.reporting.outages import Outages
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 
@@ -32,7 +32,7 @@ def is_shown_id(text: str) -> bool:
     return _SHOWN_ID.fullmatch(text) is not None
 
 
-class ReportDesk:
+class ReportFinder:
     """Answer for one job at a time, from any thread."""
 
     def __init__(  # noqa: PLR0913 - whom to ask, and how long
@@ -40,7 +40,7 @@ class ReportDesk:
         archive: Archive | None,
         accounting: JobAccounting | None,
         maker: ReportMaker,
-        troubles: Troubles | None = None,
+        troubles: Outages | None = None,
         *,
         archived_seconds: float = 0.0,
         patience_seconds: float = PATIENCE_SECONDS,
@@ -55,13 +55,13 @@ class ReportDesk:
         self._archive = archive
         self._accounting = accounting
         self._maker = maker
-        self._troubles = troubles or Troubles()
+        self._troubles = troubles or Outages()
         self._archived_seconds = archived_seconds
         self._patience_seconds = patience_seconds
         self._turns = threading.Semaphore(RECORDS_AT_ONCE)
         self._clock = clock or Clock()
-        self._records = FreshValues(self._read_record, self._clock.monotonic)
-        self._reports = FreshValues(self._make_report, self._clock.monotonic)
+        self._records = LiveCache(self._read_record, self._clock.monotonic)
+        self._reports = LiveCache(self._make_report, self._clock.monotonic)
 
     def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
         """Return the newest run of a job as users write its number; None if there is none that the viewer may see.

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from slurmscope.errors import ArchiveError
 from slurmscope.log import fields
 from slurmscope.services.runtime.clock import Clock
-from slurmscope.units import parse_seconds
+from slurmscope.units import DAY_SECONDS, parse_seconds
 
 logger = logging.getLogger(__name__)
 
-DAY_SECONDS = 86400
 RETRY_SECONDS = 3600
 SHORTEST_KEEP_SECONDS = 7 * DAY_SECONDS
 
@@ -41,7 +40,7 @@ class Chore:
     """How long it is kept; 0 is for ever."""
 
 
-class Forgetting:
+class Retention:
     """Do the chores of each day (UTC) in rounds, until a round finds nothing to do; one thread may call it."""
 
     def __init__(self, chores: Sequence[Chore], clock: Clock) -> None:

@@ -12,12 +12,12 @@ from slurmscope.analysis.cluster_charts import CLUSTER_CURVES, make_cluster_char
 from slurmscope.errors import SlurmscopeError
 from slurmscope.log import fields
 from slurmscope.model.report import Chart
-from slurmscope.model.series import Series, Wanted
+from slurmscope.model.series import Series, SeriesQuery
 from slurmscope.services.runtime.clock import Clock
+from slurmscope.units import DAY_SECONDS
 
 logger = logging.getLogger(__name__)
 
-DAY_SECONDS = 86400.0
 READ_POINTS = 1440
 """One for each minute: a recording of some minutes has a few of them already. Charts are thinned when they are made."""
 KEPT_SECONDS = 60.0
@@ -28,7 +28,7 @@ class ClusterSeries(Protocol):
     """Know metrics that belong to no job; see ``store.recorder_series``."""
 
     def read_cluster(
-        self, wanted: Wanted, start_seconds: float, end_seconds: float, *, points: int, until: float
+        self, wanted: SeriesQuery, start_seconds: float, end_seconds: float, *, points: int, until: float
     ) -> tuple[Series, ...]:
         """Return curves of at most so many points; what goes wrong is a ``SourceError``."""
         ...

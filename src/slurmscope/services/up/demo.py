@@ -19,7 +19,7 @@ from slurmscope.metrics.collector import Role
 from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobRecord
 from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
-from slurmscope.services.portal.run import Beside, require_portal, run_portal
+from slurmscope.services.portal.run import Companion, require_portal, run_portal
 from slurmscope.services.reporting.opening import open_reporting
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import CHECKPOINT
@@ -32,7 +32,7 @@ from slurmscope.simulate.history.accounting import SimulatedAccounting
 from slurmscope.simulate.history.history import History
 from slurmscope.simulate.history.workload_metrics import samples_at
 from slurmscope.simulate.history.workload_series import SimulatedSeries, SplitSeries
-from slurmscope.simulate.history.workloads import Life
+from slurmscope.simulate.history.workloads import Workload
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings
 
@@ -101,13 +101,13 @@ def run_demo(
             stack.enter_context(filler.filling(is_ready))
         stack.callback(head_start.cancel)
         stack.enter_context(_open_lives(lives, exporters, recorder, is_recorded, is_ready))
-        beside = Beside(families=partial(recording_families, recorder), charts=ClusterCharts(recorder.series()).get)
+        beside = Companion(families=partial(recording_families, recorder), charts=ClusterCharts(recorder.series()).get)
         return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
 
 
 @contextmanager
 def _open_lives(
-    lives: Sequence[Life],
+    lives: Sequence[Workload],
     exporters: Sequence[Exporter],
     recorder: Recorder,
     is_recorded: threading.Event,
@@ -151,7 +151,7 @@ def _cluster_collectors(exporter: Exporter) -> OwnCollectors:
 
 
 def backfill(
-    lives: Sequence[Life], recorder: Recorder, is_recorded: threading.Event, stopping: threading.Event
+    lives: Sequence[Workload], recorder: Recorder, is_recorded: threading.Event, stopping: threading.Event
 ) -> None:
     """Record the past of running jobs coarsely, in the order of time; an end in the midst of it leaves it half done."""
     now = time.time()

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from slurmscope.metrics.family import Family, Labels
-from slurmscope.model.jobs import PENDING, RUNNING
-from slurmscope.services.exporter.collecting import EnabledCollector, Outcome, is_served, run_collector
+from slurmscope.model.job_states import PENDING, RUNNING
+from slurmscope.services.exporter.collecting import CollectorOutcome, EnabledCollector, is_served, run_collector
 from slurmscope.services.exporter.readings import read_all
 from slurmscope.services.exporter.wiring import Wiring
 
@@ -55,7 +55,7 @@ class OwnCollectors:
             for enabled in self._collectors
             if is_served(enabled, snapshots) and all(snapshots[name].error is None for name in enabled.collector.needs)
         ]
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, CollectorOutcome] = {}
         families = [
             _with_zeros(family)
             for enabled in fresh

@@ -11,7 +11,7 @@ from slurmscope.config import Config
 from slurmscope.http_client.token_file import TokenFile
 from slurmscope.metrics.collector import Role
 from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
-from slurmscope.services.portal.run import Beside, require_portal, run_portal
+from slurmscope.services.portal.run import Companion, require_portal, run_portal
 from slurmscope.services.runtime.periodic import repeating
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.agent_scrapes import AgentScrapes
@@ -48,7 +48,7 @@ def run_up(
 
 
 @contextmanager
-def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Recorder) -> Iterator[Beside]:
+def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Recorder) -> Iterator[Companion]:
     """Record from this process's own collectors and from node agents until the end; return who tells how that does."""
     settings, interval = config.of(UpSettings), config.of(RecorderSettings).interval
     with ExitStack() as stack:
@@ -69,7 +69,7 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
         # A loop for each, so that a slow one holds up no other.
         for action in actions:
             stack.enter_context(repeating(*action))
-        yield Beside(
+        yield Companion(
             families=partial(recording_families, recorder, counts),
             problems=problems,
             charts=ClusterCharts(recorder.series()).get,

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from slurmscope.config import parse_path
-from slurmscope.http_client.address import Address, parse_address
+from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.services.portal.settings import portal_sections
 from slurmscope.settings import Section, parse_list, setting
 from slurmscope.store.recorder.settings import RecorderSettings
@@ -28,7 +28,7 @@ _NUMBERS = re.compile(r"[0-9.]+\Z|.*:")
 class Target:
     """Name a node agent: where it is asked, and the node that it speaks for where it does not say."""
 
-    address: Address
+    address: ServerAddress
     node: str = ""
 
     def __str__(self) -> str:

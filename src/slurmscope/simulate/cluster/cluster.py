@@ -10,13 +10,13 @@ import itertools
 from dataclasses import replace
 from random import Random
 
-from slurmscope.simulate.cluster.job_states import BASE_STATES, WAITING_STATES
+from slurmscope.model.job_states import BASE_STATES, WAITING_STATES
 from slurmscope.simulate.cluster.machines import Machine, make_machines, make_partitions
 from slurmscope.simulate.cluster.people import QOS, make_accounts, make_users
-from slurmscope.simulate.cluster.placement import Floor, Request, Room
-from slurmscope.simulate.cluster.records import Job, Node, Partition, Shape, SimulatedCluster
+from slurmscope.simulate.cluster.placement import FreeResources, ResourceRequest, Room
+from slurmscope.simulate.cluster.records import Partition, Shape, SimulatedCluster, SimulatedJob, SimulatedNode
 from slurmscope.simulate.cluster.special_jobs import PENDING_REASONS, add_special_jobs, wait
-from slurmscope.simulate.cluster.submission import Desk
+from slurmscope.simulate.cluster.submission import Submission
 from slurmscope.simulate.cluster.texts import MIB
 
 CLUSTER_NAME = "simulated"
@@ -41,13 +41,13 @@ def simulate(shape: Shape, *, now: int) -> SimulatedCluster:
     users = make_users(random, shape.users, accounts)
     machines = make_machines(random, shape, users)
     partitions = make_partitions(random, shape, machines)
-    desk = Desk(
+    desk = Submission(
         random,
         now,
         rows_wanted=shape.jobs,
         users=users,
         partitions={partition.name: partition for partition in partitions},
-        floor=Floor(machines, partitions),
+        floor=FreeResources(machines, partitions),
     )
     _fill_conditioned_nodes(desk, machines)
     add_special_jobs(desk)
@@ -65,20 +65,20 @@ def simulate(shape: Shape, *, now: int) -> SimulatedCluster:
     )
 
 
-def _fill_conditioned_nodes(desk: Desk, machines: tuple[Machine, ...]) -> None:
+def _fill_conditioned_nodes(desk: Submission, machines: tuple[Machine, ...]) -> None:
     """Run the jobs that bring nodes into the condition they are meant to be in."""
     home = {name: partition.name for partition in desk.partitions.values() for name in partition.node_names}
     for machine in machines:
         for state, share in machine.condition.fills:
             if desk.wants():
                 cpus = max(1, int(machine.cpus * share))
-                request = Request(cpus=cpus, memory_bytes=cpus * 1024 * MIB)
+                request = ResourceRequest(cpus=cpus, memory_bytes=cpus * 1024 * MIB)
                 job = desk.started(desk.draft(home[machine.name], request, desk.age()), (machine.name,), state)
                 desk.floor.rooms[machine.name].take(request, state)
                 desk.add(job)
 
 
-def _add_ordinary_jobs(desk: Desk) -> None:
+def _add_ordinary_jobs(desk: Submission) -> None:
     """Fill the queue up to exactly the rows wanted with what most queues hold."""
     random = desk.random
     names = list(desk.partitions)
@@ -100,7 +100,7 @@ def _add_ordinary_jobs(desk: Desk) -> None:
             desk.add(started or wait(desk, draft, random.choice(_COMMON_REASONS)))
 
 
-def _add_array(desk: Desk, draft: Job, size: int) -> None:
+def _add_array(desk: Submission, draft: SimulatedJob, size: int) -> None:
     """Add an array: some of its tasks run, each a record of its own, the others wait in one record."""
     random = desk.random
     limit = random.choice((None, None, 5, 20))
@@ -117,7 +117,9 @@ def _add_array(desk: Desk, draft: Job, size: int) -> None:
     desk.add(replace(waiting, array_id=draft.id, tasks=tuple(range(running, size)), task_limit=limit))
 
 
-def _make_nodes(desk: Desk, machines: tuple[Machine, ...], partitions: tuple[Partition, ...]) -> tuple[Node, ...]:
+def _make_nodes(
+    desk: Submission, machines: tuple[Machine, ...], partitions: tuple[Partition, ...]
+) -> tuple[SimulatedNode, ...]:
     homes: dict[str, list[str]] = {machine.name: [] for machine in machines}
     for partition in partitions:
         for name in partition.node_names:
@@ -129,7 +131,7 @@ def _make_nodes(desk: Desk, machines: tuple[Machine, ...], partitions: tuple[Par
     )
 
 
-def _make_node(desk: Desk, room: Room, homes: tuple[str, ...], *, is_completing: bool) -> Node:
+def _make_node(desk: Submission, room: Room, homes: tuple[str, ...], *, is_completing: bool) -> SimulatedNode:
     machine, random = room.machine, desk.random
     condition = machine.condition
     used = machine.cpus - room.cpus
@@ -140,7 +142,7 @@ def _make_node(desk: Desk, room: Room, homes: tuple[str, ...], *, is_completing:
         (machine.memory_bytes - 0.7 * (machine.memory_bytes - room.memory_bytes)) * random.uniform(0.9, 0.99)
     )
     gpus_used = machine.gpus[0].total - room.gpus if machine.gpus else 0
-    return Node(
+    return SimulatedNode(
         name=machine.name,
         cpus=machine.cpus,
         memory_bytes=machine.memory_bytes,
@@ -161,7 +163,7 @@ def _make_node(desk: Desk, room: Room, homes: tuple[str, ...], *, is_completing:
     )
 
 
-def _queue_order(job: Job) -> tuple[str, int, int, int]:
+def _queue_order(job: SimulatedJob) -> tuple[str, int, int, int]:
     """Sort as squeue does by default: partition, state, then falling priority."""
     if job.state in BASE_STATES:
         state = BASE_STATES.index(job.state)

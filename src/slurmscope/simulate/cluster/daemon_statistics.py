@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slurmscope.simulate.cluster.job_states import WAITING_STATES
+from slurmscope.model.job_states import WAITING_STATES
 from slurmscope.simulate.cluster.records import SimulatedCluster, User
 
 _DAY = 86_400
@@ -22,7 +22,7 @@ _MAIN_DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class RpcMessage:
     """Name a kind of request, how many come in 1,000 seconds and how long one takes."""
 
     name: str
@@ -32,23 +32,23 @@ class Message:
 
 
 _CONTROLLER_MESSAGES = (
-    Message(name="REQUEST_PARTITION_INFO", number=2009, per_1000_seconds=4_100, microseconds=180),
-    Message(name="REQUEST_JOB_INFO", number=2003, per_1000_seconds=1_900, microseconds=9_400),
-    Message(name="REQUEST_NODE_INFO", number=2007, per_1000_seconds=900, microseconds=4_200),
-    Message(name="REQUEST_SUBMIT_BATCH_JOB", number=4003, per_1000_seconds=240, microseconds=2_700),
-    Message(name="REQUEST_COMPLETE_BATCH_SCRIPT", number=5018, per_1000_seconds=220, microseconds=2_900),
-    Message(name="MESSAGE_NODE_REGISTRATION_STATUS", number=1002, per_1000_seconds=60, microseconds=300),
-    Message(name="REQUEST_PING", number=1008, per_1000_seconds=33, microseconds=190),
-    Message(name="REQUEST_STATS_INFO", number=2035, per_1000_seconds=33, microseconds=250),
-    Message(name="REQUEST_KILL_JOB", number=5032, per_1000_seconds=12, microseconds=600),
+    RpcMessage(name="REQUEST_PARTITION_INFO", number=2009, per_1000_seconds=4_100, microseconds=180),
+    RpcMessage(name="REQUEST_JOB_INFO", number=2003, per_1000_seconds=1_900, microseconds=9_400),
+    RpcMessage(name="REQUEST_NODE_INFO", number=2007, per_1000_seconds=900, microseconds=4_200),
+    RpcMessage(name="REQUEST_SUBMIT_BATCH_JOB", number=4003, per_1000_seconds=240, microseconds=2_700),
+    RpcMessage(name="REQUEST_COMPLETE_BATCH_SCRIPT", number=5018, per_1000_seconds=220, microseconds=2_900),
+    RpcMessage(name="MESSAGE_NODE_REGISTRATION_STATUS", number=1002, per_1000_seconds=60, microseconds=300),
+    RpcMessage(name="REQUEST_PING", number=1008, per_1000_seconds=33, microseconds=190),
+    RpcMessage(name="REQUEST_STATS_INFO", number=2035, per_1000_seconds=33, microseconds=250),
+    RpcMessage(name="REQUEST_KILL_JOB", number=5032, per_1000_seconds=12, microseconds=600),
 )
 _DATABASE_MESSAGES = (
-    Message(name="DBD_STEP_START", number=1442, per_1000_seconds=500, microseconds=900),
-    Message(name="DBD_STEP_COMPLETE", number=1441, per_1000_seconds=490, microseconds=2_600),
-    Message(name="DBD_JOB_START", number=1425, per_1000_seconds=240, microseconds=1_900),
-    Message(name="DBD_JOB_COMPLETE", number=1424, per_1000_seconds=220, microseconds=400),
-    Message(name="DBD_GET_JOBS_COND", number=1444, per_1000_seconds=90, microseconds=61_000),
-    Message(name="DBD_FINI", number=1401, per_1000_seconds=60, microseconds=2_600),
+    RpcMessage(name="DBD_STEP_START", number=1442, per_1000_seconds=500, microseconds=900),
+    RpcMessage(name="DBD_STEP_COMPLETE", number=1441, per_1000_seconds=490, microseconds=2_600),
+    RpcMessage(name="DBD_JOB_START", number=1425, per_1000_seconds=240, microseconds=1_900),
+    RpcMessage(name="DBD_JOB_COMPLETE", number=1424, per_1000_seconds=220, microseconds=400),
+    RpcMessage(name="DBD_GET_JOBS_COND", number=1444, per_1000_seconds=90, microseconds=61_000),
+    RpcMessage(name="DBD_FINI", number=1401, per_1000_seconds=60, microseconds=2_600),
 )
 
 
@@ -183,7 +183,7 @@ def _rollup_lines(name: str, moment: int, runs: int, microseconds: int) -> tuple
 
 
 def _table_lines(
-    cluster: SimulatedCluster, messages: Sequence[Message], *, widths: tuple[int, int, int]
+    cluster: SimulatedCluster, messages: Sequence[RpcMessage], *, widths: tuple[int, int, int]
 ) -> Iterator[str]:
     """Write requests by message and by user; the users' requests add up to the messages'."""
     up = cluster.now % _UPTIME

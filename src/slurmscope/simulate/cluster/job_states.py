@@ -1,20 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Name the states of jobs, and say which of them wait, hold resources or have ended."""
+"""Say which states of simulated jobs hold resources or have ended, and how squeue abbreviates them."""
 
 from __future__ import annotations
 
-# In the order in which squeue sorts them; further states are flags on one of these.
-BASE_STATES = (
-    "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
-    "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
-)  # fmt: skip
+from slurmscope.model import job_states as model
 
 # Jobs in these states hold CPUs of their nodes. A suspended job keeps its memory and GPUs but gives its CPUs back.
 CPU_HOLDING_STATES = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STOPPED"})
-
-WAITING_STATES = frozenset(
-    {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "REVOKED", "SPECIAL_EXIT"}
-)
 
 COMPACT_STATES = {
     "PENDING": "PD", "RUNNING": "R", "SUSPENDED": "S", "COMPLETED": "CD", "CANCELLED": "CA", "FAILED": "F",
@@ -24,17 +16,4 @@ COMPACT_STATES = {
     "STAGE_OUT": "SO", "STOPPED": "ST",
 }  # fmt: skip
 
-ENDED_STATES = frozenset(
-    {
-        "COMPLETED",
-        "CANCELLED",
-        "FAILED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "PREEMPTED",
-        "BOOT_FAIL",
-        "DEADLINE",
-        "OUT_OF_MEMORY",
-        "STAGE_OUT",
-    }
-)
+ENDED_STATES = model.ENDED_STATES - {model.REVOKED} | {"STAGE_OUT"}

@@ -17,7 +17,7 @@ GPUS_PER_NODE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class NodeCondition:
     """Tell the state to bring a node into.
 
     ``base`` empty: as its jobs make it. ``fills``: state and share of the CPUs of the jobs that must run there. A node
@@ -42,7 +42,7 @@ class Machine:
     dialect: int
     features: str
     weight: int
-    condition: Condition
+    condition: NodeCondition
     reason_user: User | None = None
     reason_age_seconds: int = 0
 
@@ -50,47 +50,49 @@ class Machine:
 _HALF = (("RUNNING", 0.5),)
 _FULL = (("RUNNING", 1.0),)
 
-OPEN = Condition(is_open=True)
+OPEN = NodeCondition(is_open=True)
 
 # The first 31 cover each base state and each suffix; a cluster takes as many as half its nodes.
 CONDITIONS = (
-    Condition(base="down", reason="Not responding", flags=("not_responding",)),
-    Condition(flags=("drain",), reason="bad DIMM, slot 3|vendor case 4711"),
-    Condition(flags=("drain",), fills=_HALF, reason="Kill task failed"),
-    Condition(flags=("cloud", "powered_down")),
-    Condition(flags=("cloud", "not_responding", "powering_up"), fills=(("CONFIGURING", 0.5),)),
-    Condition(flags=("cloud", "powering_down")),
-    Condition(flags=("cloud", "power_down")),
-    Condition(flags=("reboot_requested",), fills=_HALF, reason="reboot ASAP"),
-    Condition(flags=("reboot_issued",), fills=_FULL, reason="reboot issued"),
-    Condition(flags=("maintenance",), fills=_HALF),
-    Condition(flags=("planned",), fills=_HALF),
-    Condition(flags=("completing",), fills=(("RUNNING", 0.5), ("COMPLETING", 0.5))),
-    Condition(flags=("completing",), fills=(("COMPLETING", 0.25),)),
-    Condition(flags=("not_responding",)),
-    Condition(flags=("maintenance",)),
-    Condition(flags=("reserved",)),
-    Condition(flags=("planned",)),
-    Condition(flags=("reboot_requested",), reason="kernel update"),
-    Condition(flags=("reboot_issued",), base="down", reason="reboot issued"),
-    Condition(flags=("fail",), reason="fan speed low"),
-    Condition(flags=("fail",), fills=_FULL, reason='disk "sda" failing\nsee ticket'),
-    Condition(flags=("drain",), fills=_FULL, reason="Low RealMemory (reported:128000 < 100.00% of configured:256000)"),
-    Condition(flags=("invalid_reg", "drain"), reason="gres/gpu count reported lower than configured (3 < 4)"),
-    Condition(base="down", reason="Node unexpectedly rebooted"),
-    Condition(base="unknown"),
-    Condition(base="future"),
-    Condition(base="error"),
-    Condition(flags=("not_responding",), fills=_HALF),
-    Condition(flags=("maintenance",), base="down", reason="water leak, row 7"),
-    Condition(flags=("drain", "not_responding"), reason="NHC: check_fs_mount: /scratch is not mounted"),
-    Condition(flags=("cloud", "powered_down"), base="down", reason="ResumeTimeout reached"),
-    Condition(flags=("perfctrs",)),
-    Condition(flags=("dynamic_norm",)),
-    Condition(flags=("reserved",), fills=_HALF),
-    Condition(flags=("drain",), base="down", reason="\x1b[1mescape\x1b[0m " + "very long reason " * 20),
-    Condition(flags=("not_responding",), fills=_FULL),
-    Condition(flags=("drain", "maintenance"), fills=_HALF, reason="firmware"),
+    NodeCondition(base="down", reason="Not responding", flags=("not_responding",)),
+    NodeCondition(flags=("drain",), reason="bad DIMM, slot 3|vendor case 4711"),
+    NodeCondition(flags=("drain",), fills=_HALF, reason="Kill task failed"),
+    NodeCondition(flags=("cloud", "powered_down")),
+    NodeCondition(flags=("cloud", "not_responding", "powering_up"), fills=(("CONFIGURING", 0.5),)),
+    NodeCondition(flags=("cloud", "powering_down")),
+    NodeCondition(flags=("cloud", "power_down")),
+    NodeCondition(flags=("reboot_requested",), fills=_HALF, reason="reboot ASAP"),
+    NodeCondition(flags=("reboot_issued",), fills=_FULL, reason="reboot issued"),
+    NodeCondition(flags=("maintenance",), fills=_HALF),
+    NodeCondition(flags=("planned",), fills=_HALF),
+    NodeCondition(flags=("completing",), fills=(("RUNNING", 0.5), ("COMPLETING", 0.5))),
+    NodeCondition(flags=("completing",), fills=(("COMPLETING", 0.25),)),
+    NodeCondition(flags=("not_responding",)),
+    NodeCondition(flags=("maintenance",)),
+    NodeCondition(flags=("reserved",)),
+    NodeCondition(flags=("planned",)),
+    NodeCondition(flags=("reboot_requested",), reason="kernel update"),
+    NodeCondition(flags=("reboot_issued",), base="down", reason="reboot issued"),
+    NodeCondition(flags=("fail",), reason="fan speed low"),
+    NodeCondition(flags=("fail",), fills=_FULL, reason='disk "sda" failing\nsee ticket'),
+    NodeCondition(
+        flags=("drain",), fills=_FULL, reason="Low RealMemory (reported:128000 < 100.00% of configured:256000)"
+    ),
+    NodeCondition(flags=("invalid_reg", "drain"), reason="gres/gpu count reported lower than configured (3 < 4)"),
+    NodeCondition(base="down", reason="Node unexpectedly rebooted"),
+    NodeCondition(base="unknown"),
+    NodeCondition(base="future"),
+    NodeCondition(base="error"),
+    NodeCondition(flags=("not_responding",), fills=_HALF),
+    NodeCondition(flags=("maintenance",), base="down", reason="water leak, row 7"),
+    NodeCondition(flags=("drain", "not_responding"), reason="NHC: check_fs_mount: /scratch is not mounted"),
+    NodeCondition(flags=("cloud", "powered_down"), base="down", reason="ResumeTimeout reached"),
+    NodeCondition(flags=("perfctrs",)),
+    NodeCondition(flags=("dynamic_norm",)),
+    NodeCondition(flags=("reserved",), fills=_HALF),
+    NodeCondition(flags=("drain",), base="down", reason="\x1b[1mescape\x1b[0m " + "very long reason " * 20),
+    NodeCondition(flags=("not_responding",), fills=_FULL),
+    NodeCondition(flags=("drain", "maintenance"), fills=_HALF, reason="firmware"),
 )
 
 # On a large cluster a few more nodes are out of order, at random.
@@ -151,7 +153,7 @@ def make_partitions(random: Random, shape: Shape, machines: tuple[Machine, ...])
     )
 
 
-def _deal_conditions(random: Random, nodes: int) -> dict[int, Condition]:
+def _deal_conditions(random: Random, nodes: int) -> dict[int, NodeCondition]:
     """Choose the nodes that are in a special condition, by number."""
     count = min(len(CONDITIONS), nodes // 2)
     chosen = random.sample(range(nodes), k=count + int(nodes * _TROUBLE_SHARE if nodes > 200 else 0))

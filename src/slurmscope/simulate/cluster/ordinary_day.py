@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from slurmscope.simulate.cluster.job_states import CPU_HOLDING_STATES, ENDED_STATES, WAITING_STATES
+from slurmscope.model.job_states import WAITING_STATES
+from slurmscope.simulate.cluster.job_states import CPU_HOLDING_STATES, ENDED_STATES
 from slurmscope.simulate.cluster.people import HOSTILE_NAMES
-from slurmscope.simulate.cluster.records import Job, Node, SimulatedCluster
+from slurmscope.simulate.cluster.records import SimulatedCluster, SimulatedJob, SimulatedNode
 
 REASONS = frozenset(
     {"Priority", "Resources", "Dependency", "JobArrayTaskLimit", "QOSMaxJobsPerUserLimit", "Licenses", "BeginTime"}
@@ -30,7 +31,7 @@ def calm(cluster: SimulatedCluster) -> SimulatedCluster:
     )
 
 
-def _calm_job(job: Job) -> Job:
+def _calm_job(job: SimulatedJob) -> SimulatedJob:
     state = job.state
     if state in WAITING_STATES:
         state = "PENDING"
@@ -45,7 +46,7 @@ def _calm_job(job: Job) -> Job:
     )
 
 
-def _calm_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
+def _calm_nodes(nodes: Iterable[SimulatedNode]) -> Iterator[SimulatedNode]:
     troubled = 0
     for node in nodes:
         is_known_trouble = bool(node.reason) and ("drain" in node.flags or node.base == "down")
@@ -56,7 +57,7 @@ def _calm_nodes(nodes: Iterable[Node]) -> Iterator[Node]:
             yield _sound_node(node)
 
 
-def _sound_node(node: Node) -> Node:
+def _sound_node(node: SimulatedNode) -> SimulatedNode:
     used = node.cpus_allocated
     free_bytes = node.memory_bytes - 0.7 * node.memory_allocated_bytes
     return replace(

@@ -19,7 +19,7 @@ _LOOK_AHEAD = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ResourceRequest:
     """Hold what one job asks for on each of its nodes."""
 
     nodes: int = 1
@@ -37,18 +37,18 @@ class Room:
     memory_bytes: int
     gpus: int
 
-    def fits(self, request: Request) -> bool:
+    def fits(self, request: ResourceRequest) -> bool:
         """Tell whether one node's part of the request fits here."""
         return self.cpus >= request.cpus and self.memory_bytes >= request.memory_bytes and self.gpus >= request.gpus
 
-    def take(self, request: Request, state: str) -> None:
+    def take(self, request: ResourceRequest, state: str) -> None:
         """Take one node's part away; a state that holds no CPUs takes memory and GPUs only."""
         self.cpus -= request.cpus if state in CPU_HOLDING_STATES else 0
         self.memory_bytes -= request.memory_bytes
         self.gpus -= request.gpus
 
 
-class Floor:
+class FreeResources:
     """Hold all nodes with what they have free; placing a job changes it."""
 
     def __init__(self, machines: Sequence[Machine], partitions: Sequence[Partition]) -> None:
@@ -67,7 +67,7 @@ class Floor:
         }
         self._cursors = dict.fromkeys(self._open, 0)
 
-    def place(self, partition: str, request: Request, state: str) -> tuple[str, ...] | None:
+    def place(self, partition: str, request: ResourceRequest, state: str) -> tuple[str, ...] | None:
         """Place a job on open nodes of a partition and return their names, or None when there is no room."""
         found: list[str] = []
         for position, name in self._candidates(partition, _LOOK_AHEAD * request.nodes):

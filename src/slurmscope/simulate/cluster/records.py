@@ -52,7 +52,7 @@ class GpuPool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class SimulatedNode:
     """Hold one node: what it has, what of it is taken, in which state it is.
 
     ``dialect`` picks one of the ways in which sites spell generic resources. None means that the node did not report.
@@ -78,7 +78,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SimulatedJob:
     """Hold one record of squeue; a pending array is one record that stands for all its waiting tasks.
 
     Amounts are per node; totals are properties. Times are seconds since 1970.
@@ -143,8 +143,8 @@ class SimulatedCluster:
 
     name: str
     now: int
-    jobs: tuple[Job, ...]
-    nodes: tuple[Node, ...]
+    jobs: tuple[SimulatedJob, ...]
+    nodes: tuple[SimulatedNode, ...]
     partitions: tuple[Partition, ...]
     users: tuple[User, ...]
     accounts: tuple[str, ...]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from slurmscope.simulate.cluster.records import SimulatedCluster
 from slurmscope.simulate.cluster.usage import RESOURCES, Tally, roll_up, tally
 
-Row = Mapping[str, str]
+ShareRow = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class _Branch:
         return self.norm_shares / self.effective_usage if self.effective_usage else math.inf
 
 
-def make_rows(cluster: SimulatedCluster) -> Iterator[Row]:
+def make_rows(cluster: SimulatedCluster) -> Iterator[ShareRow]:
     """Yield the rows of sshare: the root, then each account with its users, the columns by their headers."""
     owners = tally(cluster)
     everything = roll_up(owners)[()]

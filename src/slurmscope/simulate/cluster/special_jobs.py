@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from slurmscope.simulate.cluster.people import HOSTILE_NAMES
-from slurmscope.simulate.cluster.placement import Request
-from slurmscope.simulate.cluster.records import Job
-from slurmscope.simulate.cluster.submission import Desk
+from slurmscope.simulate.cluster.placement import ResourceRequest
+from slurmscope.simulate.cluster.records import SimulatedJob
+from slurmscope.simulate.cluster.submission import Submission
 from slurmscope.simulate.cluster.texts import MIB
 
 _HOLDING = ("CONFIGURING", "COMPLETING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED")
@@ -68,14 +68,14 @@ _REQUESTS = (
 )
 
 
-def add_special_jobs(desk: Desk) -> None:
+def add_special_jobs(desk: Submission) -> None:
     """Add special jobs until none is left or the queue is as long as wanted."""
     for make in (_every_state, _arrays, _heterogeneous, _requests, _reasons, _names):
         for job in make(desk):
             desk.add(job)
 
 
-def wait(desk: Desk, job: Job, reason: str) -> Job:
+def wait(desk: Submission, job: SimulatedJob, reason: str) -> SimulatedJob:
     """Let a job wait for a reason; a held job has no priority, a dependency names another job."""
     start_time = desk.now + 3600 if reason in {"BeginTime", "Resources"} else None
     limit = job.time_limit_seconds
@@ -89,7 +89,7 @@ def wait(desk: Desk, job: Job, reason: str) -> Job:
     )
 
 
-def _every_state(desk: Desk) -> Iterator[Job]:
+def _every_state(desk: Submission) -> Iterator[SimulatedJob]:
     for state in _HOLDING:
         started = desk.start(_small(desk), state) if desk.wants() else None
         if started:
@@ -102,14 +102,14 @@ def _every_state(desk: Desk) -> Iterator[Job]:
             yield replace(wait(desk, _small(desk), reason), state=state, restarts=1)
 
 
-def _arrays(desk: Desk) -> Iterator[Job]:
+def _arrays(desk: Submission) -> Iterator[SimulatedJob]:
     for tasks, limit in _ARRAYS:
         if desk.wants(len(tasks)):
             base = wait(desk, _small(desk), "JobArrayTaskLimit" if limit else "Priority")
             yield replace(base, array_id=base.id, tasks=tasks, task_limit=limit)
 
 
-def _heterogeneous(desk: Desk) -> Iterator[Job]:
+def _heterogeneous(desk: Submission) -> Iterator[SimulatedJob]:
     for is_running in (True, False):
         if not desk.wants(len(_COMPONENT_CPUS)):
             return
@@ -120,12 +120,12 @@ def _heterogeneous(desk: Desk) -> Iterator[Job]:
             yield (desk.start(part) if is_running else None) or wait(desk, part, "Resources")
 
 
-def _requests(desk: Desk) -> Iterator[Job]:
+def _requests(desk: Submission) -> Iterator[SimulatedJob]:
     names = tuple(desk.partitions)
     with_gpus = "gpu" if "gpu" in names else names[-1]
     for number, (nodes, memory_mib, gpus) in enumerate(_REQUESTS):
         if desk.wants():
-            request = Request(nodes=nodes, cpus=4, memory_bytes=memory_mib * MIB, gpus=gpus)
+            request = ResourceRequest(nodes=nodes, cpus=4, memory_bytes=memory_mib * MIB, gpus=gpus)
             job = desk.draft(with_gpus if gpus else names[0], request, desk.age())
             gpu_type = "a100" if gpus and number % 2 else ""
             yield replace(job, gpu_type=gpu_type, dialect=number % 5, is_memory_per_cpu=False, priority=2**32 - 2)
@@ -136,18 +136,20 @@ def _requests(desk: Desk) -> Iterator[Job]:
         yield replace(_small(desk), account=None, qos="", time_limit_seconds=None)
 
 
-def _reasons(desk: Desk) -> Iterator[Job]:
+def _reasons(desk: Submission) -> Iterator[SimulatedJob]:
     for reason in PENDING_REASONS:
         if desk.wants():
             yield wait(desk, _small(desk), reason)
 
 
-def _names(desk: Desk) -> Iterator[Job]:
+def _names(desk: Submission) -> Iterator[SimulatedJob]:
     for number, name in enumerate(HOSTILE_NAMES):
         if desk.wants():
             job = replace(_small(desk), name=name)
             yield (desk.start(job) if number % 2 else None) or job
 
 
-def _small(desk: Desk, cpus: int = 1) -> Job:
-    return desk.draft(next(iter(desk.partitions)), Request(cpus=cpus, memory_bytes=cpus * 1024 * MIB), desk.age())
+def _small(desk: Submission, cpus: int = 1) -> SimulatedJob:
+    return desk.draft(
+        next(iter(desk.partitions)), ResourceRequest(cpus=cpus, memory_bytes=cpus * 1024 * MIB), desk.age()
+    )

@@ -8,8 +8,8 @@ from dataclasses import replace
 from random import Random
 
 from slurmscope.simulate.cluster.people import pick_job_name, pick_user
-from slurmscope.simulate.cluster.placement import Floor, Request
-from slurmscope.simulate.cluster.records import Job, Partition, User
+from slurmscope.simulate.cluster.placement import FreeResources, ResourceRequest
+from slurmscope.simulate.cluster.records import Partition, SimulatedJob, User
 from slurmscope.simulate.cluster.texts import MIB
 
 # Finished jobs stay this long in squeue: MinJobAge.
@@ -22,7 +22,7 @@ _FEATURES = (None, None, None, "avx512", "avx512&ib", "[rack1*2&rack2*2]")
 _LICENSES = (None, None, None, None, "matlab:1", "ansys@flex:4,matlab:2")
 
 
-class Desk:
+class Submission:
     """Hold the state of a simulation while its jobs are made."""
 
     def __init__(
@@ -33,14 +33,14 @@ class Desk:
         rows_wanted: int,
         users: tuple[User, ...],
         partitions: Mapping[str, Partition],
-        floor: Floor,
+        floor: FreeResources,
     ) -> None:
         self.random = random
         self.now = now
         self.users = users
         self.partitions = partitions
         self.floor = floor
-        self.jobs: list[Job] = []
+        self.jobs: list[SimulatedJob] = []
         self.rows_wanted = rows_wanted
         self.rows_left = rows_wanted
         self._next_ids: dict[int, int] = {}
@@ -49,17 +49,17 @@ class Desk:
         """Tell whether that many rows still fit; ask before a job is started, for what has started holds its room."""
         return self.rows_left >= rows
 
-    def add(self, job: Job) -> None:
+    def add(self, job: SimulatedJob) -> None:
         """Take a finished record in."""
         self.jobs.append(job)
         self.rows_left -= job.rows
 
-    def draft(self, partition: str, request: Request, age_seconds: int, *, qos: str = "normal") -> Job:
+    def draft(self, partition: str, request: ResourceRequest, age_seconds: int, *, qos: str = "normal") -> SimulatedJob:
         """Make a pending job that was submitted ``age_seconds`` ago, with an owner, a name and a priority."""
         random = self.random
         user = pick_user(random, self.users)
         submit_time = self.now - age_seconds
-        return Job(
+        return SimulatedJob(
             id=self.give_id(submit_time),
             name=pick_job_name(random),
             user=user,
@@ -81,12 +81,12 @@ class Desk:
             licenses=random.choice(_LICENSES),
         )
 
-    def start(self, job: Job, state: str = "RUNNING") -> Job | None:
+    def start(self, job: SimulatedJob, state: str = "RUNNING") -> SimulatedJob | None:
         """Start a pending job some time after its submission, or return None when nothing is free."""
         names = self.floor.place(job.partitions[0], request_of(job), state)
         return self.started(job, names, state) if names else None
 
-    def started(self, job: Job, names: tuple[str, ...], state: str) -> Job:
+    def started(self, job: SimulatedJob, names: tuple[str, ...], state: str) -> SimulatedJob:
         """Put a job on the given nodes, where room was already taken."""
         start_time = self.now - self._run_seconds(job, self.now - job.submit_time)
         gpus = self.floor.rooms[names[0]].machine.gpus
@@ -101,7 +101,7 @@ class Desk:
             gpu_type=gpus[0].type if gpus and job.gpus_per_node else "",
         )
 
-    def finish(self, job: Job, state: str, *, reason: str = "None", exit_status: int = 0) -> Job:
+    def finish(self, job: SimulatedJob, state: str, *, reason: str = "None", exit_status: int = 0) -> SimulatedJob:
         """End a job a moment ago that ran on some nodes of its partition; it holds nothing any more."""
         names = self.partitions[job.partitions[0]].node_names[: job.nodes]
         end_time = self.now - self.random.randrange(min(KEPT_SECONDS, max(1, self.now - job.submit_time)))
@@ -119,16 +119,16 @@ class Desk:
         """Draw how long ago a job was submitted: most in the last hours, none longer than ten hours ago."""
         return 1 + int(min(self.random.expovariate(1 / 7200), 10 * 3600))
 
-    def request(self, partition: str) -> Request:
+    def request(self, partition: str) -> ResourceRequest:
         """Draw what a job of this partition asks for."""
         random = self.random
         if partition == "gpu":
             gpus = random.choice((1, 1, 2, 4))
-            return Request(cpus=8 * gpus, memory_bytes=32_768 * gpus * MIB, gpus=gpus)
+            return ResourceRequest(cpus=8 * gpus, memory_bytes=32_768 * gpus * MIB, gpus=gpus)
         cpus = random.choice((1, 1, 1, 2, 2, 4, 4, 8, 16, 32))
         spread = len(self.partitions[partition].node_names) // 4
         nodes = random.choice((2, 4, 8)) if cpus == 32 and random.random() < 0.5 else 1
-        return Request(
+        return ResourceRequest(
             nodes=max(1, min(nodes, spread)), cpus=cpus, memory_bytes=cpus * random.choice(_MEMORY_PER_CPU_MIB) * MIB
         )
 
@@ -148,15 +148,15 @@ class Desk:
         limit = self.partitions[partition].time_limit_seconds
         return None if limit is None else limit // self.random.choice((1, 1, 2, 4)) // 60 * 60
 
-    def _run_seconds(self, job: Job, available_seconds: int) -> int:
+    def _run_seconds(self, job: SimulatedJob, available_seconds: int) -> int:
         """Draw how long a job has run: neither longer than it exists nor longer than it may."""
         limit = job.time_limit_seconds
         longest = available_seconds if limit is None else min(available_seconds, limit)
         return int(longest * self.random.random())
 
 
-def request_of(job: Job) -> Request:
+def request_of(job: SimulatedJob) -> ResourceRequest:
     """Return what a job asks for on each of its nodes."""
-    return Request(
+    return ResourceRequest(
         nodes=job.nodes, cpus=job.cpus_per_node, memory_bytes=job.memory_per_node_bytes, gpus=job.gpus_per_node
     )

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from slurmscope.simulate.cluster.job_states import CPU_HOLDING_STATES, WAITING_STATES
-from slurmscope.simulate.cluster.records import Job, SimulatedCluster
+from slurmscope.model.job_states import WAITING_STATES
+from slurmscope.simulate.cluster.job_states import CPU_HOLDING_STATES
+from slurmscope.simulate.cluster.records import SimulatedCluster, SimulatedJob
 from slurmscope.simulate.cluster.texts import MIB
 
 RESOURCES = ("cpu", "mem", "energy", "node", "billing", "fs/disk", "vmem", "pages", "gres/gpu")
@@ -43,7 +44,7 @@ def tres_text(limits: Mapping[str, int], used: Mapping[str, int]) -> str:
     return ",".join(f"{name}={limits.get(name, 'N')}({used.get(name, 0)})" for name in RESOURCES)
 
 
-def _amounts(job: Job, now: int) -> dict[str, int]:
+def _amounts(job: SimulatedJob, now: int) -> dict[str, int]:
     if job.state in WAITING_STATES:
         return {"submitted": job.rows}
     seconds = max(0, min(now, job.end_time or now) - (job.start_time or now))

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from slurmscope.simulate.commands.listing import Answer, Command
+from slurmscope.simulate.commands.listing import Command, CommandResult
 
 # Between the values of a stored column. Nothing that Slurm prints can hold it.
 SEPARATOR = b"\0"
@@ -34,7 +34,7 @@ def run(directory: str, command: Command, argv: Sequence[str], environment: Mapp
     return code
 
 
-def answer(directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]) -> Answer:
+def answer(directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
     """Answer from the columns in the directory, late or wrongly where a fault says so."""
     # A name is resolved once, so that a cluster written meanwhile cannot mix its columns into this answer.
     folder = os.path.join(directory, os.readlink(os.path.join(directory, CURRENT)), command.name)  # noqa: PTH115, PTH118

@@ -8,7 +8,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from slurmscope.simulate.commands.listing import Answer
+from slurmscope.simulate.commands.listing import CommandResult
 from slurmscope.simulate.commands.table import encode
 
 FOLDER = "faults"
@@ -26,7 +26,7 @@ class Fault:
     stderr: str = ""
     keep_bytes: int | None = None
 
-    def apply(self, answer: Answer) -> Answer:
+    def apply(self, answer: CommandResult) -> CommandResult:
         """Return the answer as the fault leaves it; the delay is up to the caller."""
         code, out, complaints = answer
         return (

@@ -34,20 +34,20 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ColumnLayout:
     """Hold the columns of a row and the text before the first of them."""
 
     columns: tuple[Column, ...]
     prefix: str = ""
 
 
-def parse_long_format(text: str) -> Layout:
+def parse_long_format(text: str) -> ColumnLayout:
     """Parse the argument of ``-O``; names are kept as typed, empty fields are passed over as squeue does."""
     fields = [field for field in text[:MAX_FORMAT_CHARACTERS].split(",") if field]
-    return Layout(columns=tuple(_long_column(field) for field in fields))
+    return ColumnLayout(columns=tuple(_long_column(field) for field in fields))
 
 
-def parse_short_format(text: str) -> Layout:
+def parse_short_format(text: str) -> ColumnLayout:
     """Parse the argument of ``-o``; the names of the columns are the letters."""
     text = text[:MAX_FORMAT_CHARACTERS]
     prefix, percent, rest = text.partition("%")
@@ -55,7 +55,7 @@ def parse_short_format(text: str) -> Layout:
         Column(name=letter, width=_width(digits), is_right=bool(dot), suffix=suffix)
         for dot, digits, letter, suffix in _SHORT_FIELD.findall(percent + rest)
     )
-    return Layout(columns=columns, prefix=prefix)
+    return ColumnLayout(columns=columns, prefix=prefix)
 
 
 def _long_column(field: str) -> Column:

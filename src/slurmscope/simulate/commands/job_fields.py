@@ -5,30 +5,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slurmscope.simulate.cluster.job_states import COMPACT_STATES, ENDED_STATES, WAITING_STATES
+from slurmscope.model.job_states import WAITING_STATES
+from slurmscope.simulate.cluster.job_states import COMPACT_STATES, ENDED_STATES
 from slurmscope.simulate.cluster.texts import duration_text, hosts_text, index_text, memory_text
 from slurmscope.simulate.commands.listing import Field
 
 if TYPE_CHECKING:
-    from slurmscope.simulate.cluster.records import Job
+    from slurmscope.simulate.cluster.records import SimulatedJob
 
 # In these states the last column of the default listing shows why, in all others where.
 _EXPLAINED_STATES = WAITING_STATES | {"FAILED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY"}
 
 
-def task_texts(job: Job) -> list[str]:
+def task_texts(job: SimulatedJob) -> list[str]:
     """Return the array index of each row of ``squeue -r``."""
     return [str(task) for task in job.tasks] or ["N/A"]
 
 
-def id_texts(job: Job) -> list[str]:
+def id_texts(job: SimulatedJob) -> list[str]:
     """Return the job id of each row of ``squeue -r``: 17, 3_4, 9+1."""
     if job.array_id is not None:
         return [f"{job.array_id}_{task}" for task in job.tasks]
     return [str(job.id) if job.het_id is None else f"{job.het_id}+{job.het_offset}"]
 
 
-def tres_text(job: Job) -> str:
+def tres_text(job: SimulatedJob) -> str:
     """Write the allocation, or what a pending job asks for: cpu=4,mem=200M,node=1,billing=4,gres/gpu=1."""
     memory = f"mem={memory_text(job.memory_bytes)}," if job.memory_bytes else ""
     text = f"cpu={job.cpus},{memory}node={job.nodes},billing={job.cpus}"
@@ -40,7 +41,7 @@ def tres_text(job: Job) -> str:
     return text + plain + typed
 
 
-def gres_text(job: Job) -> str:
+def gres_text(job: SimulatedJob) -> str:
     """Write the request for GPUs per node, which was spelled differently over the years."""
     if not job.gpus_per_node or job.dialect == 4:
         return "N/A"
@@ -49,7 +50,7 @@ def gres_text(job: Job) -> str:
     return f"{start}{kind}{'=' if job.dialect == 3 else ':'}{job.gpus_per_node}"
 
 
-def _array_text(job: Job) -> str:
+def _array_text(job: SimulatedJob) -> str:
     if job.array_id is None:
         return "N/A"
     if job.state not in WAITING_STATES:
@@ -57,50 +58,50 @@ def _array_text(job: Job) -> str:
     return index_text(job.tasks) + (f"%{job.task_limit}" if job.task_limit else "")
 
 
-def _id_text(job: Job) -> str:
+def _id_text(job: SimulatedJob) -> str:
     if job.array_id is not None and job.state in WAITING_STATES:
         return f"{job.array_id}_[{_array_text(job)}]"
     return id_texts(job)[0]
 
 
-def _nodes_text(job: Job) -> str:
+def _nodes_text(job: SimulatedJob) -> str:
     return job.node_names[0] if len(job.node_names) == 1 else hosts_text(job.node_names)
 
 
-def _reason_or_nodes(job: Job) -> str:
+def _reason_or_nodes(job: SimulatedJob) -> str:
     return f"({job.reason})" if job.state in _EXPLAINED_STATES else _nodes_text(job)
 
 
-def _used_seconds(job: Job, now: int) -> int:
+def _used_seconds(job: SimulatedJob, now: int) -> int:
     if job.start_time is None or job.state in WAITING_STATES:
         return 0
     end_time = job.end_time if job.state in ENDED_STATES and job.end_time is not None else now
     return end_time - job.start_time
 
 
-def _left_text(job: Job, now: int) -> str:
+def _left_text(job: SimulatedJob, now: int) -> str:
     limit = job.time_limit_seconds
     return "UNLIMITED" if limit is None else duration_text(limit - _used_seconds(job, now))
 
 
-def _pending_seconds(job: Job, now: int) -> int:
+def _pending_seconds(job: SimulatedJob, now: int) -> int:
     has_started = job.start_time is not None and job.state not in WAITING_STATES
     return (job.start_time if has_started and job.start_time is not None else now) - job.submit_time
 
 
-def _end_text(job: Job) -> str:
+def _end_text(job: SimulatedJob) -> str:
     if job.end_time is not None:
         return str(job.end_time)
     return "N/A" if job.start_time is None else "NONE"
 
 
-def _memory_text(job: Job) -> str:
+def _memory_text(job: SimulatedJob) -> str:
     # squeue prints the request per CPU and the request per node alike: the reader cannot tell them apart.
     size = job.memory_per_node_bytes // job.cpus_per_node if job.is_memory_per_cpu else job.memory_per_node_bytes
     return memory_text(size) if size else "0"
 
 
-FIELDS: dict[str, Field[Job]] = {
+FIELDS: dict[str, Field[SimulatedJob]] = {
     "account": Field(header="ACCOUNT", text=lambda job: job.account or "(null)"),
     "arrayjobid": Field(header="ARRAY_JOB_ID", text=lambda job: str(job.array_id or job.id)),
     "arraytaskid": Field(header="ARRAY_TASK_ID", text=_array_text),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
-from slurmscope.simulate.commands.formats import Column, Layout, parse_long_format, parse_short_format
+from slurmscope.simulate.commands.formats import Column, ColumnLayout, parse_long_format, parse_short_format
 from slurmscope.simulate.commands.table import encode, render_header
 
 if TYPE_CHECKING:
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 VERSION = "slurm 22.05.8"
 
 # Exit code, standard output, standard error.
-Answer: TypeAlias = tuple[int, bytes, bytes]
+CommandResult: TypeAlias = tuple[int, bytes, bytes]
 
 # Gives a column by its name: one value per record. Columns come from a cluster in memory or from files.
 ReadColumn: TypeAlias = Callable[[str], Sequence[bytes]]
 
-Record = TypeVar("Record")
+ListedRecord = TypeVar("ListedRecord")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field(Generic[Record]):
+class Field(Generic[ListedRecord]):
     """Tell the header of a field and its text; ``text_at`` is for what depends on the moment (seconds since 1970)."""
 
     header: str
-    text: Callable[[Record], str] = str
-    text_at: Callable[[Record, int], str] | None = None
+    text: Callable[[ListedRecord], str] = str
+    text_at: Callable[[ListedRecord, int], str] | None = None
     is_time: bool = False
 
-    def of(self, record: Record, now: int) -> str:
+    def of(self, record: ListedRecord, now: int) -> str:
         """Return the text of this field for one record."""
         return self.text(record) if self.text_at is None else self.text_at(record, now)
 
@@ -47,11 +47,11 @@ class Command:
     name: str
     columns: tuple[str, ...]
     column: Callable[[SimulatedCluster, str], list[bytes]]
-    respond: Callable[[ReadColumn, Sequence[str], Mapping[str, str]], Answer]
+    respond: Callable[[ReadColumn, Sequence[str], Mapping[str, str]], CommandResult]
 
     def answer(
         self, cluster: SimulatedCluster, argv: Sequence[str], environment: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> CommandResult:
         """Answer ``argv`` (without the command's own name) straight from a cluster in memory."""
         return self.respond(lambda name: self.column(cluster, name), argv, environment or {})
 
@@ -88,7 +88,7 @@ def parse_options(argv: Sequence[str], letters: Mapping[str, str]) -> Options:
     return Options(values={by_letter.get(option, option.lstrip("-")): value for option, value in found})
 
 
-def choose_layout(options: Options, default: str) -> tuple[Layout, bool]:
+def choose_layout(options: Options, default: str) -> tuple[ColumnLayout, bool]:
     """Return the layout asked for, and whether its columns are named by letters."""
     if "Format" in options and "format" in options:
         raise UsageError("-o and -O exclude each other")
@@ -98,8 +98,8 @@ def choose_layout(options: Options, default: str) -> tuple[Layout, bool]:
 
 
 def name_columns(
-    command: str, layout: Layout, fields: Mapping[str, Field[Record]], letters: Mapping[str, str] | None
-) -> tuple[Layout, bytes]:
+    command: str, layout: ColumnLayout, fields: Mapping[str, Field[ListedRecord]], letters: Mapping[str, str] | None
+) -> tuple[ColumnLayout, bytes]:
     """Turn typed names or letters into keys of ``fields``; return complaints about those that are none.
 
     The real commands complain on standard error about an unknown field, print an empty column for it and still exit
@@ -113,21 +113,21 @@ def name_columns(
             complaints += encode(f"{command}: error: no such field: {column.name}\n")
             key = "" if letters is None else "%" if column.name == "%" else f"%{column.name}"
         columns.append(Column(name=key, width=column.width, is_right=column.is_right, suffix=column.suffix))
-    return Layout(columns=tuple(columns), prefix=layout.prefix), complaints
+    return ColumnLayout(columns=tuple(columns), prefix=layout.prefix), complaints
 
 
-def header_of(layout: Layout, fields: Mapping[str, Field[Record]]) -> bytes:
+def header_of(layout: ColumnLayout, fields: Mapping[str, Field[ListedRecord]]) -> bytes:
     """Print the header row of a layout whose columns are named."""
     return render_header(
         layout, [fields[column.name].header if column.name in fields else column.name for column in layout.columns]
     )
 
 
-def refuse(command: str, error: Exception) -> Answer:
+def refuse(command: str, error: Exception) -> CommandResult:
     """Answer wrong usage the way the real commands do: exit code 1, a hint on standard error."""
     return 1, b"", encode(f"{command}: error: {error}\n{command}: see its manual page for the options\n")
 
 
-def version_answer() -> Answer:
+def version_answer() -> CommandResult:
     """Answer ``--version``."""
     return 0, encode(VERSION + "\n"), b""

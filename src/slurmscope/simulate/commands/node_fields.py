@@ -11,33 +11,33 @@ from slurmscope.simulate.commands.listing import VERSION, Field
 from slurmscope.simulate.commands.node_states import BUSY, compact_state, complete_state, long_state
 
 if TYPE_CHECKING:
-    from slurmscope.simulate.cluster.records import GpuPool, Node, Partition
+    from slurmscope.simulate.cluster.records import GpuPool, Partition, SimulatedNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """Hold a node in one of its partitions: one row of ``sinfo -N``."""
 
-    node: Node
+    node: SimulatedNode
     partition: Partition
     partition_number: int
 
 
-def cpus_text(node: Node) -> str:
+def cpus_text(node: SimulatedNode) -> str:
     """Write CPUs as allocated/idle/other/total; only a drained or a down node has others."""
     free = node.cpus - node.cpus_allocated
     other = free if node.base == "down" or "drain" in node.flags else 0
     return f"{node.cpus_allocated}/{free - other}/{other}/{node.cpus}"
 
 
-def nodes_text(node: Node) -> str:
+def nodes_text(node: SimulatedNode) -> str:
     """Write a node as allocated/idle/other/total."""
     if node.base in BUSY or "completing" in node.flags:
         return "1/0/0/1"
     return "0/0/1/1" if node.base == "down" or "drain" in node.flags else "0/1/0/1"
 
 
-def gres_text(node: Node) -> str:
+def gres_text(node: SimulatedNode) -> str:
     """Write generic resources the way the site of this node configured them."""
     parts = [_typed("gpu", pool.type, pool.total) + _sockets(node) for pool in node.gpus]
     for kind, each in _extras(node):
@@ -45,7 +45,7 @@ def gres_text(node: Node) -> str:
     return ",".join(parts) or "(null)"
 
 
-def gres_used_text(node: Node) -> str:
+def gres_used_text(node: SimulatedNode) -> str:
     """Write what of the generic resources is in use."""
     parts = [_typed("gpu", pool.type, pool.used) + _indexes(node, pool) for pool in node.gpus]
     for kind, each in _extras(node):
@@ -58,26 +58,26 @@ def _typed(kind: str, type_name: str, count: int) -> str:
     return f"{kind}:{type_name}:{count}" if type_name else f"{kind}:{count}"
 
 
-def _extras(node: Node) -> tuple[tuple[str, int], ...]:
+def _extras(node: SimulatedNode) -> tuple[tuple[str, int], ...]:
     """Name the shares of a GPU that some sites hand out, and how many a device has."""
     return {3: (("shard", 4),), 4: (("mps", 100),)}.get(node.dialect, ()) if node.gpus else ()
 
 
-def _sockets(node: Node) -> str:
+def _sockets(node: SimulatedNode) -> str:
     return "(S:0-1)" if node.dialect in {0, 3} else ""
 
 
-def _indexes(node: Node, pool: GpuPool) -> str:
+def _indexes(node: SimulatedNode, pool: GpuPool) -> str:
     if node.dialect in {1, 4}:
         return ""
     return f"(IDX:{index_text(range(pool.used)) if pool.used else 'N/A'})"
 
 
-def _reason_user(node: Node) -> str:
+def _reason_user(node: SimulatedNode) -> str:
     return "root" if node.reason_user is None else node.reason_user.name
 
 
-def _reason_user_long(node: Node) -> str:
+def _reason_user_long(node: SimulatedNode) -> str:
     return f"{_reason_user(node)}({0 if node.reason_user is None else node.reason_user.uid})"
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from slurmscope.simulate.cluster.job_states import COMPACT_STATES
 from slurmscope.simulate.commands.listing import (
-    Answer,
     Command,
+    CommandResult,
     Options,
     ReadColumn,
     UsageError,
@@ -75,7 +75,7 @@ _MODEL_COPIES = (
 )  # fmt: skip
 _STEP_COPIES = ("cluster", "account", "start", "end", "alloctres", "nodelist", "exitcode", "totalcpu")
 
-Row = dict[str, bytes]
+SacctColumns = dict[str, bytes]
 
 
 def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
@@ -99,7 +99,7 @@ def respond(
     environment: Mapping[str, str],
     *,
     wall_clock: Callable[[], float] = time.time,
-) -> Answer:
+) -> CommandResult:
     """Answer for a window, both its edges included, for the present, or for some jobs."""
     try:
         options = parse_options(argv, _OPTIONS)
@@ -115,7 +115,7 @@ def respond(
     return 0, _render(rows, names, options.values.get("delimiter", "|"), environment), b""
 
 
-def _choose(read: ReadColumn, options: Options, now: int) -> Iterable[Row]:
+def _choose(read: ReadColumn, options: Options, now: int) -> Iterable[SacctColumns]:
     given = options.values
     if not {"parsable2", "noheader"} <= given.keys():
         raise UsageError("only -n and -P are simulated")
@@ -150,7 +150,7 @@ def _seconds(given: str) -> int:
     return int(found[1])
 
 
-def _rows(read: ReadColumn, start: int, end: int) -> Iterator[Row]:
+def _rows(read: ReadColumn, start: int, end: int) -> Iterator[SacctColumns]:
     """Yield the jobs that ended in the window; job number n ends n steps after the beginning of time."""
     make = _make_rows(read)
     per_minute = int(read(_PER_MINUTE)[0])
@@ -158,11 +158,11 @@ def _rows(read: ReadColumn, start: int, end: int) -> Iterator[Row]:
     yield from make(range(first, min(beyond, first + _MAX_ROWS)))
 
 
-def _make_rows(read: ReadColumn) -> Callable[[Iterable[int]], Iterator[Row]]:
+def _make_rows(read: ReadColumn) -> Callable[[Iterable[int]], Iterator[SacctColumns]]:
     models = [dict(zip(_MODEL_COLUMNS, values, strict=True)) for values in zip(*map(read, _MODEL_COLUMNS), strict=True)]
     per_minute, (cluster,) = int(read(_PER_MINUTE)[0]), read(_CLUSTER)
 
-    def make(numbers: Iterable[int]) -> Iterator[Row]:
+    def make(numbers: Iterable[int]) -> Iterator[SacctColumns]:
         for number in numbers if models else ():
             row = _row(number, number * 60 // per_minute, models[number % len(models)])
             yield {**row, "cluster": cluster}
@@ -170,7 +170,7 @@ def _make_rows(read: ReadColumn) -> Callable[[Iterable[int]], Iterator[Row]]:
     return make
 
 
-def _rows_of(read: ReadColumn, given: str, now: int) -> Iterator[Row]:
+def _rows_of(read: ReadColumn, given: str, now: int) -> Iterator[SacctColumns]:
     """Yield the jobs of these numbers: those that have not ended, and else the last that ended under the number."""
     if not all(word.isascii() and word.isdecimal() and len(word) < 12 for word in given.split(",")):
         raise UsageError(f"only numbers of jobs are simulated, not {given}")
@@ -181,7 +181,7 @@ def _rows_of(read: ReadColumn, given: str, now: int) -> Iterator[Row]:
     return iter([*current, *_make_rows(read)(last - (last - job_id + 1) % _MAX_JOB_ID for job_id in gone)])
 
 
-def _current_rows(read: ReadColumn) -> Iterator[Row]:
+def _current_rows(read: ReadColumn) -> Iterator[SacctColumns]:
     columns = [read(_CURRENT + name) for name in _CURRENT_COLUMNS]
     same = {
         "cluster": read(_CLUSTER)[0], "end": b"Unknown", "exitcode": b"0:0", "elapsedraw": b"0", "cputimeraw": b"0",
@@ -191,7 +191,7 @@ def _current_rows(read: ReadColumn) -> Iterator[Row]:
         yield {**same, **dict(zip(_CURRENT_COLUMNS, values, strict=True))}
 
 
-def _with_steps(jobs: Iterable[Row]) -> Iterator[Row]:
+def _with_steps(jobs: Iterable[SacctColumns]) -> Iterator[SacctColumns]:
     """Put behind each job that started the step of its script."""
     for job in jobs:
         yield job
@@ -209,7 +209,7 @@ def _round_up(number: int, divisor: int) -> int:
     return -(-number // divisor)
 
 
-def _row(number: int, end: int, model: Mapping[str, bytes]) -> Row:
+def _row(number: int, end: int, model: Mapping[str, bytes]) -> SacctColumns:
     ending = number % (len(_ENDINGS) + 1)
     has_started = ending < len(_ENDINGS)
     state, exit_code = _ENDINGS[ending] if has_started else _PENDING_ENDING
@@ -239,7 +239,7 @@ def _row(number: int, end: int, model: Mapping[str, bytes]) -> Row:
     return {**row, **_use(number, model, has_started=has_started)}
 
 
-def _use(number: int, model: Mapping[str, bytes], *, has_started: bool) -> Row:
+def _use(number: int, model: Mapping[str, bytes], *, has_started: bool) -> SacctColumns:
     """Make up what the job used: between a twentieth and nearly all of what it had."""
     if not has_started:
         return {"totalcpu": b"00:00:00"}
@@ -258,7 +258,9 @@ def _render_cpu_time(seconds: float) -> bytes:
     return (b"%d-" % days if days else b"") + b"%02d:%02d:%02d" % (hour, minute, int(rest))
 
 
-def _render(rows: Sequence[Row], names: Sequence[str], delimiter: str, environment: Mapping[str, str]) -> bytes:
+def _render(
+    rows: Sequence[SacctColumns], names: Sequence[str], delimiter: str, environment: Mapping[str, str]
+) -> bytes:
     time_format = environment.get("SLURM_TIME_FORMAT", STANDARD_TIME)
     columns = [[row[name] for row in rows] for name in names]
     shown = [

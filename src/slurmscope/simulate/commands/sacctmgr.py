@@ -11,7 +11,7 @@ import getopt
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from slurmscope.simulate.commands.listing import Answer, Command, ReadColumn, UsageError, refuse, version_answer
+from slurmscope.simulate.commands.listing import Command, CommandResult, ReadColumn, UsageError, refuse, version_answer
 from slurmscope.simulate.commands.table import encode
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
     return [encode(f"{user.name}|{'' if number else first}") for number, user in enumerate(cluster.users)]
 
 
-def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> Answer:  # noqa: ARG001
+def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:  # noqa: ARG001
     """Answer a question about slurmdbd; any other is refused."""
     try:
         options, words = getopt.gnu_getopt(list(argv), "rnPV", ["readonly", "noheader", "parsable2", "version"])

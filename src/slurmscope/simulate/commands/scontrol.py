@@ -11,7 +11,7 @@ import getopt
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from slurmscope.simulate.commands.listing import Answer, Command, ReadColumn, UsageError, refuse, version_answer
+from slurmscope.simulate.commands.listing import Command, CommandResult, ReadColumn, UsageError, refuse, version_answer
 from slurmscope.simulate.commands.table import STANDARD_TIME, render_times
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
     return RECORDS[name](cluster)
 
 
-def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> Answer:
+def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
     """Answer a question; anything else is refused, as the real command refuses what it does not know."""
     try:
         options, words = getopt.gnu_getopt(list(argv), "oadV", ["oneliner", "all", "details", "version"])

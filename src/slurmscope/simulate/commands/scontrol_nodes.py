@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurmscope.simulate.cluster.records import Node, SimulatedCluster
+from slurmscope.simulate.cluster.records import SimulatedCluster, SimulatedNode
 from slurmscope.simulate.cluster.texts import MIB
 from slurmscope.simulate.commands.node_fields import gres_text, gres_used_text
 from slurmscope.simulate.commands.node_states import complete_state
@@ -24,7 +24,7 @@ def make_nodes(cluster: SimulatedCluster) -> Iterator[tuple[str, str, str]]:
             yield _node(node)
 
 
-def _node(node: Node) -> tuple[str, str, str]:
+def _node(node: SimulatedNode) -> tuple[str, str, str]:
     text = f"{_head(node)} {_sizes(node)} {_tail(node)}"
     if not node.reason:
         return text, "", ""
@@ -34,7 +34,7 @@ def _node(node: Node) -> tuple[str, str, str]:
     return f"{text} Reason={first} [{user}@", str(node.reason_time), "]" + "".join(_LINE_END + line for line in further)
 
 
-def _head(node: Node) -> str:
+def _head(node: SimulatedNode) -> str:
     load = "N/A" if node.cpu_load is None else f"{node.cpu_load:.2f}"
     features = node.features or "(null)"
     return (
@@ -45,7 +45,7 @@ def _head(node: Node) -> str:
     )
 
 
-def _sizes(node: Node) -> str:
+def _sizes(node: SimulatedNode) -> str:
     free = "N/A" if node.memory_free_bytes is None else str(node.memory_free_bytes // MIB)
     state = complete_state(node.base, node.flags).upper()
     return (
@@ -54,7 +54,7 @@ def _sizes(node: Node) -> str:
     )
 
 
-def _tail(node: Node) -> str:
+def _tail(node: SimulatedNode) -> str:
     partitions = f"Partitions={','.join(node.partitions)} " if node.partitions else ""
     return (
         f"{partitions} BootTime=None SlurmdStartTime=None LastBusyTime=Unknown"

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from slurmscope.simulate.commands.listing import (
-    Answer,
     Command,
+    CommandResult,
     ReadColumn,
     UsageError,
     parse_options,
@@ -35,7 +35,7 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:  # noqa: ARG001
     return [encode(make_diag(cluster))]
 
 
-def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> Answer:  # noqa: ARG001
+def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:  # noqa: ARG001
     """Answer the only question there is."""
     try:
         if "version" in parse_options(argv, _OPTIONS):

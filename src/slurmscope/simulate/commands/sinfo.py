@@ -13,10 +13,10 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from slurmscope.simulate.cluster.texts import hosts_text
-from slurmscope.simulate.commands.formats import Layout
+from slurmscope.simulate.commands.formats import ColumnLayout
 from slurmscope.simulate.commands.listing import (
-    Answer,
     Command,
+    CommandResult,
     Options,
     ReadColumn,
     UsageError,
@@ -68,7 +68,7 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
     return [encode(FIELDS[name].of(member, cluster.now)) for member in members]
 
 
-def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> Answer:
+def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
     """Answer from columns; unknown fields cost an empty column, unknown options the answer."""
     try:
         options = parse_options(argv, _OPTIONS)
@@ -104,7 +104,7 @@ def _values(read: ReadColumn, name: str, keep: list[bool], environment: Mapping[
 
 
 def _join(
-    read: ReadColumn, layout: Layout, values: list[list[bytes]], keep: list[bool]
+    read: ReadColumn, layout: ColumnLayout, values: list[list[bytes]], keep: list[bool]
 ) -> tuple[list[list[bytes]], int]:
     """Join rows that agree, partition by partition; a node counts once in a row even if two of its partitions do."""
     names = [column.name for column in layout.columns]

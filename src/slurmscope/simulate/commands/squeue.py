@@ -14,11 +14,11 @@ from operator import mul
 from typing import TYPE_CHECKING
 
 from slurmscope.simulate.cluster.job_states import COMPACT_STATES, ENDED_STATES
-from slurmscope.simulate.commands.formats import Layout
+from slurmscope.simulate.commands.formats import ColumnLayout
 from slurmscope.simulate.commands.job_fields import FIELDS, id_texts, task_texts
 from slurmscope.simulate.commands.listing import (
-    Answer,
     Command,
+    CommandResult,
     Options,
     ReadColumn,
     UsageError,
@@ -88,7 +88,7 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
     return [encode(FIELDS[name].of(job, cluster.now)) for job in cluster.jobs]
 
 
-def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> Answer:
+def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
     """Answer from columns; unknown fields cost an empty column, unknown options the answer."""
     try:
         options = parse_options(argv, _OPTIONS)
@@ -103,7 +103,7 @@ def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str
     return 0, header + _render(read, layout, selection, environment), complaints
 
 
-def _render(read: ReadColumn, layout: Layout, selection: _Selection, environment: Mapping[str, str]) -> bytes:
+def _render(read: ReadColumn, layout: ColumnLayout, selection: _Selection, environment: Mapping[str, str]) -> bytes:
     counts = selection.counts
     if counts is not None and all(column.name not in _TASK_COLUMNS for column in layout.columns):
         # The tasks of an array print the same row: it is made once per record and repeated.
@@ -112,7 +112,9 @@ def _render(read: ReadColumn, layout: Layout, selection: _Selection, environment
     return b"".join(_lines(read, layout, selection, environment))
 
 
-def _lines(read: ReadColumn, layout: Layout, selection: _Selection, environment: Mapping[str, str]) -> Iterator[bytes]:
+def _lines(
+    read: ReadColumn, layout: ColumnLayout, selection: _Selection, environment: Mapping[str, str]
+) -> Iterator[bytes]:
     rows = len(selection.apply(read(_ROWS)))
     values = [_values(read, column.name, selection, environment, rows) for column in layout.columns]
     return render_lines(layout, values, rows)

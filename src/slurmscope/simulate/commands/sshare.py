@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from slurmscope.simulate.commands.listing import (
-    Answer,
     Command,
+    CommandResult,
     ReadColumn,
     UsageError,
     parse_options,
@@ -44,7 +44,7 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:  # noqa: ARG001
     return [_SEPARATOR.join(encode(row.get(header, "")) for header in _HEADERS) for row in make_rows(cluster)]
 
 
-def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> Answer:  # noqa: ARG001
+def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:  # noqa: ARG001
     """Answer from the stored rows; an unknown field costs the answer, as it does with the real command."""
     try:
         options = parse_options(argv, _OPTIONS)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
-from slurmscope.simulate.commands.formats import Column, Layout
+from slurmscope.simulate.commands.formats import Column, ColumnLayout
 
 STANDARD_TIME = "standard"
 
@@ -20,7 +20,7 @@ def encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def render_lines(layout: Layout, values: Sequence[Sequence[bytes]], rows: int) -> Iterator[bytes]:
+def render_lines(layout: ColumnLayout, values: Sequence[Sequence[bytes]], rows: int) -> Iterator[bytes]:
     """Give ``rows`` rows, each with its newline; ``values`` holds one sequence per column of the layout."""
     parts: list[Iterable[bytes]] = [repeat(encode(layout.prefix))] if layout.prefix else []
     for column, texts in zip(layout.columns, values, strict=True):
@@ -31,7 +31,7 @@ def render_lines(layout: Layout, values: Sequence[Sequence[bytes]], rows: int) -
     return map(b"".join, zip(*parts, strict=False))
 
 
-def render_header(layout: Layout, headers: Sequence[str]) -> bytes:
+def render_header(layout: ColumnLayout, headers: Sequence[str]) -> bytes:
     """Print the header row."""
     return b"".join(render_lines(layout, [(encode(header),) for header in headers], 1))
 

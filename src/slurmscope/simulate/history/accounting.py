@@ -9,14 +9,22 @@ from random import Random
 
 from slurmscope.gres import Gres
 from slurmscope.model.job_record import JobRecord
-from slurmscope.simulate.cluster.job_states import WAITING_STATES
-from slurmscope.simulate.cluster.records import Job, SimulatedCluster
+from slurmscope.model.job_states import WAITING_STATES
+from slurmscope.simulate.cluster.records import SimulatedCluster, SimulatedJob
 from slurmscope.simulate.history.history import PastJob
 from slurmscope.simulate.history.requests import GPU_KINDS, SEVERAL_NODES, SHARES
-from slurmscope.simulate.history.workload_kinds import Kind, make_life
-from slurmscope.simulate.history.workloads import Life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
+from slurmscope.simulate.history.workloads import Workload
 
-_ENDED_KINDS = frozenset({Kind.OUT_OF_MEMORY, Kind.TIMED_OUT, Kind.TOO_SHORT, Kind.FAILED, Kind.NODE_FAILED})
+_ENDED_KINDS = frozenset(
+    {
+        WorkloadKind.OUT_OF_MEMORY,
+        WorkloadKind.TIMED_OUT,
+        WorkloadKind.TOO_SHORT,
+        WorkloadKind.FAILED,
+        WorkloadKind.NODE_FAILED,
+    }
+)
 _SHORTEST_LENGTH_SECONDS = 900.0
 
 
@@ -36,7 +44,7 @@ class SimulatedAccounting:
         self.running_lives = tuple(job.life for job in running)
         self._by_id = _index((*self._ended, *self._current))
 
-    def find_life(self, job_id: int) -> Life | None:
+    def find_life(self, job_id: int) -> Workload | None:
         """Return the life of a job that has started."""
         return self._lives.get(job_id)
 
@@ -54,7 +62,7 @@ class SimulatedAccounting:
         yield from self._current
 
 
-def record_of(cluster: SimulatedCluster, job: Job) -> JobRecord:
+def record_of(cluster: SimulatedCluster, job: SimulatedJob) -> JobRecord:
     """Tell of a job of the queue as accounting does."""
     has_started = job.state == "RUNNING"
     is_array = job.array_id is not None
@@ -98,17 +106,17 @@ def _running_jobs(cluster: SimulatedCluster) -> Iterator[PastJob]:
             yield PastJob(record, kind, make_life(record, kind, length_seconds=length_seconds))
 
 
-def _running_kind(record: JobRecord) -> Kind:
+def _running_kind(record: JobRecord) -> WorkloadKind:
     """Choose a kind that such a job can have: nobody leaves cores idle who has one."""
     random = Random(f"kind of {record.job_id}")
     can = [kind for kind in SHARES if kind not in _ENDED_KINDS and _suits(kind, record)]
     return random.choices(can, weights=[SHARES[kind] for kind in can])[0]
 
 
-def _suits(kind: Kind, record: JobRecord) -> bool:
+def _suits(kind: WorkloadKind, record: JobRecord) -> bool:
     if (kind in GPU_KINDS) != bool(record.gpus) or (kind in SEVERAL_NODES and record.node_count < 2):
         return False
-    if kind in {Kind.SERIAL, Kind.CORE_IMBALANCE}:
+    if kind in {WorkloadKind.SERIAL, WorkloadKind.CORE_IMBALANCE}:
         return record.node_count == 1 and record.cpus > 1
     return True
 

@@ -21,14 +21,14 @@ from slurmscope.simulate.history.requests import (
     ENDINGS,
     GPU_KINDS,
     SHARES,
-    Asked,
+    SimulatedRequest,
     draw_kind,
     draw_request,
 )
-from slurmscope.simulate.history.workload_kinds import Kind, make_life
-from slurmscope.simulate.history.workloads import Life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
+from slurmscope.simulate.history.workloads import Workload
+from slurmscope.units import DAY_SECONDS
 
-DAY_SECONDS = 86_400
 FIRST_ID = 4_000_000
 WINDOW_SECONDS = 30 * DAY_SECONDS
 """Numbers of jobs are given as the queue of the simulated cluster gives them: one every three seconds."""
@@ -43,8 +43,8 @@ class PastJob:
     """Hold a job with the life that it leads or led."""
 
     record: JobRecord
-    kind: Kind
-    life: Life
+    kind: WorkloadKind
+    life: Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +111,14 @@ class History:
 
     def _array(self, draft: _Draft) -> Iterator[PastJob]:
         random = self._random
-        asked = draw_request(random, Kind.GOOD)
+        asked = draw_request(random, WorkloadKind.GOOD)
         first_id = self._give_id(draft.submit_seconds)
         for task in range(random.randrange(6, 17)):
-            kind = Kind.GOOD if random.random() < 0.93 else random.choice((Kind.LEAKING, Kind.IDLE, Kind.OUT_OF_MEMORY))
+            kind = (
+                WorkloadKind.GOOD
+                if random.random() < 0.93
+                else random.choice((WorkloadKind.LEAKING, WorkloadKind.IDLE, WorkloadKind.OUT_OF_MEMORY))
+            )
             run_seconds = int(asked.run_seconds * random.uniform(0.9, 1.05))
             own = replace(asked, nodes=1, run_seconds=min(asked.limit_seconds - 1, run_seconds))
             job = self._job(draft, kind, own, first_id if not task else self._give_id(draft.submit_seconds))
@@ -125,14 +129,16 @@ class History:
     def _heterogeneous(self, draft: _Draft) -> Iterator[PastJob]:
         random = self._random
         leader = self._give_id(draft.submit_seconds)
-        asked = draw_request(random, Kind.GOOD)
+        asked = draw_request(random, WorkloadKind.GOOD)
         for offset, cpus in enumerate((4, 16)):
             part = replace(asked, nodes=1, cpus=cpus, memory_bytes=cpus << 31)
-            job = self._job(draft, Kind.GOOD, part, leader if not offset else self._give_id(draft.submit_seconds))
+            job = self._job(
+                draft, WorkloadKind.GOOD, part, leader if not offset else self._give_id(draft.submit_seconds)
+            )
             if job:
                 yield replace(job, record=replace(job.record, het_job_id=leader, het_offset=offset))
 
-    def _job(self, draft: _Draft, kind: Kind, asked: Asked, job_id: int) -> PastJob | None:
+    def _job(self, draft: _Draft, kind: WorkloadKind, asked: SimulatedRequest, job_id: int) -> PastJob | None:
         """Make one job; None when it would not have ended by now."""
         random = Random(f"past {job_id}")
         start = draft.submit_seconds + 1 + int(random.expovariate(1 / 1200))
@@ -179,7 +185,7 @@ class History:
         return free
 
 
-def _partition_for(random: Random, partitions: Sequence[Partition], asked: Asked) -> Partition | None:
+def _partition_for(random: Random, partitions: Sequence[Partition], asked: SimulatedRequest) -> Partition | None:
     fitting = [
         partition
         for partition in partitions
@@ -190,7 +196,7 @@ def _partition_for(random: Random, partitions: Sequence[Partition], asked: Asked
     return random.choice(fitting) if fitting else None
 
 
-def _with_use(record: JobRecord, life: Life, asked: Asked) -> JobRecord:
+def _with_use(record: JobRecord, life: Workload, asked: SimulatedRequest) -> JobRecord:
     """Add what Slurm's accounting gathers by itself: CPU time, and the memory of the largest task when it looked."""
     used = life.cpu_seconds(asked.run_seconds)
     tasks = record.cpus if asked.is_parallel else 1
@@ -210,7 +216,7 @@ def _with_use(record: JobRecord, life: Life, asked: Asked) -> JobRecord:
     return replace(record, cpu_seconds=0.998 * used, steps=(step,))
 
 
-def _submit_line(name: str, asked: Asked) -> str:
+def _submit_line(name: str, asked: SimulatedRequest) -> str:
     cores = f"--nodes={asked.nodes} --ntasks-per-node={asked.cpus}" if asked.is_parallel else f"-c{asked.cpus}"
     gpus = f" --gpus={asked.gpus}" if asked.gpus else ""
     limit = duration_text(asked.limit_seconds)

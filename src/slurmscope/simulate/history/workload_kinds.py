@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from slurmscope.model.job_record import JobRecord
-from slurmscope.simulate.history.workloads import Files, Gpu, Life, Memory, NodeLife, Threads, Work
+from slurmscope.simulate.history.workloads import Files, GpuLoad, Memory, NodeWorkload, Threads, Work, Workload
 
 GIB = float(1 << 30)
 MIB = float(1 << 20)
@@ -22,7 +22,7 @@ DEFAULT_BYTES_PER_CPU = 2 * GIB
 GPU_BYTES = 80 * GIB
 
 
-class Kind(enum.StrEnum):
+class WorkloadKind(enum.StrEnum):
     """Say what is special about a life."""
 
     GOOD = "good"
@@ -56,12 +56,12 @@ class Kind(enum.StrEnum):
 class _Plan(NamedTuple):
     """Hold the good life on one node that another kind of life is made from."""
 
-    node: NodeLife
+    node: NodeWorkload
     random: Random
     length_seconds: float
 
 
-def make_life(record: JobRecord, kind: Kind, *, length_seconds: float) -> Life:
+def make_life(record: JobRecord, kind: WorkloadKind, *, length_seconds: float) -> Workload:
     """Make the life of a job that has started; ``length_seconds`` is how long it runs, or is thought to run."""
     random = Random(f"life of {record.job_id}")
     length_seconds = max(1.0, length_seconds)
@@ -69,12 +69,12 @@ def make_life(record: JobRecord, kind: Kind, *, length_seconds: float) -> Life:
     good = _good_node(record, random, length_seconds)
     made = shape(_Plan(good, random, length_seconds)) if shape else good
     nodes = tuple(replace(made, name=name) for name in record.nodes)
-    if kind is Kind.NODE_IMBALANCE:
+    if kind is WorkloadKind.NODE_IMBALANCE:
         nodes = (nodes[0], *(_idle_node(node) for node in nodes[1:]))
-    return Life(record.job_id, float(record.start_seconds or 0), nodes)
+    return Workload(record.job_id, float(record.start_seconds or 0), nodes)
 
 
-def _good_node(record: JobRecord, random: Random, length: float) -> NodeLife:
+def _good_node(record: JobRecord, random: Random, length: float) -> NodeWorkload:
     count = max(1, len(record.nodes))
     cpus = max(1, record.cpus // count)
     limit = (record.memory_bytes or record.cpus * DEFAULT_BYTES_PER_CPU) / count
@@ -87,7 +87,7 @@ def _good_node(record: JobRecord, random: Random, length: float) -> NodeLife:
         system_ratio=random.uniform(0.01, 0.08),
     )
     last = limit * random.uniform(0.58, 0.8)
-    return NodeLife(
+    return NodeWorkload(
         name="",
         work=work,
         memory=Memory(
@@ -106,7 +106,7 @@ def _good_node(record: JobRecord, random: Random, length: float) -> NodeLife:
         ),
         threads=Threads(program=_program(record.name), count=float(cpus), running=best * cpus),
         gpus=tuple(
-            Gpu(
+            GpuLoad(
                 number=number,
                 utilization_ratio=random.uniform(0.78, 0.98),
                 memory_bytes=GPU_BYTES * random.uniform(0.4, 0.9),
@@ -124,7 +124,7 @@ def _program(job_name: str) -> str:
     return {"train": "python3", "md": "gmx_mpi", "relax": "vasp_std", "blast": "blastn"}.get(word, word or "a.out")
 
 
-def _idle_node(node: NodeLife) -> NodeLife:
+def _idle_node(node: NodeWorkload) -> NodeWorkload:
     """Return a node on which nothing was started."""
     work = replace(node.work, cores=tuple(0.002 for _ in node.work.cores))
     memory = replace(node.memory, first_bytes=20 * MIB, last_bytes=25 * MIB, cache_bytes=5 * MIB)
@@ -132,39 +132,39 @@ def _idle_node(node: NodeLife) -> NodeLife:
     return replace(node, work=work, memory=memory, files=Files(open_files=4.0), threads=bash)
 
 
-def _few_cores(node: NodeLife, used: int) -> NodeLife:
+def _few_cores(node: NodeWorkload, used: int) -> NodeWorkload:
     """Return a node of whose cores only the first ones are used."""
     cores = tuple(0.98 if number < used else 0.001 for number in range(len(node.work.cores)))
     threads = replace(node.threads, count=float(used), running=0.98 * used)
     return replace(node, work=replace(node.work, cores=cores, dip_ratio=0.04), threads=threads)
 
 
-def _idle(plan: _Plan) -> NodeLife:
+def _idle(plan: _Plan) -> NodeWorkload:
     cpus = len(plan.node.work.cores)
     return _few_cores(plan.node, max(1, int(cpus * plan.random.uniform(0.1, 0.5)))) if cpus > 3 else _waiting(plan)
 
 
-def _waiting(plan: _Plan) -> NodeLife:
+def _waiting(plan: _Plan) -> NodeWorkload:
     """Return a node whose few cores mostly wait."""
     cores = tuple(plan.random.uniform(0.1, 0.4) for _ in plan.node.work.cores)
     threads = replace(plan.node.threads, running=sum(cores))
     return replace(plan.node, work=replace(plan.node.work, cores=cores), threads=threads)
 
 
-def _bursty(plan: _Plan) -> NodeLife:
+def _bursty(plan: _Plan) -> NodeWorkload:
     return replace(
         plan.node, work=replace(plan.node.work, dip_ratio=0.95, period_seconds=max(60.0, plan.length_seconds / 6))
     )
 
 
-def _uneven_cores(plan: _Plan) -> NodeLife:
+def _uneven_cores(plan: _Plan) -> NodeWorkload:
     cores = tuple(
         0.98 if number % 4 else plan.random.uniform(0.35, 0.55) for number in range(len(plan.node.work.cores))
     )
     return replace(plan.node, work=replace(plan.node.work, cores=cores, dip_ratio=0.03))
 
 
-def _leaking(plan: _Plan) -> NodeLife:
+def _leaking(plan: _Plan) -> NodeWorkload:
     limit = plan.node.memory.limit_bytes
     memory = replace(
         plan.node.memory, is_leaking=True, first_bytes=0.05 * limit, last_bytes=plan.random.uniform(0.75, 0.88) * limit,
@@ -173,7 +173,7 @@ def _leaking(plan: _Plan) -> NodeLife:
     return replace(plan.node, memory=memory)
 
 
-def _killed(plan: _Plan) -> NodeLife:
+def _killed(plan: _Plan) -> NodeWorkload:
     limit = plan.node.memory.limit_bytes
     memory = replace(
         plan.node.memory, is_leaking=True, first_bytes=0.15 * limit, last_bytes=0.99 * limit, shared_bytes=0.0,
@@ -182,7 +182,7 @@ def _killed(plan: _Plan) -> NodeLife:
     return replace(plan.node, memory=memory)
 
 
-def _near_limit(plan: _Plan) -> NodeLife:
+def _near_limit(plan: _Plan) -> NodeWorkload:
     limit = plan.node.memory.limit_bytes
     memory = replace(
         plan.node.memory, first_bytes=0.6 * limit, last_bytes=0.985 * limit, shared_bytes=0.002 * limit,
@@ -191,7 +191,7 @@ def _near_limit(plan: _Plan) -> NodeLife:
     return replace(plan.node, memory=memory)
 
 
-def _little_memory(plan: _Plan) -> NodeLife:
+def _little_memory(plan: _Plan) -> NodeWorkload:
     limit = plan.node.memory.limit_bytes
     last = limit * plan.random.uniform(0.04, 0.3)
     return replace(
@@ -199,13 +199,13 @@ def _little_memory(plan: _Plan) -> NodeLife:
     )
 
 
-def _stopping(plan: _Plan) -> NodeLife:
+def _stopping(plan: _Plan) -> NodeWorkload:
     return replace(
         plan.node, work=replace(plan.node.work, stop_seconds=plan.length_seconds * plan.random.uniform(0.3, 0.7))
     )
 
 
-def _small_files(plan: _Plan) -> NodeLife:
+def _small_files(plan: _Plan) -> NodeWorkload:
     open_files = float(plan.random.randrange(1500, 9000))
     moved = open_files * plan.random.uniform(0.02, 0.4) * MIB
     files = replace(
@@ -215,7 +215,7 @@ def _small_files(plan: _Plan) -> NodeLife:
     return replace(plan.node, files=files)
 
 
-def _tiny_requests(plan: _Plan) -> NodeLife:
+def _tiny_requests(plan: _Plan) -> NodeWorkload:
     piece = float(plan.random.randrange(40, 200))
     files = replace(
         plan.node.files, input_bytes=0.0, read_bytes_per_second=piece * 1500, write_bytes_per_second=piece * 6000,
@@ -224,20 +224,20 @@ def _tiny_requests(plan: _Plan) -> NodeLife:
     return replace(plan.node, files=files)
 
 
-def _no_scratch(plan: _Plan) -> NodeLife:
+def _no_scratch(plan: _Plan) -> NodeWorkload:
     moved = plan.random.uniform(5, 80) * GIB / plan.length_seconds
     return replace(plan.node, files=replace(plan.node.files, read_bytes_per_second=moved, uses_scratch=False))
 
 
-def _crowded(plan: _Plan) -> NodeLife:
+def _crowded(plan: _Plan) -> NodeWorkload:
     cpus = len(plan.node.work.cores)
     count = float(max(8, cpus * plan.random.choice((4, 8, 16))))
     work = replace(plan.node.work, system_ratio=0.35)
     return replace(plan.node, work=work, threads=replace(plan.node.threads, count=count, running=0.6 * count))
 
 
-def _gpu_use(ratio: tuple[float, float], memory_ratio: float) -> Shape:
-    def shape(plan: _Plan) -> NodeLife:
+def _gpu_use(ratio: tuple[float, float], memory_ratio: float) -> WorkloadShape:
+    def shape(plan: _Plan) -> NodeWorkload:
         gpus = (
             replace(gpu, utilization_ratio=plan.random.uniform(*ratio), memory_bytes=memory_ratio * GPU_BYTES)
             for gpu in plan.node.gpus
@@ -247,32 +247,32 @@ def _gpu_use(ratio: tuple[float, float], memory_ratio: float) -> Shape:
     return shape
 
 
-def _gpu_held(plan: _Plan) -> NodeLife:
+def _gpu_held(plan: _Plan) -> NodeWorkload:
     """Leave all GPUs but the first without a process, and a single one too."""
     used = 1 if len(plan.node.gpus) > 1 else 0
     return replace(plan.node, gpus=tuple(replace(gpu, has_process=gpu.number < used) for gpu in plan.node.gpus))
 
 
-Shape = Callable[[_Plan], NodeLife]
+WorkloadShape = Callable[[_Plan], NodeWorkload]
 
-_SHAPES: Mapping[Kind, Shape] = MappingProxyType(
+_SHAPES: Mapping[WorkloadKind, WorkloadShape] = MappingProxyType(
     {
-        Kind.IDLE: _idle,
-        Kind.SERIAL: lambda plan: _few_cores(plan.node, 1),
-        Kind.BURSTY: _bursty,
-        Kind.CORE_IMBALANCE: _uneven_cores,
-        Kind.LEAKING: _leaking,
-        Kind.OUT_OF_MEMORY: _killed,
-        Kind.NEAR_LIMIT: _near_limit,
-        Kind.MEMORY_OVER_ASKED: _little_memory,
-        Kind.STOPPED_EARLY: _stopping,
-        Kind.SMALL_FILES: _small_files,
-        Kind.TINY_REQUESTS: _tiny_requests,
-        Kind.SCRATCH_UNUSED: _no_scratch,
-        Kind.MANY_THREADS: _crowded,
-        Kind.GPU_IDLE: _gpu_use((0.0, 0.01), 0.02),
-        Kind.GPU_HELD: _gpu_held,
-        Kind.GPU_LOW: _gpu_use((0.06, 0.18), 0.15),
+        WorkloadKind.IDLE: _idle,
+        WorkloadKind.SERIAL: lambda plan: _few_cores(plan.node, 1),
+        WorkloadKind.BURSTY: _bursty,
+        WorkloadKind.CORE_IMBALANCE: _uneven_cores,
+        WorkloadKind.LEAKING: _leaking,
+        WorkloadKind.OUT_OF_MEMORY: _killed,
+        WorkloadKind.NEAR_LIMIT: _near_limit,
+        WorkloadKind.MEMORY_OVER_ASKED: _little_memory,
+        WorkloadKind.STOPPED_EARLY: _stopping,
+        WorkloadKind.SMALL_FILES: _small_files,
+        WorkloadKind.TINY_REQUESTS: _tiny_requests,
+        WorkloadKind.SCRATCH_UNUSED: _no_scratch,
+        WorkloadKind.MANY_THREADS: _crowded,
+        WorkloadKind.GPU_IDLE: _gpu_use((0.0, 0.01), 0.02),
+        WorkloadKind.GPU_HELD: _gpu_held,
+        WorkloadKind.GPU_LOW: _gpu_use((0.06, 0.18), 0.15),
     }
 )
 """What sets a life apart from a good one; kinds that are not here differ in their record."""

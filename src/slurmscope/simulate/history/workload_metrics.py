@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from slurmscope.model.series import JOB_LABEL, NODE_LABEL
-from slurmscope.simulate.history.workloads import Life, NodeLife
+from slurmscope.simulate.history.workloads import NodeWorkload, Workload
 
-Told = Iterable[tuple[tuple[str, ...], float]]
-Sample = tuple[str, tuple[tuple[str, str], ...], float]
+LabelledValues = Iterable[tuple[tuple[str, ...], float]]
+WorkloadSample = tuple[str, tuple[tuple[str, str], ...], float]
 
 
 @dataclass(frozen=True, slots=True)
-class LifeMetric:
+class WorkloadMetric:
     """Name further labels of a metric, and tell its values at a moment; what is not measured is not told."""
 
     labels: tuple[str, ...]
-    tell: Callable[[NodeLife, float], Told]
+    tell: Callable[[NodeWorkload, float], LabelledValues]
 
 
-def samples_at(lives: Iterable[Life], now_seconds: float) -> Iterator[Sample]:
+def samples_at(lives: Iterable[Workload], now_seconds: float) -> Iterator[WorkloadSample]:
     """Yield every sample that the agents of all nodes would serve at this moment."""
     for life in lives:
         at = now_seconds - life.start_seconds
@@ -35,62 +35,62 @@ def samples_at(lives: Iterable[Life], now_seconds: float) -> Iterator[Sample]:
                     yield name, (*own, *zip(metric.labels, values, strict=True)), number
 
 
-def _one(value: Callable[[NodeLife, float], float | None]) -> LifeMetric:
-    def tell(node: NodeLife, at: float) -> Told:
+def _one(value: Callable[[NodeWorkload, float], float | None]) -> WorkloadMetric:
+    def tell(node: NodeWorkload, at: float) -> LabelledValues:
         number = value(node, at)
         return () if number is None else (((), number),)
 
-    return LifeMetric((), tell)
+    return WorkloadMetric((), tell)
 
 
-def _cores(node: NodeLife, at: float) -> Told:
+def _cores(node: NodeWorkload, at: float) -> LabelledValues:
     if not node.tells_cores:
         return ()
     done = node.work.done_seconds(at)
     return [((str(number),), busy * done) for number, busy in enumerate(node.work.cores)]
 
 
-def _events(node: NodeLife, at: float) -> Told:
+def _events(node: NodeWorkload, at: float) -> LabelledValues:
     kills = float(at >= node.memory.killed_seconds)
     return ((("oom_kill",), kills), (("max",), 9 * kills))
 
 
-def _thread_states(node: NodeLife, at: float) -> Told:
+def _thread_states(node: NodeWorkload, at: float) -> LabelledValues:
     running = node.threads.running * node.work.load(at)
     return ((("running",), running), (("sleeping",), node.threads.count - running))
 
 
-def _held_idle(node: NodeLife, _at: float) -> Told:
+def _held_idle(node: NodeWorkload, _at: float) -> LabelledValues:
     return [((str(gpu.number), ""), float(not gpu.has_process)) for gpu in node.gpus]
 
 
-METRICS: Mapping[str, LifeMetric] = MappingProxyType(
+METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
     {
-        "jobs_cpu_seconds_total": _one(NodeLife.cpu_seconds),
+        "jobs_cpu_seconds_total": _one(NodeWorkload.cpu_seconds),
         "jobs_cpu_user_seconds_total": _one(lambda node, at: (1 - node.work.system_ratio) * node.cpu_seconds(at)),
         "jobs_cpu_system_seconds_total": _one(lambda node, at: node.work.system_ratio * node.cpu_seconds(at)),
-        "jobs_cpu_core_seconds_total": LifeMetric(("core",), _cores),
-        "jobs_busy_cores": _one(NodeLife.busy_cores),
+        "jobs_cpu_core_seconds_total": WorkloadMetric(("core",), _cores),
+        "jobs_busy_cores": _one(NodeWorkload.busy_cores),
         "jobs_cores": _one(lambda node, _at: float(len(node.work.cores))),
         "jobs_memory_anon_bytes": _one(lambda node, at: node.memory.anon_bytes(at)),
         "jobs_memory_shmem_bytes": _one(lambda node, _at: node.memory.shared_bytes),
         "jobs_memory_current_bytes": _one(lambda node, at: node.memory.charged_bytes(at)),
         "jobs_memory_peak_bytes": _one(lambda node, at: node.memory.charged_bytes(at)),
         "jobs_memory_limit_bytes": _one(lambda node, _at: node.memory.limit_bytes),
-        "jobs_memory_events_total": LifeMetric(("event",), _events),
-        "jobs_io_read_bytes_total": _one(NodeLife.read_bytes),
-        "jobs_io_write_bytes_total": _one(NodeLife.written_bytes),
+        "jobs_memory_events_total": WorkloadMetric(("event",), _events),
+        "jobs_io_read_bytes_total": _one(NodeWorkload.read_bytes),
+        "jobs_io_write_bytes_total": _one(NodeWorkload.written_bytes),
         "jobs_io_reads_total": _one(lambda node, at: node.read_bytes(at) // node.files.piece_bytes),
         "jobs_io_writes_total": _one(lambda node, at: node.written_bytes(at) // node.files.piece_bytes),
         "jobs_distinct_files": _one(lambda node, _at: node.files.open_files),
         "jobs_uses_scratch": _one(lambda node, _at: float(node.files.uses_scratch)),
-        "jobs_threads": LifeMetric(("state",), _thread_states),
-        "jobs_program_threads": LifeMetric(
+        "jobs_threads": WorkloadMetric(("state",), _thread_states),
+        "jobs_program_threads": WorkloadMetric(
             ("program",), lambda node, _at: [((node.threads.program,), node.threads.count), (("bash",), 1.0)]
         ),
-        "jobs_gpu_utilization_ratio": _one(NodeLife.gpu_ratio),
-        "jobs_gpu_memory_bytes": _one(NodeLife.gpu_bytes),
-        "jobs_gpu_held_idle": LifeMetric(("gpu", "mig"), _held_idle),
+        "jobs_gpu_utilization_ratio": _one(NodeWorkload.gpu_ratio),
+        "jobs_gpu_memory_bytes": _one(NodeWorkload.gpu_bytes),
+        "jobs_gpu_held_idle": WorkloadMetric(("gpu", "mig"), _held_idle),
     }
 )
 """Every metric that reports of jobs ask for."""

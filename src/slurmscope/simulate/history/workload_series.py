@@ -13,16 +13,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 
 from slurmscope.errors import ServerTimedOut
-from slurmscope.model.series import NODE_LABEL, Curves, How, JobSpan, Series, SeriesSource, Totals, Wanted
-from slurmscope.simulate.history.workload_metrics import METRICS, LifeMetric
-from slurmscope.simulate.history.workloads import Life, NodeLife
+from slurmscope.model.series import NODE_LABEL, Aggregation, Curves, JobSpan, Series, SeriesQuery, SeriesSource, Totals
+from slurmscope.simulate.history.workload_metrics import METRICS, WorkloadMetric
+from slurmscope.simulate.history.workloads import NodeWorkload, Workload
 
 SHORTEST_STEP_SECONDS = 10
 POINTS = 120
 """How many points a curve has at most, whatever was asked for: enough for a chart, and quick for thousands of jobs."""
 
-Labels = tuple[str, ...]
-Rows = dict[Labels, list[float]]
+LabelValues = tuple[str, ...]
+ValuesByLabels = dict[LabelValues, list[float]]
 
 
 class SimulatedSeries:
@@ -30,12 +30,14 @@ class SimulatedSeries:
 
     questions_at_once = 1
 
-    def __init__(self, find_life: Callable[[int], Life | None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, find_life: Callable[[int], Workload | None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Take who knows the life of a job by its number."""
         self._find_life = find_life
         self._clock = clock
 
-    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return curves of at most so many points each."""
         curves: dict[int, tuple[Series, ...]] = {}
         for span, life in self._found(spans, until):
@@ -46,16 +48,16 @@ class SimulatedSeries:
                 curves[span.job_id] = answer
         return Curves(curves)
 
-    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number per series, over the whole span of each job."""
-        totals: dict[int, dict[Labels, float]] = {}
+        totals: dict[int, dict[LabelValues, float]] = {}
         for span, life in self._found(spans, until):
             rows = _sample(wanted, life, step_ends(span, POINTS))
             if answer := {labels: _total(wanted.how, span, row) for labels, row in rows.items()}:
                 totals[span.job_id] = answer
         return Totals(totals)
 
-    def _found(self, spans: Sequence[JobSpan], until: float) -> list[tuple[JobSpan, Life]]:
+    def _found(self, spans: Sequence[JobSpan], until: float) -> list[tuple[JobSpan, Workload]]:
         if self._clock() > until:
             raise ServerTimedOut("simulated jobs were not asked about in time")
         return [(span, life) for span in spans if (life := self._find_life(span.job_id)) is not None]
@@ -72,13 +74,13 @@ class SplitSeries:
         self._is_of_one = is_of_one
         self._other = other
 
-    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return what both answer."""
         answers = [source.read_curves(wanted, own, points=points, until=until) for source, own in self._split(spans)]
         by_job = {job_id: curves for answer in answers for job_id, curves in answer.by_job.items()}
         return Curves(by_job, any(answer.is_partial for answer in answers))
 
-    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return what both answer."""
         answers = [source.read_totals(wanted, own, until=until) for source, own in self._split(spans)]
         by_job = {job_id: totals for answer in answers for job_id, totals in answer.by_job.items()}
@@ -101,12 +103,12 @@ def step_ends(span: JobSpan, points: int) -> tuple[float, ...]:
     return tuple(min(span.end_seconds, span.start_seconds + step * (index + 1)) for index in range(count))
 
 
-def _sample(wanted: Wanted, life: Life, moments: Sequence[float]) -> Rows:
+def _sample(wanted: SeriesQuery, life: Workload, moments: Sequence[float]) -> ValuesByLabels:
     """Sample one metric, and add up what the question does not tell apart."""
     metric = METRICS.get(wanted.metric)
     if metric is None or not moments:
         return {}
-    rows: Rows = {}
+    rows: ValuesByLabels = {}
     for node in life.nodes:
         for labels, row in _sample_node(metric, node, [max(0.0, at - life.start_seconds) for at in moments]).items():
             named = {NODE_LABEL: node.name, **dict(zip(metric.labels, labels, strict=True))}
@@ -115,30 +117,32 @@ def _sample(wanted: Wanted, life: Life, moments: Sequence[float]) -> Rows:
     return rows
 
 
-def _sample_node(metric: LifeMetric, node: NodeLife, moments: Collection[float]) -> Mapping[Labels, list[float]]:
-    rows: Rows = {}
+def _sample_node(
+    metric: WorkloadMetric, node: NodeWorkload, moments: Collection[float]
+) -> Mapping[LabelValues, list[float]]:
+    rows: ValuesByLabels = {}
     for at in moments:
         for labels, number in metric.tell(node, at):
             rows.setdefault(labels, []).append(number)
     return rows
 
 
-def _add(rows: Rows, labels: Labels, row: list[float]) -> None:
+def _add(rows: ValuesByLabels, labels: LabelValues, row: list[float]) -> None:
     before = rows.get(labels)
     rows[labels] = row if before is None else [one + other for one, other in zip(before, row, strict=True)]
 
 
-def _points(how: How, ends: Sequence[float], span: JobSpan, row: Sequence[float]) -> tuple[float, ...]:
-    if how is not How.RATE:
+def _points(how: Aggregation, ends: Sequence[float], span: JobSpan, row: Sequence[float]) -> tuple[float, ...]:
+    if how is not Aggregation.RATE:
         return tuple(row[1:])
     moments = (span.start_seconds, *ends)
     lengths = (after - before for before, after in pairwise(moments))
     return tuple((after - before) / length for (before, after), length in zip(pairwise(row), lengths, strict=True))
 
 
-def _total(how: How, span: JobSpan, row: Sequence[float]) -> float:
-    if how in {How.MAX, How.TOTAL}:
+def _total(how: Aggregation, span: JobSpan, row: Sequence[float]) -> float:
+    if how in {Aggregation.MAX, Aggregation.TOTAL}:
         return max(row)
-    if how is How.MEAN:
+    if how is Aggregation.MEAN:
         return math.fsum(row) / len(row)
     return row[-1] / (span.end_seconds - span.start_seconds)

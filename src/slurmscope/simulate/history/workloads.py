@@ -94,7 +94,7 @@ class Threads:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class GpuLoad:
     """Say what a job does with one GPU; one without a process is held for nothing."""
 
     number: int
@@ -104,7 +104,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLife:
+class NodeWorkload:
     """Hold what a job does on one of its nodes; ``tells_cores`` is for kernels that count single cores."""
 
     name: str
@@ -112,7 +112,7 @@ class NodeLife:
     memory: Memory
     files: Files
     threads: Threads
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuLoad, ...] = ()
     tells_cores: bool = True
 
     def cpu_seconds(self, at: float) -> float:
@@ -147,12 +147,12 @@ class NodeLife:
         return math.fsum(gpu.memory_bytes for gpu in self.gpus if gpu.has_process) * min(1.0, at / 60.0)
 
 
-class Life(NamedTuple):
+class Workload(NamedTuple):
     """Hold the whole life of a job."""
 
     job_id: int
     start_seconds: float
-    nodes: tuple[NodeLife, ...]
+    nodes: tuple[NodeWorkload, ...]
 
     def cpu_seconds(self, at: float) -> float:
         """Return the CPU time of all nodes so far."""

@@ -37,7 +37,7 @@ _NUMBERS_AT_ONCE = 100
 _WINDOW_SECONDS = 6 * 3600
 _MAX_JOB_ID = 2**32 - 1
 
-Rows = list[tuple[str, int]]
+RowCounts = list[tuple[str, int]]
 """Clusters and numbers of rows."""
 
 
@@ -71,7 +71,7 @@ class DatabaseAccounting:
             if record.state not in ENDINGS:
                 yield record
 
-    def _find(self, conditions: Iterable[str], values: Sequence[int] = ()) -> Rows:
+    def _find(self, conditions: Iterable[str], values: Sequence[int] = ()) -> RowCounts:
         """Return the rows that meet one of the conditions; those of two come twice."""
         with open_session(self._settings) as session:
             selects = [
@@ -94,7 +94,7 @@ class DatabaseAccounting:
             raise ServerError(f"{session.name} shows us no view of jobs, run slurmscope database grant")
         return clusters
 
-    def _read(self, rows: Rows) -> Iterator[JobRecord]:
+    def _read(self, rows: RowCounts) -> Iterator[JobRecord]:
         by_cluster: defaultdict[str, list[int]] = defaultdict(list)
         for cluster, number in rows:
             by_cluster[cluster].append(number)

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from slurmscope.hostlist import expand_hosts
 from slurmscope.model.job_record import MAX_STEPS, JobRecord, StepRecord
-from slurmscope.model.jobs import ENDED_STATES
+from slurmscope.model.job_states import ENDED_STATES
 from slurmscope.tres import Tres, parse_tres
 
 ENDINGS = frozenset({*ENDED_STATES, "REQUEUED"}) - {"REVOKED"}
@@ -26,7 +26,7 @@ _NO_REASONS = frozenset({"", "None"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class AccountingRow:
     """Hold what accounting says of one run of a job, as it says it; a time that it does not know is None."""
 
     cluster: str
@@ -61,7 +61,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldStep:
+class AccountingStep:
     """Hold what accounting says of one step; ``is_sampled`` tells whether it has any usage of it."""
 
     name: str
@@ -77,7 +77,7 @@ class ToldStep:
     exit_signal: int
 
 
-def make_record(told: Told, steps: Sequence[StepRecord]) -> JobRecord:
+def make_record(told: AccountingRow, steps: Sequence[StepRecord]) -> JobRecord:
     """Return the record of one run with its steps."""
     has_ended = told.state in ENDINGS
     # Seen with 22.05: a job cancelled while it waited has a start but no allocation.
@@ -121,7 +121,7 @@ def make_record(told: Told, steps: Sequence[StepRecord]) -> JobRecord:
     )
 
 
-def make_step(told: ToldStep) -> StepRecord:
+def make_step(told: AccountingStep) -> StepRecord:
     """Return the record of one step; what it used is known when it has ended."""
     has_ended = told.end_seconds is not None
     is_known = has_ended and (told.is_sampled or told.cpu_seconds > 0)
@@ -159,7 +159,7 @@ def _read_nodes(text: str) -> tuple[str, ...]:
         return ()
 
 
-def _read_suspended(told: Told) -> int:
+def _read_suspended(told: AccountingRow) -> int:
     """Return how long it was suspended; more than the time it had is what is left where Slurm missed the resuming."""
     if told.start_seconds is None or told.end_seconds is None:
         return told.suspended_seconds

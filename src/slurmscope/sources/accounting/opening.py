@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from slurmscope.model.job_record import JobAccounting
-from slurmscope.sources.accounting.sacct_jobs import Run, SacctAccounting
+from slurmscope.sources.accounting.sacct_jobs import RunCommand, SacctAccounting
 from slurmscope.sources.accounting.settings import AccountingSettings
 
 
-def open_accounting(settings: AccountingSettings, run: Run) -> JobAccounting:
+def open_accounting(settings: AccountingSettings, run: RunCommand) -> JobAccounting:
     """Return what answers questions about jobs; ``run`` runs a command of Slurm, as ``SlurmCommands.run`` does.
 
     Nothing is asked yet, and there is nothing to close.

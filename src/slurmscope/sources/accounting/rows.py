@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from slurmscope.model.job_record import JobRecord, StepRecord
-from slurmscope.sources.accounting.job_records import RESIZED, Told, ToldStep, make_record, make_step
+from slurmscope.model.job_states import BASE_STATES, SUSPENDED
+from slurmscope.sources.accounting.job_records import RESIZED, AccountingRow, AccountingStep, make_record, make_step
 
-Row = Mapping[str, Any]
+DatabaseRow = Mapping[str, Any]
 
 NOW = "UNIX_TIMESTAMP()"
 """Column with the moment of the answer by the clock of the server, which is asked for beside those of the job view."""
@@ -24,11 +25,6 @@ _NO_AMOUNT = 2**64 - 2
 _MEMORY_ID = 2
 _AMOUNT = re.compile(r"(?<![^,])([0-9]{1,10})=([0-9]{1,20})(?![^,])")
 
-_SUSPENDED = "SUSPENDED"
-_STATES = (
-    "PENDING", "RUNNING", _SUSPENDED, "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
-    "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
-)  # fmt: skip
 # What a run is called that was interrupted, whatever it was before.
 _STATE_BITS = ((10, "REQUEUED"), (11, "REQUEUE_HOLD"), (12, "SPECIAL_EXIT"), (13, RESIZED), (19, "REVOKED"),
                (20, "REQUEUE_FED"), (21, "RESV_DEL_HOLD"))  # fmt: skip
@@ -49,14 +45,16 @@ _LATER_REASONS = {
 }  # fmt: skip
 
 
-def read_record(cluster: str, row: Row, step_rows: Iterable[Row], tres_names: Mapping[int, str]) -> JobRecord | None:
+def read_record(
+    cluster: str, row: DatabaseRow, step_rows: Iterable[DatabaseRow], tres_names: Mapping[int, str]
+) -> JobRecord | None:
     """Return the record of one row of the job view, or None for one that ended no job."""
     state = name_state(row["state"])
     if state == RESIZED:
         return None
     code, signal = read_status(row["exit_code"])
     is_part = bool(row["het_job_id"]) and row["het_job_offset"] != _NO_VALUE
-    told = Told(
+    told = AccountingRow(
         cluster=cluster,
         job_id=row["id_job"],
         name=_text(row["job_name"]),
@@ -90,12 +88,12 @@ def read_record(cluster: str, row: Row, step_rows: Iterable[Row], tres_names: Ma
     return make_record(told, [read_step(step) for step in ordered])
 
 
-def read_step(row: Row) -> StepRecord:
+def read_step(row: DatabaseRow) -> StepRecord:
     """Return the record of one row of the step view."""
     code, signal = read_status(row["exit_code"])
     usage = _text(row["tres_usage_in_max"])
     return make_step(
-        ToldStep(
+        AccountingStep(
             name=_STEP_NAMES.get(row["id_step"], str(row["id_step"])),
             state=name_state(row["state"]),
             start_seconds=_moment(row["time_start"]),
@@ -117,7 +115,7 @@ def name_state(number: int) -> str:
         if number & 1 << bit:
             return word
     base = number & 0xFF
-    return _STATES[base] if base < len(_STATES) else "UNKNOWN"
+    return BASE_STATES[base] if base < len(BASE_STATES) else "UNKNOWN"
 
 
 def read_status(status: int) -> tuple[int, int]:
@@ -139,13 +137,13 @@ def name_tres(rows: Iterable[Sequence[Any]]) -> dict[int, str]:
     return {number: f"{_text(kind)}/{_text(name)}" if name else _text(kind) for number, kind, name in rows}
 
 
-def _read_suspended(row: Row, state: str) -> int:
+def _read_suspended(row: DatabaseRow, state: str) -> int:
     """Return how long a job was suspended, up to now for one that still is.
 
     As long as it is suspended, the table holds the moment since which it would have been, all times taken together.
     """
     told = row["time_suspended"] or 0
-    return max(0, row[NOW] - told) if state == _SUSPENDED and told else told
+    return max(0, row[NOW] - told) if state == SUSPENDED and told else told
 
 
 def _pairs(text: str) -> Iterator[tuple[int, int]]:

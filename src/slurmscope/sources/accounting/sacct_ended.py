@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.model.completions import EndedJob
+from slurmscope.model.job_states import ENDED_STATES, REQUEUED, REVOKED
 from slurmscope.tres import parse_tres
 
 COMMAND = "sacct"
@@ -26,10 +27,7 @@ COLUMNS = (
 
 # Left out: RESIZING ends no job, and the record that follows tells the time of the whole run again;
 # REVOKED is the copy of a job that another cluster of the federation ran.
-STATES = (
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED",
-    "TIMEOUT",
-)  # fmt: skip
+STATES = tuple(sorted(ENDED_STATES - {REVOKED} | {REQUEUED}))
 
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 _EXIT_CODE = re.compile(r"([0-9]{1,10}):([0-9]{1,10})\Z")

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from slurmscope.errors import MalformedAnswer
 from slurmscope.log import fields
 from slurmscope.model.job_record import JobRecord, StepRecord
-from slurmscope.sources.accounting.job_records import RESIZED, Told, ToldStep, make_record, make_step
+from slurmscope.sources.accounting.job_records import RESIZED, AccountingRow, AccountingStep, make_record, make_step
 
 COLUMNS = (
     "JobIDRaw", "JobID", "JobName", "Cluster", "User", "UID", "Account", "Partition", "QOS", "Submit", "Eligible",
@@ -43,7 +43,7 @@ _CPU_TIME = re.compile(
     r"(?:(?:(?P<days>\d{1,6})-)?(?P<hours>\d{1,2}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d{1,2}(?:\.\d{1,6})?)\Z"
 )
 
-Row = Mapping[str, str]
+SacctRow = Mapping[str, str]
 
 
 def parse_records(answer: bytes, columns: Sequence[str], mark: str) -> tuple[JobRecord, ...]:
@@ -79,9 +79,9 @@ def split_rows(text: str, mark: str, width: int) -> Iterator[list[str]]:
         first = following
 
 
-def _fold(rows: Iterable[Row], unreadable: list[str]) -> Iterator[JobRecord]:
+def _fold(rows: Iterable[SacctRow], unreadable: list[str]) -> Iterator[JobRecord]:
     """Put steps into the job that stands before them."""
-    told: Told | None = None
+    told: AccountingRow | None = None
     steps: list[StepRecord] = []
     for row in rows:
         number, _, step_name = row["JobIDRaw"].partition(".")
@@ -100,12 +100,12 @@ def _fold(rows: Iterable[Row], unreadable: list[str]) -> Iterator[JobRecord]:
         yield make_record(told, steps)
 
 
-def _read_job(row: Row) -> Told:
+def _read_job(row: SacctRow) -> AccountingRow:
     exit_code, exit_signal = _exit(row["ExitCode"])
     submit = _moment(row["Submit"])
     if submit is None:
         raise ValueError("a job without a time of submission")
-    return Told(
+    return AccountingRow(
         cluster=row["Cluster"],
         job_id=_whole(row["JobIDRaw"]),
         name=row["JobName"],
@@ -146,10 +146,10 @@ def _parents(shown_id: str) -> dict[str, int]:
     return {}
 
 
-def _read_step(row: Row, name: str) -> StepRecord:
+def _read_step(row: SacctRow, name: str) -> StepRecord:
     exit_code, exit_signal = _exit(row["ExitCode"])
     return make_step(
-        ToldStep(
+        AccountingStep(
             name=name,
             state=row["State"].partition(" ")[0],
             start_seconds=_moment(row["Start"]),

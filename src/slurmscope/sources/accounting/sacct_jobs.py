@@ -18,7 +18,7 @@ from slurmscope.sources.accounting.sacct_fields import COLUMNS, LAST_COLUMN, LAT
 from slurmscope.sources.slurm.commands import random_separator
 
 COMMAND = "sacct"
-Run = Callable[[str, Sequence[str]], bytes]
+RunCommand = Callable[[str, Sequence[str]], bytes]
 
 MAX_JOB_ID = 2**32 - 1
 _IDS_PER_CALL = 500
@@ -34,7 +34,7 @@ _FOREVER = 2**32 - 2
 class SacctAccounting:
     """Be the accounting of the cluster that this machine belongs to; safe for several threads."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunCommand) -> None:
         """Take what runs a command of Slurm, such as ``SlurmCommands.run``."""
         self._run = run
         self._later_columns: tuple[str, ...] | None = None

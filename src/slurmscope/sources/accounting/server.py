@@ -27,8 +27,8 @@ from slurmscope.errors import (
 from slurmscope.log import escape
 from slurmscope.sources.accounting.settings import AccountingSettings
 
-Row = tuple[Any, ...]
-Value = int | str
+ResultRow = tuple[Any, ...]
+SqlValue = int | str
 
 _PASSWORD_LIMIT_BYTES = 4096
 _MESSAGE_LIMIT = 300
@@ -51,7 +51,7 @@ class Session:
     connection: Any
     name: str
 
-    def ask(self, statement: str, values: Sequence[Value] = ()) -> tuple[Row, ...]:
+    def ask(self, statement: str, values: Sequence[SqlValue] = ()) -> tuple[ResultRow, ...]:
         """Return all rows of one statement; values stand where it has ``%s``."""
         with _translated(self.name), self.connection.cursor() as cursor:
             cursor.execute(statement, tuple(values) or None)

@@ -55,7 +55,7 @@ Schema = Mapping[str, Collection[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class DatabaseUser:
     """Name the user of the database that reads for us, and where it may come from."""
 
     database: str
@@ -125,7 +125,7 @@ def render_views(database: str, clusters: Sequence[str], schema: Schema) -> tupl
     return tuple(f"{create}{quote_name(name)} AS {select}" for name, select in selects.items())
 
 
-def render_grants(reader: Reader, views: Sequence[str], roles: Sequence[str]) -> tuple[str, ...]:
+def render_grants(reader: DatabaseUser, views: Sequence[str], roles: Sequence[str]) -> tuple[str, ...]:
     """Write the statements that give a user, whose password is the parameter, these views and nothing else."""
     return (
         # A % of the host would be taken for a parameter.

@@ -11,7 +11,7 @@ from slurmscope.sources.cgroup.kept import DescriptorBudget, KeptFile
 
 # Enough for all but the longest; those are read one by one.
 SIZE = 16384
-Value = TypeVar("Value")
+BatchValue = TypeVar("BatchValue")
 
 
 class Batch:
@@ -66,18 +66,18 @@ class Batch:
         self._closings = self._budget.closings
 
 
-class Memo(Generic[Value]):
+class Memo(Generic[BatchValue]):
     """Parse a text only when it has changed: most files of an idle job say the same again and again."""
 
     __slots__ = ("_parse", "_text", "_value")
 
-    def __init__(self, parse: Callable[[bytes], Value]) -> None:
+    def __init__(self, parse: Callable[[bytes], BatchValue]) -> None:
         """Take a pure function; its value is handed out several times and must not be changed by anybody."""
         self._parse = parse
         self._text = b""
         self._value = parse(b"")
 
-    def __call__(self, text: bytes) -> Value:
+    def __call__(self, text: bytes) -> BatchValue:
         """Return what the text says."""
         if text != self._text:
             self._text = text

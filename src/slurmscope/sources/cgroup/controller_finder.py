@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from slurmscope.sources.cgroup.controller_place import TRACKING_ORDER
-from slurmscope.sources.cgroup.find import SEARCH_SECONDS, WAIT_SECONDS, FoundJob, JobFolders, JobParent, trusted_links
+from slurmscope.sources.cgroup.find import (
+    SEARCH_SECONDS,
+    WAIT_SECONDS,
+    FoundJob,
+    JobParent,
+    KnownFolders,
+    trusted_links,
+)
 from slurmscope.sources.cgroup.names import NOT_JOBS, parse_slurm_folder, parse_uid
 
 # Leftovers stay until somebody removes them, and listing every hierarchy costs as much as reading many jobs.
@@ -25,7 +32,7 @@ class ControllerFinder:
 
     def __init__(self, hierarchies: Mapping[str, str], clock: Callable[[], float]) -> None:
         """Take the roots by controller and a monotonic clock."""
-        self.folders = JobFolders()
+        self.folders = KnownFolders()
         self._hierarchies = hierarchies
         self._clock = clock
         self._search_at = self._stray_at = self._stray_look_at = -1.0

@@ -21,9 +21,9 @@ from slurmscope.sources.cgroup.files import (
     parse_number,
 )
 from slurmscope.sources.cgroup.kept import Folder, KeptFile
-from slurmscope.sources.cgroup.nodes import Node
+from slurmscope.sources.cgroup.nodes import CgroupFolder
 from slurmscope.sources.cgroup.pace import Pace
-from slurmscope.sources.cgroup.places import Tools
+from slurmscope.sources.cgroup.places import TreeTools
 
 # The files that change all the time, with their controllers. Those of blkio that are not "recursive" leave out what
 # the folders below did, and the processes of a job are all below it.
@@ -67,7 +67,9 @@ class _Rare:
 class ControllerGroup:
     """Read a job, a step or a task of cgroup v1; controllers that have no folder for it tell nothing."""
 
-    def __init__(self, hierarchies: Mapping[str, str], job: str, below: str, tools: Tools, *, is_spare: bool) -> None:
+    def __init__(
+        self, hierarchies: Mapping[str, str], job: str, below: str, tools: TreeTools, *, is_spare: bool
+    ) -> None:
         """Take the roots by controller, the path of the job below each of them, and the path below that."""
         self._hierarchies = hierarchies
         self._job = job
@@ -81,7 +83,7 @@ class ControllerGroup:
         self._batch = Batch(tools.budget, [None] * len(FILES))
         self._rare_files: dict[str, KeptFile] = {}
         self._core_set: Folder | None = None
-        self._memory_node: Node | None = None
+        self._memory_node: CgroupFolder | None = None
         self._events: EventCounts | None = None
         self._rare = _Rare()
         self._is_closed = False
@@ -219,5 +221,5 @@ class ControllerGroup:
                 self._rare_files[name] = new[controller].rare_file(name)
         self._batch = Batch(self._tools.budget, [self._files.get(name) for name in FILES])
         if "memory" in new:
-            self._memory_node = Node(new["memory"].path, self._tools)
+            self._memory_node = CgroupFolder(new["memory"].path, self._tools)
             self._events = EventCounts(self._memory_node, self._tools.budget, self._tools.clock)

@@ -13,19 +13,19 @@ from collections.abc import Callable
 from slurmscope.sources.cgroup.batch import Batch
 from slurmscope.sources.cgroup.files import count_of, parse_number
 from slurmscope.sources.cgroup.kept import DescriptorBudget
-from slurmscope.sources.cgroup.nodes import SLOWEST_SECONDS, Node
+from slurmscope.sources.cgroup.nodes import SLOWEST_SECONDS, CgroupFolder
 from slurmscope.sources.cgroup.pace import Pace
 
 
 class EventCounts:
     """Count the events of one folder and of all below it; the counts never fall."""
 
-    def __init__(self, node: Node, budget: DescriptorBudget, clock: Callable[[], float]) -> None:
+    def __init__(self, node: CgroupFolder, budget: DescriptorBudget, clock: Callable[[], float]) -> None:
         """Take a folder of the memory hierarchy and a monotonic clock."""
         self._node = node
         self._budget = budget
         self._pace = Pace(clock, node.folder.path, SLOWEST_SECONDS)
-        self._counters: dict[Node, _Counters] = {}
+        self._counters: dict[CgroupFolder, _Counters] = {}
         self._batch = Batch(budget)
         self._texts: list[bytes] = []
         self._ended_limits = 0
@@ -78,7 +78,7 @@ class _Counters:
 
     __slots__ = ("files", "kills", "limits")
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: CgroupFolder) -> None:
         self.limits: int | None = None
         self.kills: int | None = None
         self.files = tuple(node.folder.open_file(name) for name in ("memory.failcnt", "memory.oom_control"))

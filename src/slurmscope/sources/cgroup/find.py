@@ -48,7 +48,7 @@ class JobParent:
     is_stray: bool = False
 
 
-class JobFolders:
+class KnownFolders:
     """List job folders and remember those that are known, which is most of them at each scan."""
 
     def __init__(self) -> None:
@@ -100,10 +100,10 @@ class JobFolders:
         )
 
 
-class Finder(Protocol):
+class FolderFinder(Protocol):
     """Find the folders of jobs in one layout."""
 
-    folders: JobFolders
+    folders: KnownFolders
 
     def find(self) -> Iterator[FoundJob]:
         """Give every job's folder."""

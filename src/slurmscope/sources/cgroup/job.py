@@ -9,8 +9,8 @@ from pathlib import Path
 from slurmscope.model.job_use import CgroupUse, GroupKey, JobKey
 from slurmscope.sources.cgroup.members import Members
 from slurmscope.sources.cgroup.names import parse_step, parse_task
-from slurmscope.sources.cgroup.nodes import Node
-from slurmscope.sources.cgroup.places import Group, Place
+from slurmscope.sources.cgroup.nodes import CgroupFolder
+from slurmscope.sources.cgroup.places import CgroupReader, Place
 
 MOST_GROUPS = 10_000
 
@@ -28,7 +28,7 @@ class JobCgroup:
         self.uid = uid
         self._place = place
         self._top = place.open_group("", is_spare=False)
-        self._groups: dict[GroupKey, tuple[Node, Group]] = {}
+        self._groups: dict[GroupKey, tuple[CgroupFolder, CgroupReader]] = {}
 
     def read(self) -> CgroupUse | None:
         """Read the whole job now; None when its cgroup is gone, or there is none yet that could be read."""
@@ -90,11 +90,11 @@ class JobCgroup:
             group.close()
         self._groups.clear()
 
-    def _open_groups(self) -> Iterator[Group]:
+    def _open_groups(self) -> Iterator[CgroupReader]:
         yield self._top
         yield from (group for _, group in self._groups.values())
 
-    def _list_groups(self, *, tasks: bool) -> Iterator[tuple[GroupKey, str, Node]]:
+    def _list_groups(self, *, tasks: bool) -> Iterator[tuple[GroupKey, str, CgroupFolder]]:
         for step_node in self._place.steps():
             step = parse_step(step_node.name)
             if step is None:

@@ -25,7 +25,7 @@ class LayoutKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class CgroupLayout:
     """Hold where jobs may be: ``unified`` is the v2 tree, ``hierarchies`` the v1 trees by controller.
 
     On a hybrid machine jobs live in the v1 trees, since Slurm refuses its v2 plugin there.
@@ -36,7 +36,7 @@ class Layout:
     hierarchies: Mapping[str, Path] = field(default_factory=dict)
 
 
-def detect_layout(cgroup_root: Path, procfs_root: Path) -> Layout:
+def detect_layout(cgroup_root: Path, procfs_root: Path) -> CgroupLayout:
     """Look at the table of mounts and, where that tells nothing of this root, at the names of its folders."""
     hierarchies = dict(_mounted_hierarchies(cgroup_root, procfs_root)) or dict(_named_hierarchies(cgroup_root))
     for unified in (cgroup_root, cgroup_root / "unified"):
@@ -45,13 +45,13 @@ def detect_layout(cgroup_root: Path, procfs_root: Path) -> Layout:
             continue
         # A v2 tree that has the controllers is the one that counts, whatever else is mounted beside it.
         if unified == cgroup_root or MAIN_CONTROLLERS.issubset(controllers.split()):
-            return Layout(kind=LayoutKind.V2, unified=unified)
+            return CgroupLayout(kind=LayoutKind.V2, unified=unified)
         if hierarchies:
-            return Layout(kind=LayoutKind.HYBRID, unified=unified, hierarchies=hierarchies)
-        return Layout(kind=LayoutKind.UNSUPPORTED, unified=unified)
+            return CgroupLayout(kind=LayoutKind.HYBRID, unified=unified, hierarchies=hierarchies)
+        return CgroupLayout(kind=LayoutKind.UNSUPPORTED, unified=unified)
     if hierarchies:
-        return Layout(kind=LayoutKind.V1, hierarchies=hierarchies)
-    return Layout(kind=LayoutKind.UNSUPPORTED)
+        return CgroupLayout(kind=LayoutKind.V1, hierarchies=hierarchies)
+    return CgroupLayout(kind=LayoutKind.UNSUPPORTED)
 
 
 def _mounted_hierarchies(cgroup_root: Path, procfs_root: Path) -> Iterator[tuple[str, Path]]:

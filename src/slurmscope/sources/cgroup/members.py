@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slurmscope.sources.cgroup.names import STEPD_FOLDER
-from slurmscope.sources.cgroup.nodes import Node
+from slurmscope.sources.cgroup.nodes import CgroupFolder
 from slurmscope.sources.cgroup.owners import ProcessOwners
 
 
@@ -23,7 +23,7 @@ class Members:
 PickStepd = Callable[[str, list[int]], list[int]]
 
 
-def list_members(top: Node, pick: PickStepd) -> Members:
+def list_members(top: CgroupFolder, pick: PickStepd) -> Members:
     """Read the processes of a job's folder and of all below it."""
     stepd: list[int] = []
     user: list[int] = []
@@ -34,13 +34,13 @@ def list_members(top: Node, pick: PickStepd) -> Members:
     return Members(stepd=tuple(sorted(stepd)), user=tuple(sorted(user)))
 
 
-def has_members(top: Node) -> bool:
+def has_members(top: CgroupFolder) -> bool:
     """Tell whether any process is in a job's folder or below."""
     # slurmstepd is mostly right here, and then nothing else needs to be looked at.
     return bool(top.pids()) or bool(_read_pids(top))
 
 
-def _read_pids(top: Node) -> list[tuple[Node, list[int]]]:
+def _read_pids(top: CgroupFolder) -> list[tuple[CgroupFolder, list[int]]]:
     for _ in range(2):
         if not top.look():
             return []

@@ -35,7 +35,7 @@ class NodeTools(Protocol):
         """Return a monotonic clock."""
 
 
-class Node:
+class CgroupFolder:
     """Be one folder of a tree of cgroups.
 
     Listing a folder costs ten times as much as looking at its link count, which tells how many folders are below, and
@@ -55,7 +55,7 @@ class Node:
         self._procs = open_procs("cgroup.procs")
         self._tools = tools
         self._pace = Pace(tools.clock, path, SLOWEST_SECONDS)
-        self._children: dict[str, Node] = {}
+        self._children: dict[str, CgroupFolder] = {}
         self._links = 0
         self._links_now = 0
 
@@ -68,7 +68,7 @@ class Node:
         """Tell whether the folder is there and has as many folders below it as when they were listed."""
         return self.look() and self._links_now == self._links and self._links_now >= 2
 
-    def children(self) -> list[Node]:
+    def children(self) -> list[CgroupFolder]:
         """Return the folders right below, in the order of their names."""
         if self._pace.is_due():
             self.look()
@@ -78,11 +78,11 @@ class Node:
             self._list()
         return list(self._children.values())
 
-    def child(self, name: str) -> Node | None:
+    def child(self, name: str) -> CgroupFolder | None:
         """Return the folder of this name right below."""
         return next((child for child in self.children() if child.name == name), None)
 
-    def walk(self, levels: int = MOST_LEVELS) -> Iterator[Node]:
+    def walk(self, levels: int = MOST_LEVELS) -> Iterator[CgroupFolder]:
         """Give this folder and all below it, from the top down."""
         yield self
         if levels > 0:
@@ -116,7 +116,7 @@ class Node:
             if child is None or not child.look():
                 if child:
                     child.close()
-                child = Node(f"{self.folder.path}/{name}", self._tools)
+                child = CgroupFolder(f"{self.folder.path}/{name}", self._tools)
             self._children[name] = child
         for child in before.values():
             child.close()

@@ -11,12 +11,12 @@ from slurmscope.model.job_use import CgroupUse
 from slurmscope.sources.cgroup.kept import DescriptorBudget
 from slurmscope.sources.cgroup.limits import InheritedLimits
 from slurmscope.sources.cgroup.members import Members
-from slurmscope.sources.cgroup.nodes import Node
+from slurmscope.sources.cgroup.nodes import CgroupFolder
 from slurmscope.sources.cgroup.owners import ProcessOwners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tools:
+class TreeTools:
     """Hold what all jobs of a tree share; ``keeps_processes`` is for v2 only."""
 
     budget: DescriptorBudget
@@ -26,7 +26,7 @@ class Tools:
     clock: Callable[[], float]
 
 
-class Group(Protocol):
+class CgroupReader(Protocol):
     """Be a job, a step or a task that can be read."""
 
     def read(self) -> CgroupUse | None:
@@ -42,13 +42,13 @@ class Group(Protocol):
 class Place(Protocol):
     """Be the home of one job."""
 
-    def open_group(self, relative: str, *, is_spare: bool) -> Group:
+    def open_group(self, relative: str, *, is_spare: bool) -> CgroupReader:
         """Return the group in a folder below the job's; the empty path is the job itself."""
 
-    def steps(self) -> list[Node]:
+    def steps(self) -> list[CgroupFolder]:
         """Return what is right below the job."""
 
-    def tasks(self, step: Node) -> tuple[str, list[Node]]:
+    def tasks(self, step: CgroupFolder) -> tuple[str, list[CgroupFolder]]:
         """Return the path from a step to its tasks, and what is there."""
 
     def members(self) -> Members:

@@ -13,13 +13,13 @@ from slurmscope.model.job_use import JobKey
 from slurmscope.sources.cgroup.controller_finder import ControllerFinder
 from slurmscope.sources.cgroup.controller_place import ControllerPlace
 from slurmscope.sources.cgroup.entry import Entry
-from slurmscope.sources.cgroup.find import Finder, FoundJob
+from slurmscope.sources.cgroup.find import FolderFinder, FoundJob
 from slurmscope.sources.cgroup.job import JobCgroup
 from slurmscope.sources.cgroup.kept import DescriptorBudget
-from slurmscope.sources.cgroup.layout import Layout
+from slurmscope.sources.cgroup.layout import CgroupLayout
 from slurmscope.sources.cgroup.limits import InheritedLimits
 from slurmscope.sources.cgroup.owners import ProcessOwners
-from slurmscope.sources.cgroup.places import Place, Tools
+from slurmscope.sources.cgroup.places import Place, TreeTools
 from slurmscope.sources.cgroup.unified_finder import UnifiedFinder
 from slurmscope.sources.cgroup.unified_place import UnifiedPlace
 
@@ -48,7 +48,7 @@ class CgroupTree:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: CgroupLayout,
         procfs_root: Path = Path("/proc"),
         *,
         descriptors: int = 0,
@@ -61,7 +61,7 @@ class CgroupTree:
         self._budget = DescriptorBudget(descriptors)
         self._owners = ProcessOwners(procfs_root)
         self._hierarchies = {name: str(path) for name, path in layout.hierarchies.items()}
-        self._tools = Tools(
+        self._tools = TreeTools(
             budget=self._budget,
             keeps_processes=not self._hierarchies,
             limits=InheritedLimits(clock),
@@ -101,7 +101,7 @@ class CgroupTree:
             entry.close()
         self._entries.clear()
 
-    def _open_finder(self) -> Finder | None:
+    def _open_finder(self) -> FolderFinder | None:
         if self._hierarchies:
             return ControllerFinder(self._hierarchies, self._clock)
         return UnifiedFinder(self.layout.unified, self._clock) if self.layout.unified else None

@@ -7,7 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from slurmscope.sources.cgroup.find import SEARCH_SECONDS, WAIT_SECONDS, FoundJob, JobFolders, JobParent, trusted_links
+from slurmscope.sources.cgroup.find import (
+    SEARCH_SECONDS,
+    WAIT_SECONDS,
+    FoundJob,
+    JobParent,
+    KnownFolders,
+    trusted_links,
+)
 from slurmscope.sources.cgroup.names import parse_scope
 
 # slurmd in a container has its scope below that of the container, which may be below a pod's.
@@ -20,7 +27,7 @@ class UnifiedFinder:
 
     def __init__(self, root: Path, clock: Callable[[], float]) -> None:
         """Take the root of the tree and a monotonic clock."""
-        self.folders = JobFolders()
+        self.folders = KnownFolders()
         self._root = str(root)
         self._clock = clock
         self._search_at = -1.0

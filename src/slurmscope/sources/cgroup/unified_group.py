@@ -20,7 +20,7 @@ from slurmscope.sources.cgroup.files import (
 )
 from slurmscope.sources.cgroup.kept import PAGE, Folder
 from slurmscope.sources.cgroup.pace import Pace
-from slurmscope.sources.cgroup.places import Tools
+from slurmscope.sources.cgroup.places import TreeTools
 
 PRESSURES = ("cpu", "memory", "io")
 FILES = (
@@ -42,7 +42,7 @@ MEMORY_KEYS = line_keys("anon", "file", "kernel", "shmem", "file_mapped")
 class UnifiedGroup:
     """Read a job, a step or a task of cgroup v2."""
 
-    def __init__(self, folder: Folder, top: str, tools: Tools) -> None:
+    def __init__(self, folder: Folder, top: str, tools: TreeTools) -> None:
         """Take the folder, which becomes ours, and its job's folder."""
         self._folder = folder
         self._limits = tools.limits

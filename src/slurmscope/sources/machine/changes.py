@@ -28,14 +28,14 @@ PROCESS_LIMIT = 512
 
 
 @dataclass(slots=True, kw_only=True)
-class Heard:
+class WakeUp:
     """Tell what happened during one sleep."""
 
     events: list[Event] = field(default_factory=list)
     ended_pids: list[int] = field(default_factory=list)
 
 
-class Changes:
+class ChangeWatcher:
     """Hold watches on folders and processes; for one thread, except ``wake``."""
 
     def __init__(
@@ -64,9 +64,9 @@ class Changes:
         else:
             self._epoll.register(self._inotify, select.EPOLLIN)
 
-    def wait(self, seconds: float | None) -> Heard:
+    def wait(self, seconds: float | None) -> WakeUp:
         """Sleep until something happens, at most this long; None means for as long as it takes."""
-        heard = Heard()
+        heard = WakeUp()
         for descriptor, _ in self._epoll.poll(seconds if seconds is None else max(0.0, seconds)):
             if descriptor == self._call:
                 self._take_call()

@@ -30,7 +30,7 @@ Counts = tuple[int, ...]
 _LONGEST_CHAIN = 1000
 
 
-class IoLedger:
+class IoTotals:
     """Keep the total of one job; it never falls."""
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from slurmscope.model.job_use import IoUse, ProcessUse
-from slurmscope.sources.procfs.io_ledger import IoLedger
+from slurmscope.sources.procfs.io_ledger import IoTotals
 from slurmscope.sources.procfs.process import IoReading, Missing, OpenFiles, Process
-from slurmscope.sources.procfs.programs import GrowthLedger, ProgramLedger, bounded
+from slurmscope.sources.procfs.programs import GrowthTotals, ProgramTotals, bounded
 from slurmscope.sources.procfs.reader import SCANS_PER_LOOK, ProcessReader
 from slurmscope.sources.procfs.stat import IoCounts, ProcessSample
 from slurmscope.sources.procfs.summary import FileTally, ThreadTally
@@ -47,10 +47,10 @@ class JobProcesses:
         self._reader = reader
         self._detail = detail or ProcessDetail()
         self._memory = _Memory({}, {}, {}, {}, {})
-        self._io = IoLedger()
+        self._io = IoTotals()
         self._has_io = False
-        self._programs = ProgramLedger(self._detail.programs)
-        self._switches = GrowthLedger()
+        self._programs = ProgramTotals(self._detail.programs)
+        self._switches = GrowthTotals()
 
     def read(
         self,

@@ -18,7 +18,7 @@ _NAME_LIMIT = 256
 _UNSEEN = (0, 0, 0, 0)
 
 
-class ProgramLedger:
+class ProgramTotals:
     """Keep the totals of one job and the programs that used most of the CPU."""
 
     def __init__(self, shown_limit: int) -> None:
@@ -67,7 +67,7 @@ class ProgramLedger:
         return {**shown, OTHER: self._other_ticks} if self._other_ticks else shown
 
 
-class GrowthLedger:
+class GrowthTotals:
     """Add up two counters of things that come and go."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmscope.errors import MalformedAnswer, MissingExtraError, ServerBusy, ServerError, ServerRefused
-from slurmscope.http_client.get import Answer
+from slurmscope.http_client.get import HttpAnswer
 from slurmscope.log import escape
 
 try:
@@ -40,7 +40,7 @@ class NotLetIn(ServerRefused):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundSeries:
     """Hold one series of an answer: finite values, in the order of time."""
 
     labels: Mapping[str, str]
@@ -52,7 +52,7 @@ class Found:
 class Reply:
     """Hold what was answered; partial is what comes with a warning, for a part of the servers may have been silent."""
 
-    series: tuple[Found, ...]
+    series: tuple[FoundSeries, ...]
     is_partial: bool
 
     @property
@@ -89,7 +89,7 @@ _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_refusal = msgspec.json.Decoder(_Refusal).decode
 
 
-def parse_answer(answer: Answer) -> Reply:
+def parse_answer(answer: HttpAnswer) -> Reply:
     """Return the series of an answer, or raise what it says instead; status and body must both be good."""
     if answer.status != 200:
         raise _failure(answer)
@@ -118,7 +118,7 @@ def _decode(body: bytes) -> _Body:
         return _decode_body(body.decode("utf-8", "replace").encode("utf-8"))
 
 
-def _parse_entry(entry: _Entry) -> Found:
+def _parse_entry(entry: _Entry) -> FoundSeries:
     points = entry.values if entry.value is None else [entry.value]
     times = tuple(time for time, _ in points)
     try:
@@ -127,9 +127,9 @@ def _parse_entry(entry: _Entry) -> Found:
         raise MalformedAnswer(f"it answered with a value that is no number: {escape(str(error), 100)}") from error
     # The sum is finite when every value is, and in nearly every answer it is.
     if math.isfinite(sum(values)) and all(map(operator.lt, times, times[1:])):
-        return Found(entry.metric, times, values)
+        return FoundSeries(entry.metric, times, values)
     kept = _sound_points(times, values)
-    return Found(entry.metric, tuple(kept), tuple(kept.values()))
+    return FoundSeries(entry.metric, tuple(kept), tuple(kept.values()))
 
 
 def _sound_points(times: Sequence[float], values: Sequence[float]) -> dict[float, float]:
@@ -143,7 +143,7 @@ def _sound_points(times: Sequence[float], values: Sequence[float]) -> dict[float
     return kept
 
 
-def _failure(answer: Answer) -> ServerError:
+def _failure(answer: HttpAnswer) -> ServerError:
     told = _told(answer.body)
     words = told or answer.body[:1000].decode("utf-8", "replace").strip() or "nothing"
     said = f"it answered {answer.status}: {escape(words, _WORDS_LIMIT)}"

@@ -28,7 +28,7 @@ from slurmscope.errors import (
 from slurmscope.http_client.get import AnswerTooLong, post_form
 from slurmscope.log import escape
 from slurmscope.sources.prometheus.answers import NotLetIn, Reply, TooMuchAsked, parse_answer
-from slurmscope.sources.prometheus.query_counters import QueryLedger
+from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Prometheus:
             raise ConfigError("--prometheus.url is not set, such as http://localhost:9090")
         if bool(settings.user) != bool(settings.password_file) or (settings.user and settings.bearer_token_file):
             raise ConfigError("give --prometheus.user with --prometheus.password-file, or a bearer token, or neither")
-        self.ledger = QueryLedger()
+        self.ledger = QueryCounters()
         self._address = settings.url
         self._settings = settings
         self._tls = _tls_context(settings.ca_file) if settings.url.is_tls else None

@@ -7,22 +7,22 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
-from slurmscope.model.series import How, JobSpan, Series
-from slurmscope.sources.prometheus.answers import Found
+from slurmscope.model.series import Aggregation, JobSpan, Series
+from slurmscope.sources.prometheus.answers import FoundSeries
 from slurmscope.sources.prometheus.plan import CurvesQuestion
 
 CurvesByJob = dict[int, dict[tuple[str, ...], Series]]
 """Curves by the number of the job and the values of their labels."""
 
 
-def first_parts(plan: Iterable[CurvesQuestion], how: How) -> list[JobSpan]:
+def first_parts(plan: Iterable[CurvesQuestion], how: Aggregation) -> list[JobSpan]:
     """Return the starts of runs that are asked for by themselves; no rate is made of a small part of a window."""
     pairs = ((question, span, question.first_part(span)) for question in plan for span in question.spans)
     return [
         part
         for question, span, part in pairs
         if part is not None
-        and (how is not How.RATE or part.end_seconds - part.start_seconds >= _least_seconds(span, question))
+        and (how is not Aggregation.RATE or part.end_seconds - part.start_seconds >= _least_seconds(span, question))
     ]
 
 
@@ -39,7 +39,9 @@ def add_curve(by_job: CurvesByJob, span: JobSpan, curve: Series) -> None:
         known[curve.labels] = _merged(known[curve.labels], curve) if curve.labels in known else curve
 
 
-def cut_curve(found: Found, span: JobSpan, question: CurvesQuestion, how: How, labels: tuple[str, ...]) -> Series:
+def cut_curve(
+    found: FoundSeries, span: JobSpan, question: CurvesQuestion, how: Aggregation, labels: tuple[str, ...]
+) -> Series:
     """Keep the points whose windows lie within the run or reach a little out of it.
 
     One of them may be the point behind its end.
@@ -50,7 +52,7 @@ def cut_curve(found: Found, span: JobSpan, question: CurvesQuestion, how: How, l
     if behind < question.step_seconds and behind <= question.reach_seconds:
         end += 1
     times, values = found.times[begin:end], found.values[begin:end]
-    if how is How.RATE:
+    if how is Aggregation.RATE:
         times, values = _rates(times, values, span, question)
     if times and times[-1] > span.end_seconds:
         times = (*times[:-1], span.end_seconds)
@@ -67,11 +69,11 @@ def _rates(
     return tuple(time for time, _ in kept), tuple(value for _, value in kept)
 
 
-def make_point(how: How, part: JobSpan, value: float) -> float:
+def make_point(how: Aggregation, part: JobSpan, value: float) -> float:
     """Make a point of a curve of what was told about a part of a run."""
-    if how is How.RATE:
+    if how is Aggregation.RATE:
         return value / (part.end_seconds - part.start_seconds)
-    return abs(value) if how is How.TOTAL else value
+    return abs(value) if how is Aggregation.TOTAL else value
 
 
 def _least_seconds(span: JobSpan, question: CurvesQuestion) -> float:

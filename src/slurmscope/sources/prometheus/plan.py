@@ -13,7 +13,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from slurmscope.model.series import How, JobSpan
+from slurmscope.model.series import Aggregation, JobSpan
 
 MAX_JOBS = 100
 """Most jobs in one question."""
@@ -104,13 +104,13 @@ class TotalsQuestion:
 
 
 def plan_curves(
-    spans: Sequence[JobSpan], how: How, *, points: int, max_points: int, scrape_seconds: float
+    spans: Sequence[JobSpan], how: Aggregation, *, points: int, max_points: int, scrape_seconds: float
 ) -> Iterator[CurvesQuestion]:
     """Yield questions for curves of at most so many points; none covers more than ``max_points`` steps."""
     # The first step at or behind the end of a run is one point more.
     most = max(1, min(points, max_points) - 1)
     widest_steps = min(max_points - 2, 4 * points)
-    scrapes = RATE_SCRAPES if how is How.RATE else _GAUGE_SCRAPES
+    scrapes = RATE_SCRAPES if how is Aggregation.RATE else _GAUGE_SCRAPES
     sized = sorted((_step_seconds(span, most, scrape_seconds), span.start_seconds, span) for span in spans)
     for step, members in itertools.groupby(sized, key=operator.itemgetter(0)):
         for packed in _packed([span for _, _, span in members], widest_steps * step):
@@ -118,13 +118,15 @@ def plan_curves(
             yield _curves_question(packed, step, max(step, least_window), min(least_window, MOST_REACH_SECONDS))
 
 
-def plan_totals(spans: Sequence[JobSpan], how: How, *, jobs: int, scrape_seconds: float) -> Iterator[TotalsQuestion]:
+def plan_totals(
+    spans: Sequence[JobSpan], how: Aggregation, *, jobs: int, scrape_seconds: float
+) -> Iterator[TotalsQuestion]:
     """Yield questions for at most so many runs each.
 
     For a maximum or a total, the two scrapes after a run count too: the agent shows the last numbers of a job for a
     while, and only there a counter has its final value.
     """
-    later_seconds = min(2 * scrape_seconds, _MOST_LATER_SECONDS) if how in {How.MAX, How.TOTAL} else 0.0
+    later_seconds = min(2 * scrape_seconds, _MOST_LATER_SECONDS) if how in {Aggregation.MAX, Aggregation.TOTAL} else 0.0
     ordered = sorted(span._replace(end_seconds=span.end_seconds + later_seconds) for span in spans)
     for begin in range(0, len(ordered), jobs):
         yield TotalsQuestion(spans=tuple(ordered[begin : begin + jobs]), least_seconds=_LEAST_SCRAPES * scrape_seconds)

@@ -9,13 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from slurmscope.model.series import JOB_LABEL, How, JobSpan, Wanted
+from slurmscope.model.series import JOB_LABEL, Aggregation, JobSpan, SeriesQuery
 
 Matchers = tuple[tuple[str, str], ...]
 """Labels and the values they must have."""
 
 # Growth instead of a rate: it is the same in the first seconds of a job, when only a part of the window is filled.
-_FUNCTIONS = {How.RATE: "increase", How.MEAN: "avg_over_time", How.MAX: "max_over_time", How.TOTAL: "last_over_time"}
+_FUNCTIONS = {
+    Aggregation.RATE: "increase",
+    Aggregation.MEAN: "avg_over_time",
+    Aggregation.MAX: "max_over_time",
+    Aggregation.TOTAL: "last_over_time",
+}
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _REGEX_SIGNS = re.compile(r"[\\.+*?()|\[\]{}^$]")
@@ -36,7 +41,7 @@ def quote_regex(values: Iterable[str]) -> str:
     return quote("|".join(_REGEX_SIGNS.sub(r"\\\g<0>", value) for value in values))
 
 
-def curves_query(wanted: Wanted, job_ids: Sequence[int], *, window_seconds: float, matchers: Matchers = ()) -> str:
+def curves_query(wanted: SeriesQuery, job_ids: Sequence[int], *, window_seconds: float, matchers: Matchers = ()) -> str:
     """Ask for one metric of several jobs, for evaluation at each step of a range.
 
     The value of a rate is the growth within the window.
@@ -45,21 +50,21 @@ def curves_query(wanted: Wanted, job_ids: Sequence[int], *, window_seconds: floa
     return _grouped(wanted, f"{_FUNCTIONS[wanted.how]}({selector}{_window(window_seconds)})")
 
 
-def totals_query(wanted: Wanted, spans: Sequence[JobSpan], *, matchers: Matchers = ()) -> str:
+def totals_query(wanted: SeriesQuery, spans: Sequence[JobSpan], *, matchers: Matchers = ()) -> str:
     """Ask for one number for each series of several jobs, each over exactly its own span.
 
     Two runs of one job may not be in one question: the answer does not tell them apart. Of a total, the highest sample
     is told, as a negative number where the counter fell: then the highest sample is not yet the total.
     """
-    if wanted.how is How.TOTAL and set(wanted.each) != set(wanted.by):
+    if wanted.how is Aggregation.TOTAL and set(wanted.each) != set(wanted.by):
         raise ValueError("totals are not summed up: those of counters that fell are not known yet")
     return _grouped(wanted, _joined([_term(wanted, span, matchers) for span in spans]))
 
 
-def _term(wanted: Wanted, span: JobSpan, matchers: Matchers) -> str:
+def _term(wanted: SeriesQuery, span: JobSpan, matchers: Matchers) -> str:
     window = _window(span.end_seconds - span.start_seconds)
     samples = f"{_selector(wanted, (span.job_id,), matchers)}{window} @ {span.end_seconds:.3f}"
-    if wanted.how is How.TOTAL:
+    if wanted.how is Aggregation.TOTAL:
         return f"max_over_time({samples}) * (1 - 2 * (resets({samples}) > bool 0))"
     return f"{_FUNCTIONS[wanted.how]}({samples})"
 
@@ -68,14 +73,14 @@ def _window(seconds: float) -> str:
     return f"[{max(1, round(seconds * 1000))}ms]"
 
 
-def _selector(wanted: Wanted, job_ids: Sequence[int], matchers: Matchers) -> str:
+def _selector(wanted: SeriesQuery, job_ids: Sequence[int], matchers: Matchers) -> str:
     values = [str(job_id) for job_id in job_ids]
     jobs = f"={quote(values[0])}" if len(values) == 1 else f"=~{quote_regex(values)}"
     others = [f"{_checked(_LABEL, label)}={quote(value)}" for label, value in (*wanted.where, *matchers)]
     return f"{_checked(_METRIC, wanted.metric)}{{{','.join([JOB_LABEL + jobs, *others])}}}"
 
 
-def _grouped(wanted: Wanted, inner: str) -> str:
+def _grouped(wanted: SeriesQuery, inner: str) -> str:
     """Let the higher of two copies of a series count, then sum up over the labels that are not kept."""
     each = f"max by ({_labels(wanted.each)}) ({inner})"
     if set(wanted.each) == set(wanted.by):

@@ -32,7 +32,7 @@ class QueryCounts:
     """Whether the server could answer the last time; None when it was not asked yet."""
 
 
-class QueryLedger:
+class QueryCounters:
     """Keep the sums; any thread may write and read."""
 
     def __init__(self) -> None:

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from slurmscope.model.series import JOB_LABEL, Curves, How, JobSpan, Series, Totals, Wanted, total_of_rises
-from slurmscope.sources.prometheus.answers import Found, Reply, TooMuchAsked
+from slurmscope.model.series import JOB_LABEL, Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals, total_of_rises
+from slurmscope.sources.prometheus.answers import FoundSeries, Reply, TooMuchAsked
 from slurmscope.sources.prometheus.curves import CurvesByJob, add_curve, cut_curve, first_parts, last_parts, make_point
 from slurmscope.sources.prometheus.plan import MAX_JOBS, CurvesQuestion, TotalsQuestion, plan_curves, plan_totals
 from slurmscope.sources.prometheus.promql import curves_query, totals_query
-from slurmscope.sources.prometheus.query_counters import QueryLedger
+from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
 CURVES_KIND = "curves"
@@ -41,7 +41,7 @@ class Client(Protocol):
     """Evaluate expressions; see ``sources.prometheus``."""
 
     @property
-    def ledger(self) -> QueryLedger:
+    def ledger(self) -> QueryCounters:
         """Return where questions are counted."""
 
     def ask_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
@@ -64,7 +64,7 @@ class PrometheusSeries:
         self._client = client
         self._settings = settings
 
-    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return curves of at most so many points each."""
         spans = _check(spans)
         by_job: CurvesByJob = {}
@@ -79,7 +79,7 @@ class PrometheusSeries:
                 add_curve(by_job, part, Series(labels, (part.end_seconds,), (make_point(wanted.how, part, value),)))
         return Curves({job: tuple(curves.values()) for job, curves in by_job.items()}, answers.is_partial)
 
-    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number per series, over the whole span of each job."""
         spans = _check(spans)
         if not spans:
@@ -99,11 +99,11 @@ class PrometheusSeries:
             job: {labels: _total(wanted.how, values, run_seconds[job]) for labels, values in series.items()}
             for job, series in pieces.items()
         }
-        if wanted.how is How.TOTAL:
+        if wanted.how is Aggregation.TOTAL:
             return self._with_rises(wanted, spans, Totals(by_job, answers.is_partial), until)
         return Totals(by_job, answers.is_partial)
 
-    def _with_rises(self, wanted: Wanted, spans: Sequence[JobSpan], totals: Totals, until: float) -> Totals:
+    def _with_rises(self, wanted: SeriesQuery, spans: Sequence[JobSpan], totals: Totals, until: float) -> Totals:
         """Look at the whole course of those counters that fell: that is rare, and costs two or three more questions.
 
         What a counter grew within the step of its fall is not seen; so the total is a little too low, never too high.
@@ -119,7 +119,7 @@ class PrometheusSeries:
         return Totals(by_job, totals.is_partial or curves.is_partial)
 
     def _read_parts(
-        self, wanted: Wanted, parts: Sequence[JobSpan], answers: _Answers, until: float
+        self, wanted: SeriesQuery, parts: Sequence[JobSpan], answers: _Answers, until: float
     ) -> Iterator[tuple[tuple[JobSpan, tuple[str, ...]], float]]:
         """Fold the samples of each part; one of each job."""
         jobs = self._jobs_at_once(wanted, parts) if parts else 1
@@ -132,29 +132,29 @@ class PrometheusSeries:
         ):
             yield from _highest(_sorted_out(reply, question.spans, wanted)).items()
 
-    def _jobs_at_once(self, wanted: Wanted, spans: Sequence[JobSpan]) -> int:
+    def _jobs_at_once(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> int:
         return max(1, min(MAX_JOBS, _MAX_QUERY_BYTES // len(self._totals_query(wanted, spans[:1]))))
 
-    def _ask_curves(self, wanted: Wanted, question: CurvesQuestion, until: float) -> Reply:
+    def _ask_curves(self, wanted: SeriesQuery, question: CurvesQuestion, until: float) -> Reply:
         job_ids = [span.job_id for span in question.spans]
         matchers, window = self._settings.matchers, question.window_seconds
         query = curves_query(wanted, job_ids, window_seconds=window, matchers=matchers)
         times = (question.first_seconds, question.last_seconds)
         return self._client.ask_range(query, times, question.step_seconds, kind=CURVES_KIND, until=until)
 
-    def _ask_totals(self, wanted: Wanted, question: TotalsQuestion, kind: str, until: float) -> Reply:
+    def _ask_totals(self, wanted: SeriesQuery, question: TotalsQuestion, kind: str, until: float) -> Reply:
         query = self._totals_query(wanted, question.spans)
         at_seconds = max(span.end_seconds for span in question.spans)
         return self._client.ask_instant(query, at_seconds, kind=kind, until=until)
 
-    def _totals_query(self, wanted: Wanted, spans: Sequence[JobSpan]) -> str:
+    def _totals_query(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> str:
         return totals_query(wanted, spans, matchers=self._settings.matchers)
 
 
 class _Answers:
     """Put questions, in halves where they are too much, and keep in mind whether something was left out."""
 
-    def __init__(self, ledger: QueryLedger, kind: str) -> None:
+    def __init__(self, ledger: QueryCounters, kind: str) -> None:
         self.is_partial = False
         self._ledger = ledger
         self._kind = kind
@@ -200,8 +200,8 @@ def _check(spans: Sequence[JobSpan]) -> list[JobSpan]:
 
 
 def _sorted_out(
-    reply: Reply, spans: Sequence[JobSpan], wanted: Wanted
-) -> Iterator[tuple[JobSpan, tuple[str, ...], Found]]:
+    reply: Reply, spans: Sequence[JobSpan], wanted: SeriesQuery
+) -> Iterator[tuple[JobSpan, tuple[str, ...], FoundSeries]]:
     """Give each series to its run; what nobody asked for is left out."""
     by_label = {str(span.job_id): span for span in spans}
     for found in reply.series:
@@ -211,7 +211,7 @@ def _sorted_out(
 
 
 def _highest(
-    series: Iterable[tuple[JobSpan, tuple[str, ...], Found]],
+    series: Iterable[tuple[JobSpan, tuple[str, ...], FoundSeries]],
 ) -> Mapping[tuple[JobSpan, tuple[str, ...]], float]:
     highest: dict[tuple[JobSpan, tuple[str, ...]], float] = {}
     for span, labels, found in series:
@@ -220,13 +220,13 @@ def _highest(
     return highest
 
 
-def _total(how: How, pieces: Sequence[_Piece], run_seconds: float) -> float:
+def _total(how: Aggregation, pieces: Sequence[_Piece], run_seconds: float) -> float:
     """Make one number of the parts of a run: mostly there is one part only."""
-    if how is How.MAX:
+    if how is Aggregation.MAX:
         return max(piece.value for piece in pieces)
-    if how is How.TOTAL:
+    if how is Aggregation.TOTAL:
         highest = max(abs(piece.value) for piece in pieces)
         return -highest if any(piece.value < 0 for piece in pieces) else highest
-    if how is How.RATE:
+    if how is Aggregation.RATE:
         return sum(piece.value for piece in pieces) / run_seconds
     return sum(piece.value * piece.seconds for piece in pieces) / sum(piece.seconds for piece in pieces)

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from slurmscope.config import parse_path
-from slurmscope.http_client.address import Address, parse_address
+from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.settings import parse_text, setting
 from slurmscope.units import parse_bytes, parse_positive_seconds
 
@@ -17,7 +17,7 @@ _MATCHER = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=(?:"([^"\\]*)"|([^"]*))\Z')
 _USER = re.compile(r"[^:]{0,256}\Z")
 
 
-def parse_url(given: object) -> Address:
+def parse_url(given: object) -> ServerAddress:
     """Read the address of a server; without a port it is the one of http or https."""
     address = parse_address(given)
     if not address.socket_path and urlsplit(str(given)).port is None:
@@ -53,7 +53,7 @@ def parse_size(given: object) -> int:
 class PrometheusSettings:
     """Where the past of jobs is asked for, and how much at once."""
 
-    url: Address | None = setting(
+    url: ServerAddress | None = setting(
         None,
         help="Prometheus or VictoriaMetrics that keeps the numbers of jobs: http://HOST[:PORT][/PREFIX], or https.",
         parse=parse_url,

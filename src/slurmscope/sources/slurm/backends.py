@@ -21,7 +21,7 @@ from slurmscope.sources.slurm.squeue import StartWindow
 MANY_NODES = 2_000
 """With this many nodes in three partitions sinfo 22.05 takes some two seconds of CPU; with 10,000 half a minute."""
 
-Run = Callable[[str, Sequence[str]], bytes]
+RunCommand = Callable[[str, Sequence[str]], bytes]
 """Run a command of Slurm by its name and return what it printed."""
 
 
@@ -38,7 +38,7 @@ class Backend(Protocol):
 class TextCommands:
     """Ask by the commands of Slurm, for columns of text: far cheaper than JSON."""
 
-    def __init__(self, run: Run, make_word: Callable[[], str] = random_separator) -> None:
+    def __init__(self, run: RunCommand, make_word: Callable[[], str] = random_separator) -> None:
         """Take what runs a command, and what makes a word that nobody can foresee."""
         self._run = run
         self._make_word = make_word

@@ -62,7 +62,7 @@ _REFUSALS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandOutput:
     """Hold what a command printed before it ended well; ``stderr`` is safe to log, line by line."""
 
     stdout: bytes
@@ -106,7 +106,7 @@ def run(
     timeout_seconds: float,
     environment: Mapping[str, str],
     output_limit_bytes: int = OUTPUT_LIMIT_BYTES,
-) -> Answer:
+) -> CommandOutput:
     """Run a command to its end and return its output, or raise what went wrong.
 
     Only an exit code of 0 gives an answer: what a failing command printed is thrown away. Text on
@@ -126,7 +126,7 @@ def run(
     stderr = _printable(output.stderr.getvalue())
     if child.returncode != 0:
         raise _failure(argv, child.returncode, stderr)
-    return Answer(stdout=output.stdout.getvalue(), stderr=stderr, duration_seconds=time.monotonic() - started)
+    return CommandOutput(stdout=output.stdout.getvalue(), stderr=stderr, duration_seconds=time.monotonic() - started)
 
 
 @contextlib.contextmanager

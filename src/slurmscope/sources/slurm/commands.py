@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.config import parse_path
-from slurmscope.http_client.address import Address, parse_address
+from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.settings import one_of, parse_text, setting
 from slurmscope.sources.slurm.command import SEARCH_PATH, command_environment, find_command, run
 from slurmscope.units import parse_positive_seconds
@@ -73,7 +73,7 @@ class SlurmSettings:
         parse=one_of("text", "json", "rest"),
         metavar="text|json|rest",
     )
-    rest_url: Address | None = setting(
+    rest_url: ServerAddress | None = setting(
         None,
         help="Where slurmrestd is, for the rest backend: http://HOST:PORT, https://HOST:PORT or unix:/PATH.",
         parse=parse_address,

@@ -16,7 +16,7 @@ from slurmscope.sources.slurm.statistics_text import (
     MESSAGES_HEADING,
     USERS_HEADING,
     Block,
-    Values,
+    StatisticsValues,
     need_block,
     parse_messages,
     parse_timestamp,
@@ -70,7 +70,7 @@ def _times(block: Block) -> RollupTimes:
     Seen with 22.05: slurmdbd adds the first rollup of a cluster to the total time and to nothing
     else. The 0 it then prints for the last and the longest is no measurement.
     """
-    values = Values.of(block.rows)
+    values = StatisticsValues.of(block.rows)
     runs, total = values.number("Total cycles"), values.seconds("Total time")
     last, longest = values.seconds("Last cycle"), values.seconds("Max cycle")
     if runs is None or total is None or last is None or longest is None:

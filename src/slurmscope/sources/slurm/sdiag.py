@@ -16,7 +16,7 @@ from slurmscope.sources.slurm.statistics_text import (
     MESSAGES_HEADING,
     USERS_HEADING,
     Block,
-    Values,
+    StatisticsValues,
     find_block,
     need_block,
     parse_counts,
@@ -47,7 +47,7 @@ def parse_diag(answer: bytes) -> Diag:
     outgoing = need_block(blocks, _OUTGOING, COMMAND)
     if not outgoing.rows:  # an empty table has a row that says so
         raise MalformedAnswer("sdiag: the answer ends before its last table")
-    values = Values.of(block.heading for block in blocks)
+    values = StatisticsValues.of(block.heading for block in blocks)
     since = parse_timestamp(need_block(blocks, _SINCE, COMMAND).heading)
     return Diag(
         since=since,
@@ -61,7 +61,7 @@ def parse_diag(answer: bytes) -> Diag:
     )
 
 
-def _load(values: Values) -> Load:
+def _load(values: StatisticsValues) -> Load:
     is_enabled = values.number("RPC queue enabled")
     return Load(
         threads=values.number("Server thread count"),
@@ -74,7 +74,7 @@ def _load(values: Values) -> Load:
     )
 
 
-def _job_events(values: Values) -> JobEvents:
+def _job_events(values: StatisticsValues) -> JobEvents:
     # A controller that has just started has not counted yet and prints 0 jobs as of 1970.
     counted_at = values.timestamp("Job states ts")
     return JobEvents(
@@ -90,7 +90,7 @@ def _job_events(values: Values) -> JobEvents:
 
 
 def _main(blocks: Sequence[Block], since: int | None) -> MainScheduler:
-    values = Values.of(need_block(blocks, _MAIN, COMMAND).rows)
+    values = StatisticsValues.of(need_block(blocks, _MAIN, COMMAND).rows)
     return MainScheduler(
         cycles=values.number("Total cycles"),
         last_cycle_seconds=_cycle_seconds(values, "Last cycle"),
@@ -105,7 +105,7 @@ def _main(blocks: Sequence[Block], since: int | None) -> MainScheduler:
 
 def _backfill(blocks: Sequence[Block]) -> Backfill:
     block = need_block(blocks, _BACKFILL, COMMAND)
-    values = Values.of(block.rows)
+    values = StatisticsValues.of(block.rows)
     return Backfill(
         is_active="WARNING" in block.heading,
         jobs=values.number("Total backfilled jobs (since last slurm start)"),
@@ -128,7 +128,7 @@ def _backfill(blocks: Sequence[Block]) -> Backfill:
     )
 
 
-def _cycle_seconds(values: Values, name: str) -> float | None:
+def _cycle_seconds(values: StatisticsValues, name: str) -> float | None:
     """Return how long a cycle took; a 0 is no measurement while there was no cycle."""
     seconds = values.seconds(name)
     return None if not seconds and not values.number("Total cycles") else seconds

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from slurmscope.errors import ConfigError, ServerError, ServerRefused, SlurmRefused
-from slurmscope.http_client.get import Answer, get
+from slurmscope.http_client.get import HttpAnswer, get
 from slurmscope.http_client.token_file import TokenFile
 from slurmscope.log import escape
 from slurmscope.model.jobs import Jobs
@@ -73,7 +73,7 @@ class Slurmrestd:
         wanted = self._fixed_version or f"any of {VERSIONS[-1]} to {VERSIONS[0]}"
         raise ServerError(f"{self._address} does not serve {wanted}; see --slurm.rest-version")
 
-    def _failure(self, answer: Answer, token: str) -> ServerError | SlurmRefused:
+    def _failure(self, answer: HttpAnswer, token: str) -> ServerError | SlurmRefused:
         """Say what an answer means that is neither good nor for another version."""
         if said := told_error(answer.body):
             return SlurmRefused(f"{self._address}: Slurm says: {said}")

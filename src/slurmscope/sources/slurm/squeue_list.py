@@ -8,7 +8,7 @@ separated by a text that is new for every call: nobody can have written it into 
 from __future__ import annotations
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.model.job_list import Job, JobList
+from slurmscope.model.job_list import JobList, ListedJob
 from slurmscope.tres import parse_tres
 
 COLUMNS = (
@@ -32,7 +32,7 @@ def parse_job_list(answer: bytes, separator: str) -> JobList:
     rows = text.split(f"{mark}{mark}\n")
     if rows.pop():
         raise MalformedAnswer("squeue: the answer ends in the middle of a row")
-    jobs: list[Job] = []
+    jobs: list[ListedJob] = []
     for row in rows:
         try:
             jobs.append(_parse_row(row.split(mark)))
@@ -46,12 +46,12 @@ def _mark(separator: str) -> str:
     return f"\x1f{separator}"
 
 
-def _parse_row(fields: list[str]) -> Job:
+def _parse_row(fields: list[str]) -> ListedJob:
     job_id, array_job_id, array_tasks, het_job_id, user, account, partition, qos, state, nodes, cpus, tres, name = (
         fields
     )
     is_array = array_tasks not in _NOTHING
-    return Job(
+    return ListedJob(
         job_id=str(int(job_id)),
         array_job_id=array_job_id if is_array else "",
         array_tasks=array_tasks if is_array else "",

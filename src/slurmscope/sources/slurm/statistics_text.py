@@ -34,13 +34,13 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class StatisticsValues:
     """Look up numbers in lines of the form ``name: value``; what is not there or no number is None."""
 
     texts: Mapping[str, str]
 
     @classmethod
-    def of(cls, lines: Iterable[str]) -> Values:
+    def of(cls, lines: Iterable[str]) -> StatisticsValues:
         """Split every line at its first colon."""
         return cls({name: value.strip() for name, _, value in (line.partition(":") for line in lines)})
 

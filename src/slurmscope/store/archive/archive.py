@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from slurmscope.model.archive import GroupBy, JobFilter, JobKey, JobPage, JobRow, Run, UseTotal
+from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, UseTotal
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.engine import ArchiveConflict, Database
@@ -72,7 +72,9 @@ class SqlArchive:
         statement = select(*LIST_COLUMNS).where(JOBS.c.shown_id == valid_text(shown_id))
         return tuple(as_job_row(row) for row in self._ask(_newest(statement, viewer, cluster)))
 
-    def list_jobs(self, viewer: Viewer, wanted: JobFilter, *, after: JobKey | None = None, limit: int = 50) -> JobPage:
+    def list_jobs(
+        self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+    ) -> JobPage:
         """Return one page of jobs, newest first, of at most 1000.
 
         Jobs of several clusters may have the same key. A page does not end between them, and may then be longer.
@@ -107,10 +109,10 @@ class SqlArchive:
             statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
         return tuple(as_job_row(row) for row in self._ask(statement.limit(MAX_UNFINISHED)))
 
-    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[Run]:
+    def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return which runs of these jobs are kept and had ended."""
         columns = (JOBS.c.cluster, JOBS.c.job_id, JOBS.c.submit_seconds)
-        known: set[Run] = set()
+        known: set[RunId] = set()
         for begin in range(0, len(job_ids), NUMBERS_AT_ONCE):
             some = job_ids[begin : begin + NUMBERS_AT_ONCE]
             ended = select(*columns).where(JOBS.c.job_id.in_(some), JOBS.c.is_unfinished.is_(False))
@@ -171,5 +173,5 @@ def _newest(statement: Select[Any], viewer: Viewer, cluster: str) -> Select[Any]
     return statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.cluster).limit(MAX_RUNS)
 
 
-def _key(row: Row[Any]) -> JobKey:
-    return JobKey(row.submit_seconds, row.job_id)
+def _key(row: Row[Any]) -> PagePosition:
+    return PagePosition(row.submit_seconds, row.job_id)

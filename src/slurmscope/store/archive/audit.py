@@ -24,7 +24,7 @@ from slurmscope.store.archive.texts import short_text
 SAME_LOOK_SECONDS = 900
 MAX_RECENT = 10_000
 
-Look = tuple[str, str, str]
+AuditedAccess = tuple[str, str, str]
 """Who, in which role, at what."""
 
 
@@ -85,16 +85,16 @@ class _RecentLooks:
     """Know the looks that were written down a moment ago, from any thread; the oldest ones make room for new ones."""
 
     def __init__(self) -> None:
-        self._at_seconds = OrderedDict[Look, float]()
+        self._at_seconds = OrderedDict[AuditedAccess, float]()
         self._lock = threading.Lock()
 
-    def has(self, look: Look, now: float) -> bool:
+    def has(self, look: AuditedAccess, now: float) -> bool:
         with self._lock:
             at_seconds = self._at_seconds.get(look)
         # A clock that was wrong once must not hide looks: what lies in the future does not count.
         return at_seconds is not None and 0 <= now - at_seconds < SAME_LOOK_SECONDS
 
-    def add(self, look: Look, now: float) -> None:
+    def add(self, look: AuditedAccess, now: float) -> None:
         with self._lock:
             self._at_seconds[look] = now
             self._at_seconds.move_to_end(look)

@@ -14,10 +14,10 @@ from typing import Any
 from sqlalchemy import Connection, delete
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from slurmscope.store.archive.job_rows import Values, rules_of
+from slurmscope.store.archive.job_rows import ColumnValues, rules_of
 from slurmscope.store.archive.schema import DAILY, NO_RULE
+from slurmscope.units import DAY_SECONDS
 
-DAY_SECONDS = 86_400
 DAY, BLOCK = 1, 32
 """How many days a sum is of; a year of days is nearly as long as the list of its jobs, a year of blocks is short."""
 KEYS = ("rule", "span", "day", "cluster", "user", "account", "partition", "state")
@@ -26,7 +26,7 @@ SUMS = tuple(column.name for column in DAILY.c if column.name not in KEYS)
 Key = tuple[str | int, ...]
 
 
-class Changes:
+class SumChanges:
     """Gather what is added to the sums and taken from them."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Changes:
             if row["jobs"] < 0:
                 connection.execute(delete(DAILY).filter_by(**{name: row[name] for name in KEYS}, jobs=0))
 
-    def rows(self) -> list[Values]:
+    def rows(self) -> list[ColumnValues]:
         """Return what is added to each sum."""
         changed = ((key, sums) for key, sums in sorted(self._sums.items()) if any(sums))
         return [dict(zip(KEYS + SUMS, (*key, *sums), strict=True)) for key, sums in changed]

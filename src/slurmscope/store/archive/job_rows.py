@@ -23,7 +23,7 @@ _LARGEST = 2**63 - 1
 _LIST_NAMES = tuple(JobRow.__dataclass_fields__)
 _SEPARATOR = ","
 
-Values = dict[str, Any]
+ColumnValues = dict[str, Any]
 
 LIST_COLUMNS = tuple(schema.JOBS.c[name] for name in _LIST_NAMES)
 """What a line of a list is made from."""
@@ -42,7 +42,7 @@ def run_key(values: Mapping[str, Any]) -> RunKey:
     return RunKey(values["cluster"], values["job_id"], values["submit_seconds"])
 
 
-def job_values(report: JobReport) -> Values:
+def job_values(report: JobReport) -> ColumnValues:
     """Return the row of a report, every text and number fit for the table."""
     record, summary = report.record, report.summary
     return {
@@ -75,7 +75,7 @@ def job_values(report: JobReport) -> Values:
     }
 
 
-def finding_values(report: JobReport, values: Mapping[str, Any], run_id: int) -> list[Values]:
+def finding_values(report: JobReport, values: Mapping[str, Any], run_id: int) -> list[ColumnValues]:
     """Return one row for each rule that found something; of two findings of one rule the worse counts."""
     found = sorted(report.findings, key=lambda finding: -finding.severity.rank)
     severities = {rule_name(finding.rule): finding.severity.value for finding in found}
@@ -121,7 +121,7 @@ def _rules(report: JobReport) -> Sequence[str]:
     return tuple(dict.fromkeys(rule_name(finding.rule) for finding in report.findings if finding.rule))[:MAX_RULES]
 
 
-def _core_values(summary: JobSummary) -> Values:
+def _core_values(summary: JobSummary) -> ColumnValues:
     """Compare core time: all that was held, and what was used of it where the rules may judge by that as well.
 
     A job that is not bound to its cores may take more than it has. That does not make up for what others left unused.
@@ -136,7 +136,7 @@ def _core_values(summary: JobSummary) -> Values:
     }
 
 
-def _gpu_values(gpu: GpuSummary, gpu_seconds: float) -> Values:
+def _gpu_values(gpu: GpuSummary, gpu_seconds: float) -> ColumnValues:
     gpu_seconds = _thousandths(gpu_seconds) or 0.0
     is_known = gpu.mean_utilization is not None and gpu.coverage.is_good
     used_seconds = _thousandths(gpu_seconds * (gpu.mean_utilization or 0.0)) if is_known else None

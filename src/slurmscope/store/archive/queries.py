@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, or_, select, true, tuple_
 
-from slurmscope.model.archive import JobFilter, JobKey
-from slurmscope.model.jobs import RUNNING
+from slurmscope.model.archive import JobFilter, PagePosition
+from slurmscope.model.job_states import RUNNING
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.job_rows import LIST_COLUMNS, cluster_name, person_name, rule_name, state_name
 from slurmscope.store.archive.schema import FINDINGS, JOBS
@@ -26,10 +26,10 @@ _MAX_BRANCHES = 20
 _LARGEST = 2**63 - 1
 _LAST_CHARACTER = "\U0010ffff"
 
-Condition = ColumnElement[bool]
+SqlCondition = ColumnElement[bool]
 
 
-def visible(viewer: Viewer, table: FromClause) -> tuple[Condition, ...]:
+def visible(viewer: Viewer, table: FromClause) -> tuple[SqlCondition, ...]:
     """Return whose rows of a table with users and accounts somebody may see, as conditions that exclude each other.
 
     They are several because a page that is read from one index for each is found at once, and one that is read for
@@ -45,12 +45,12 @@ def visible(viewer: Viewer, table: FromClause) -> tuple[Condition, ...]:
     return (own, *(and_(table.c.account == account, others) for account in accounts))
 
 
-def visible_at_all(viewer: Viewer, table: FromClause) -> Condition:
+def visible_at_all(viewer: Viewer, table: FromClause) -> SqlCondition:
     """Return the same as one condition, for questions that need no order."""
     return or_(*visible(viewer, table))
 
 
-def pages(viewer: Viewer, wanted: JobFilter, after: JobKey | None, limit: int) -> tuple[Select[Any], ...]:
+def pages(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int) -> tuple[Select[Any], ...]:
     """Return statements that each give the first rows of a part of what is wanted; together they hold the page."""
     narrowed = conditions(wanted, JOBS)
     source: FromClause = JOBS
@@ -67,14 +67,14 @@ def pages(viewer: Viewer, wanted: JobFilter, after: JobKey | None, limit: int) -
     return tuple(statement.where(branch) for branch in _branches(viewer, wanted, ordered))
 
 
-def _branches(viewer: Viewer, wanted: JobFilter, table: FromClause) -> Sequence[Condition]:
+def _branches(viewer: Viewer, wanted: JobFilter, table: FromClause) -> Sequence[SqlCondition]:
     """Let a list of one user or account be read from one index even for those who see several."""
     if wanted.user or wanted.account:
         return (visible_at_all(viewer, table),)
     return visible(viewer, table)
 
 
-def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None = None) -> tuple[Condition, ...]:
+def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None = None) -> tuple[SqlCondition, ...]:
     """Return everything but the rule; ``shared`` is a table with the same names and times, and better indexes."""
     shared = table if shared is None else shared
     found = [*_narrow_names(wanted, table, shared), *_narrow_times(wanted, shared)]
@@ -88,8 +88,8 @@ def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None =
     return tuple(found)
 
 
-def _narrow_names(wanted: JobFilter, table: FromClause, shared: FromClause) -> list[Condition]:
-    found: list[Condition] = []
+def _narrow_names(wanted: JobFilter, table: FromClause, shared: FromClause) -> list[SqlCondition]:
+    found: list[SqlCondition] = []
     if wanted.cluster:
         found.append(table.c.cluster == cluster_name(wanted.cluster))
     if wanted.user:
@@ -105,8 +105,8 @@ def _narrow_names(wanted: JobFilter, table: FromClause, shared: FromClause) -> l
     return found
 
 
-def _narrow_times(wanted: JobFilter, table: FromClause) -> list[Condition]:
-    found: list[Condition] = []
+def _narrow_times(wanted: JobFilter, table: FromClause) -> list[SqlCondition]:
+    found: list[SqlCondition] = []
     if wanted.since_seconds is not None:
         found.append(table.c.submit_seconds >= _clamp(wanted.since_seconds))
     if wanted.until_seconds is not None:
@@ -114,7 +114,7 @@ def _narrow_times(wanted: JobFilter, table: FromClause) -> list[Condition]:
     return found
 
 
-def _bounded(after: JobKey) -> tuple[int, int]:
+def _bounded(after: PagePosition) -> tuple[int, int]:
     return _clamp(after.submit_seconds), _clamp(after.job_id)
 
 

@@ -28,7 +28,7 @@ TOO_LARGE = "The curves of this job were too large to be kept."
 _LEVEL = 3
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
-Decoded = TypeVar("Decoded")
+ReportType = TypeVar("ReportType")
 
 _decode_report = msgspec.json.Decoder(JobReport).decode
 _decode_charts = msgspec.json.Decoder(tuple[Chart, ...]).decode
@@ -86,7 +86,7 @@ def _is_no_number(value: object) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _unpack(packed: bytes, decode: Callable[[bytes], Decoded]) -> Decoded:
+def _unpack(packed: bytes, decode: Callable[[bytes], ReportType]) -> ReportType:
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(packed, UNPACKED_LIMIT_BYTES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select
 
-from slurmscope.store.archive.daily_sums import Changes
+from slurmscope.store.archive.daily_sums import SumChanges
 from slurmscope.store.archive.schema import AUDIT, CURVES, FINDINGS, JOBS, REPORTS
 
 
@@ -22,7 +22,7 @@ def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) 
         run_ids = [row["run_id"] for row in rows]
         for table in (FINDINGS, REPORTS, CURVES, JOBS):
             connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
-        changes = Changes()
+        changes = SumChanges()
         changes.take(rows)
         changes.write(connection)
     return len(rows)

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 from sqlalchemy import Connection, delete, insert, select
 
 from slurmscope.model.report import JobReport
-from slurmscope.store.archive.daily_sums import Changes
-from slurmscope.store.archive.job_rows import RunKey, Values, finding_values, job_values, run_key
+from slurmscope.store.archive.daily_sums import SumChanges
+from slurmscope.store.archive.job_rows import ColumnValues, RunKey, finding_values, job_values, run_key
 from slurmscope.store.archive.report_coding import Encoded, encode_report
 from slurmscope.store.archive.schema import CURVES, FINDINGS, JOBS, REPORTS
 
@@ -25,7 +25,7 @@ class Prepared(NamedTuple):
     """Hold all that is written of one report."""
 
     report: JobReport
-    values: Values
+    values: ColumnValues
     encoded: Encoded
 
 
@@ -37,7 +37,7 @@ def prepare_reports(reports: Iterable[JobReport]) -> Mapping[RunKey, Prepared]:
 
 def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -> None:
     """Write reports within the caller's transaction."""
-    changes = Changes()
+    changes = SumChanges()
     # In the same order for everybody, so that two writers cannot wait for each other.
     for keys in _chunks(sorted(prepared)):
         older = _rows_of_runs(connection, keys)
@@ -48,7 +48,7 @@ def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -
     changes.write(connection)
 
 
-def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[Values]:
+def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[ColumnValues]:
     """Find runs by their job numbers, which every database does quickly, and sort out the others here."""
     statement = select(JOBS).where(JOBS.c.job_id.in_({key.job_id for key in keys})).with_for_update()
     wanted = set(keys)
@@ -56,7 +56,7 @@ def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[Values
     return [row for row in rows if run_key(row) in wanted]
 
 
-def _delete_runs(connection: Connection, rows: Sequence[Values]) -> None:
+def _delete_runs(connection: Connection, rows: Sequence[ColumnValues]) -> None:
     run_ids = [row["run_id"] for row in rows]
     if run_ids:
         for table in (FINDINGS, REPORTS, CURVES, JOBS):

@@ -13,16 +13,17 @@ from sqlalchemy import ColumnElement, FromClause, Select, case, func, select
 
 from slurmscope.model.archive import GroupBy, JobFilter, UseTotal
 from slurmscope.model.viewer import Viewer
-from slurmscope.store.archive.daily_sums import BLOCK, DAY, DAY_SECONDS, SUMS
+from slurmscope.store.archive.daily_sums import BLOCK, DAY, SUMS
 from slurmscope.store.archive.job_rows import LATEST_SECONDS, rule_name
 from slurmscope.store.archive.queries import conditions, visible_at_all
 from slurmscope.store.archive.schema import DAILY, FINDINGS, JOBS, NO_RULE
+from slurmscope.units import DAY_SECONDS
 
 MAX_GROUPS = 100_000
 """How many users, accounts or days are held in memory while they are added up."""
 
 
-class Times(NamedTuple):
+class SubmitRange(NamedTuple):
     """Hold a time of submission, its end not included; None is without bound."""
 
     since: int | None
@@ -31,7 +32,7 @@ class Times(NamedTuple):
 
 def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator[Select[Any]]:
     """Yield the statements whose rows, added up by their first column, are the sums."""
-    whole = Times(_within_time(wanted.since_seconds), _within_time(wanted.until_seconds))
+    whole = SubmitRange(_within_time(wanted.since_seconds), _within_time(wanted.until_seconds))
     if wanted.name or wanted.worst is not None or wanted.array_job_id is not None:
         yield _from_jobs(viewer, wanted, whole, by)
         return
@@ -46,7 +47,7 @@ def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator
             yield _from_sums(viewer, wanted, times, by, DAY)
 
 
-def split(times: Times, unit_seconds: int) -> tuple[tuple[Times, ...], tuple[Times, ...]]:
+def split(times: SubmitRange, unit_seconds: int) -> tuple[tuple[SubmitRange, ...], tuple[SubmitRange, ...]]:
     """Part a time into what whole units cover, in one piece, and what is left before and behind that."""
     since, until = times
     first = None if since is None else -(-since // unit_seconds) * unit_seconds
@@ -55,10 +56,10 @@ def split(times: Times, unit_seconds: int) -> tuple[tuple[Times, ...], tuple[Tim
         return (), (times,)
     rest = []
     if first != since:
-        rest.append(Times(since, first))
+        rest.append(SubmitRange(since, first))
     if end != until:
-        rest.append(Times(end, until))
-    return (Times(first, end),), tuple(rest)
+        rest.append(SubmitRange(end, until))
+    return (SubmitRange(first, end),), tuple(rest)
 
 
 def add_up(rows: Iterable[Any], by: GroupBy, limit: int) -> tuple[UseTotal, ...]:
@@ -75,7 +76,7 @@ def add_up(rows: Iterable[Any], by: GroupBy, limit: int) -> tuple[UseTotal, ...]
     return tuple(totals[:limit])
 
 
-def _from_sums(viewer: Viewer, wanted: JobFilter, times: Times, by: GroupBy, span: int) -> Select[Any]:
+def _from_sums(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Select[Any]:
     group = DAILY.c[by.value]
     statement = select(group, *(func.sum(DAILY.c[name]) for name in SUMS)).group_by(group).limit(MAX_GROUPS)
     narrowed = conditions(replace(wanted, since_seconds=None, until_seconds=None), DAILY)
@@ -91,7 +92,7 @@ def _from_sums(viewer: Viewer, wanted: JobFilter, times: Times, by: GroupBy, spa
     return statement
 
 
-def _from_jobs(viewer: Viewer, wanted: JobFilter, times: Times, by: GroupBy) -> Select[Any]:
+def _from_jobs(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupBy) -> Select[Any]:
     source: FromClause = JOBS
     wanted = replace(wanted, since_seconds=times.since, until_seconds=times.until)
     narrowed = [*conditions(wanted, JOBS), visible_at_all(viewer, JOBS)]

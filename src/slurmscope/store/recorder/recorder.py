@@ -32,8 +32,8 @@ NEW_SERIES_LIMIT = 50_000
 LABELS_LIMIT_CHARACTERS = 1024
 """How long the labels of a series may be together; a series with longer ones is left out and counted."""
 
-Labels = Mapping[str, str] | tuple[tuple[str, str], ...]
-Sample = tuple[str, Labels, float]
+SampleLabels = Mapping[str, str] | tuple[tuple[str, str], ...]
+RecordedSample = tuple[str, SampleLabels, float]
 
 
 class Recorder:
@@ -77,7 +77,7 @@ class Recorder:
             self._settings.file, interval_seconds=self._settings.interval, heads=self._heads, clock=self._clock
         )
 
-    def record(self, at_seconds: float, samples: Iterable[Sample]) -> None:
+    def record(self, at_seconds: float, samples: Iterable[RecordedSample]) -> None:
         """Take samples of one moment."""
         with self._mutex:
             self._take(at_seconds, self._of_samples(samples))
@@ -109,7 +109,7 @@ class Recorder:
         with self._mutex:
             self._store.close()
 
-    def _of_samples(self, samples: Iterable[Sample]) -> Iterator[tuple[Head, float]]:
+    def _of_samples(self, samples: Iterable[RecordedSample]) -> Iterator[tuple[Head, float]]:
         find, names = self._heads.find, self._names
         for name, labels, value in samples:
             if name not in names:

@@ -21,7 +21,7 @@ BLOCK_LIMIT_BYTES = 512 * 1024 * 1024
 """What a block may unpack to; a larger one is damaged."""
 
 
-class Digest(NamedTuple):
+class BlockSummary(NamedTuple):
     """Sum up the samples of one series within some time; ``growth`` is that of a counter, over resets."""
 
     first_at: float
@@ -34,22 +34,22 @@ class Digest(NamedTuple):
     growth: float
 
 
-DIGEST_WIDTH = len(Digest._fields)
+DIGEST_WIDTH = len(BlockSummary._fields)
 
 
-def digest(times: Sequence[float], values: Sequence[float]) -> Digest:
+def digest(times: Sequence[float], values: Sequence[float]) -> BlockSummary:
     """Sum up samples, of which there is at least one."""
     grown = grow(values)
-    return Digest(
+    return BlockSummary(
         times[0], times[-1], len(values), sum(values), max(values), values[0], values[-1], grown[-1] - grown[0]
     )
 
 
-def join(before: Digest, after: Digest) -> Digest:
+def join(before: BlockSummary, after: BlockSummary) -> BlockSummary:
     """Sum up two stretches of one series that follow each other."""
     # A counter that is lower than before began anew at 0.
     between = after.first - before.last if after.first >= before.last else after.first
-    return Digest(
+    return BlockSummary(
         before.first_at,
         after.last_at,
         before.samples + after.samples,

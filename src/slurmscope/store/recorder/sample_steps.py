@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slurmscope.model.series import How
+from slurmscope.model.series import Aggregation
 
 WINDOW_INTERVALS = 3
 
@@ -71,14 +71,14 @@ def find_windows(times: Sequence[float], steps: Steps) -> list[Window]:
 
 
 def make_points(
-    times: Sequence[float], values: Sequence[float], windows: Sequence[Window], how: How
+    times: Sequence[float], values: Sequence[float], windows: Sequence[Window], how: Aggregation
 ) -> list[float | None]:
     """Return one point for each window, None where nothing was measured; a counter's values never fall."""
-    if how is How.MAX:
+    if how is Aggregation.MAX:
         return [max(values[begin:end]) if end > begin else None for _, begin, end in windows]
-    if how is How.TOTAL:
+    if how is Aggregation.TOTAL:
         return [values[end - 1] if end > begin else None for _, begin, end in windows]
-    if how is How.MEAN:
+    if how is Aggregation.MEAN:
         return [sum(values[begin:end]) / (end - begin) if end > begin else None for _, begin, end in windows]
     return [
         (values[end - 1] - values[base]) / (times[end - 1] - times[base]) if end - 1 > base else None

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from slurmscope.errors import ServerTimedOut, SourceError
 from slurmscope.log import escape
-from slurmscope.model.series import Curves, How, JobSpan, Series, Totals, Wanted, total_of_rises
+from slurmscope.model.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals, total_of_rises
 from slurmscope.store.recorder.heads import NO_JOB, Heads, LabelPairs
 from slurmscope.store.recorder.journal import read_heads
 from slurmscope.store.recorder.sample_blocks import grow, join
@@ -63,7 +63,7 @@ class RecorderSeries:
         self._heads = heads
         self._clock = clock
 
-    def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return curves of at most so many points each."""
 
         def make(span: JobSpan, groups: Groups) -> tuple[Series, ...]:
@@ -75,7 +75,7 @@ class RecorderSeries:
         return Curves(self._answer(wanted, spans, make, until=until))
 
     def read_cluster(
-        self, wanted: Wanted, start_seconds: float, end_seconds: float, *, points: int, until: float
+        self, wanted: SeriesQuery, start_seconds: float, end_seconds: float, *, points: int, until: float
     ) -> tuple[Series, ...]:
         """Return curves of a metric that belongs to no job."""
         interval_seconds = max(self._interval_seconds, CLUSTER_INTERVAL_SECONDS)
@@ -84,14 +84,14 @@ class RecorderSeries:
         found = self._answer(wanted, (span,), lambda _, groups: _curves(wanted, groups, steps), until=until)
         return found.get(NO_JOB, ())
 
-    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number per series, over the whole span of each job."""
-        grace = GRACE_INTERVALS * self._interval_seconds if wanted.how in {How.MAX, How.TOTAL} else 0.0
+        grace = GRACE_INTERVALS * self._interval_seconds if wanted.how in {Aggregation.MAX, Aggregation.TOTAL} else 0.0
         later = [span._replace(end_seconds=span.end_seconds + grace) for span in spans]
         return Totals(self._answer(wanted, later, lambda span, groups: _totals(wanted, groups, span), until=until))
 
     def _answer(
-        self, wanted: Wanted, spans: Sequence[JobSpan], make: Callable[[JobSpan, Groups], T], *, until: float
+        self, wanted: SeriesQuery, spans: Sequence[JobSpan], make: Callable[[JobSpan, Groups], T], *, until: float
     ) -> dict[int, T]:
         """Make one answer for each job of which something is known."""
         # Memory first, then the file: what is packed in between is seen twice and never missed.
@@ -120,7 +120,7 @@ class RecorderSeries:
             raise ServerTimedOut(f"recorded samples were not read from {escape(str(self._file))} in time")
 
 
-def _group(wanted: Wanted, found: Iterable[tuple[LabelPairs, Piece]]) -> Groups:
+def _group(wanted: SeriesQuery, found: Iterable[tuple[LabelPairs, Piece]]) -> Groups:
     """Put pieces of one series together, and series that the question does not tell apart."""
     series: dict[LabelPairs, list[Piece]] = {}
     for pairs, piece in found:
@@ -134,7 +134,7 @@ def _group(wanted: Wanted, found: Iterable[tuple[LabelPairs, Piece]]) -> Groups:
     return groups
 
 
-def _totals(wanted: Wanted, groups: Groups, span: JobSpan) -> dict[tuple[str, ...], float]:
+def _totals(wanted: SeriesQuery, groups: Groups, span: JobSpan) -> dict[tuple[str, ...], float]:
     kept = [wanted.each.index(name) for name in wanted.by]
     totals: dict[tuple[str, ...], float] = {}
     for each, several in sorted(groups.items()):
@@ -145,17 +145,17 @@ def _totals(wanted: Wanted, groups: Groups, span: JobSpan) -> dict[tuple[str, ..
     return totals
 
 
-def _total(how: How, pieces: Sequence[Piece], span: JobSpan) -> float | None:
+def _total(how: Aggregation, pieces: Sequence[Piece], span: JobSpan) -> float | None:
     parts = [part for piece in pieces if (part := piece.between(span.start_seconds, span.end_seconds)) is not None]
     if not parts:
         return None
     whole = reduce(join, parts)
-    if how is How.MAX:
+    if how is Aggregation.MAX:
         return whole.highest
-    if how is How.TOTAL:
+    if how is Aggregation.TOTAL:
         # Most counters never fall: then there is no need to look at their samples.
         return _risen(pieces, span) if _has_reset(pieces) else whole.last
-    if how is How.MEAN:
+    if how is Aggregation.MEAN:
         return whole.total / whole.samples
     seconds = whole.last_at - whole.first_at
     return whole.growth / seconds if seconds > 0 else None
@@ -170,7 +170,7 @@ def _risen(pieces: Sequence[Piece], span: JobSpan) -> float:
     return total_of_rises(values)
 
 
-def _curves(wanted: Wanted, groups: Groups, steps: Steps) -> tuple[Series, ...]:
+def _curves(wanted: SeriesQuery, groups: Groups, steps: Steps) -> tuple[Series, ...]:
     kept = [wanted.each.index(name) for name in wanted.by]
     windows: dict[Hashable, list[Window]] = {}
     sums: dict[tuple[str, ...], Points] = {}
@@ -183,7 +183,7 @@ def _curves(wanted: Wanted, groups: Groups, steps: Steps) -> tuple[Series, ...]:
     return tuple(curve for curve in curves if curve.times)
 
 
-def _points(how: How, pieces: Sequence[Piece], steps: Steps, windows: dict[Hashable, list[Window]]) -> Points:
+def _points(how: Aggregation, pieces: Sequence[Piece], steps: Steps, windows: dict[Hashable, list[Window]]) -> Points:
     times, values = array("d"), array("d")
     for piece in pieces:
         more_times, more_values = piece.load()
@@ -193,7 +193,7 @@ def _points(how: How, pieces: Sequence[Piece], steps: Steps, windows: dict[Hasha
     key = tuple(piece.times_key for piece in pieces)
     if key not in windows:
         windows[key] = find_windows(times, steps)
-    is_rate = how is How.RATE
+    is_rate = how is Aggregation.RATE
     return make_points(times, grow(values) if is_rate and _has_reset(pieces) else values, windows[key], how)
 
 

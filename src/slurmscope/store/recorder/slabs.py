@@ -17,14 +17,14 @@ from typing import NamedTuple, TypeAlias
 from slurmscope.store.recorder.heads import Head, LabelPairs
 from slurmscope.store.recorder.sample_blocks import (
     DIGEST_WIDTH,
-    Digest,
+    BlockSummary,
     digest,
     pack_floats,
     unpack_bytes,
     unpack_floats,
 )
 
-Samples: TypeAlias = "tuple[array[float], array[float]]"
+SampleArrays: TypeAlias = "tuple[array[float], array[float]]"
 """Times, and the values at these times."""
 
 _INSERT_TIMES = "INSERT INTO times (period, data) VALUES (?, ?)"
@@ -42,16 +42,16 @@ _SELECT_TIMES = "SELECT data FROM times WHERE id = ?"
 class Piece(NamedTuple):
     """Hold one stretch of one series; equal ``times_key`` means equal times."""
 
-    digest: Digest
+    digest: BlockSummary
     times_key: Hashable
-    load: Callable[[], Samples]
+    load: Callable[[], SampleArrays]
 
     @property
     def has_reset(self) -> bool:
         """Tell whether a counter fell within this stretch."""
         return self.digest.growth != self.digest.last - self.digest.first
 
-    def between(self, start_seconds: float, end_seconds: float) -> Digest | None:
+    def between(self, start_seconds: float, end_seconds: float) -> BlockSummary | None:
         """Sum up what lies within a span, its ends included."""
         if self.digest.first_at >= start_seconds and self.digest.last_at <= end_seconds:
             return self.digest
@@ -129,7 +129,7 @@ class SlabReader:
             offset = 0
             for index, pairs in enumerate(labels):
                 place, count = layout[2 * index], layout[2 * index + 1]
-                summed = Digest(*numbers[index * DIGEST_WIDTH : (index + 1) * DIGEST_WIDTH])
+                summed = BlockSummary(*numbers[index * DIGEST_WIDTH : (index + 1) * DIGEST_WIDTH])
                 yield pairs, Piece(summed, (times_id, place, count), partial(slab.samples, place, offset, count))
                 offset += count
 
@@ -155,7 +155,7 @@ class _Slab:
     data: bytes
     values: array[float] | None = field(default=None)
 
-    def samples(self, place: int, offset: int, count: int) -> Samples:
+    def samples(self, place: int, offset: int, count: int) -> SampleArrays:
         if self.values is None:
             self.values = unpack_floats(self.data)
         return self.times()[place : place + count], self.values[offset : offset + count]

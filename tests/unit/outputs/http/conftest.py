@@ -11,9 +11,9 @@ from typing import Protocol
 
 import pytest
 
-from slurmscope.outputs.http.address import Address
+from slurmscope.outputs.http.address import ListenHost
 from slurmscope.outputs.http.app import ExporterApp, Exposition
-from slurmscope.outputs.http.connection import Limits
+from slurmscope.outputs.http.connection import ConnectionLimits
 from slurmscope.outputs.http.response import Route
 from slurmscope.outputs.http.server import Server
 from tests.fakes.certificates import Identity, make_authority, make_identity
@@ -27,7 +27,7 @@ class Running:
     server: Server
 
     @property
-    def address(self) -> Address:
+    def address(self) -> ListenHost:
         """Return the first address."""
         return self.server.addresses[0]
 
@@ -40,7 +40,7 @@ class Serve(Protocol):
         exposition: Exposition | None = None,
         *,
         addresses: tuple[str, ...] = ("127.0.0.1:0",),
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         config_file: Path | None = None,
         max_connections: int = 512,
         max_requests: int = 40,
@@ -59,7 +59,7 @@ def serve() -> Iterator[Serve]:
         exposition: Exposition | None = None,
         *,
         addresses: tuple[str, ...] = ("127.0.0.1:0",),
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         config_file: Path | None = None,
         max_connections: int = 512,
         max_requests: int = 40,

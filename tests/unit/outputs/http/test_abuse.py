@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from slurmscope.outputs.http.connection import Limits
+from slurmscope.outputs.http.connection import ConnectionLimits
 from slurmscope.outputs.http.response import Response, Route
 from tests.fakes.exposition import PAGE, FakeExposition, HeldExposition
 from tests.fakes.raw_http import GENEROUS_SECONDS, ask, connect, exchange, get, read_all, read_answer, status_of
@@ -65,7 +65,7 @@ def test_garbage_after_a_request_ends_the_connection(serve: Serve) -> None:
 
 
 def test_endless_chunked_body_is_cut_off(serve: Serve) -> None:
-    address = serve(extra_routes={"/sink": SINK}, limits=Limits(drain_seconds=0.2)).address
+    address = serve(extra_routes={"/sink": SINK}, limits=ConnectionLimits(drain_seconds=0.2)).address
     sent = 0
     with connect(address) as sock:
         sock.sendall(b"POST /sink HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -91,7 +91,7 @@ def test_memory_does_not_follow_what_clients_send(serve: Serve) -> None:
 
 
 def test_half_a_request_is_answered_408_in_time(serve: Serve) -> None:
-    address = serve(extra_routes={"/sink": SINK}, limits=Limits(head_seconds=0.2, body_seconds=0.2)).address
+    address = serve(extra_routes={"/sink": SINK}, limits=ConnectionLimits(head_seconds=0.2, body_seconds=0.2)).address
     for data in (
         b"GET /met",
         b"GET /metrics HTTP/1.1\r\nHost: x\r\nA:",
@@ -103,7 +103,7 @@ def test_half_a_request_is_answered_408_in_time(serve: Serve) -> None:
 
 
 def test_dripping_client_does_not_stretch_the_deadline(serve: Serve) -> None:
-    with connect(serve(limits=Limits(head_seconds=0.3)).address) as sock:
+    with connect(serve(limits=ConnectionLimits(head_seconds=0.3)).address) as sock:
         sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
         until = time.monotonic() + GENEROUS_SECONDS
         with contextlib.suppress(ConnectionError):
@@ -127,13 +127,13 @@ def test_client_that_leaves_amid_its_body_disturbs_nobody(serve: Serve, caplog: 
 
 
 def test_silent_client_is_sent_away_without_a_word(serve: Serve) -> None:
-    with connect(serve(limits=Limits(head_seconds=0.1)).address) as sock:
+    with connect(serve(limits=ConnectionLimits(head_seconds=0.1)).address) as sock:
         assert read_all(sock) == b""
 
 
 def test_client_that_reads_nothing_is_cut_off(serve: Serve) -> None:
     exposition = FakeExposition(*(b"x 1\n" * 16_384 for _ in range(1000)))
-    running = serve(exposition, limits=Limits(write_seconds=0.3), max_requests=1)
+    running = serve(exposition, limits=ConnectionLimits(write_seconds=0.3), max_requests=1)
     with socket.socket() as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.settimeout(GENEROUS_SECONDS)

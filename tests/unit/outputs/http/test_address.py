@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from slurmscope.errors import ConfigError
-from slurmscope.outputs.http.address import Address, bound_address, open_listeners, parse_address
+from slurmscope.outputs.http.address import ListenHost, bound_address, open_listeners, parse_address
 
 
 @contextlib.contextmanager
@@ -35,14 +35,14 @@ def can_connect(host: str, port: int) -> bool:
 @pytest.mark.parametrize(
     ("expected", "text"),
     [
-        (Address("", 9092), ":9092"),
-        (Address("127.0.0.1", 0), "127.0.0.1:0"),
-        (Address("::1", 9092), "[::1]:9092"),
-        (Address("node1.example", 65535), "node1.example:65535"),
-        (Address("fe80::1%eth0", 1), "[fe80::1%eth0]:1"),
+        (ListenHost("", 9092), ":9092"),
+        (ListenHost("127.0.0.1", 0), "127.0.0.1:0"),
+        (ListenHost("::1", 9092), "[::1]:9092"),
+        (ListenHost("node1.example", 65535), "node1.example:65535"),
+        (ListenHost("fe80::1%eth0", 1), "[fe80::1%eth0]:1"),
     ],
 )
-def test_address_is_parsed_and_written_back(expected: Address, text: str) -> None:
+def test_address_is_parsed_and_written_back(expected: ListenHost, text: str) -> None:
     assert expected == parse_address(text)
     assert text == str(expected)
 

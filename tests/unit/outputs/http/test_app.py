@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from slurmscope.errors import ConfigError, SlurmscopeError
 from slurmscope.metrics.write import Format
 from slurmscope.outputs.http.app import ExporterApp, UnknownCollector, scrape_deadline
-from slurmscope.outputs.http.request import BadRequest, Request
+from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.response import Response, Route, sentence
 from tests.fakes.exposition import PAGE, Call, FakeExposition, HeldExposition
 
 
-def request(path: str, *query: tuple[str, str], method: str = "GET", **headers: str) -> Request:
+def request(path: str, *query: tuple[str, str], method: str = "GET", **headers: str) -> HttpRequest:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Request(method=method, path=path, query=query, headers=named)
+    return HttpRequest(method=method, path=path, query=query, headers=named)
 
 
-def ask(app: ExporterApp, asked: Request) -> Response:
+def ask(app: ExporterApp, asked: HttpRequest) -> Response:
     return app(asked).answer(asked)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slurmscope.errors import ConfigError
 from slurmscope.outputs.http.auth import CACHE_LIMIT, BasicAuth, cache_key, parse_credentials
-from slurmscope.outputs.http.request import Request
+from slurmscope.outputs.http.request import HttpRequest
 
 
 def hashed(password: bytes) -> str:
@@ -43,9 +43,9 @@ class Checks:
                 self._at_once -= 1
 
 
-def request(user: bytes, password: bytes) -> Request:
+def request(user: bytes, password: bytes) -> HttpRequest:
     encoded = base64.b64encode(user + b":" + password).decode()
-    return Request(method="GET", path="/", headers={"authorization": f"Basic {encoded}"})
+    return HttpRequest(method="GET", path="/", headers={"authorization": f"Basic {encoded}"})
 
 
 def is_let_in(auth: BasicAuth, user: bytes, password: bytes) -> bool:
@@ -66,7 +66,7 @@ def test_right_password_and_only_that_is_let_in() -> None:
 
 
 def test_refusal_says_how_to_come_in() -> None:
-    refusal = BasicAuth({"a": hashed(b"b")}).refuse(Request(method="GET", path="/", headers={}))
+    refusal = BasicAuth({"a": hashed(b"b")}).refuse(HttpRequest(method="GET", path="/", headers={}))
     assert refusal is not None
     assert refusal.status == 401
     assert dict(refusal.headers)["WWW-Authenticate"].startswith("Basic ")

@@ -16,7 +16,7 @@ import pytest
 
 from slurmscope.errors import ConfigError, MissingExtraError
 from slurmscope.outputs.http.gate import FileGate, lost_protection, open_gate
-from slurmscope.outputs.http.request import Request
+from slurmscope.outputs.http.request import HttpRequest
 from slurmscope.outputs.http.webconfig import ClientAuth, TlsSettings, WebConfig
 from tests.unit.outputs.http.conftest import Authority
 
@@ -30,7 +30,7 @@ def status(gate: FileGate, password: str | None = None) -> int:
     """Return what a request would get, 200 when nothing stops it."""
     encoded = base64.b64encode(f"alice:{password}".encode()).decode()
     headers = {"authorization": f"Basic {encoded}"} if password else {}
-    refusal = gate.rules().refuse(Request(method="GET", path="/", headers=headers))
+    refusal = gate.rules().refuse(HttpRequest(method="GET", path="/", headers=headers))
     return 200 if refusal is None else refusal.status
 
 
@@ -44,7 +44,7 @@ def rewrite(path: Path, text: str) -> None:
 def test_gate_without_a_file_is_open() -> None:
     rules = open_gate(None)()
     assert rules.tls is None
-    assert rules.refuse(Request(method="GET", path="/", headers={})) is None
+    assert rules.refuse(HttpRequest(method="GET", path="/", headers={})) is None
 
 
 def test_unusable_file_at_the_start_is_an_error(write_config: Write, tmp_path: Path) -> None:

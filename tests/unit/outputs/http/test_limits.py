@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.outputs.http.address import Address
+from slurmscope.outputs.http.address import ListenHost
 from tests.fakes.exposition import PAGE
 from tests.fakes.raw_http import GENEROUS_SECONDS, ask, connect, get, read_answer
 from tests.unit.outputs.http.conftest import Serve
@@ -55,7 +55,7 @@ sys.exit(server.close(5))
 
 
 @contextlib.contextmanager
-def limited(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Address]]:
+def limited(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], ListenHost]]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     with subprocess.Popen(
         [sys.executable, "-c", SERVER, *arguments],
@@ -67,7 +67,7 @@ def limited(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Address]]:
     ) as process:
         try:
             assert process.stdout is not None
-            yield process, Address("127.0.0.1", int(process.stdout.readline()))
+            yield process, ListenHost("127.0.0.1", int(process.stdout.readline()))
         finally:
             process.kill()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.outputs.http.request import BadRequest, Request, body_length, parse_head
+from slurmscope.outputs.http.request import BadRequest, HttpRequest, body_length, parse_head
 
 
 def head(*lines: str) -> bytes:
@@ -33,7 +33,7 @@ def test_request_of_prometheus_is_parsed() -> None:
         ),
         peer="192.0.2.7",
     )
-    expected = Request(
+    expected = HttpRequest(
         method="GET",
         path="/metrics",
         query=(("collect[]", "jobs"), ("collect[]", "nodes")),

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from slurmscope.outputs.http.address import Address
-from slurmscope.outputs.http.connection import Limits
-from slurmscope.outputs.http.request import Request
+from slurmscope.outputs.http.address import ListenHost
+from slurmscope.outputs.http.connection import ConnectionLimits
+from slurmscope.outputs.http.request import HttpRequest
 from slurmscope.outputs.http.response import Response, Route, sentence
 from tests.fakes.exposition import PAGE, BreakingExposition, FakeExposition, HeldExposition
 from tests.fakes.raw_http import ask, connect, exchange, get, read_all, read_answer, status_of
@@ -55,14 +55,14 @@ def test_connection_is_kept_for_further_requests(serve: Serve) -> None:
 
 
 def test_connection_ends_after_its_share_of_requests(serve: Serve) -> None:
-    with connect(serve(limits=Limits(requests_per_connection=3)).address) as sock:
+    with connect(serve(limits=ConnectionLimits(requests_per_connection=3)).address) as sock:
         answers = [ask(sock) for _ in range(3)]
         assert [None, None, "close"] == [answer.headers.get("connection") for answer in answers]
         assert read_all(sock) == b""
 
 
 def test_idle_connection_is_closed_without_a_word(serve: Serve) -> None:
-    with connect(serve(limits=Limits(idle_seconds=0.1)).address) as sock:
+    with connect(serve(limits=ConnectionLimits(idle_seconds=0.1)).address) as sock:
         assert ask(sock).status == 200
         assert read_all(sock) == b""
 
@@ -150,7 +150,7 @@ def test_place_of_a_client_that_left_is_free_again(serve: Serve) -> None:
             while True:
                 yield b"x 1\n" * 10_000
 
-    address = serve(Endless(), max_requests=1, limits=Limits(write_seconds=30)).address
+    address = serve(Endless(), max_requests=1, limits=ConnectionLimits(write_seconds=30)).address
     for _ in range(3):
         for _ in range(500):
             with connect(address) as sock:
@@ -169,7 +169,7 @@ def test_two_addresses_and_ipv6_are_served(serve: Serve) -> None:
 
 def test_peer_of_a_mapped_address_is_written_as_ipv4(serve: Serve) -> None:
     port = serve(addresses=(":0",), extra_routes={"/echo": ECHO}).address.port
-    with connect(Address("127.0.0.1", port)) as sock:
+    with connect(ListenHost("127.0.0.1", port)) as sock:
         sock.sendall(b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\na")
         assert read_answer(sock).body == b"a|127.0.0.1"
 
@@ -232,7 +232,7 @@ def test_page_that_breaks_off_never_looks_whole(serve: Serve, version: bytes) ->
 
 
 def test_failing_route_is_one_sentence(serve: Serve) -> None:
-    def fail(_: Request) -> Response:
+    def fail(_: HttpRequest) -> Response:
         raise OSError("secret path")
 
     answer = get(serve(extra_routes={"/x": Route(answer=fail)}).address, "/x")

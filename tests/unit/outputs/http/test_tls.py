@@ -16,8 +16,8 @@ import bcrypt
 import pytest
 
 from slurmscope.errors import ConfigError
-from slurmscope.outputs.http.address import Address
-from slurmscope.outputs.http.connection import Limits
+from slurmscope.outputs.http.address import ListenHost
+from slurmscope.outputs.http.connection import ConnectionLimits
 from slurmscope.outputs.http.gate import open_gate
 from tests.fakes.certificates import Identity, encrypt_key, make_authority, make_identity
 from tests.fakes.exposition import PAGE, FakeExposition
@@ -39,7 +39,7 @@ def client_context(certificates: Authority, client: Identity | None = None) -> s
     return context
 
 
-def connect_tls(address: Address, context: ssl.SSLContext) -> ssl.SSLSocket:
+def connect_tls(address: ListenHost, context: ssl.SSLContext) -> ssl.SSLSocket:
     plain = connect(address)
     try:
         return context.wrap_socket(plain, server_hostname="localhost")
@@ -48,12 +48,12 @@ def connect_tls(address: Address, context: ssl.SSLContext) -> ssl.SSLSocket:
         raise
 
 
-def get_tls(address: Address, context: ssl.SSLContext, target: str = "/metrics", **headers: str) -> Answer:
+def get_tls(address: ListenHost, context: ssl.SSLContext, target: str = "/metrics", **headers: str) -> Answer:
     with connect_tls(address, context) as sock:
         return ask(sock, target, **headers)
 
 
-def is_refused(address: Address, context: ssl.SSLContext) -> bool:
+def is_refused(address: ListenHost, context: ssl.SSLContext) -> bool:
     """Tell whether no page can be had; with TLS 1.3 a client learns that only when it reads."""
     try:
         return get_tls(address, context).status != 200
@@ -61,7 +61,7 @@ def is_refused(address: Address, context: ssl.SSLContext) -> bool:
         return True
 
 
-def serial(address: Address, context: ssl.SSLContext) -> object:
+def serial(address: ListenHost, context: ssl.SSLContext) -> object:
     with connect_tls(address, context) as sock:
         certificate = sock.getpeercert()
         assert certificate is not None
@@ -350,7 +350,7 @@ def test_silent_and_half_greeting_clients_hold_nobody_up(
 
 def test_handshake_has_a_deadline(serve: Serve, write_config: Write, certificates: Authority) -> None:
     config = write_config(tls_section(certificates.server))
-    address = serve(config_file=config, limits=Limits(handshake_seconds=0.2)).address
+    address = serve(config_file=config, limits=ConnectionLimits(handshake_seconds=0.2)).address
     for greeting in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"):
         with connect(address) as sock:
             sock.sendall(greeting)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from slurmscope.model.jobs import JobGroup, Jobs
 from slurmscope.model.nodes import Node, NodeGres, Nodes
-from slurmscope.portal.views.cluster_now import NodeTrouble, PartitionNow, sum_up_cluster
+from slurmscope.portal.views.cluster_now import NodeProblem, PartitionNow, sum_up_cluster
 
 
 def make_group(state: str, jobs: int, reason: str = "", partitions: tuple[str, ...] = ("batch",)) -> JobGroup:
@@ -56,7 +56,7 @@ def test_node_counts_once_in_the_cluster_and_in_each_of_its_partitions() -> None
 
 
 def test_reasons_of_nodes_are_kept() -> None:
-    assert (NodeTrouble(node="n2", state="drained", reason="bad disk"),) == sum_up_cluster(None, NODES).troubles
+    assert (NodeProblem(node="n2", state="drained", reason="bad disk"),) == sum_up_cluster(None, NODES).troubles
 
 
 def test_what_was_not_read_is_none() -> None:

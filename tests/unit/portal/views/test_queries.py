@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.model.archive import JobFilter, JobKey
+from slurmscope.model.archive import JobFilter, PagePosition
 from slurmscope.model.finding import Severity
 from slurmscope.portal.views.queries import BadQuery, parse_days, parse_filter, parse_key, render_key, render_query
 
@@ -46,7 +46,7 @@ def test_empty_filter_needs_no_query() -> None:
 
 
 def test_key_survives_its_way_through_an_address() -> None:
-    assert JobKey(1790000000, 4711) == parse_key(render_key(JobKey(1790000000, 4711)) or "")
+    assert PagePosition(1790000000, 4711) == parse_key(render_key(PagePosition(1790000000, 4711)) or "")
     assert (None, None) == (parse_key(""), render_key(None))
 
 

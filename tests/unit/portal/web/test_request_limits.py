@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.concurrency import run_in_threadpool
 
-from slurmscope.portal.scope import Message, Receive, Send
+from slurmscope.portal.scope import AsgiMessage, Receive, Send
 from slurmscope.portal.web.request_limits import HEADER_LIMIT, RequestLimits
 from tests.fakes.asgi import call
 from tests.fakes.sign_in import make_scope
@@ -37,7 +37,7 @@ async def never_answers(scope: MutableMapping[str, Any], receive: Receive, send:
     await asyncio.Event().wait()
 
 
-async def never_sends() -> Message:
+async def never_sends() -> AsgiMessage:
     raise AssertionError("nobody reads the request")
 
 
@@ -84,7 +84,7 @@ async def takes_every_failure_for_its_own(scope: MutableMapping[str, Any], recei
     await send({"type": "http.response.body", "body": b"malformed"})
 
 
-async def must_not_send(message: Message) -> None:
+async def must_not_send(message: AsgiMessage) -> None:
     raise AssertionError("it was read to its end")
 
 
@@ -126,9 +126,9 @@ def test_client_is_answered_while_a_thread_still_works_on_the_page() -> None:
         await run_in_threadpool(work)
 
     async def visit() -> int:
-        sent: list[Message] = []
+        sent: list[AsgiMessage] = []
 
-        async def send(message: Message) -> None:
+        async def send(message: AsgiMessage) -> None:
             sent.append(message)
 
         await RequestLimits(slow_page, request_seconds=0.01)(make_scope(), never_sends, send)

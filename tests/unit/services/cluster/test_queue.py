@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slurmscope.errors import CommandTimedOut
 from slurmscope.model.jobs import WAIT_BUCKETS_SECONDS, Jobs, WaitTally
-from slurmscope.services.cluster.queue import LAG_SECONDS, JobReader
+from slurmscope.services.cluster.queue import LAG_SECONDS, QueueReader
 from slurmscope.sources.slurm.squeue import StartWindow, parse_jobs
 
 
@@ -31,8 +31,8 @@ class Queue:
         rows = (f"{names}\x1e1\x1f1\x1fcpu=1\x1e{start - 30}\x1f{start}\n" for start in starts)
         return parse_jobs("".join(rows).encode(), taken_at_seconds=now_seconds, window=window)
 
-    def reader(self) -> JobReader:
-        return JobReader(self.read_jobs, lambda: float(self.now))
+    def reader(self) -> QueueReader:
+        return QueueReader(self.read_jobs, lambda: float(self.now))
 
 
 def counted(tallies: object) -> int:

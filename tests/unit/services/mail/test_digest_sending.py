@@ -12,9 +12,9 @@ import pytest
 
 from slurmscope.errors import OutputError
 from slurmscope.model.archive import UseTotal
-from slurmscope.reports.digest import Sums, make_digest
-from slurmscope.services.mail.digest_sending import FAILURES_IN_A_ROW, Outcome, Post
-from slurmscope.services.mail.digest_sums import About
+from slurmscope.reports.digest import DigestSums, make_digest
+from slurmscope.services.mail.digest_sending import FAILURES_IN_A_ROW, Post, SendOutcome
+from slurmscope.services.mail.digest_sums import DigestSubject
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
@@ -24,13 +24,13 @@ from tests.fakes.reports import START
 
 DAY = 86400
 SITE = MailSettings(domain="example.org", portal_url="https://jobs.example.org", sender="robot@example.org")
-ADA = About("ada", is_account=False)
-PHYSICS = About("physics", is_account=True)
+ADA = DigestSubject("ada", is_account=False)
+PHYSICS = DigestSubject("physics", is_account=True)
 TOTAL = UseTotal(
     key="now", jobs=3, core_seconds=36000.0, measured_core_seconds=36000.0, used_core_seconds=9000.0, gpu_seconds=0.0,
     measured_gpu_seconds=0.0, used_gpu_seconds=0.0, jobs_with_findings=1,
 )  # fmt: skip
-LETTER = make_digest("ada", (START - 7 * DAY, START), Sums(totals=(TOTAL,)))
+LETTER = make_digest("ada", (START - 7 * DAY, START), DigestSums(totals=(TOTAL,)))
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ class Sender:
 
 
 def _deliver(
-    checkpoints: Checkpoints, sender: Sender | None, *readers: str, about: About = ADA, now: int = START
-) -> list[Outcome]:
+    checkpoints: Checkpoints, sender: Sender | None, *readers: str, about: DigestSubject = ADA, now: int = START
+) -> list[SendOutcome]:
     post = Post(checkpoints, SITE, sender.send if sender else None, now_seconds=now)
     return [delivery.outcome for delivery in post.deliver(about, LETTER, readers)]
 
@@ -65,7 +65,7 @@ def _deliver(
 def test_letter_is_sent_to_the_address_of_its_reader(checkpoints: Checkpoints) -> None:
     sender = Sender()
 
-    assert [Outcome.SENT] == _deliver(checkpoints, sender, "ada")
+    assert [SendOutcome.SENT] == _deliver(checkpoints, sender, "ada")
 
     (mail,) = sender.mails
     assert ("ada@example.org", "robot@example.org") == (mail["To"], mail["From"])
@@ -75,7 +75,7 @@ def test_letter_is_sent_to_the_address_of_its_reader(checkpoints: Checkpoints) -
 
 
 @pytest.mark.parametrize("about", [ADA, PHYSICS])
-def test_letter_names_the_page_on_which_its_reader_stops_it(checkpoints: Checkpoints, about: About) -> None:
+def test_letter_names_the_page_on_which_its_reader_stops_it(checkpoints: Checkpoints, about: DigestSubject) -> None:
     sender = Sender()
 
     _deliver(checkpoints, sender, "ada", about=about)
@@ -100,9 +100,15 @@ def test_letter_names_the_command_where_its_reader_has_no_page(
 
 @pytest.mark.parametrize(
     ("days", "outcome"),
-    [(0, Outcome.HAD_ONE), (1, Outcome.HAD_ONE), (6, Outcome.HAD_ONE), (6.9, Outcome.SENT), (7, Outcome.SENT)],
+    [
+        (0, SendOutcome.HAD_ONE),
+        (1, SendOutcome.HAD_ONE),
+        (6, SendOutcome.HAD_ONE),
+        (6.9, SendOutcome.SENT),
+        (7, SendOutcome.SENT),
+    ],
 )
-def test_second_letter_waits_a_week(checkpoints: Checkpoints, days: float, outcome: Outcome) -> None:
+def test_second_letter_waits_a_week(checkpoints: Checkpoints, days: float, outcome: SendOutcome) -> None:
     _deliver(checkpoints, Sender(), "ada")
 
     assert [outcome] == _deliver(checkpoints, Sender(), "ada", now=START + int(days * DAY))
@@ -111,23 +117,23 @@ def test_second_letter_waits_a_week(checkpoints: Checkpoints, days: float, outco
 def test_letters_about_different_things_do_not_wait_for_each_other(checkpoints: Checkpoints) -> None:
     _deliver(checkpoints, Sender(), "ada")
 
-    assert [Outcome.SENT] == _deliver(checkpoints, Sender(), "ada", about=PHYSICS)
-    assert [Outcome.HAD_ONE] == _deliver(checkpoints, Sender(), "ada", about=PHYSICS)
+    assert [SendOutcome.SENT] == _deliver(checkpoints, Sender(), "ada", about=PHYSICS)
+    assert [SendOutcome.HAD_ONE] == _deliver(checkpoints, Sender(), "ada", about=PHYSICS)
 
 
 def test_letter_from_the_future_stops_none(checkpoints: Checkpoints) -> None:
     _deliver(checkpoints, Sender(), "ada", now=START + 900 * DAY)
 
-    assert [Outcome.SENT] == _deliver(checkpoints, Sender(), "ada")
+    assert [SendOutcome.SENT] == _deliver(checkpoints, Sender(), "ada")
 
 
 def test_who_wants_no_letters_gets_none_until_they_want_some(checkpoints: Checkpoints) -> None:
     checkpoints.set_opt_out("ada", is_opted_out=True)
     sender = Sender()
 
-    assert [Outcome.OPTED_OUT, Outcome.SENT] == _deliver(checkpoints, sender, "ada", "bob", about=PHYSICS)
+    assert [SendOutcome.OPTED_OUT, SendOutcome.SENT] == _deliver(checkpoints, sender, "ada", "bob", about=PHYSICS)
     checkpoints.set_opt_out("ada", is_opted_out=False)
-    assert [Outcome.SENT] == _deliver(checkpoints, sender, "ada", about=PHYSICS)
+    assert [SendOutcome.SENT] == _deliver(checkpoints, sender, "ada", about=PHYSICS)
     assert ["bob@example.org", "ada@example.org"] == [mail["To"] for mail in sender.mails]
 
 
@@ -137,13 +143,13 @@ def test_failing_letter_is_told_and_tried_again_next_time(checkpoints: Checkpoin
 
     deliveries = post.deliver(PHYSICS, LETTER, ("ada", "bob", "carol"))
 
-    assert [Outcome.SENT, Outcome.FAILED, Outcome.SENT] == [one.outcome for one in deliveries]
+    assert [SendOutcome.SENT, SendOutcome.FAILED, SendOutcome.SENT] == [one.outcome for one in deliveries]
     assert "the mail to bob@example.org was not sent" == deliveries[1].problem
-    assert [Outcome.HAD_ONE, Outcome.SENT] == _deliver(checkpoints, Sender(), "ada", "bob", about=PHYSICS)
+    assert [SendOutcome.HAD_ONE, SendOutcome.SENT] == _deliver(checkpoints, Sender(), "ada", "bob", about=PHYSICS)
 
 
 def test_impossible_address_is_a_failure_of_one_letter(checkpoints: Checkpoints) -> None:
-    assert [Outcome.FAILED, Outcome.SENT] == _deliver(checkpoints, Sender(), "a b\nBcc: x", "ada")
+    assert [SendOutcome.FAILED, SendOutcome.SENT] == _deliver(checkpoints, Sender(), "a b\nBcc: x", "ada")
 
 
 def test_dead_mail_server_is_given_up(checkpoints: Checkpoints) -> None:
@@ -153,7 +159,7 @@ def test_dead_mail_server_is_given_up(checkpoints: Checkpoints) -> None:
     outcomes = _deliver(checkpoints, sender, *readers)
 
     assert FAILURES_IN_A_ROW == sender.tried
-    assert [Outcome.FAILED] * FAILURES_IN_A_ROW + [Outcome.GIVEN_UP] * 5 == outcomes
+    assert [SendOutcome.FAILED] * FAILURES_IN_A_ROW + [SendOutcome.GIVEN_UP] * 5 == outcomes
     assert all(outcome.is_failure for outcome in outcomes)
 
 
@@ -161,7 +167,7 @@ def test_failures_between_good_letters_do_not_add_up(checkpoints: Checkpoints) -
     readers = [f"user{number}" for number in range(3 * FAILURES_IN_A_ROW)]
     sender = Sender(failing=tuple(f"{reader}@example.org" for reader in readers[::2]))
 
-    assert Outcome.GIVEN_UP not in _deliver(checkpoints, sender, *readers)
+    assert SendOutcome.GIVEN_UP not in _deliver(checkpoints, sender, *readers)
 
 
 def test_letter_that_is_only_shown_is_not_remembered(checkpoints: Checkpoints) -> None:
@@ -169,13 +175,13 @@ def test_letter_that_is_only_shown_is_not_remembered(checkpoints: Checkpoints) -
 
     (delivery,) = post.deliver(ADA, LETTER, ("ada",))
 
-    assert (Outcome.SHOWN, "ada@example.org") == (delivery.outcome, delivery.recipient)
+    assert (SendOutcome.SHOWN, "ada@example.org") == (delivery.outcome, delivery.recipient)
     assert "3 jobs ended" in delivery.text
-    assert [Outcome.SENT] == _deliver(checkpoints, Sender(), "ada")
+    assert [SendOutcome.SENT] == _deliver(checkpoints, Sender(), "ada")
 
 
 def test_without_jobs_or_readers_there_is_nothing_to_send(checkpoints: Checkpoints) -> None:
     post = Post(checkpoints, SITE, Sender().send, now_seconds=START)
 
-    assert [Outcome.NO_JOBS] == [one.outcome for one in post.deliver(ADA, None, ("ada",))]
-    assert [Outcome.NOBODY] == [one.outcome for one in post.deliver(PHYSICS, LETTER, ())]
+    assert [SendOutcome.NO_JOBS] == [one.outcome for one in post.deliver(ADA, None, ("ada",))]
+    assert [SendOutcome.NOBODY] == [one.outcome for one in post.deliver(PHYSICS, LETTER, ())]

@@ -12,8 +12,8 @@ import pytest
 
 from slurmscope.model.report import JobReport
 from slurmscope.reports.digest import Digest, Use
-from slurmscope.services.mail.digest_sums import About, add_up
-from slurmscope.services.mail.digests import Wish, write_digests
+from slurmscope.services.mail.digest_sums import DigestSubject, add_up
+from slurmscope.services.mail.digests import DigestRequest, write_digests
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -22,9 +22,9 @@ from tests.fakes.reports import START, make_gpu_report, make_record, make_report
 
 DAY = 86400
 NOW = START + 7 * DAY
-ADA = About("ada", is_account=False)
-BOB = About("bob", is_account=False)
-PHYSICS = About("physics", is_account=True)
+ADA = DigestSubject("ada", is_account=False)
+BOB = DigestSubject("bob", is_account=False)
+PHYSICS = DigestSubject("physics", is_account=True)
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def _job(job_id: int, days: float = 0.0, **record: Any) -> JobReport:
     return make_report(make_record(job_id, **(times | record)))
 
 
-def _letters(archive: SqlArchive, **wish: Any) -> dict[About, Digest | None]:
-    return dict(write_digests(archive, Wish(**wish), NOW))
+def _letters(archive: SqlArchive, **wish: Any) -> dict[DigestSubject, Digest | None]:
+    return dict(write_digests(archive, DigestRequest(**wish), NOW))
 
 
 def _letter(archive: SqlArchive, **wish: Any) -> Digest:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.model.report import JobReport
-from slurmscope.services.mail.mail_program import Told, parse_subject, wait_for_end
+from slurmscope.services.mail.mail_program import MailSubject, parse_subject, wait_for_end
 from tests.fakes.reports import make_record, make_report
 
 RUNNING = make_report(make_record(state="RUNNING", end_seconds=None))
@@ -37,7 +37,7 @@ ENDED = make_report()
     ],
 )
 def test_subject_tells_job_and_event(subject: str, job: str, has_ended: bool) -> None:
-    assert Told(job, has_ended) == parse_subject(subject)
+    assert MailSubject(job, has_ended) == parse_subject(subject)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,13 @@ def test_other_subjects_are_not_understood(subject: str) -> None:
 
 @given(st.text())
 def test_any_job_name_leaves_job_and_event_alone(name: str) -> None:
-    assert Told("12", has_ended=False) == parse_subject(f"Slurm Job_id=12 Name={name} Began, Queued time 00:00:01")
+    assert MailSubject("12", has_ended=False) == parse_subject(
+        f"Slurm Job_id=12 Name={name} Began, Queued time 00:00:01"
+    )
 
 
 def test_whole_array_is_known_as_such() -> None:
-    assert ("12", "") == (Told("12_*", has_ended=True).array, Told("12_3", has_ended=True).array)
+    assert ("12", "") == (MailSubject("12_*", has_ended=True).array, MailSubject("12_3", has_ended=True).array)
 
 
 class _Clock:

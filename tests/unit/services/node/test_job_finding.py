@@ -12,7 +12,7 @@ import pytest
 
 from slurmscope.model.job_use import JobKey
 from slurmscope.services.node.job_finding import STEP_LIMIT, JobFinder
-from slurmscope.sources.cgroup import JobCgroup, Layout, LayoutKind, TreeHealth
+from slurmscope.sources.cgroup import CgroupLayout, JobCgroup, LayoutKind, TreeHealth
 from slurmscope.sources.procfs.stepd_jobs import StepdJob
 from tests.fakes.live_jobs import FakeJob
 
@@ -23,7 +23,7 @@ KEY = JobKey(7)
 class FakeCgroups:
     """Be a tree of cgroups."""
 
-    layout: Layout
+    layout: CgroupLayout
     health: TreeHealth = field(default_factory=lambda: TreeHealth(scopes=1))
     jobs: dict[JobKey, FakeJob] = field(default_factory=dict)
     paths: list[Path] = field(default_factory=list)
@@ -50,13 +50,13 @@ class FakeStepds:
         return self.jobs
 
 
-def v1(root: Path) -> Layout:
+def v1(root: Path) -> CgroupLayout:
     hierarchies = {name: root / name for name in ("freezer", "cpuacct", "memory")}
-    return Layout(kind=LayoutKind.V1, hierarchies=hierarchies)
+    return CgroupLayout(kind=LayoutKind.V1, hierarchies=hierarchies)
 
 
-def v2(root: Path) -> Layout:
-    return Layout(kind=LayoutKind.V2, unified=root)
+def v2(root: Path) -> CgroupLayout:
+    return CgroupLayout(kind=LayoutKind.V2, unified=root)
 
 
 def stepd_job() -> StepdJob:
@@ -105,7 +105,7 @@ def test_on_v1_the_hierarchy_of_cpu_time_is_watched_too(tmp_path: Path) -> None:
 
 
 def test_hierarchy_of_cpu_time_itself_is_watched_once(tmp_path: Path) -> None:
-    layout = Layout(kind=LayoutKind.V1, hierarchies={"cpuacct": tmp_path / "cpu,cpuacct"})
+    layout = CgroupLayout(kind=LayoutKind.V1, hierarchies={"cpuacct": tmp_path / "cpu,cpuacct"})
     finder = JobFinder(FakeCgroups(layout, paths=[tmp_path / "cpu,cpuacct/slurm"]), FakeStepds())
     assert [tmp_path / "cpu,cpuacct/slurm"] == finder.watch_paths()
 

@@ -13,7 +13,7 @@ import pytest
 
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import GroupKey, JobKey
-from slurmscope.services.node.job_reading import ENVIRONMENT_TRIES, LEADER_LIMIT, JobReading, ReadingOptions
+from slurmscope.services.node.job_reading import ENVIRONMENT_TRIES, LEADER_LIMIT, JobMeter, ReadingOptions
 from slurmscope.services.node.job_tracking import ProcessSources, has_capabilities
 from slurmscope.sources.cgroup import Members
 from slurmscope.sources.procfs.job_processes import ProcessDetail
@@ -59,14 +59,14 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_cgroup_and_processes_are_read_together(reader: ProcessReader, child: subprocess.Popen[bytes]) -> None:
     job = JobWithProcesses(KEY, seconds=3.0, pids=[child.pid])
-    use = JobReading(reader, ReadingOptions()).read(job)
+    use = JobMeter(reader, ReadingOptions()).read(job)
     assert use is not None
     assert use.processes is not None
     assert (3.0, 1001, 1) == (use.groups[WHOLE_JOB].cpu.total_seconds, use.uid, use.processes.processes)
 
 
 def test_job_whose_cgroup_is_gone_still_has_processes(reader: ProcessReader, child: subprocess.Popen[bytes]) -> None:
-    use = JobReading(reader, ReadingOptions()).read(JobWithProcesses(KEY, seconds=None, pids=[child.pid]))
+    use = JobMeter(reader, ReadingOptions()).read(JobWithProcesses(KEY, seconds=None, pids=[child.pid]))
     assert use is not None
     assert use.processes is not None
     assert ({}, 1) == (use.groups, use.processes.processes)
@@ -74,19 +74,19 @@ def test_job_whose_cgroup_is_gone_still_has_processes(reader: ProcessReader, chi
 
 def test_job_without_cgroup_and_processes_is_gone(reader: ProcessReader) -> None:
     job = JobWithProcesses(KEY, seconds=None)
-    reading = JobReading(reader, ReadingOptions())
+    reading = JobMeter(reader, ReadingOptions())
     assert (None, None) == (reading.read(job), reading.read_cgroup(job))
 
 
 @pytest.mark.parametrize(("has_steps", "expected"), [(False, set()), (True, {GroupKey("batch")})])
 def test_steps_are_read_when_wanted(reader: ProcessReader, has_steps: bool, expected: set[GroupKey]) -> None:
-    use = JobReading(reader, ReadingOptions(has_steps=has_steps)).read_cgroup(FakeJob(KEY))
+    use = JobMeter(reader, ReadingOptions(has_steps=has_steps)).read_cgroup(FakeJob(KEY))
     assert use is not None
     assert {WHOLE_JOB, *expected} == use.groups.keys()
 
 
 def test_wanted_variables_are_read_and_no_others(reader: ProcessReader, child: subprocess.Popen[bytes]) -> None:
-    reading = JobReading(reader, ReadingOptions(environment=("SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION")))
+    reading = JobMeter(reader, ReadingOptions(environment=("SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION")))
     use = reading.read(JobWithProcesses(KEY, pids=[child.pid]))
     assert use is not None
     assert {"SLURM_JOB_ACCOUNT": "physics"} == use.environment
@@ -94,7 +94,7 @@ def test_wanted_variables_are_read_and_no_others(reader: ProcessReader, child: s
 
 def test_environment_is_kept_when_its_process_is_gone(reader: ProcessReader, child: subprocess.Popen[bytes]) -> None:
     job = JobWithProcesses(KEY, pids=[child.pid])
-    reading = JobReading(reader, ReadingOptions(environment=("SLURM_JOB_ACCOUNT",)))
+    reading = JobMeter(reader, ReadingOptions(environment=("SLURM_JOB_ACCOUNT",)))
     reading.read(job)
     job.pids.clear()
     use = reading.read(job)
@@ -106,7 +106,7 @@ def test_environment_that_is_not_there_is_not_asked_for_for_ever(
     reader: ProcessReader, child: subprocess.Popen[bytes]
 ) -> None:
     job = JobWithProcesses(KEY)
-    reading = JobReading(reader, ReadingOptions(environment=("SLURM_JOB_ACCOUNT",)))
+    reading = JobMeter(reader, ReadingOptions(environment=("SLURM_JOB_ACCOUNT",)))
     reading.read(job)  # nobody to ask: this does not count
     job.pids = [os.getpid()]
     for _ in range(ENVIRONMENT_TRIES):
@@ -118,7 +118,7 @@ def test_environment_that_is_not_there_is_not_asked_for_for_ever(
 
 
 def test_leaders_are_those_whom_slurmstepd_started(reader: ProcessReader, child: subprocess.Popen[bytes]) -> None:
-    reading = JobReading(reader, ReadingOptions())
+    reading = JobMeter(reader, ReadingOptions())
     job = JobWithProcesses(KEY, pids=[child.pid, os.getppid()], stepd=[os.getpid()])
     assert [child.pid] == reading.leaders(job)
 
@@ -126,14 +126,14 @@ def test_leaders_are_those_whom_slurmstepd_started(reader: ProcessReader, child:
 def test_without_slurmstepd_leaders_are_those_whose_parent_is_not_in_the_job(
     reader: ProcessReader, child: subprocess.Popen[bytes]
 ) -> None:
-    reading = JobReading(reader, ReadingOptions())
+    reading = JobMeter(reader, ReadingOptions())
     assert [os.getpid()] == reading.leaders(JobWithProcesses(KEY, pids=[os.getpid(), child.pid]))
 
 
 def test_only_so_many_leaders_are_named(reader: ProcessReader) -> None:
     children = [subprocess.Popen(["cat"], stdin=subprocess.PIPE) for _ in range(LEADER_LIMIT + 2)]
     pids = sorted(process.pid for process in children)
-    leaders = JobReading(reader, ReadingOptions()).leaders(JobWithProcesses(KEY, pids=pids, stepd=[os.getpid()]))
+    leaders = JobMeter(reader, ReadingOptions()).leaders(JobWithProcesses(KEY, pids=pids, stepd=[os.getpid()]))
     for process in children:
         process.communicate(timeout=60)
     assert pids[:LEADER_LIMIT] == leaders
@@ -143,7 +143,7 @@ def test_nothing_beyond_the_one_line_is_read_when_not_wanted(
     reader: ProcessReader, child: subprocess.Popen[bytes]
 ) -> None:
     detail = ProcessDetail(io=False, files=False, threads=False)
-    use = JobReading(reader, ReadingOptions(detail=detail)).read(JobWithProcesses(KEY, pids=[child.pid]))
+    use = JobMeter(reader, ReadingOptions(detail=detail)).read(JobWithProcesses(KEY, pids=[child.pid]))
     assert use is not None
     assert use.processes is not None
     assert (None, None) == (use.processes.io, use.processes.open_files)

@@ -10,7 +10,7 @@ import pytest
 
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import GroupKey, JobKey, JobUse
-from slurmscope.services.node.job_registry import YOUNG_SECONDS, JobBook
+from slurmscope.services.node.job_registry import YOUNG_SECONDS, JobRegistry
 from slurmscope.services.node.tracked_job import DOUBT_SECONDS, MANY_PROCESSES, PAST_GROUP_LIMIT
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReading
 
@@ -33,7 +33,7 @@ class Node:
     """Hold a book, what it finds, and the clock."""
 
     finder: FakeFinder
-    book: JobBook
+    book: JobRegistry
     clock: Clock
 
     def look(self, seconds: float = 0.0) -> None:
@@ -56,7 +56,7 @@ class Node:
 
 def make_node(*, has_steps: bool = False, ended_limit: int = 100) -> Node:
     finder, clock = FakeFinder(), Clock()
-    book = JobBook(
+    book = JobRegistry(
         finder,
         lambda: FakeReading(has_steps=has_steps),
         grace_seconds=GRACE_SECONDS,

@@ -17,12 +17,12 @@ import pytest
 from slurmscope.errors import SourceError
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import CgroupUse, JobKey, JobUse, NodeJobs
-from slurmscope.services.node.cpu_budget import Credit
+from slurmscope.services.node.cpu_budget import CpuBudget
 from slurmscope.services.node.job_reading import LiveJob
-from slurmscope.services.node.job_registry import JobBook
+from slurmscope.services.node.job_registry import JobRegistry
 from slurmscope.services.node.job_tracker import LOOK_GAP_SECONDS, JobTracker
 from slurmscope.services.node.job_tracking import TrackingOptions, open_job_tracker
-from slurmscope.sources.machine.changes import Changes
+from slurmscope.sources.machine.changes import ChangeWatcher
 from slurmscope.sources.machine.inotify import Inotify, InotifyUnavailable
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReading
 
@@ -62,11 +62,11 @@ def tracking(
     root: Path,
     open_inotify: Callable[[], Inotify] = Inotify,
     reading: Callable[[], FakeReading] = FakeReading,
-    credit: Credit | None = None,
+    credit: CpuBudget | None = None,
 ) -> Iterator[Node]:
     finder = FakeFinder(root=root)
-    book = JobBook(finder, reading, young_seconds=YOUNG_SECONDS)
-    with JobTracker(finder, book, Changes(open_inotify), credit=credit) as tracker:
+    book = JobRegistry(finder, reading, young_seconds=YOUNG_SECONDS)
+    with JobTracker(finder, book, ChangeWatcher(open_inotify), credit=credit) as tracker:
         tracker.snapshot()
         yield Node(finder, tracker)
 
@@ -107,7 +107,9 @@ def test_snapshot_has_all_jobs_as_they_are_now(node: Node) -> None:
 def test_tracker_that_is_not_started_still_reads_jobs(tmp_path: Path) -> None:
     finder = FakeFinder(root=tmp_path)
     finder.add(FakeJob(KEY, seconds=4.0))
-    tracker = JobTracker(finder, JobBook(finder, FakeReading), Changes(), available=lambda: {"process_io": False})
+    tracker = JobTracker(
+        finder, JobRegistry(finder, FakeReading), ChangeWatcher(), available=lambda: {"process_io": False}
+    )
     taken = tracker.snapshot()
     tracker.close()
     assert ([4.0], {"process_io": False, "inotify": True}) == ([seconds(use) for use in taken.jobs], taken.available)
@@ -219,7 +221,7 @@ def test_job_is_noticed_after_a_storm(node: Node) -> None:
     until(lambda: job.reads)
 
 
-class SpentCredit(Credit):
+class SpentCredit(CpuBudget):
     """Have nothing left, for as long as a test lasts."""
 
     def low_seconds(self) -> float:
@@ -341,7 +343,7 @@ class SlowFinder(FakeFinder):
 def test_who_asks_while_the_tracker_ends_is_not_left_waiting(tmp_path: Path) -> None:
     finder = SlowFinder(root=tmp_path)
     finder.blocked, finder.released = threading.Event(), threading.Event()
-    tracker = JobTracker(finder, JobBook(finder, FakeReading), Changes())
+    tracker = JobTracker(finder, JobRegistry(finder, FakeReading), ChangeWatcher())
     tracker.start()
     finder.blocked.wait(PATIENCE_SECONDS)
     answers: list[NodeJobs | SourceError] = []

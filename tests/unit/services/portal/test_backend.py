@@ -12,7 +12,7 @@ from slurmscope.model.jobs import Jobs
 from slurmscope.model.nodes import Nodes
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.portal.backend import LivePortalDesk
+from slurmscope.services.portal.backend import LivePortalBackend
 from slurmscope.services.runtime.clock import Clock
 from tests.processes import until
 
@@ -32,7 +32,7 @@ class Slurm:
             "jobs", self._tell(Jobs(groups=(), taken_at_seconds=0.0)), interval_seconds=30.0, clock=clock
         )
         self.nodes = SharedReading("nodes", self._tell(Nodes(nodes=())), interval_seconds=30.0, clock=clock)
-        self.desk = LivePortalDesk(
+        self.desk = LivePortalBackend(
             settings=PortalSettings(),
             identifier=NOTHING,
             archive=NOTHING,

@@ -29,9 +29,9 @@ from slurmscope.services.portal.metrics import (
     series_families,
 )
 from slurmscope.services.portal.metrics_page import add_metrics_page
-from slurmscope.services.portal.request_metrics import RequestLedger
+from slurmscope.services.portal.request_metrics import RequestCounts
 from slurmscope.services.reporting.reporter import Progress
-from slurmscope.sources.prometheus.query_counters import QueryCounts, QueryLedger
+from slurmscope.sources.prometheus.query_counters import QueryCounters, QueryCounts
 from tests.fakes.portal_desk import WHO, make_desk
 
 
@@ -47,7 +47,7 @@ def samples(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str]
 
 def full_report() -> PortalReport:
     """Make a report in which everything has happened once."""
-    requests, ledger = RequestLedger(), QueryLedger()
+    requests, ledger = RequestCounts(), QueryCounters()
     requests.note("/jobs", 200, 0.02)
     ledger.note_answer("curves", 0.5, points=900, received_bytes=4096)
     ledger.note_failure("totals", 30.0, "timeout", is_up=False)

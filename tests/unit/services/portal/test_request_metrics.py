@@ -15,18 +15,18 @@ from starlette.responses import PlainTextResponse, Response
 
 from slurmscope.metrics.family import Histogram
 from slurmscope.portal.app import make_app
-from slurmscope.services.portal.request_metrics import BUCKETS, DURATION, REQUESTS, CountedApp, RequestLedger
+from slurmscope.services.portal.request_metrics import BUCKETS, DURATION, REQUESTS, CountedApp, RequestCounts
 from tests.fakes.asgi import call
 from tests.fakes.portal_desk import WHO, make_desk
 from tests.fakes.sign_in import make_scope
 
 
-def counted(ledger: RequestLedger) -> dict[tuple[str, str], float]:
+def counted(ledger: RequestCounts) -> dict[tuple[str, str], float]:
     (samples,) = (family.samples for family in ledger.families() if family.metric is REQUESTS)
     return dict(cast("Mapping[tuple[str, str], float]", samples))
 
 
-def waits(ledger: RequestLedger) -> Mapping[tuple[str], Histogram]:
+def waits(ledger: RequestCounts) -> Mapping[tuple[str], Histogram]:
     (samples,) = (family.samples for family in ledger.families() if family.metric is DURATION)
     return cast("Mapping[tuple[str], Histogram]", samples)
 
@@ -42,7 +42,7 @@ def ask(app: CountedApp, *urls: str, who: str = "ada") -> None:
 
 
 def test_many_addresses_are_one_route() -> None:
-    ledger = RequestLedger()
+    ledger = RequestCounts()
 
     ask(CountedApp(make_app(make_desk()), ledger), "/jobs/4711", "/jobs/4720", "/jobs/999", "/jobs/4711/charts/cpu.svg")
 
@@ -55,7 +55,7 @@ def test_many_addresses_are_one_route() -> None:
 
 
 def test_invented_addresses_invent_no_series() -> None:
-    ledger = RequestLedger()
+    ledger = RequestCounts()
 
     ask(CountedApp(make_app(make_desk()), ledger), *(f"/invented/{number}" for number in range(5)))
 
@@ -63,7 +63,7 @@ def test_invented_addresses_invent_no_series() -> None:
 
 
 def test_files_and_the_api_have_their_routes() -> None:
-    ledger = RequestLedger()
+    ledger = RequestCounts()
 
     ask(CountedApp(make_app(make_desk()), ledger), "/static/nothing.css", "/api/openapi.json", "/api/v2/jobs")
 
@@ -71,7 +71,7 @@ def test_files_and_the_api_have_their_routes() -> None:
 
 
 def test_who_is_turned_away_is_counted_too() -> None:
-    ledger = RequestLedger()
+    ledger = RequestCounts()
 
     ask(CountedApp(make_app(make_desk()), ledger), "/jobs", who="")
 
@@ -79,7 +79,7 @@ def test_who_is_turned_away_is_counted_too() -> None:
 
 
 def test_page_that_breaks_is_an_answer_of_the_class_5xx() -> None:
-    app, ledger = FastAPI(), RequestLedger()
+    app, ledger = FastAPI(), RequestCounts()
     app.add_api_route("/broken", lambda: 1 / 0)
 
     ask(CountedApp(app, ledger), "/broken")
@@ -88,7 +88,7 @@ def test_page_that_breaks_is_an_answer_of_the_class_5xx() -> None:
 
 
 def test_request_that_is_cut_before_its_answer_began_is_counted_without_a_status() -> None:
-    app, ledger = FastAPI(), RequestLedger()
+    app, ledger = FastAPI(), RequestCounts()
 
     async def wait(_: Request) -> Response:
         await asyncio.Event().wait()
@@ -112,7 +112,7 @@ def test_request_that_is_cut_before_its_answer_began_is_counted_without_a_status
 
 
 def test_wait_ends_when_the_answer_begins_and_falls_into_its_bucket() -> None:
-    app, ledger, clock = FastAPI(), RequestLedger(), iter([10.0, 10.1, 99.0])
+    app, ledger, clock = FastAPI(), RequestCounts(), iter([10.0, 10.1, 99.0])
 
     app.add_route("/page", lambda _: PlainTextResponse("page"))
     call(CountedApp(app, ledger, clock=lambda: next(clock)), make_scope(path="/page"))
@@ -125,7 +125,7 @@ def test_wait_ends_when_the_answer_begins_and_falls_into_its_bucket() -> None:
 
 @pytest.mark.parametrize(("seconds", "index"), [(0.0, 0), (0.005, 0), (0.0051, 1), (30.0, 12), (31.0, 13)])
 def test_bounds_belong_to_the_bucket_they_end(seconds: float, index: int) -> None:
-    ledger = RequestLedger()
+    ledger = RequestCounts()
 
     ledger.note("/page", 200, seconds)
 
@@ -134,7 +134,7 @@ def test_bounds_belong_to_the_bucket_they_end(seconds: float, index: int) -> Non
 
 
 def test_what_is_no_request_is_passed_on_uncounted() -> None:
-    ledger, app = RequestLedger(), FastAPI()
+    ledger, app = RequestCounts(), FastAPI()
     sent: list[str] = []
 
     async def run() -> None:

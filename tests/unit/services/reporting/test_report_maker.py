@@ -11,8 +11,8 @@ import pytest
 
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, ServerTimedOut, SourceError
-from slurmscope.http_client.get import Answer
-from slurmscope.model.series import Curves, JobSpan, Totals, Wanted
+from slurmscope.http_client.get import HttpAnswer
+from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
 from slurmscope.services.reporting.measuring import MAX_CORES_DRAWN
 from slurmscope.services.reporting.report_maker import NO_CURVE, NO_SERIES, NOT_SUMMARISED, ReportMaker
 from slurmscope.sources.prometheus.answers import parse_answer
@@ -43,7 +43,7 @@ class CountingSeries(FakeSeries):
         self.lock = threading.Lock()
         self.are_all_here = threading.Event()
 
-    def read_totals(self, wanted: Wanted, spans: Sequence[JobSpan], *, until: float) -> Totals:
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         is_first = not self.asked
         with self.lock:
             self.now += 1
@@ -113,7 +113,7 @@ def test_who_must_measure_hears_that_the_server_is_away() -> None:
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_busy_server_costs_one_number_or_is_waited_for(status: int) -> None:
     with pytest.raises(SourceError) as busy:
-        parse_answer(Answer(status=status, body=b"starting up"))
+        parse_answer(HttpAnswer(status=status, body=b"starting up"))
     series = FakeSeries(errors={"jobs_io_read_bytes_total": busy.value})
     (report,) = maker(series).make([make_record(1)])
     assert (None, 1.0) == (report.summary.io.read_bytes, report.summary.io.write_bytes)
@@ -138,7 +138,7 @@ def test_partial_answers_are_told_once() -> None:
 @pytest.mark.parametrize(("run_seconds", "is_told"), [(7200, True), (599, False)])
 def test_total_without_a_curve_is_told_of_a_long_run(run_seconds: int, is_told: bool) -> None:
     class Rare(FakeSeries):
-        def read_curves(self, wanted: Wanted, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
             return Curves()
 
     (report,) = maker(Rare()).make([make_record(1, end_seconds=START + run_seconds)])

@@ -19,11 +19,11 @@ from slurmscope.services.reporting.live_cache import (
     KEPT_VALUES,
     MADE_AT_ONCE,
     STALE_SECONDS,
-    FreshValues,
+    LiveCache,
 )
-from slurmscope.services.reporting.outages import FORGET_SECONDS, Troubles
+from slurmscope.services.reporting.outages import FORGET_SECONDS, Outages
 from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.reports import RECORDS_AT_ONCE, ReportDesk
+from slurmscope.services.reporting.reports import RECORDS_AT_ONCE, ReportFinder
 from slurmscope.services.runtime.clock import Clock
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
 from tests.fakes.reports import START, make_record, make_report
@@ -68,9 +68,9 @@ class Bench:
         self.archive = FakeArchive()
         self.accounting = CountedAccounting()
         self.series = FakeSeries()
-        self.troubles = Troubles(lambda: self.now)
+        self.troubles = Outages(lambda: self.now)
         maker = ReportMaker(self.series, wall_clock=lambda: START + 9_000.0)
-        self.desk = ReportDesk(
+        self.desk = ReportFinder(
             self.archive,  # type: ignore[arg-type]
             self.accounting,
             maker,
@@ -165,14 +165,14 @@ def test_many_looks_at_a_running_job_measure_it_once(bench: Bench) -> None:
 
 
 def test_kept_reports_are_bounded() -> None:
-    live = FreshValues(lambda _: make_report())
+    live = LiveCache(lambda _: make_report())
     for number in range(KEPT_VALUES + 10):
         live.get(str(number))
     assert KEPT_VALUES == len(live)
 
 
 def test_kept_absences_are_bounded() -> None:
-    live = FreshValues[JobReport](lambda _: None)
+    live = LiveCache[JobReport](lambda _: None)
     for number in range(KEPT_VALUES + 10):
         live.get(str(number))
     assert KEPT_VALUES == len(live)
@@ -185,7 +185,7 @@ def test_absence_is_kept_as_long_as_a_value() -> None:
         made.append(shown_id)
         return there[0] if there else None
 
-    live = FreshValues(make, lambda: now[0])
+    live = LiveCache(make, lambda: now[0])
     assert [None] * 3 == [live.get("12") for _ in range(3)]
     assert ["12"] == made
     there.append(make_report())
@@ -196,7 +196,7 @@ def test_absence_is_kept_as_long_as_a_value() -> None:
 
 def test_absence_that_is_too_old_is_asked_for_again_at_once() -> None:
     now, there = [0.0], list[JobReport]()
-    live = FreshValues(lambda _: there[0] if there else None, lambda: now[0])
+    live = LiveCache(lambda _: there[0] if there else None, lambda: now[0])
     live.get("12")
     there.append(make_report())
     now[0] += STALE_SECONDS
@@ -205,7 +205,7 @@ def test_absence_that_is_too_old_is_asked_for_again_at_once() -> None:
 
 def test_kept_absence_is_nothing_to_show() -> None:
     made = list[str]()
-    live = FreshValues[JobReport](made.append, lambda: 0.0)
+    live = LiveCache[JobReport](made.append, lambda: 0.0)
     assert live.get("12") is None
     # Who has an archived report may show it while another attempt is made; that is enough for a while.
     assert live.begin("12")
@@ -221,7 +221,7 @@ def test_old_report_is_shown_while_one_new_one_is_made() -> None:
         assert len(made) == 1 or go_on.wait(60)
         return make_report(made_seconds=len(made))
 
-    live = FreshValues(make, lambda: now[0])
+    live = LiveCache(make, lambda: now[0])
     first = live.get("12")
     now[0] += FRESH_SECONDS
     assert [first] * 3 == [live.get("12") for _ in range(3)]
@@ -239,7 +239,7 @@ def test_report_that_cannot_be_renewed_stays_for_a_while() -> None:
             raise AWAY
         return make_report()
 
-    live = FreshValues(make, lambda: now[0])
+    live = LiveCache(make, lambda: now[0])
     first = live.get("12")
     now[0] += FRESH_SECONDS
     assert first == live.get("12")
@@ -256,7 +256,7 @@ def test_only_so_many_are_made_in_the_background() -> None:
         assert go_on.wait(60)
         return make_report()
 
-    live = FreshValues(make)
+    live = LiveCache(make)
     names = [str(number) for number in range(MADE_AT_ONCE + 2)]
     assert [True] * MADE_AT_ONCE + [False] * 2 == [live.begin(name) for name in names]
     assert [True] * MADE_AT_ONCE == [live.begin(name) for name in names[:MADE_AT_ONCE]]
@@ -272,7 +272,7 @@ def test_everybody_waits_for_the_first_report() -> None:
         made.append(shown_id)
         return make_report()
 
-    live = FreshValues(make)
+    live = LiveCache(make)
     with ThreadPoolExecutor(8) as pool:
         reports = list(pool.map(live.get, ["12"] * 8))
     assert (8, ["12"]) == (len([report for report in reports if report]), made)
@@ -362,7 +362,7 @@ def test_accounting_that_goes_away_between_two_questions_is_like_one_that_is_awa
     # Whatever was read is too old a moment later.
     ticks = itertools.count(0, int(STALE_SECONDS))
     clock = Clock(monotonic=lambda: float(next(ticks)), wall=lambda: START)
-    desk = ReportDesk(FakeArchive(), accounting, ReportMaker(None), clock=clock)  # type: ignore[arg-type]
+    desk = ReportFinder(FakeArchive(), accounting, ReportMaker(None), clock=clock)  # type: ignore[arg-type]
     assert (None, [4711, 4711]) == (desk.report(ADA, "4711"), accounting.asked)
 
 
@@ -443,7 +443,7 @@ def test_accounting_that_is_away_leaves_what_is_archived(bench: Bench) -> None:
 
 
 def test_desk_without_archive_says_that_accounting_is_away() -> None:
-    desk = ReportDesk(None, FakeAccounting(error=AWAY), ReportMaker(None))
+    desk = ReportFinder(None, FakeAccounting(error=AWAY), ReportMaker(None))
     with pytest.raises(ArchiveError, match="Accounting could not be asked"):
         desk.report(ADA, "4711")
 
@@ -451,7 +451,7 @@ def test_desk_without_archive_says_that_accounting_is_away() -> None:
 def test_desk_without_accounting_knows_the_archive() -> None:
     archive = FakeArchive()
     archive.save([make_report()])
-    desk = ReportDesk(archive, None, ReportMaker(None))  # type: ignore[arg-type]
+    desk = ReportFinder(archive, None, ReportMaker(None))  # type: ignore[arg-type]
     assert (True, None) == (desk.report(ADA, "4711") is not None, desk.report(ADA, "1"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.services.reporting.retention import Chore, Forgetting, parse_keep_seconds
+from slurmscope.services.reporting.retention import Chore, Retention, parse_keep_seconds
 from slurmscope.services.runtime.clock import Clock
 
 DAY = 86400
@@ -32,6 +32,6 @@ def test_what_is_kept_for_ever_is_not_asked_for() -> None:
     chores = [Chore(name=f"{days}", forget=forget, keep_seconds=days * DAY) for days in (0, 400)]
     now = 1000 * DAY + 5000.0
 
-    Forgetting(chores, Clock(wall=lambda: now, monotonic=lambda: now)).work()
+    Retention(chores, Clock(wall=lambda: now, monotonic=lambda: now)).work()
 
     assert [600 * DAY] == asked

@@ -10,7 +10,7 @@ import pytest
 
 from slurmscope.errors import SourceError
 from slurmscope.model.report import Chart
-from slurmscope.model.series import Series, Wanted
+from slurmscope.model.series import Series, SeriesQuery
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.up.cluster_charts import ClusterCharts
 from tests.fakes.recorded_samples import START, make_recorder
@@ -24,7 +24,7 @@ class FakeSeries:
         self.error: SourceError | None = None
 
     def read_cluster(
-        self, wanted: Wanted, start_seconds: float, end_seconds: float, *, points: int, until: float
+        self, wanted: SeriesQuery, start_seconds: float, end_seconds: float, *, points: int, until: float
     ) -> tuple[Series, ...]:
         self.asked.append((wanted.metric, start_seconds, end_seconds))
         if self.error is not None:

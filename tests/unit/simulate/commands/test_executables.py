@@ -125,7 +125,8 @@ def test_a_new_cluster_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
 def test_a_call_does_not_load_the_simulation(folder: Path) -> None:
     source = Path(call.__file__).parents[3]
     program = (
-        f"import sys; sys.path.insert(0, {str(source)!r}); from slurmscope.simulate.commands import call, sinfo, squeue; "
+        f"import sys; sys.path.insert(0, {str(source)!r}); "
+        "from slurmscope.simulate.commands import call, sinfo, squeue; "
         "print(*sorted({'random', 'pathlib', 'json', 'slurmscope.simulate.cluster.records'} & set(sys.modules)))"
     )
     done = subprocess.run(

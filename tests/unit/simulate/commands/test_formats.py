@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.simulate.commands.formats import Column, Layout, parse_long_format, parse_short_format
+from slurmscope.simulate.commands.formats import Column, ColumnLayout, parse_long_format, parse_short_format
 
 names = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_", min_size=1)
 # A digit or a dot at the start of a suffix would belong to the width.
@@ -39,20 +39,20 @@ def long_text(column: Column) -> str:
     ],
 )
 def test_long_formats_are_read_as_squeue_reads_them(text: str, expected: list[Column]) -> None:
-    assert Layout(columns=tuple(expected)) == parse_long_format(text)
+    assert ColumnLayout(columns=tuple(expected)) == parse_long_format(text)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("%i|%.8j", Layout(columns=(Column(name="i", suffix="|"), Column(name="j", width=8, is_right=True)))),
-        ('{"a": "%a"}', Layout(prefix='{"a": "', columns=(Column(name="a", suffix='"}'),))),
-        ("nothing", Layout(prefix="nothing", columns=())),
-        ("%i%", Layout(columns=(Column(name="i"),))),
-        ("%5j%% %T", Layout(columns=(Column(name="j", width=5), Column(name="%", suffix=" "), Column(name="T")))),
+        ("%i|%.8j", ColumnLayout(columns=(Column(name="i", suffix="|"), Column(name="j", width=8, is_right=True)))),
+        ('{"a": "%a"}', ColumnLayout(prefix='{"a": "', columns=(Column(name="a", suffix='"}'),))),
+        ("nothing", ColumnLayout(prefix="nothing", columns=())),
+        ("%i%", ColumnLayout(columns=(Column(name="i"),))),
+        ("%5j%% %T", ColumnLayout(columns=(Column(name="j", width=5), Column(name="%", suffix=" "), Column(name="T")))),
     ],
 )
-def test_short_formats_are_read_as_squeue_reads_them(text: str, expected: Layout) -> None:
+def test_short_formats_are_read_as_squeue_reads_them(text: str, expected: ColumnLayout) -> None:
     assert expected == parse_short_format(text)
 
 

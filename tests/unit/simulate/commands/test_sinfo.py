@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import GpuPool, Node, Partition, Shape, SimulatedCluster, User
+from slurmscope.simulate.cluster.records import GpuPool, Partition, Shape, SimulatedCluster, SimulatedNode, User
 from slurmscope.simulate.cluster.texts import MIB
 from slurmscope.simulate.commands import sinfo
 
@@ -22,9 +22,9 @@ NOW = 1_800_000_000
 HOMES = ("cloud", "long")
 
 
-def node(name: str, **changes: Any) -> Node:
+def node(name: str, **changes: Any) -> SimulatedNode:
     """Make a powered-down node of the cloud."""
-    base = Node(
+    base = SimulatedNode(
         name=name,
         cpus=64,
         memory_bytes=512_000 * MIB,
@@ -36,7 +36,7 @@ def node(name: str, **changes: Any) -> Node:
     return replace(base, **changes)
 
 
-def here(name: str, cpus: int, memory: int, free: int, load: float) -> Node:
+def here(name: str, cpus: int, memory: int, free: int, load: float) -> SimulatedNode:
     """Make a node that is up and partly in use."""
     return node(
         name,
@@ -72,7 +72,7 @@ def real_nodes() -> SimulatedCluster:
     return cluster_of(*nodes)
 
 
-def cluster_of(*nodes: Node) -> SimulatedCluster:
+def cluster_of(*nodes: SimulatedNode) -> SimulatedCluster:
     """Make a cluster of nothing but nodes."""
     partitions = (("debug", None), ("cloud", 2 * 86_400), ("long", None))
     return SimulatedCluster(

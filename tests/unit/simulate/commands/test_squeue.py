@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmscope.simulate.cluster.cluster import simulate
-from slurmscope.simulate.cluster.records import Job, Partition, Shape, SimulatedCluster, User
+from slurmscope.simulate.cluster.records import Partition, Shape, SimulatedCluster, SimulatedJob, User
 from slurmscope.simulate.cluster.texts import MIB
 from slurmscope.simulate.commands import squeue
 
@@ -24,7 +24,7 @@ SUBMITTED = 1_794_730_774
 NOW = SUBMITTED + 19
 
 ROOT = User(name="root", uid=0, accounts=())
-BASE = Job(
+BASE = SimulatedJob(
     id=0,
     name="wrap",
     user=ROOT,
@@ -41,18 +41,18 @@ SCATTERED = (
 )  # fmt: skip
 
 
-def job(number: int, mebibytes: int, **changes: Any) -> Job:
+def job(number: int, mebibytes: int, **changes: Any) -> SimulatedJob:
     """Make a job of the real queue."""
     return replace(BASE, id=number, memory_per_node_bytes=mebibytes * MIB, **changes)
 
 
-def running(number: int, mebibytes: int, node: str, **changes: Any) -> Job:
+def running(number: int, mebibytes: int, node: str, **changes: Any) -> SimulatedJob:
     """Make a running job of the real queue, started a second after its submission."""
     start = {"state": "RUNNING", "node_names": (node,), "start_time": SUBMITTED + 1}
     return job(number, mebibytes, **{**start, **changes})
 
 
-def cluster_of(*jobs: Job) -> SimulatedCluster:
+def cluster_of(*jobs: SimulatedJob) -> SimulatedCluster:
     """Make a cluster of nothing but jobs."""
     partition = Partition(name="debug", is_default=True, time_limit_seconds=None, node_names=())
     return SimulatedCluster(

@@ -19,7 +19,7 @@ from slurmscope.simulate.cluster.records import Shape
 from slurmscope.simulate.history.accounting import SimulatedAccounting, record_of
 from slurmscope.simulate.history.history import History, PastJob
 from slurmscope.simulate.history.requests import ENDINGS, GPU_KINDS, SHARES, draw_request
-from slurmscope.simulate.history.workload_kinds import Kind, make_life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
 from slurmscope.simulate.history.workload_series import SimulatedSeries
 from tests.fakes.reports import START, make_record
 
@@ -28,38 +28,38 @@ CLUSTER = simulate(Shape(), now=NOW)
 PAST = History(CLUSTER, jobs=400).make()
 
 EXPECTED = {
-    Kind.GOOD: set(),
-    Kind.GPU_GOOD: set(),
-    Kind.FAILED: set(),
-    Kind.CANCELLED: set(),
-    Kind.IDLE: {"cpu_idle", "core_imbalance", "serial_code"},
-    Kind.SERIAL: {"serial_code"},
-    Kind.BURSTY: {"cpu_idle", "cpu_uneven_over_time"},
-    Kind.CORE_IMBALANCE: {"core_imbalance"},
-    Kind.NODE_IMBALANCE: {"node_imbalance"},
-    Kind.SPREAD: {"too_many_nodes"},
-    Kind.LEAKING: {"memory_growing"},
-    Kind.OUT_OF_MEMORY: {"oom_kill"},
-    Kind.NEAR_LIMIT: {"memory_near_limit"},
-    Kind.MEMORY_OVER_ASKED: {"memory_over_asked"},
-    Kind.TIME_OVER_ASKED: {"time_over_asked"},
-    Kind.TIMED_OUT: {"timed_out"},
-    Kind.STOPPED_EARLY: {"stopped_early"},
-    Kind.TOO_SHORT: {"too_short"},
-    Kind.SMALL_FILES: {"small_files"},
-    Kind.TINY_REQUESTS: {"tiny_requests"},
-    Kind.SCRATCH_UNUSED: {"scratch_unused"},
-    Kind.MANY_THREADS: {"too_many_threads"},
-    Kind.GPU_IDLE: {"gpu_idle"},
-    Kind.GPU_HELD: {"gpu_held_without_process"},
-    Kind.GPU_LOW: {"gpu_low"},
-    Kind.NODE_FAILED: {"node_failed"},
+    WorkloadKind.GOOD: set(),
+    WorkloadKind.GPU_GOOD: set(),
+    WorkloadKind.FAILED: set(),
+    WorkloadKind.CANCELLED: set(),
+    WorkloadKind.IDLE: {"cpu_idle", "core_imbalance", "serial_code"},
+    WorkloadKind.SERIAL: {"serial_code"},
+    WorkloadKind.BURSTY: {"cpu_idle", "cpu_uneven_over_time"},
+    WorkloadKind.CORE_IMBALANCE: {"core_imbalance"},
+    WorkloadKind.NODE_IMBALANCE: {"node_imbalance"},
+    WorkloadKind.SPREAD: {"too_many_nodes"},
+    WorkloadKind.LEAKING: {"memory_growing"},
+    WorkloadKind.OUT_OF_MEMORY: {"oom_kill"},
+    WorkloadKind.NEAR_LIMIT: {"memory_near_limit"},
+    WorkloadKind.MEMORY_OVER_ASKED: {"memory_over_asked"},
+    WorkloadKind.TIME_OVER_ASKED: {"time_over_asked"},
+    WorkloadKind.TIMED_OUT: {"timed_out"},
+    WorkloadKind.STOPPED_EARLY: {"stopped_early"},
+    WorkloadKind.TOO_SHORT: {"too_short"},
+    WorkloadKind.SMALL_FILES: {"small_files"},
+    WorkloadKind.TINY_REQUESTS: {"tiny_requests"},
+    WorkloadKind.SCRATCH_UNUSED: {"scratch_unused"},
+    WorkloadKind.MANY_THREADS: {"too_many_threads"},
+    WorkloadKind.GPU_IDLE: {"gpu_idle"},
+    WorkloadKind.GPU_HELD: {"gpu_held_without_process"},
+    WorkloadKind.GPU_LOW: {"gpu_low"},
+    WorkloadKind.NODE_FAILED: {"node_failed"},
 }
 NOT_MEASURED = {"metadata_storm"}
 """No agent counts requests to a file system yet."""
 
 
-def job_of(kind: Kind, seed: int) -> PastJob:
+def job_of(kind: WorkloadKind, seed: int) -> PastJob:
     """Make an ended job of one kind as the history does."""
     random = Random(f"test {seed}")
     asked = draw_request(random, kind)
@@ -89,9 +89,9 @@ def rules_of(job: PastJob) -> dict[str, Severity]:
     return {finding.rule: finding.severity for finding in judge(summary)}
 
 
-@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("kind", WorkloadKind)
 @pytest.mark.parametrize("seed", range(6))
-def test_each_kind_of_life_is_found_out(kind: Kind, seed: int) -> None:
+def test_each_kind_of_life_is_found_out(kind: WorkloadKind, seed: int) -> None:
     found = rules_of(job_of(kind, seed))
     expected = EXPECTED[kind]
     assert bool(expected) == bool(expected & found.keys())
@@ -135,9 +135,18 @@ def test_jobs_of_the_past_fit_into_their_partition() -> None:
 
 def test_most_jobs_of_the_past_are_fair() -> None:
     kinds = Counter(job.kind for job in PAST)
-    fair = sum(kinds[kind] for kind in (Kind.GOOD, Kind.GPU_GOOD, Kind.TIME_OVER_ASKED, Kind.FAILED, Kind.CANCELLED))
+    fair = sum(
+        kinds[kind]
+        for kind in (
+            WorkloadKind.GOOD,
+            WorkloadKind.GPU_GOOD,
+            WorkloadKind.TIME_OVER_ASKED,
+            WorkloadKind.FAILED,
+            WorkloadKind.CANCELLED,
+        )
+    )
     assert 0.6 <= fair / len(PAST) <= 0.9
-    assert SHARES.keys() == set(Kind)
+    assert SHARES.keys() == set(WorkloadKind)
 
 
 def test_accounting_has_seen_what_the_job_used() -> None:
@@ -185,12 +194,12 @@ def test_a_job_with_gpus_leads_a_life_with_gpus() -> None:
     for record in accounting.read_current():
         life = accounting.find_life(record.job_id)
         assert life is None or record.gpus == sum(len(node.gpus) for node in life.nodes)
-    assert GPU_KINDS == {kind for kind in Kind if kind.value.startswith("gpu")}
+    assert GPU_KINDS == {kind for kind in WorkloadKind if kind.value.startswith("gpu")}
 
 
 def ended(job_id: int, end_seconds: int, **changed: object) -> PastJob:
     record = make_record(job_id, end_seconds=end_seconds, **changed)
-    return PastJob(record, Kind.GOOD, make_life(record, Kind.GOOD, length_seconds=60))
+    return PastJob(record, WorkloadKind.GOOD, make_life(record, WorkloadKind.GOOD, length_seconds=60))
 
 
 def ids(records: tuple[JobRecord, ...]) -> list[int]:

@@ -10,11 +10,11 @@ import pytest
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.errors import ServerTimedOut
 from slurmscope.gres import Gres
-from slurmscope.model.series import Curves, How, JobSpan, Series, Totals, Wanted
-from slurmscope.simulate.history.workload_kinds import Kind, make_life
+from slurmscope.model.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
 from slurmscope.simulate.history.workload_metrics import samples_at
 from slurmscope.simulate.history.workload_series import SimulatedSeries, SplitSeries, step_ends
-from slurmscope.simulate.history.workloads import Life
+from slurmscope.simulate.history.workloads import Workload
 from tests.fakes.reporting import FakeSeries
 from tests.fakes.reports import START, make_record
 
@@ -22,13 +22,13 @@ END = START + 7200
 SPAN = JobSpan(4711, START, END)
 LIFE = make_life(
     make_record(nodes=("n1", "n2"), node_count=2, cpus=8, gres=(Gres(name="gpu", count=4),)),
-    Kind.GPU_HELD,
+    WorkloadKind.GPU_HELD,
     length_seconds=7200,
 )
-ONE_NODE = make_life(make_record(), Kind.CORE_IMBALANCE, length_seconds=7200)
+ONE_NODE = make_life(make_record(), WorkloadKind.CORE_IMBALANCE, length_seconds=7200)
 
 
-def naive(wanted: Wanted, life: Life, moment: float) -> dict[tuple[str, ...], float]:
+def naive(wanted: SeriesQuery, life: Workload, moment: float) -> dict[tuple[str, ...], float]:
     """Sample everything, keep what was asked for, and add it up."""
     sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
     for name, labels, number in samples_at([life], moment):
@@ -40,7 +40,7 @@ def naive(wanted: Wanted, life: Life, moment: float) -> dict[tuple[str, ...], fl
 
 @pytest.mark.parametrize("life", [LIFE, ONE_NODE], ids=["two nodes", "one node"])
 @pytest.mark.parametrize("wanted", CURVES.values(), ids=CURVES.keys())
-def test_curves_equal_naive_samples(wanted: Wanted, life: Life) -> None:
+def test_curves_equal_naive_samples(wanted: SeriesQuery, life: Workload) -> None:
     series = SimulatedSeries({4711: life}.get)
     (found,) = [*series.read_curves(wanted, [SPAN], points=24, until=math.inf).by_job.values()] or [()]
     moments = [START + 300 * index for index in range(25)]
@@ -49,19 +49,19 @@ def test_curves_equal_naive_samples(wanted: Wanted, life: Life) -> None:
     for labels in sampled[0]:
         row = [sample[labels] for sample in sampled]
         rates = [(after - before) / 300 for before, after in pairwise(row)]
-        expected[labels] = pytest.approx(rates if wanted.how is How.RATE else row[1:])
+        expected[labels] = pytest.approx(rates if wanted.how is Aggregation.RATE else row[1:])
     assert expected == {curve.labels: list(curve.values) for curve in found}
     assert all(tuple(moments[1:]) == curve.times for curve in found)
 
 
 @pytest.mark.parametrize("life", [LIFE, ONE_NODE], ids=["two nodes", "one node"])
 @pytest.mark.parametrize("wanted", TOTALS.values(), ids=TOTALS.keys())
-def test_totals_equal_naive_samples(wanted: Wanted, life: Life) -> None:
+def test_totals_equal_naive_samples(wanted: SeriesQuery, life: Workload) -> None:
     found = SimulatedSeries({4711: life}.get).read_totals(wanted, [SPAN], until=math.inf).by_job.get(4711, {})
     sampled = [naive(wanted, life, START + 60 * index) for index in range(1, 121)]
     expected = {
         labels: pytest.approx(max(s[labels] for s in sampled))
-        if wanted.how in {How.MAX, How.TOTAL}
+        if wanted.how in {Aggregation.MAX, Aggregation.TOTAL}
         else pytest.approx(sum(s[labels] for s in sampled) / 120)
         for labels in sampled[0]
     }
@@ -69,14 +69,14 @@ def test_totals_equal_naive_samples(wanted: Wanted, life: Life) -> None:
 
 
 def test_rate_of_a_whole_run_is_its_growth_over_its_time() -> None:
-    wanted = Wanted(metric="jobs_cpu_seconds_total", how=How.RATE, by=())
+    wanted = SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.RATE, by=())
     totals = SimulatedSeries({4711: LIFE}.get).read_totals(wanted, [SPAN], until=math.inf)
     assert LIFE.cpu_seconds(7200) / 7200 == pytest.approx(totals.by_job[4711][()])
 
 
 def test_unknown_jobs_and_metrics_have_no_answer() -> None:
     series = SimulatedSeries({4711: LIFE}.get)
-    other = Wanted(metric="node_load1", how=How.MAX)
+    other = SeriesQuery(metric="node_load1", how=Aggregation.MAX)
     assert Curves() == series.read_curves(CURVES["cpu"], [JobSpan(1, START, END)], points=9, until=math.inf)
     assert Totals() == series.read_totals(other, [SPAN], until=math.inf)
     assert Curves() == series.read_curves(other, [SPAN], points=9, until=math.inf)

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.gres import Gres
-from slurmscope.simulate.history.workload_kinds import Kind, make_life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
 from slurmscope.simulate.history.workload_metrics import METRICS, samples_at
-from slurmscope.simulate.history.workloads import Life, NodeLife, Work
+from slurmscope.simulate.history.workloads import NodeWorkload, Work, Workload
 from tests.fakes.reports import GIB, START, make_record
 
 COUNTERS = [*(name for name in METRICS if name.endswith("_total")), "jobs_memory_peak_bytes"]
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> tuple[Life, float]:
+def lives(draw: st.DrawFn) -> tuple[Workload, float]:
     """Draw the life of a job of any kind and size, and its length."""
-    kind = draw(st.sampled_from(Kind))
+    kind = draw(st.sampled_from(WorkloadKind))
     nodes = draw(st.integers(1, 4))
     cpus = draw(st.integers(1, 16))
     gpus = draw(st.integers(1, 4)) if kind.value.startswith("gpu") else 0
@@ -42,18 +42,18 @@ shares = st.integers(0, 1500).map(lambda thousandths: thousandths / 1000)
 moments = st.lists(shares, min_size=2, max_size=8).map(sorted)
 
 
-def tell(metric: str, node: NodeLife, at: float) -> dict[tuple[str, ...], float]:
+def tell(metric: str, node: NodeWorkload, at: float) -> dict[tuple[str, ...], float]:
     """Return what one metric says at a moment."""
     return dict(METRICS[metric].tell(node, at))
 
 
-def only(metric: str, node: NodeLife, at: float) -> float:
+def only(metric: str, node: NodeWorkload, at: float) -> float:
     """Return the one number of a metric without further labels."""
     return tell(metric, node, at)[()]
 
 
 @given(lives(), moments)
-def test_counters_never_fall(drawn: tuple[Life, float], parts: list[float]) -> None:
+def test_counters_never_fall(drawn: tuple[Workload, float], parts: list[float]) -> None:
     life, length = drawn
     for node in life.nodes:
         for metric in COUNTERS:
@@ -64,7 +64,7 @@ def test_counters_never_fall(drawn: tuple[Life, float], parts: list[float]) -> N
 
 
 @given(lives(), shares)
-def test_parts_add_up_to_the_whole(drawn: tuple[Life, float], part: float) -> None:
+def test_parts_add_up_to_the_whole(drawn: tuple[Workload, float], part: float) -> None:
     life, length = drawn
     for node in life.nodes:
         at = part * length
@@ -78,7 +78,7 @@ def test_parts_add_up_to_the_whole(drawn: tuple[Life, float], part: float) -> No
 
 
 @given(lives(), shares)
-def test_nothing_is_used_that_a_job_does_not_have(drawn: tuple[Life, float], part: float) -> None:
+def test_nothing_is_used_that_a_job_does_not_have(drawn: tuple[Workload, float], part: float) -> None:
     life, length = drawn
     for node in life.nodes:
         at = part * length
@@ -100,7 +100,7 @@ def test_cpu_time_is_the_integral_of_the_load() -> None:
 
 
 def test_busy_cores_are_those_of_the_moment() -> None:
-    (node,) = make_life(make_record(), Kind.GOOD, length_seconds=1000).nodes
+    (node,) = make_life(make_record(), WorkloadKind.GOOD, length_seconds=1000).nodes
     node = replace(node, work=Work(cores=(1.0, 0.5), dip_ratio=0.0, stop_seconds=700.0))
     assert 1.5 == only("jobs_busy_cores", node, 600.0)
     assert 0.0 == only("jobs_busy_cores", node, 701.0)
@@ -111,25 +111,25 @@ def test_every_metric_that_reports_ask_for_is_told() -> None:
 
 
 def test_the_kernel_kills_only_in_the_end() -> None:
-    life = make_life(make_record(), Kind.OUT_OF_MEMORY, length_seconds=1000)
+    life = make_life(make_record(), WorkloadKind.OUT_OF_MEMORY, length_seconds=1000)
     (node,) = life.nodes
     assert 0.0 == tell("jobs_memory_events_total", node, 998.0)["oom_kill",]
     assert 1.0 == tell("jobs_memory_events_total", node, 1000.0)["oom_kill",]
 
 
 def test_the_same_job_leads_the_same_life() -> None:
-    first, again = (make_life(make_record(77), Kind.IDLE, length_seconds=500) for _ in range(2))
+    first, again = (make_life(make_record(77), WorkloadKind.IDLE, length_seconds=500) for _ in range(2))
     assert first == again
-    assert first != make_life(make_record(78), Kind.IDLE, length_seconds=500)
+    assert first != make_life(make_record(78), WorkloadKind.IDLE, length_seconds=500)
 
 
 def test_a_job_that_has_not_started_is_not_sampled() -> None:
-    life = make_life(make_record(), Kind.GOOD, length_seconds=500)
+    life = make_life(make_record(), WorkloadKind.GOOD, length_seconds=500)
     assert [] == list(samples_at([life], START - 1))
 
 
 def test_samples_carry_job_and_node() -> None:
-    life = make_life(make_record(), Kind.GOOD, length_seconds=500)
+    life = make_life(make_record(), WorkloadKind.GOOD, length_seconds=500)
     samples = list(samples_at([life], START + 100))
     assert {(("slurm_job", "4711"), ("slurm_node", "n1"))} == {labels[:2] for _, labels, _ in samples}
     told = {name for name, _, _ in samples}

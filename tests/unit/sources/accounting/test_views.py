@@ -11,7 +11,7 @@ from slurmscope.errors import ServerError
 from slurmscope.sources.accounting.views import (
     JOB_COLUMNS,
     STEP_COLUMNS,
-    Reader,
+    DatabaseUser,
     clusters_of,
     job_view,
     quote_name,
@@ -61,7 +61,7 @@ def test_quoted_name_is_one_name(name: str) -> None:
 @pytest.mark.parametrize(("user", "host"), [("a'b", "localhost"), ("a", "x'; DROP"), ("", "h"), ("a", "")])
 def test_odd_users_are_refused(user: str, host: str) -> None:
     with pytest.raises(ServerError, match="not a user"):
-        render_grants(Reader(database="d", user=user, host=host), ["v"], [])
+        render_grants(DatabaseUser(database="d", user=user, host=host), ["v"], [])
 
 
 def test_every_cluster_has_views_and_the_seed_s_one_joins_them() -> None:
@@ -103,7 +103,7 @@ def test_missing_column_that_is_needed_is_named() -> None:
 
 
 def test_user_gets_the_views_and_loses_everything_else_first() -> None:
-    reader = Reader(database="slurm_acct_db", user="slurmscope", host="10.1.%")
+    reader = DatabaseUser(database="slurm_acct_db", user="slurmscope", host="10.1.%")
 
     statements = render_grants(reader, ["v1", "v2"], ["helpdesk"])
 

@@ -10,9 +10,9 @@ from slurmscope.sources.cgroup.entry import Entry
 from slurmscope.sources.cgroup.find import FoundJob
 from slurmscope.sources.cgroup.members import Members
 from slurmscope.sources.cgroup.names import JobName
-from slurmscope.sources.cgroup.nodes import Node
+from slurmscope.sources.cgroup.nodes import CgroupFolder
 from slurmscope.sources.cgroup.owners import ProcessOwners
-from slurmscope.sources.cgroup.places import Group
+from slurmscope.sources.cgroup.places import CgroupReader
 from tests.unit.sources.cgroup.conftest import Clock, Machine
 
 SLUID = "sEKNKTV3WPV500"
@@ -127,13 +127,13 @@ class EndingPlace:
     def has_processes(self) -> bool:
         return True
 
-    def open_group(self, relative: str, *, is_spare: bool) -> Group:
+    def open_group(self, relative: str, *, is_spare: bool) -> CgroupReader:
         raise AssertionError("nobody may take this for a known job")
 
-    def steps(self) -> list[Node]:
+    def steps(self) -> list[CgroupFolder]:
         return []
 
-    def tasks(self, step: Node) -> tuple[str, list[Node]]:
+    def tasks(self, step: CgroupFolder) -> tuple[str, list[CgroupFolder]]:
         return "", []
 
     def release(self) -> None:

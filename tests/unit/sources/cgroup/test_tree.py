@@ -10,7 +10,7 @@ import pytest
 
 from slurmscope.errors import SourceError
 from slurmscope.model.job_use import JobKey
-from slurmscope.sources.cgroup import CgroupTree, Layout, LayoutKind, TreeHealth
+from slurmscope.sources.cgroup import CgroupLayout, CgroupTree, LayoutKind, TreeHealth
 from tests.fixtures.cgroup.make import unpack
 from tests.unit.sources.cgroup.conftest import N1, N2, Machine, MakeMachine, count_descriptors, no_descriptors_left
 
@@ -135,7 +135,7 @@ def test_scope_that_moved_is_searched_for_at_once(v2: Machine) -> None:
 
 
 def test_machine_without_cgroups_has_no_jobs(tmp_path: Path) -> None:
-    tree = CgroupTree(Layout(kind=LayoutKind.UNSUPPORTED), tmp_path)
+    tree = CgroupTree(CgroupLayout(kind=LayoutKind.UNSUPPORTED), tmp_path)
     assert {} == tree.scan()
     assert [] == tree.watch_paths()
     assert {} == tree.measures()

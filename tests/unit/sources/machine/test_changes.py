@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.sources.machine.changes import Changes, Heard
+from slurmscope.sources.machine.changes import ChangeWatcher, WakeUp
 from slurmscope.sources.machine.inotify import Change, Event, Inotify, InotifyUnavailable
 
 
 @pytest.fixture
-def changes() -> Iterator[Changes]:
+def changes() -> Iterator[ChangeWatcher]:
     """Give open watches, and close them."""
-    opened = Changes()
+    opened = ChangeWatcher()
     yield opened
     opened.close()
 
@@ -40,19 +40,19 @@ class FullInotify(Inotify):
         return super().add(path, changes)
 
 
-def test_new_folder_ends_the_sleep(changes: Changes, tmp_path: Path) -> None:
+def test_new_folder_ends_the_sleep(changes: ChangeWatcher, tmp_path: Path) -> None:
     assert changes.watch([tmp_path])
     (tmp_path / "job_7").mkdir()
     assert [Event(tmp_path, Change.CREATED | Change.IS_FOLDER, "job_7")] == changes.wait(30.0).events
 
 
-def test_nothing_new_to_watch_is_told(changes: Changes, tmp_path: Path) -> None:
+def test_nothing_new_to_watch_is_told(changes: ChangeWatcher, tmp_path: Path) -> None:
     assert changes.watch([tmp_path])
     assert not changes.watch([tmp_path])
     assert not changes.watch([tmp_path / "missing"])
 
 
-def test_what_is_not_wanted_any_more_is_not_heard(changes: Changes, tmp_path: Path) -> None:
+def test_what_is_not_wanted_any_more_is_not_heard(changes: ChangeWatcher, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     changes.watch([tmp_path])
     changes.watch([tmp_path / "a"])
@@ -61,7 +61,7 @@ def test_what_is_not_wanted_any_more_is_not_heard(changes: Changes, tmp_path: Pa
     assert ["c"] == [event.name for event in changes.wait(30.0).events]
 
 
-def test_file_of_events_is_watched_for_its_content(changes: Changes, tmp_path: Path) -> None:
+def test_file_of_events_is_watched_for_its_content(changes: ChangeWatcher, tmp_path: Path) -> None:
     events = tmp_path / "cgroup.events"
     events.touch()
     changes.watch([events])
@@ -70,7 +70,7 @@ def test_file_of_events_is_watched_for_its_content(changes: Changes, tmp_path: P
     assert Event(events, Change.MODIFIED) in changes.wait(30.0).events
 
 
-def test_end_of_a_process_ends_the_sleep(changes: Changes) -> None:
+def test_end_of_a_process_ends_the_sleep(changes: ChangeWatcher) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         assert [process.pid] == changes.watch_processes([process.pid])
         assert [] == changes.wait(0.05).ended_pids
@@ -78,20 +78,20 @@ def test_end_of_a_process_ends_the_sleep(changes: Changes) -> None:
         assert [process.pid] == changes.wait(30.0).ended_pids
 
 
-def test_ended_process_is_told_once(changes: Changes) -> None:
+def test_ended_process_is_told_once(changes: ChangeWatcher) -> None:
     with subprocess.Popen(["true"]) as process:
         changes.watch_processes([process.pid])
         assert [process.pid] == changes.wait(30.0).ended_pids
         assert [] == changes.wait(0.05).ended_pids
 
 
-def test_process_that_is_gone_is_not_watched(changes: Changes) -> None:
+def test_process_that_is_gone_is_not_watched(changes: ChangeWatcher) -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait(timeout=60)
     assert [] == changes.watch_processes([process.pid])
 
 
-def test_forgotten_process_is_not_told(changes: Changes) -> None:
+def test_forgotten_process_is_not_told(changes: ChangeWatcher) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         changes.watch_processes([process.pid])
         changes.forget_process(process.pid)
@@ -101,20 +101,20 @@ def test_forgotten_process_is_not_told(changes: Changes) -> None:
 
 
 def test_only_so_many_processes_are_watched() -> None:
-    changes = Changes(process_limit=1)
+    changes = ChangeWatcher(process_limit=1)
     assert [os.getpid()] == changes.watch_processes([os.getpid(), os.getppid()])
     changes.close()
 
 
 @pytest.mark.parametrize("sleep", ["wait", "rest"])
-def test_call_from_another_thread_ends_the_sleep(changes: Changes, sleep: str) -> None:
+def test_call_from_another_thread_ends_the_sleep(changes: ChangeWatcher, sleep: str) -> None:
     began = time.monotonic()
     threading.Timer(0.05, changes.wake).start()
     getattr(changes, sleep)(60.0)
     assert time.monotonic() - began < 50.0
 
 
-def test_call_ends_one_sleep_only(changes: Changes) -> None:
+def test_call_ends_one_sleep_only(changes: ChangeWatcher) -> None:
     changes.wake()
     changes.wake()
     changes.rest(60.0)
@@ -123,7 +123,7 @@ def test_call_ends_one_sleep_only(changes: Changes) -> None:
     assert time.monotonic() - began >= 0.05
 
 
-def test_rest_does_not_hear_and_loses_nothing(changes: Changes, tmp_path: Path) -> None:
+def test_rest_does_not_hear_and_loses_nothing(changes: ChangeWatcher, tmp_path: Path) -> None:
     changes.watch([tmp_path])
     (tmp_path / "job_7").mkdir()
     changes.rest(0.01)
@@ -131,15 +131,15 @@ def test_rest_does_not_hear_and_loses_nothing(changes: Changes, tmp_path: Path) 
 
 
 def test_machine_without_inotify_is_polled(tmp_path: Path) -> None:
-    changes = Changes(open_nothing)
+    changes = ChangeWatcher(open_nothing)
     assert changes.is_polling
     assert not changes.watch([tmp_path])
-    assert Heard() == changes.wait(0.01)
+    assert WakeUp() == changes.wait(0.01)
     changes.close()
 
 
 def test_machine_without_inotify_still_tells_the_end_of_processes() -> None:
-    changes = Changes(open_nothing)
+    changes = ChangeWatcher(open_nothing)
     with subprocess.Popen(["true"]) as process:
         changes.watch_processes([process.pid])
         assert [process.pid] == changes.wait(30.0).ended_pids
@@ -147,7 +147,7 @@ def test_machine_without_inotify_still_tells_the_end_of_processes() -> None:
 
 
 def test_more_folders_than_watches_are_polled_until_there_are_fewer(tmp_path: Path) -> None:
-    changes = Changes(FullInotify)
+    changes = ChangeWatcher(FullInotify)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     told = []
@@ -159,7 +159,7 @@ def test_more_folders_than_watches_are_polled_until_there_are_fewer(tmp_path: Pa
 
 
 def test_own_limit_of_watches_is_kept(tmp_path: Path) -> None:
-    changes = Changes(watch_limit=2)
+    changes = ChangeWatcher(watch_limit=2)
     folders = [tmp_path / str(number) for number in range(3)]
     for folder in folders:
         folder.mkdir()
@@ -181,7 +181,7 @@ class ForgetfulInotify(Inotify):
 
 
 def test_folder_made_anew_while_events_were_lost_is_watched_again(tmp_path: Path) -> None:
-    changes = Changes(ForgetfulInotify)
+    changes = ChangeWatcher(ForgetfulInotify)
     folder = tmp_path / "job_7"
     folder.mkdir()
     changes.watch([folder])
@@ -196,7 +196,7 @@ def test_folder_made_anew_while_events_were_lost_is_watched_again(tmp_path: Path
 
 def test_closing_gives_everything_back(tmp_path: Path) -> None:
     before = open_descriptors()
-    changes = Changes()
+    changes = ChangeWatcher()
     changes.watch([tmp_path])
     changes.watch_processes([os.getpid()])
     changes.close()

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from slurmscope.sources.procfs.io_ledger import IoLedger
+from slurmscope.sources.procfs.io_ledger import IoTotals
 from slurmscope.sources.procfs.stat import NO_IO, IoCounts, ProcessSample
 from tests.unit.sources.procfs.proc_tree import sample, written
 
 MEGABYTE = 1_000_000
 
 
-def total(ledger: IoLedger, *seen: tuple[ProcessSample, IoCounts], stepd: int = 0) -> int:
+def total(ledger: IoTotals, *seen: tuple[ProcessSample, IoCounts], stepd: int = 0) -> int:
     return ledger.update(seen, (stepd,)).write_chars
 
 
 def test_child_that_was_waited_for_is_counted_in_its_parent() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(10), written(5)), (sample(11, 10), written(50)))
 
     # It wrote 7 more before it ended: nobody saw that but the parent.
@@ -31,14 +31,14 @@ def test_child_that_was_waited_for_is_counted_in_its_parent() -> None:
 
 
 def test_child_that_nobody_waited_for_is_kept() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(10), written(5)), (sample(11, 10), written(50)))
 
     assert [55, 55, 55] == [total(ledger, (sample(10), written(5))) for _ in range(3)]
 
 
 def test_busy_parent_that_waits_for_nobody_does_not_hide_its_child() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(10), written(5)), (sample(11, 10), written(50)))
 
     # The parent wrote more than the child ever did, but has no faults of children.
@@ -50,7 +50,7 @@ def test_busy_parent_that_waits_for_nobody_does_not_hide_its_child() -> None:
 
 
 def test_parent_that_waits_for_others_does_not_hide_a_child_of_more_writes() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(10), written(5)), (sample(11, 10, faults=50), written(50)))
 
     first, second = (total(ledger, (sample(10, child_faults=5000), IoCounts(0, 20, 0, 10, 0, 0))) for _ in range(2))
@@ -60,7 +60,7 @@ def test_parent_that_waits_for_others_does_not_hide_a_child_of_more_writes() -> 
 
 
 def test_grandchild_is_found_two_levels_up() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(10), NO_IO), (sample(11, 10), written(1)), (sample(12, 11), written(50)))
 
     parent = sample(10, child_faults=120), IoCounts(0, 53, 0, 5, 0, 0)
@@ -69,14 +69,14 @@ def test_grandchild_is_found_two_levels_up() -> None:
 
 
 def test_orphan_that_fell_out_of_the_job_is_kept() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(10), NO_IO), (sample(12, 1), written(50)))
 
     assert 50 == total(ledger, (sample(10), NO_IO))
 
 
 def test_hand_over_between_two_reads_is_not_counted_twice() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(10), written(5)), (sample(11, 10), written(50)))
     # The parent was read just before it waited, the child just after it was gone.
     during = total(ledger, (sample(10), written(5)))
@@ -86,7 +86,7 @@ def test_hand_over_between_two_reads_is_not_counted_twice() -> None:
 
 
 def test_hand_over_between_faults_and_io_is_not_counted_twice() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(10), written(5)), (sample(11, 10), written(50)))
     during = total(ledger, (sample(10), IoCounts(0, 55, 0, 4, 0, 0)))
     after = total(ledger, (sample(10, child_faults=50), IoCounts(0, 55, 0, 4, 0, 0)))
@@ -95,7 +95,7 @@ def test_hand_over_between_faults_and_io_is_not_counted_twice() -> None:
 
 
 def test_proof_is_used_once() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     children = [(sample(pid, 10, faults=50), written(50)) for pid in (11, 12)]
     total(ledger, (sample(10), NO_IO), *children)
 
@@ -106,21 +106,21 @@ def test_proof_is_used_once() -> None:
 
 
 def test_number_given_to_another_process_starts_at_its_own_counters() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(10, start=1), written(50)))
 
     assert 53 == total(ledger, (sample(10, start=2), written(3)))
 
 
 def test_chatter_of_slurmstepd_is_not_the_jobs() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     seen = [total(ledger, (sample(9), written(amount)), (sample(10, 9), written(1)), stepd=9) for amount in (50, 99)]
 
     assert [1, 1] == seen
 
 
 def test_task_that_ended_is_counted_in_slurmstepd() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(9), written(1000)), (sample(10, 9), written(50)), stepd=9)
 
     # 60 from the task, 3 of its own; later it only chatters.
@@ -131,7 +131,7 @@ def test_task_that_ended_is_counted_in_slurmstepd() -> None:
 
 
 def test_task_whose_end_shows_first_in_the_io_of_slurmstepd_is_counted_once() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(9), written(1000)), (sample(10, 9), written(50)), stepd=9)
     during = total(ledger, (sample(9), IoCounts(0, 1060, 0, 5, 0, 0)), stepd=9)
     after = total(ledger, (sample(9, child_faults=50), IoCounts(0, 1060, 0, 5, 0, 0)), stepd=9)
@@ -141,12 +141,12 @@ def test_task_whose_end_shows_first_in_the_io_of_slurmstepd_is_counted_once() ->
 
 
 def test_slurmstepd_seen_late_has_what_its_children_left() -> None:
-    assert 70 == total(IoLedger(), (sample(9, child_faults=9), written(70)), stepd=9)
-    assert 0 == total(IoLedger(), (sample(9), written(70)), stepd=9)
+    assert 70 == total(IoTotals(), (sample(9, child_faults=9), written(70)), stepd=9)
+    assert 0 == total(IoTotals(), (sample(9), written(70)), stepd=9)
 
 
 def test_end_of_a_step_keeps_what_its_tasks_did() -> None:
-    ledger = IoLedger()
+    ledger = IoTotals()
     total(ledger, (sample(9), written(1000)), (sample(10, 9), written(50)), stepd=9)
     total(ledger, (sample(9, child_faults=50), IoCounts(0, 1060, 0, 5, 0, 0)), stepd=9)
 
@@ -206,7 +206,7 @@ class Kernel:
         else:
             self.unknowable += process.io - (process.last_seen_io or 0)
 
-    def scan(self, ledger: IoLedger) -> int:
+    def scan(self, ledger: IoTotals) -> int:
         seen = []
         for process in self.alive:
             process.last_seen_io = process.io
@@ -223,7 +223,7 @@ class Kernel:
 @pytest.mark.parametrize("seed", range(60))
 def test_random_trees_are_counted_once(seed: int) -> None:
     chance = random.Random(seed)
-    kernel, ledger = Kernel(chance), IoLedger()
+    kernel, ledger = Kernel(chance), IoTotals()
     totals = []
     for _ in range(120):
         for _ in range(chance.randrange(1, 4)):

@@ -6,12 +6,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from slurmscope.sources.procfs.programs import GrowthLedger, ProgramLedger, bounded
+from slurmscope.sources.procfs.programs import GrowthTotals, ProgramTotals, bounded
 from tests.unit.sources.procfs.proc_tree import sample
 
 
 def test_time_of_ended_processes_stays() -> None:
-    ledger = ProgramLedger(10)
+    ledger = ProgramTotals(10)
     ledger.update([sample(1, command="a", ticks=5), sample(2, command="b", ticks=7)])
     ledger.update([sample(2, command="b", ticks=9)])
     ledger.update([])
@@ -21,7 +21,7 @@ def test_time_of_ended_processes_stays() -> None:
 
 
 def test_number_given_to_another_process_counts_from_its_start() -> None:
-    ledger = ProgramLedger(10)
+    ledger = ProgramTotals(10)
     ledger.update([sample(1, start=1, command="a", ticks=50, faults=10)])
     ledger.update([sample(1, start=2, command="a", ticks=3, faults=4)])
 
@@ -30,7 +30,7 @@ def test_number_given_to_another_process_counts_from_its_start() -> None:
 
 
 def test_program_that_starts_another_keeps_what_it_used() -> None:
-    ledger = ProgramLedger(10)
+    ledger = ProgramTotals(10)
     ledger.update([sample(1, command="bash", ticks=5)])
     ledger.update([sample(1, command="python", ticks=25)])
 
@@ -38,14 +38,14 @@ def test_program_that_starts_another_keeps_what_it_used() -> None:
 
 
 def test_programs_beyond_the_limit_are_one() -> None:
-    ledger = ProgramLedger(2)
+    ledger = ProgramTotals(2)
     ledger.update([sample(pid, command=f"p{pid}", ticks=pid) for pid in range(1, 6)])
 
     assert {"p5": 5, "p4": 4, "other": 1 + 2 + 3} == ledger.cpu_ticks_by_program()
 
 
 def test_program_of_the_name_for_the_rest_is_part_of_it() -> None:
-    ledger = ProgramLedger(2)
+    ledger = ProgramTotals(2)
     ledger.update([sample(1, command="other", ticks=100), sample(2, command="a", ticks=1)])
 
     assert {"a": 1, "other": 100} == ledger.cpu_ticks_by_program()
@@ -53,7 +53,7 @@ def test_program_of_the_name_for_the_rest_is_part_of_it() -> None:
 
 def test_nothing_falls_when_programs_change_places() -> None:
     chance = random.Random(3)
-    ledger, ticks = ProgramLedger(3), Counter[int]()
+    ledger, ticks = ProgramTotals(3), Counter[int]()
     highest: dict[str, int] = {}
     for _ in range(300):
         ticks[chance.randrange(1, 9)] += chance.randrange(20)
@@ -68,7 +68,7 @@ def test_nothing_falls_when_programs_change_places() -> None:
 
 
 def test_two_of_a_kind_do_not_take_turns() -> None:
-    ledger = ProgramLedger(1)
+    ledger = ProgramTotals(1)
     seen = []
     for used in range(100, 110):
         later = 2 * (used % 2)
@@ -79,7 +79,7 @@ def test_two_of_a_kind_do_not_take_turns() -> None:
 
 
 def test_job_that_renames_itself_without_end_costs_no_memory() -> None:
-    ledger = ProgramLedger(2)
+    ledger = ProgramTotals(2)
     ledger.update([sample(1, command="real", ticks=1000)])
     for number in range(2000):
         ledger.update([sample(1, command="real", ticks=1000), sample(2, command=f"x{number}", ticks=number)])
@@ -91,7 +91,7 @@ def test_job_that_renames_itself_without_end_costs_no_memory() -> None:
 
 
 def test_counters_of_vanished_threads_stay() -> None:
-    ledger = GrowthLedger()
+    ledger = GrowthTotals()
     ledger.update({1: (5, 1), 2: (7, 1)})
     ledger.update({2: (8, 1), 3: (1, 1)})
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.errors import MalformedAnswer, ServerBusy, ServerError, SourceError
-from slurmscope.http_client.get import Answer
-from slurmscope.sources.prometheus.answers import Found, NotLetIn, TooMuchAsked, parse_answer
+from slurmscope.http_client.get import HttpAnswer
+from slurmscope.sources.prometheus.answers import FoundSeries, NotLetIn, TooMuchAsked, parse_answer
 
 GOOD = {
     "status": "success",
@@ -30,22 +30,22 @@ VICTORIA = (
 )
 
 
-def answer(body: object, status: int = 200) -> Answer:
-    return Answer(status=status, body=body if isinstance(body, bytes) else json.dumps(body).encode())
+def answer(body: object, status: int = 200) -> HttpAnswer:
+    return HttpAnswer(status=status, body=body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-def refusal(words: str, status: int, kind: str = "execution") -> Answer:
+def refusal(words: str, status: int, kind: str = "execution") -> HttpAnswer:
     return answer({"status": "error", "errorType": kind, "error": words}, status)
 
 
-def matrix(values: object) -> Answer:
+def matrix(values: object) -> HttpAnswer:
     return answer({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}})
 
 
 def test_series_are_read() -> None:
     reply = parse_answer(answer(GOOD))
 
-    assert (Found({"slurm_job": "7"}, (15.0, 30.25), (1.5, 2.0)),) == reply.series
+    assert (FoundSeries({"slurm_job": "7"}, (15.0, 30.25), (1.5, 2.0)),) == reply.series
     assert (2, False) == (reply.points, reply.is_partial)
 
 
@@ -53,7 +53,7 @@ def test_vector_is_read() -> None:
     entry = {"metric": {"a": "b"}, "value": [15.5, "-3e2"]}
     reply = parse_answer(answer({"status": "success", "data": {"resultType": "vector", "result": [entry]}}))
 
-    assert (Found({"a": "b"}, (15.5,), (-300.0,)),) == reply.series
+    assert (FoundSeries({"a": "b"}, (15.5,), (-300.0,)),) == reply.series
 
 
 def test_empty_answer_is_an_answer() -> None:
@@ -63,7 +63,7 @@ def test_empty_answer_is_an_answer() -> None:
 def test_values_that_are_not_finite_are_skipped() -> None:
     reply = parse_answer(matrix([[1, "NaN"], [2, "+Inf"], [3, "4"], [5, "-Inf"], [6, "0"]]))
 
-    assert (Found({}, (3.0, 6.0), (4.0, 0.0)),) == reply.series
+    assert (FoundSeries({}, (3.0, 6.0), (4.0, 0.0)),) == reply.series
 
 
 def test_huge_values_are_kept() -> None:
@@ -130,7 +130,7 @@ def test_something_else_than_series_is_malformed(body: object) -> None:
         (answer(b"\xff\xfe", 418), ServerError),
     ],
 )
-def test_refusals_are_told_apart(given_answer: Answer, expected: type[ServerError]) -> None:
+def test_refusals_are_told_apart(given_answer: HttpAnswer, expected: type[ServerError]) -> None:
     with pytest.raises(ServerError, match=r"it answered \d\d\d") as told:
         parse_answer(given_answer)
 
@@ -146,7 +146,7 @@ def test_redirect_says_that_the_address_is_wrong() -> None:
 @given(st.sampled_from([200, 200, 302, 401, 422, 503]), st.binary(max_size=200))
 def test_any_bytes_are_a_source_error(status: int, body: bytes) -> None:
     with pytest.raises(SourceError) as told:
-        parse_answer(Answer(status=status, body=body))
+        parse_answer(HttpAnswer(status=status, body=body))
 
     assert str(told.value).isprintable()
 

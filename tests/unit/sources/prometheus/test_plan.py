@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.model.series import How, JobSpan
+from slurmscope.model.series import Aggregation, JobSpan
 from slurmscope.sources.prometheus.plan import (
     MAX_JOBS,
     CurvesQuestion,
@@ -22,7 +22,9 @@ HOUR = 3600.0
 DAY = 24 * HOUR
 
 
-def plan(*spans: JobSpan, how: How = How.MAX, points: int = 300, max_points: int = 11_000) -> list[CurvesQuestion]:
+def plan(
+    *spans: JobSpan, how: Aggregation = Aggregation.MAX, points: int = 300, max_points: int = 11_000
+) -> list[CurvesQuestion]:
     return list(plan_curves(spans, how, points=points, max_points=max_points, scrape_seconds=15.0))
 
 
@@ -51,8 +53,10 @@ def test_jobs_of_one_question_have_a_limit() -> None:
     assert [MAX_JOBS, 1] == [len(question.spans) for question in plan(*spans)]
 
 
-@pytest.mark.parametrize(("how", "expected"), [(How.RATE, 60.0), (How.MAX, 30.0), (How.MEAN, 30.0)])
-def test_window_holds_enough_scrapes(how: How, expected: float) -> None:
+@pytest.mark.parametrize(
+    ("how", "expected"), [(Aggregation.RATE, 60.0), (Aggregation.MAX, 30.0), (Aggregation.MEAN, 30.0)]
+)
+def test_window_holds_enough_scrapes(how: Aggregation, expected: float) -> None:
     fine, coarse = plan(JobSpan(1, 0.0, HOUR), JobSpan(2, 0.0, DAY), how=how)
 
     # A day in 299 points: 15 seconds doubled 5 times.
@@ -101,8 +105,8 @@ def test_question_for_one_job_is_halved_by_time_down_to_a_floor() -> None:
     assert () == small.split()
 
 
-@pytest.mark.parametrize(("how", "reach"), [(How.MAX, 30.0), (How.RATE, 60.0)])
-def test_ends_of_a_long_run_are_parts_of_their_own(how: How, reach: float) -> None:
+@pytest.mark.parametrize(("how", "reach"), [(Aggregation.MAX, 30.0), (Aggregation.RATE, 60.0)])
+def test_ends_of_a_long_run_are_parts_of_their_own(how: Aggregation, reach: float) -> None:
     span = JobSpan(1, 100.0, DAY + 100.0)
     (question,) = plan(span, how=how)
 
@@ -120,9 +124,9 @@ def test_window_that_reaches_a_little_out_of_a_run_is_good_enough() -> None:
     assert (None, None) == (question.first_part(span), question.last_part(span))
 
 
-@pytest.mark.parametrize("how", list(How))
+@pytest.mark.parametrize("how", list(Aggregation))
 @pytest.mark.parametrize("seconds", [10.0, 40.0, 300.0, HOUR])
-def test_short_run_has_no_parts(how: How, seconds: float) -> None:
+def test_short_run_has_no_parts(how: Aggregation, seconds: float) -> None:
     span = JobSpan(1, 107.0, 107.0 + seconds)
     (question,) = plan(span, how=how)
 
@@ -131,7 +135,7 @@ def test_short_run_has_no_parts(how: How, seconds: float) -> None:
 
 def test_reach_ends_where_the_run_before_may_still_be_shown() -> None:
     span = JobSpan(1, 100.0, 250.0)
-    (question,) = plan_curves([span], How.MAX, points=300, max_points=11_000, scrape_seconds=60.0)
+    (question,) = plan_curves([span], Aggregation.MAX, points=300, max_points=11_000, scrape_seconds=60.0)
 
     # The window of the point at 120 begins at 0, that of the point at 180 at 60.
     assert (120.0, 60.0) == (question.window_seconds, question.reach_seconds)
@@ -148,14 +152,14 @@ def test_part_that_is_the_whole_run_is_asked_for_once() -> None:
 
 
 def test_last_numbers_are_not_waited_for_until_the_next_run() -> None:
-    (question,) = plan_totals([JobSpan(1, 0.0, 100.0)], How.MAX, jobs=10, scrape_seconds=300.0)
+    (question,) = plan_totals([JobSpan(1, 0.0, 100.0)], Aggregation.MAX, jobs=10, scrape_seconds=300.0)
 
     assert (JobSpan(1, 0.0, 220.0),) == question.spans
 
 
 def test_maximum_waits_for_the_scrapes_after_the_run() -> None:
-    (highest,) = plan_totals([JobSpan(1, 0.0, 100.0)], How.MAX, jobs=10, scrape_seconds=15.0)
-    (mean,) = plan_totals([JobSpan(1, 0.0, 100.0)], How.MEAN, jobs=10, scrape_seconds=15.0)
+    (highest,) = plan_totals([JobSpan(1, 0.0, 100.0)], Aggregation.MAX, jobs=10, scrape_seconds=15.0)
+    (mean,) = plan_totals([JobSpan(1, 0.0, 100.0)], Aggregation.MEAN, jobs=10, scrape_seconds=15.0)
 
     assert ((JobSpan(1, 0.0, 130.0),), (JobSpan(1, 0.0, 100.0),)) == (highest.spans, mean.spans)
 
@@ -163,7 +167,9 @@ def test_maximum_waits_for_the_scrapes_after_the_run() -> None:
 def test_totals_are_asked_for_so_many_runs_at_once() -> None:
     spans = [JobSpan(number, 0.0, 60.0) for number in range(5)]
 
-    assert [2, 2, 1] == [len(question.spans) for question in plan_totals(spans, How.RATE, jobs=2, scrape_seconds=15.0)]
+    assert [2, 2, 1] == [
+        len(question.spans) for question in plan_totals(spans, Aggregation.RATE, jobs=2, scrape_seconds=15.0)
+    ]
 
 
 def test_totals_are_halved_by_jobs_then_by_time_down_to_a_floor() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.model.series import How, JobSpan, Wanted
+from slurmscope.model.series import Aggregation, JobSpan, SeriesQuery
 from slurmscope.sources.prometheus.promql import curves_query, quote, quote_regex, totals_query
 
 ONE_STRING = re.compile(r'"(?:[ !#-\[\]-~]|\\[\\"]|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*"')
@@ -52,7 +52,7 @@ def test_quoting_by_hand(text: str, expected: str) -> None:
 
 
 def test_curves_are_taken_from_the_higher_copy_and_kept_by_node() -> None:
-    wanted = Wanted(metric="jobs_cpu_seconds_total", how=How.RATE)
+    wanted = SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.RATE)
 
     assert (
         'max by (slurm_job, slurm_node) (increase(jobs_cpu_seconds_total{slurm_job=~"7|12",cluster="a\\"b"}[60000ms]))'
@@ -60,8 +60,8 @@ def test_curves_are_taken_from_the_higher_copy_and_kept_by_node() -> None:
 
 
 def test_labels_that_are_not_kept_are_summed_over() -> None:
-    wanted = Wanted(
-        metric="jobs_threads", how=How.MEAN, each=("slurm_node", "state"), by=(), where=(("state", "running"),)
+    wanted = SeriesQuery(
+        metric="jobs_threads", how=Aggregation.MEAN, each=("slurm_node", "state"), by=(), where=(("state", "running"),)
     )
 
     assert (
@@ -71,7 +71,7 @@ def test_labels_that_are_not_kept_are_summed_over() -> None:
 
 
 def test_totals_have_the_span_of_each_job() -> None:
-    wanted = Wanted(metric="jobs_cores", how=How.MAX)
+    wanted = SeriesQuery(metric="jobs_cores", how=Aggregation.MAX)
     spans = [JobSpan(1, 100.0, 160.5), JobSpan(2, 110.0, 200.0), JobSpan(3, 150.0, 151.0)]
 
     assert (
@@ -86,16 +86,18 @@ def test_total_of_a_counter_that_fell_is_marked_by_its_sign() -> None:
 
     assert (
         f"max by (slurm_job, slurm_node) (max_over_time({samples}) * (1 - 2 * (resets({samples}) > bool 0)))"
-    ) == totals_query(Wanted(metric="jobs_io_reads_total", how=How.TOTAL), [JobSpan(1, 100.0, 160.5)])
+    ) == totals_query(SeriesQuery(metric="jobs_io_reads_total", how=Aggregation.TOTAL), [JobSpan(1, 100.0, 160.5)])
 
 
 def test_totals_with_such_marks_are_not_summed_up() -> None:
     with pytest.raises(ValueError, match="not summed up"):
-        totals_query(Wanted(metric="jobs_io_reads_total", how=How.TOTAL, by=()), [JobSpan(1, 100.0, 160.5)])
+        totals_query(
+            SeriesQuery(metric="jobs_io_reads_total", how=Aggregation.TOTAL, by=()), [JobSpan(1, 100.0, 160.5)]
+        )
 
 
 def test_window_is_never_empty() -> None:
-    wanted = Wanted(metric="jobs_cores", how=How.MAX)
+    wanted = SeriesQuery(metric="jobs_cores", how=Aggregation.MAX)
 
     assert "[1ms]" in totals_query(wanted, [JobSpan(1, 5.0, 5.0000001)])
 
@@ -103,13 +105,13 @@ def test_window_is_never_empty() -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(metric="jobs{}", how=How.MAX),
-        Wanted(metric="", how=How.MAX),
-        Wanted(metric="jobs", how=How.MAX, each=("a b",)),
-        Wanted(metric="jobs", how=How.MAX, by=("a)",)),
-        Wanted(metric="jobs", how=How.MAX, where=(("a\n", "b"),)),
+        SeriesQuery(metric="jobs{}", how=Aggregation.MAX),
+        SeriesQuery(metric="", how=Aggregation.MAX),
+        SeriesQuery(metric="jobs", how=Aggregation.MAX, each=("a b",)),
+        SeriesQuery(metric="jobs", how=Aggregation.MAX, by=("a)",)),
+        SeriesQuery(metric="jobs", how=Aggregation.MAX, where=(("a\n", "b"),)),
     ],
 )
-def test_names_are_not_quoted_but_checked(wanted: Wanted) -> None:
+def test_names_are_not_quoted_but_checked(wanted: SeriesQuery) -> None:
     with pytest.raises(ValueError, match="not a name"):
         curves_query(wanted, [1], window_seconds=60.0)

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from slurmscope.sources.prometheus.query_counters import QueryCount, QueryCounts, QueryLedger
+from slurmscope.sources.prometheus.query_counters import QueryCount, QueryCounters, QueryCounts
 
 
 def test_nothing_is_known_before_the_first_question() -> None:
-    assert QueryCounts(by_kind={}, is_up=None) == QueryLedger().snapshot()
+    assert QueryCounts(by_kind={}, is_up=None) == QueryCounters().snapshot()
 
 
 def test_questions_are_summed_by_kind() -> None:
-    ledger = QueryLedger()
+    ledger = QueryCounters()
     ledger.note_answer("curves", 0.5, points=10, received_bytes=100)
     ledger.note_answer("curves", 0.25, points=1, received_bytes=30)
     ledger.note_failure("curves", 1.0, "timeout", is_up=False)
@@ -26,7 +26,7 @@ def test_questions_are_summed_by_kind() -> None:
 
 
 def test_last_answer_tells_whether_the_server_is_up() -> None:
-    ledger = QueryLedger()
+    ledger = QueryCounters()
     ledger.note_failure("totals", 1.0, "refused", is_up=False)
     was_up = ledger.snapshot().is_up
     ledger.note_answer("totals", 1.0, points=0, received_bytes=2)
@@ -35,7 +35,7 @@ def test_last_answer_tells_whether_the_server_is_up() -> None:
 
 
 def test_snapshot_does_not_change_later() -> None:
-    ledger = QueryLedger()
+    ledger = QueryCounters()
     ledger.note_failure("totals", 1.0, "refused", is_up=False)
     before = ledger.snapshot()
     ledger.note_failure("totals", 1.0, "refused", is_up=False)

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 import pytest
 
 from slurmscope.errors import ServerRefused
-from slurmscope.model.series import How, JobSpan, Series, SeriesSource, Wanted
-from slurmscope.sources.prometheus.answers import Found, Reply, TooMuchAsked
+from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
+from slurmscope.sources.prometheus.answers import FoundSeries, Reply, TooMuchAsked
 from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.query_counters import QueryLedger
+from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import PrometheusSettings, parse_url
 from tests.fakes.prometheus_server import FakePrometheus, failure, matrix
 from tests.fakes.talking_server import GENEROUS_SECONDS, talking_server
 
-GAUGE = Wanted(metric="jobs_memory_anon_bytes", how=How.MAX)
-COUNTER = Wanted(metric="jobs_cpu_seconds_total", how=How.RATE)
-TOTAL = Wanted(metric="jobs_io_write_bytes_total", how=How.TOTAL)
-MEAN = Wanted(metric="jobs_gpu_utilization_ratio", how=How.MEAN)
+GAUGE = SeriesQuery(metric="jobs_memory_anon_bytes", how=Aggregation.MAX)
+COUNTER = SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.RATE)
+TOTAL = SeriesQuery(metric="jobs_io_write_bytes_total", how=Aggregation.TOTAL)
+MEAN = SeriesQuery(metric="jobs_gpu_utilization_ratio", how=Aggregation.MEAN)
 NO_LIMIT = 1e12
 
 
@@ -59,7 +59,7 @@ class FakeClient:
     """Answer by a function of the question, and remember all questions."""
 
     answer: Callable[[Question], Reply]
-    ledger: QueryLedger = field(default_factory=QueryLedger)
+    ledger: QueryCounters = field(default_factory=QueryCounters)
     questions: list[Question] = field(default_factory=list)
 
     def ask_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
@@ -75,7 +75,7 @@ class FakeClient:
         return self.answer(question)
 
 
-def reply(*series: Found, is_partial: bool = False) -> Reply:
+def reply(*series: FoundSeries, is_partial: bool = False) -> Reply:
     return Reply(series=series, is_partial=is_partial)
 
 
@@ -89,8 +89,8 @@ def level(value: float) -> Callable[[Question], Reply]:
     return answer
 
 
-def found(job_id: int | str, times: tuple[float, ...], values: tuple[float, ...], node: str = "n1") -> Found:
-    return Found({"slurm_job": str(job_id), "slurm_node": node}, times, values)
+def found(job_id: int | str, times: tuple[float, ...], values: tuple[float, ...], node: str = "n1") -> FoundSeries:
+    return FoundSeries({"slurm_job": str(job_id), "slurm_node": node}, times, values)
 
 
 def opened(answer: Callable[[Question], Reply]) -> tuple[FakeClient, SeriesSource]:
@@ -138,20 +138,20 @@ def test_growth_is_divided_by_the_part_of_the_window_in_which_the_job_ran() -> N
 DAY = 86400.0
 
 
-def of_two_runs(wanted: Wanted) -> Callable[[Question], Reply]:
+def of_two_runs(wanted: SeriesQuery) -> Callable[[Question], Reply]:
     """Answer with 60 where a window reaches before 100 or behind the day after it, else with 2."""
 
     def answer(question: Question) -> Reply:
         (window,) = question.windows_seconds
         times = question.times if question.step else [float(question.query.split("@ ")[1].split(")")[0])]
         values = tuple(2.0 if at - window >= 100.0 and at <= 100.0 + DAY else 60.0 for at in times)
-        return reply(found(1, tuple(times), tuple(v * window if wanted.how is How.RATE else v for v in values)))
+        return reply(found(1, tuple(times), tuple(v * window if wanted.how is Aggregation.RATE else v for v in values)))
 
     return answer
 
 
 @pytest.mark.parametrize("wanted", [GAUGE, COUNTER, MEAN])
-def test_long_windows_do_not_reach_into_other_runs_of_the_job(wanted: Wanted) -> None:
+def test_long_windows_do_not_reach_into_other_runs_of_the_job(wanted: SeriesQuery) -> None:
     client, source = opened(of_two_runs(wanted))
     (curve,) = source.read_curves(wanted, [JobSpan(1, 100.0, 100.0 + DAY)], points=300, until=NO_LIMIT).by_job[1]
 
@@ -203,7 +203,7 @@ def test_total_of_a_counter_that_fell_is_all_that_it_grew() -> None:
 
 
 def test_labels_that_an_answer_does_not_have_are_empty() -> None:
-    wanted = Wanted(metric="m", how=How.MAX, each=("slurm_node", "mig"), by=("slurm_node", "mig"))
+    wanted = SeriesQuery(metric="m", how=Aggregation.MAX, each=("slurm_node", "mig"), by=("slurm_node", "mig"))
     _, source = opened(level(1.0))
 
     assert ("n1", "") == source.read_curves(wanted, [JobSpan(1, 0.0, 60.0)], points=9, until=NO_LIMIT).by_job[1][
@@ -341,7 +341,7 @@ def test_halving_has_an_end() -> None:
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(GAUGE, 8.0), (COUNTER, 15.0 / 1000), (MEAN, 7.5), (TOTAL, 8.0)])
-def test_halves_of_a_total_are_put_together(wanted: Wanted, expected: float) -> None:
+def test_halves_of_a_total_are_put_together(wanted: SeriesQuery, expected: float) -> None:
     def answer(question: Question) -> Reply:
         window = max(question.windows_seconds)
         if window > 800:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.http_client.address import Address
+from slurmscope.http_client.address import ServerAddress
 from slurmscope.settings import Section
 from slurmscope.sources.prometheus.settings import (
     PrometheusSettings,
@@ -19,13 +19,13 @@ from slurmscope.sources.prometheus.settings import (
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("http://prom:9090", Address(host="prom", port=9090)),
-        ("http://prom", Address(host="prom", port=80)),
-        ("https://prom/of/all/", Address(host="prom", port=443, is_tls=True, prefix="/of/all")),
-        ("unix:/run/prom.sock", Address(socket_path="/run/prom.sock")),
+        ("http://prom:9090", ServerAddress(host="prom", port=9090)),
+        ("http://prom", ServerAddress(host="prom", port=80)),
+        ("https://prom/of/all/", ServerAddress(host="prom", port=443, is_tls=True, prefix="/of/all")),
+        ("unix:/run/prom.sock", ServerAddress(socket_path="/run/prom.sock")),
     ],
 )
-def test_port_follows_from_the_scheme(text: str, expected: Address) -> None:
+def test_port_follows_from_the_scheme(text: str, expected: ServerAddress) -> None:
     assert expected == parse_url(text)
 
 

@@ -23,10 +23,12 @@ from slurmscope.errors import (
     CommandTimedOut,
     MalformedAnswer,
 )
-from slurmscope.sources.slurm.command import Answer, command_environment, find_command, run
+from slurmscope.sources.slurm.command import CommandOutput, command_environment, find_command, run
 
 
-def run_script(script: str, *arguments: str, timeout_seconds: float = 30.0, output_limit_bytes: int = 10**6) -> Answer:
+def run_script(
+    script: str, *arguments: str, timeout_seconds: float = 30.0, output_limit_bytes: int = 10**6
+) -> CommandOutput:
     """Run a small shell program as the command."""
     return run(
         ["/bin/sh", "-c", script, "sh", *arguments],

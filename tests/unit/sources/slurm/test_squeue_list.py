@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slurmscope.collectors.job_info import COLLECTOR
 from slurmscope.errors import MalformedAnswer
 from slurmscope.metrics.collector import NoOptions
-from slurmscope.model.job_list import Job, JobList
+from slurmscope.model.job_list import JobList, ListedJob
 from slurmscope.sources.slurm.squeue_list import arguments, parse_job_list
 
 SEPARATOR = "5c0ffee5"
@@ -38,7 +38,7 @@ def test_arguments_name_every_column() -> None:
 def test_row_becomes_a_job() -> None:
     assert JobList(
         (
-            Job(job_id="4", array_job_id="", array_tasks="", het_job_id="", user="alice", account="physics",
+            ListedJob(job_id="4", array_job_id="", array_tasks="", het_job_id="", user="alice", account="physics",
                 partition="debug", qos="normal", state="RUNNING", node_list="n1", name="run", cpus=2,
                 memory_bytes=200 * 2**20),
         )

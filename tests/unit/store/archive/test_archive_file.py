@@ -20,7 +20,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
 from slurmscope.errors import ArchiveError, ArchiveTooLarge, ConfigError, MissingExtraError, SlurmscopeError
-from slurmscope.model.archive import GroupBy, JobFilter, JobKey
+from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.store.archive import archive as archive_module
@@ -313,7 +313,7 @@ def test_token_itself_is_nowhere_in_the_file(archive: SqlArchive, path: Path) ->
 )
 def test_page_is_read_from_an_index_in_order(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
     archive.save([make_report()])
-    for statement in pages(viewer, wanted, JobKey(50, 5), 50):
+    for statement in pages(viewer, wanted, PagePosition(50, 5), 50):
         compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
         with archive.database.reading() as connection:
             plan = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {compiled}"))]

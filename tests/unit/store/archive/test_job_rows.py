@@ -9,19 +9,19 @@ from slurmscope.analysis.summary import summarise
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.series import Measured
-from slurmscope.store.archive.job_rows import Values, job_values
+from slurmscope.store.archive.job_rows import ColumnValues, job_values
 from tests.fakes.measured import measure_nodes
 from tests.fakes.reports import START, make_record
 
 DAY = 86_400
 
 
-def row_of(record: JobRecord, measured: Measured | None = None, *, now_seconds: float = START + DAY) -> Values:
+def row_of(record: JobRecord, measured: Measured | None = None, *, now_seconds: float = START + DAY) -> ColumnValues:
     summary = summarise(record, measured or Measured(), now_seconds=now_seconds)
     return job_values(JobReport(summary=summary, made_seconds=START + DAY))
 
 
-def core_times(row: Values) -> tuple[float | None, ...]:
+def core_times(row: ColumnValues) -> tuple[float | None, ...]:
     return row["cpu_ratio"], row["core_seconds"], row["used_core_seconds"], row["wasted_core_seconds"]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.errors import ArchiveError, SourceError
-from slurmscope.model.series import How, JobSpan, Wanted
+from slurmscope.model.series import Aggregation, JobSpan, SeriesQuery
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.series import RecorderSeries
 from slurmscope.store.recorder.settings import RecorderSettings
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def highest(recorder: Recorder, start: float = START) -> float | None:
     series = recorder.series()
-    wanted = Wanted(metric=CPU, how=How.MAX)
+    wanted = SeriesQuery(metric=CPU, how=Aggregation.MAX)
     found = series.read_totals(wanted, [JobSpan(JOB, start, START + 10 * 86400)], until=math.inf).by_job
     return found[JOB][("n1",)] if found else None
 
@@ -36,7 +36,7 @@ def highest_in_file(folder: Path) -> float:
     """Read as another process does, without the recorder's memory."""
     series = RecorderSeries(folder / "recorder.db", interval_seconds=INTERVAL)
     spans = [JobSpan(JOB, START, START + 10 * 86400)]
-    return series.read_totals(Wanted(metric=CPU, how=How.MAX), spans, until=math.inf).by_job[JOB][("n1",)]
+    return series.read_totals(SeriesQuery(metric=CPU, how=Aggregation.MAX), spans, until=math.inf).by_job[JOB][("n1",)]
 
 
 def run_python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -56,7 +56,7 @@ def test_killed_process_loses_nothing_that_was_taken(tmp_path: Path) -> None:
     assert -signal.SIGKILL == run_python(script, str(tmp_path)).returncode
     with make_recorder(tmp_path) as recorder:
         spans = [JobSpan(JOB, START, START + 86400)]
-        mean = recorder.series().read_totals(Wanted(metric=CPU, how=How.MEAN), spans, until=math.inf)
+        mean = recorder.series().read_totals(SeriesQuery(metric=CPU, how=Aggregation.MEAN), spans, until=math.inf)
         assert {("n1",): 199 / 2} == mean.by_job[JOB]
         recorder.record(START + 15 * 200, [sample(200.0)])
         assert 200.0 == highest(recorder)
@@ -67,7 +67,7 @@ def test_restart_takes_up_the_same_series(tmp_path: Path) -> None:
         with make_recorder(tmp_path) as recorder:
             recorder.record(START + 15 * turn, [sample(15.0 * turn)])
     with make_recorder(tmp_path) as recorder:
-        wanted = Wanted(metric=CPU, how=How.RATE)
+        wanted = SeriesQuery(metric=CPU, how=Aggregation.RATE)
         found = recorder.series().read_totals(wanted, [JobSpan(JOB, START, START + 60)], until=math.inf)
     assert {("n1",): 1.0} == found.by_job[JOB]
 
@@ -156,7 +156,9 @@ def test_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
         make_recorder(tmp_path)
     series = RecorderSeries(tmp_path / "recorder.db", interval_seconds=INTERVAL)
     with pytest.raises(SourceError, match="another version of slurmscope"):
-        series.read_totals(Wanted(metric=CPU, how=How.MAX), [JobSpan(JOB, START, START + 60)], until=math.inf)
+        series.read_totals(
+            SeriesQuery(metric=CPU, how=Aggregation.MAX), [JobSpan(JOB, START, START + 60)], until=math.inf
+        )
 
 
 def test_damaged_file_is_moved_aside_and_recording_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -205,7 +207,9 @@ def test_file_damaged_while_it_is_used_costs_only_what_was_packed(tmp_path: Path
         assert (
             2
             == recorder.series()
-            .read_totals(Wanted(metric=CPU, how=How.MEAN), [JobSpan(JOB, START, START + 3610)], until=math.inf)
+            .read_totals(
+                SeriesQuery(metric=CPU, how=Aggregation.MEAN), [JobSpan(JOB, START, START + 3610)], until=math.inf
+            )
             .by_job[JOB][("n1",)]
         )
     with make_recorder(tmp_path) as recorder:
@@ -232,7 +236,7 @@ def test_damaged_block_is_a_source_error(tmp_path: Path, change: str) -> None:
     series = RecorderSeries(tmp_path / "recorder.db", interval_seconds=INTERVAL)
     with pytest.raises(SourceError, match=r"cannot be read from .*recorder\.db"):
         series.read_curves(
-            Wanted(metric=CPU, how=How.RATE), [JobSpan(JOB, START, START + 60)], points=10, until=math.inf
+            SeriesQuery(metric=CPU, how=Aggregation.RATE), [JobSpan(JOB, START, START + 60)], points=10, until=math.inf
         )
 
 
@@ -301,7 +305,7 @@ def test_file_stays_within_its_size(tmp_path: Path) -> None:
             )
         assert 399.0 == highest(recorder, START + 1800 * 399)
         found = recorder.series().read_totals(
-            Wanted(metric=CPU, how=How.MAX), [JobSpan(JOB, START, START + 1800 * 100)], until=math.inf
+            SeriesQuery(metric=CPU, how=Aggregation.MAX), [JobSpan(JOB, START, START + 1800 * 100)], until=math.inf
         )
         assert {} == found.by_job
     # One period comes on top, and what SQLite keeps free.
@@ -320,7 +324,7 @@ def test_series_that_got_no_sample_for_a_period_is_let_go(tmp_path: Path) -> Non
         assert [(JOB,)] == jobs
         recorder.record(START + 18100, [sample(9.0, job=JOB + 1)])  # it comes back
         found = recorder.series().read_totals(
-            Wanted(metric=CPU, how=How.MEAN), [JobSpan(JOB + 1, START, START + 19999)], until=math.inf
+            SeriesQuery(metric=CPU, how=Aggregation.MEAN), [JobSpan(JOB + 1, START, START + 19999)], until=math.inf
         )
         assert {("n1",): 5.0} == found.by_job[JOB + 1]
 

@@ -12,15 +12,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.metrics.family import Family, Histogram, counter, gauge, histogram
-from slurmscope.model.series import How, JobSpan, Wanted
+from slurmscope.model.series import Aggregation, JobSpan, SeriesQuery
 from slurmscope.store.recorder.recorder import LABELS_LIMIT_CHARACTERS, Recorder
 from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings, parse_size
 from tests.fakes.recorded_samples import CPU, INTERVAL, JOB, MEMORY, START, make_recorder, sample
 
-NODES = Wanted(metric=CPU, how=How.MAX)
+NODES = SeriesQuery(metric=CPU, how=Aggregation.MAX)
 
 
-def totals(recorder: Recorder, wanted: Wanted = NODES, job: int = JOB) -> dict[tuple[str, ...], float]:
+def totals(recorder: Recorder, wanted: SeriesQuery = NODES, job: int = JOB) -> dict[tuple[str, ...], float]:
     spans = [JobSpan(job, START, START + 86400)]
     return dict(recorder.series().read_totals(wanted, spans, until=math.inf).by_job.get(job, {}))
 
@@ -35,7 +35,7 @@ def test_metric_that_nobody_asks_for_is_not_kept(tmp_path: Path) -> None:
         recorder.record_page(START + 15, page("2") + 'node_load1{slurm_job="4711"} 7\n')
         recorder.record_families(START + 30, [Family(gauge("node_load1", "Load."), {(): 1.0})])
         assert 2 == recorder.recorded
-        assert {} == totals(recorder, Wanted(metric="node_load1", how=How.MAX))
+        assert {} == totals(recorder, SeriesQuery(metric="node_load1", how=Aggregation.MAX))
 
 
 def test_every_metric_of_the_reports_is_recorded() -> None:
@@ -52,7 +52,7 @@ def test_same_series_from_samples_families_and_pages_is_one(tmp_path: Path) -> N
         recorder.record_families(START + 20, [Family(family.metric, [((str(JOB), "n1"), 25.0)])])
         recorder.record_page(START + 30, page("30"), node="n1")
         recorder.record_page(START + 45, page("40"), node="n1")
-        mean = totals(recorder, Wanted(metric=CPU, how=How.MEAN))
+        mean = totals(recorder, SeriesQuery(metric=CPU, how=Aggregation.MEAN))
     assert {("n1",): (10 + 15 + 20 + 25 + 30 + 40) / 6} == mean
 
 
@@ -136,7 +136,7 @@ def test_second_sample_of_one_moment_is_left_out(tmp_path: Path) -> None:
 
 
 def test_clock_that_was_set_back_does_not_stop_the_recording(tmp_path: Path) -> None:
-    mean = Wanted(metric=CPU, how=How.MEAN)
+    mean = SeriesQuery(metric=CPU, how=Aggregation.MEAN)
     with make_recorder(tmp_path) as recorder:
         recorder.record(START + 3600, [sample(1.0)])
         recorder.record(START + 3615, [sample(2.0)])
@@ -186,7 +186,7 @@ def test_series_with_endless_labels_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("job", ["", "x", "12_3", "٣", "9" * 40])
 def test_text_that_is_no_job_number_belongs_to_no_job(tmp_path: Path, job: str) -> None:
-    wanted = Wanted(metric=CPU, how=How.MAX, each=("slurm_job",), by=("slurm_job",))
+    wanted = SeriesQuery(metric=CPU, how=Aggregation.MAX, each=("slurm_job",), by=("slurm_job",))
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [(CPU, {"slurm_job": job}, 1.0)])
         (curve,) = recorder.series().read_cluster(wanted, START, START + 15, points=1, until=math.inf)
@@ -195,7 +195,7 @@ def test_text_that_is_no_job_number_belongs_to_no_job(tmp_path: Path, job: str) 
 
 def test_hostile_label_values_come_back_unchanged(tmp_path: Path) -> None:
     program = "'; DROP TABLE slabs; -- \" \\ \n \0 \u202e \ud800"
-    wanted = Wanted(metric="jobs_program_threads", how=How.MAX, each=("program",), by=("program",))
+    wanted = SeriesQuery(metric="jobs_program_threads", how=Aggregation.MAX, each=("program",), by=("program",))
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(1.0, "jobs_program_threads", program=program)])
     with make_recorder(tmp_path) as recorder:
@@ -212,7 +212,7 @@ def test_threads_read_while_one_records(tmp_path: Path) -> None:
         def read(mine: list[float]) -> None:
             while not has_ended.is_set():
                 # The mean of the numbers from 1 to n tells n.
-                mine.append(2 * totals(recorder, Wanted(metric=CPU, how=How.MEAN))[("n1",)] - 1)
+                mine.append(2 * totals(recorder, SeriesQuery(metric=CPU, how=Aggregation.MEAN))[("n1",)] - 1)
 
         threads = [threading.Thread(target=read, args=(mine,)) for mine in counts]
         for thread in threads:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.store.recorder.sample_blocks import Digest, digest, grow, join, pack_floats, unpack_floats
+from slurmscope.store.recorder.sample_blocks import BlockSummary, digest, grow, join, pack_floats, unpack_floats
 
 FLOATS = st.lists(st.floats(allow_nan=False), max_size=50)
 COUNTS = st.lists(st.integers(0, 9), min_size=2, max_size=20)
@@ -41,7 +41,7 @@ def test_reset_counter_goes_on_where_it_was() -> None:
 
 
 def test_samples_are_summed_up() -> None:
-    expected = Digest(
+    expected = BlockSummary(
         first_at=10.0, last_at=40.0, samples=4.0, total=17.0, highest=7.0, first=5.0, last=4.0, growth=2.0 + 1.0 + 3.0
     )
     assert expected == digest([10.0, 20.0, 30.0, 40.0], [5.0, 7.0, 1.0, 4.0])

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurmscope.errors import ServerTimedOut, SourceError
-from slurmscope.model.series import How, JobSpan, Series, Wanted
+from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery
 from slurmscope.store.recorder.series import RecorderSeries
 from tests.fakes.recorded_samples import (
     CPU,
@@ -29,18 +29,18 @@ from tests.fakes.recorded_samples import (
     sample,
 )
 
-RATE = Wanted(metric=CPU, how=How.RATE)
+RATE = SeriesQuery(metric=CPU, how=Aggregation.RATE)
 
 
 def span(seconds: float, start: float = START) -> JobSpan:
     return JobSpan(JOB, start, start + seconds)
 
 
-def curves_of(series: RecorderSeries, wanted: Wanted, asked: JobSpan, points: int = 300) -> tuple[Series, ...]:
+def curves_of(series: RecorderSeries, wanted: SeriesQuery, asked: JobSpan, points: int = 300) -> tuple[Series, ...]:
     return series.read_curves(wanted, [asked], points=points, until=math.inf).by_job.get(JOB, ())
 
 
-def totals_of(series: RecorderSeries, wanted: Wanted, asked: JobSpan) -> Mapping[tuple[str, ...], float]:
+def totals_of(series: RecorderSeries, wanted: SeriesQuery, asked: JobSpan) -> Mapping[tuple[str, ...], float]:
     return series.read_totals(wanted, [asked], until=math.inf).by_job.get(JOB, {})
 
 
@@ -83,7 +83,7 @@ def test_long_silence_is_a_gap_in_the_curve(tmp_path: Path) -> None:
 
 
 def test_other_run_of_the_same_job_is_left_out(tmp_path: Path) -> None:
-    highest = Wanted(metric=MEMORY, how=How.MAX)
+    highest = SeriesQuery(metric=MEMORY, how=Aggregation.MAX)
     with make_recorder(tmp_path) as recorder:
         for at, value in ((570, 9.0), (585, 9.0), (600, 1.0), (615, 2.0)):
             recorder.record(START + at, [sample(value, MEMORY)])
@@ -97,8 +97,8 @@ def test_last_numbers_that_come_after_the_end_count_for_the_highest_only(tmp_pat
         for at, value in ((0, 1.0), (10, 3.0), (30, 8.0), (41, 50.0)):
             recorder.record(START + at, [sample(value)])
         series = recorder.series()
-        assert {("n1",): 8.0} == totals_of(series, Wanted(metric=CPU, how=How.MAX), span(10))
-        assert {("n1",): 2.0} == totals_of(series, Wanted(metric=CPU, how=How.MEAN), span(10))
+        assert {("n1",): 8.0} == totals_of(series, SeriesQuery(metric=CPU, how=Aggregation.MAX), span(10))
+        assert {("n1",): 2.0} == totals_of(series, SeriesQuery(metric=CPU, how=Aggregation.MEAN), span(10))
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,16 @@ def test_total_goes_on_where_an_agent_was_started_anew(
     with make_recorder(tmp_path) as recorder:
         for at, value in seen:
             recorder.record(START + at, [sample(value)])
-        assert {("n1",): expected} == totals_of(recorder.series(), Wanted(metric=CPU, how=How.TOTAL), span(last))
+        assert {("n1",): expected} == totals_of(
+            recorder.series(), SeriesQuery(metric=CPU, how=Aggregation.TOTAL), span(last)
+        )
 
 
 def test_copies_count_once_and_parts_are_summed_up(tmp_path: Path) -> None:
-    wanted = Wanted(metric="jobs_threads", how=How.MAX, each=("slurm_node", "state"), by=("slurm_node",))
-    running = Wanted(metric="jobs_threads", how=How.MAX, each=wanted.each, by=(), where=(("state", "running"),))
+    wanted = SeriesQuery(metric="jobs_threads", how=Aggregation.MAX, each=("slurm_node", "state"), by=("slurm_node",))
+    running = SeriesQuery(
+        metric="jobs_threads", how=Aggregation.MAX, each=wanted.each, by=(), where=(("state", "running"),)
+    )
     with make_recorder(tmp_path) as recorder:
         recorder.record(
             START,
@@ -145,7 +149,7 @@ def test_job_of_which_nothing_is_known_is_not_answered_for(tmp_path: Path) -> No
     spans = [JobSpan(JOB, START, START + 60), JobSpan(1, START, START + 60), JobSpan(JOB + 1, START - 99, START - 1)]
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(1.0), sample(1.0, job=JOB + 1)])
-        totals = recorder.series().read_totals(Wanted(metric=CPU, how=How.MEAN), spans, until=math.inf)
+        totals = recorder.series().read_totals(SeriesQuery(metric=CPU, how=Aggregation.MEAN), spans, until=math.inf)
         curves = recorder.series().read_curves(RATE, spans, points=10, until=math.inf)
     assert {JOB} == set(totals.by_job)
     assert {} == curves.by_job
@@ -154,11 +158,11 @@ def test_job_of_which_nothing_is_known_is_not_answered_for(tmp_path: Path) -> No
 def test_span_of_no_length_has_no_curve(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(1.0)])
-        assert () == curves_of(recorder.series(), Wanted(metric=CPU, how=How.MAX), span(0))
+        assert () == curves_of(recorder.series(), SeriesQuery(metric=CPU, how=Aggregation.MAX), span(0))
 
 
 def test_metric_of_the_cluster_is_read_without_a_job(tmp_path: Path) -> None:
-    wanted = Wanted(metric="slurm_cpus", how=How.MAX, each=("state",), by=("state",))
+    wanted = SeriesQuery(metric="slurm_cpus", how=Aggregation.MAX, each=("state",), by=("state",))
     with make_recorder(tmp_path) as recorder:
         recorder.record(START + 5, [("slurm_cpus", {"state": "idle"}, 7.0)])
         found = recorder.series().read_cluster(wanted, START, START + 15, points=300, until=math.inf)
@@ -166,7 +170,7 @@ def test_metric_of_the_cluster_is_read_without_a_job(tmp_path: Path) -> None:
 
 
 def test_cluster_is_read_in_steps_of_a_minute_however_often_jobs_are_recorded(tmp_path: Path) -> None:
-    wanted = Wanted(metric="slurm_cpus", how=How.MEAN, each=("state",), by=("state",))
+    wanted = SeriesQuery(metric="slurm_cpus", how=Aggregation.MEAN, each=("state",), by=("state",))
     with make_recorder(tmp_path) as recorder:
         for minute, value in ((0, 6.0), (1, 12.0), (3, 18.0)):
             recorder.record(START + 60 * minute + 5, [("slurm_cpus", {"state": "idle"}, value)])
@@ -192,7 +196,7 @@ def test_database_that_takes_too_long_is_interrupted(tmp_path: Path) -> None:
             tmp_path / "recorder.db", interval_seconds=INTERVAL, heads=None, clock=lambda: next(times, 2.0)
         )
         with pytest.raises(ServerTimedOut):
-            series.read_totals(Wanted(metric=CPU, how=How.MAX), [span(2e6)], until=1.0)
+            series.read_totals(SeriesQuery(metric=CPU, how=Aggregation.MAX), [span(2e6)], until=1.0)
 
 
 def test_missing_file_is_a_source_error(tmp_path: Path) -> None:
@@ -204,9 +208,9 @@ def test_missing_file_is_a_source_error(tmp_path: Path) -> None:
 GAPS = st.lists(st.sampled_from([1, 14, 15, 16, 45, 46, 300, 3500]), min_size=1, max_size=40)
 VALUES = st.integers(0, 5).flatmap(lambda low: st.integers(low, low + 3))
 WANTED = st.builds(
-    Wanted,
+    SeriesQuery,
     metric=st.just(CPU),
-    how=st.sampled_from(How),
+    how=st.sampled_from(Aggregation),
     each=st.just(("slurm_node", "core")),
     by=st.sampled_from([(), ("slurm_node",), ("slurm_node", "core")]),
 )
@@ -223,7 +227,7 @@ def rounded(answer: Answer) -> Answer:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(data=st.data(), gaps=GAPS, wanted=WANTED, points=st.integers(1, 40))
 def test_answers_equal_those_of_a_plain_look_at_all_samples(
-    data: st.DataObject, gaps: list[int], wanted: Wanted, points: int
+    data: st.DataObject, gaps: list[int], wanted: SeriesQuery, points: int
 ) -> None:
     recorded: list[tuple[Mapping[str, str], Points]] = [(labels, []) for labels in LABELS]
     ats = [START + sum(gaps[: index + 1]) for index in range(len(gaps))]
@@ -248,7 +252,7 @@ def test_answers_equal_those_of_a_plain_look_at_all_samples(
 
 
 def _answers(
-    series: RecorderSeries, wanted: Wanted, asked: JobSpan, points: int
+    series: RecorderSeries, wanted: SeriesQuery, asked: JobSpan, points: int
 ) -> tuple[Answer, dict[tuple[str, ...], float]]:
     found = curves_of(series, wanted, asked, points)
     curves = {curve.labels: list(zip(curve.times, curve.values, strict=True)) for curve in found}

@@ -17,8 +17,8 @@ from slurmscope.log import escape
 
 _MESSAGE_LIMIT = 300
 
-Decoded = TypeVar("Decoded")
-Record = TypeVar("Record")
+JsonType = TypeVar("JsonType")
+JsonRecord = TypeVar("JsonRecord")
 Record_co = TypeVar("Record_co", covariant=True)
 
 
@@ -29,7 +29,7 @@ class Problem(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
 
 
-class Answer(Protocol[Record_co]):
+class JsonAnswer(Protocol[Record_co]):
     """Look like the answer to one kind of question."""
 
     @property
@@ -49,8 +49,11 @@ _decode_problem = msgspec.json.Decoder(Problem).decode
 
 
 def read_records(
-    answer: bytes, decode_answer: Callable[[bytes], Answer[Record]], decode_record: Callable[[bytes], Record], key: str
-) -> tuple[Sequence[Record], int]:
+    answer: bytes,
+    decode_answer: Callable[[bytes], JsonAnswer[JsonRecord]],
+    decode_record: Callable[[bytes], JsonRecord],
+    key: str,
+) -> tuple[Sequence[JsonRecord], int]:
     """Return the records under a key and how many could not be read; an odd one costs itself, not the others.
 
     Raises SlurmRefused when the answer tells of an error, and MalformedAnswer when it is cut or something else.
@@ -79,7 +82,7 @@ def told_error(answer: bytes) -> str | None:
         return "an error that it does not name"
 
 
-def _read_one_by_one(answer: bytes, decode: Callable[[bytes], Record], key: str) -> tuple[list[Record], int]:
+def _read_one_by_one(answer: bytes, decode: Callable[[bytes], JsonRecord], key: str) -> tuple[list[JsonRecord], int]:
     if said := told_error(answer):
         raise SlurmRefused(f"Slurm says: {said}")
     try:
@@ -99,7 +102,7 @@ def _read_one_by_one(answer: bytes, decode: Callable[[bytes], Record], key: str)
     return records, len(found) - len(records)
 
 
-def _decode(data: bytes, decode: Callable[[bytes], Decoded]) -> Decoded:
+def _decode(data: bytes, decode: Callable[[bytes], JsonType]) -> JsonType:
     """Decode, even when Slurm has passed on bytes of its users that are not UTF-8."""
     try:
         try:

@@ -16,7 +16,7 @@ from slurmscope.gres import as_gres
 from slurmscope.model.jobs import NOT_STARTED_STATES, JobGroup, Jobs, JobStart
 from slurmscope.sources.slurm.json.answer import Problem, read_records
 from slurmscope.sources.slurm.json.arrays import count_tasks, is_cut
-from slurmscope.sources.slurm.json.numbers import Number, whole
+from slurmscope.sources.slurm.json.numbers import JsonNumber, whole
 from slurmscope.sources.slurm.json.states import job_state
 from slurmscope.sources.slurm.squeue import StartWindow
 from slurmscope.tres import Tres, parse_tres
@@ -28,34 +28,34 @@ NOTHING = "(null)"
 """What squeue prints for an account or a QOS that a job does not have."""
 
 
-class JobRecord(msgspec.Struct, frozen=True, gc=False):
+class JsonJob(msgspec.Struct, frozen=True, gc=False):
     """Hold the fields of a job that we read, as they come."""
 
     job_state: str | list[str] | None = None
     account: str | None = None
     user_name: str | None = None
-    user_id: Number = None
+    user_id: JsonNumber = None
     partition: str | None = None
     qos: str | None = None
     state_reason: str | None = None
     state_description: str | None = None
     features: str | None = None
-    node_count: Number = None
-    cpus: Number = None
+    node_count: JsonNumber = None
+    cpus: JsonNumber = None
     tres_alloc_str: str | None = None
     tres_req_str: str | None = None
     array_task_string: str | None = None
-    submit_time: Number = None
-    start_time: Number = None
+    submit_time: JsonNumber = None
+    start_time: JsonNumber = None
 
 
 class _JobsAnswer(msgspec.Struct, frozen=True):
-    records: list[JobRecord] | None = msgspec.field(default=None, name="jobs")
+    records: list[JsonJob] | None = msgspec.field(default=None, name="jobs")
     errors: list[Problem] | None = None
 
 
 _decode_answer = msgspec.json.Decoder(_JobsAnswer).decode
-_decode_record = msgspec.json.Decoder(JobRecord).decode
+_decode_record = msgspec.json.Decoder(JsonJob).decode
 _parse_tres = lru_cache(maxsize=16384)(parse_tres)
 
 
@@ -92,7 +92,7 @@ class _Tally:
         self.unreadable_rows = 0
         self._window = window
 
-    def take(self, record: JobRecord) -> None:
+    def take(self, record: JsonJob) -> None:
         """Count a job, or all tasks of an array; one without a state, times or amounts is counted as unreadable."""
         tasks = record.array_task_string or ""
         try:
@@ -138,7 +138,7 @@ def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -
     )
 
 
-def _names(record: JobRecord) -> _Names:
+def _names(record: JsonJob) -> _Names:
     return (
         record.account or NOTHING,
         record.user_name or _unnamed_user(record),
@@ -150,7 +150,7 @@ def _names(record: JobRecord) -> _Names:
     )
 
 
-def _unnamed_user(record: JobRecord) -> str:
+def _unnamed_user(record: JsonJob) -> str:
     """Name a user by his number where the host of slurmrestd does not know him; squeue calls them all nobody."""
     uid = whole(record.user_id)
     return "nobody" if uid is None else str(uid)

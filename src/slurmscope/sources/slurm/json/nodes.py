@@ -13,7 +13,7 @@ import msgspec
 from slurmscope.errors import MalformedAnswer
 from slurmscope.model.nodes import BASE_STATES, Node, Nodes
 from slurmscope.sources.slurm.json.answer import Problem, read_records
-from slurmscope.sources.slurm.json.numbers import Number, whole
+from slurmscope.sources.slurm.json.numbers import JsonNumber, whole
 from slurmscope.sources.slurm.json.states import node_state_text
 from slurmscope.sources.slurm.node_gres import parse_node_gres
 
@@ -33,19 +33,19 @@ class NodeRecord(msgspec.Struct, frozen=True, gc=False):
     state: str | list[str] | None = None
     state_flags: list[str] | None = None
     partitions: list[str] | str | None = None
-    cpus: Number = None
-    alloc_cpus: Number = None
-    real_memory: Number = None
-    alloc_memory: Number = None
-    free_mem: Number = None
-    free_memory: Number = None
-    cpu_load: Number = None
-    weight: Number = None
+    cpus: JsonNumber = None
+    alloc_cpus: JsonNumber = None
+    real_memory: JsonNumber = None
+    alloc_memory: JsonNumber = None
+    free_mem: JsonNumber = None
+    free_memory: JsonNumber = None
+    cpu_load: JsonNumber = None
+    weight: JsonNumber = None
     gres: str | None = None
     gres_used: str | None = None
     reason: str | None = None
     reason_set_by_user: str | None = None
-    reason_changed_at: Number = None
+    reason_changed_at: JsonNumber = None
 
 
 class _NodesAnswer(msgspec.Struct, frozen=True):

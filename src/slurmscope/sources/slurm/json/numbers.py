@@ -11,7 +11,7 @@ NO_VALUE = 0xFFFFFFFE
 """Where Slurm keeps 32 bits, this means "not set" and the next number "without a limit"."""
 
 
-class Wrapped(msgspec.Struct, frozen=True, gc=False):
+class OptionalJsonNumber(msgspec.Struct, frozen=True, gc=False):
     """Hold a number that may be not set, or without a limit."""
 
     set: bool | None = True
@@ -19,13 +19,13 @@ class Wrapped(msgspec.Struct, frozen=True, gc=False):
     number: int | float | None = None
 
 
-Number = int | float | str | Wrapped | None
+JsonNumber = int | float | str | OptionalJsonNumber | None
 """A text, such as ``"Infinity"``, stands for a number when slurmrestd was told to write complex values."""
 
 
-def whole(value: Number) -> int | None:
+def whole(value: JsonNumber) -> int | None:
     """Return a whole number of 0 or more; None for one that is not set, without a limit or not a number."""
-    if isinstance(value, Wrapped):
+    if isinstance(value, OptionalJsonNumber):
         value = value.number if value.set and not value.infinite else None
     if isinstance(value, float) and math.isfinite(value):
         value = int(value)

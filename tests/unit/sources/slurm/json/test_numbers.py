@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from slurmscope.sources.slurm.json.numbers import Number, Wrapped, whole
+from slurmscope.sources.slurm.json.numbers import JsonNumber, OptionalJsonNumber, whole
 
 
 @pytest.mark.parametrize(
@@ -16,12 +16,12 @@ from slurmscope.sources.slurm.json.numbers import Number, Wrapped, whole
         (0, 0),
         (7, 7),
         (2.9, 2),
-        (Wrapped(set=True, infinite=False, number=7), 7),
-        (Wrapped(set=True, infinite=False, number=7.0), 7),
+        (OptionalJsonNumber(set=True, infinite=False, number=7), 7),
+        (OptionalJsonNumber(set=True, infinite=False, number=7.0), 7),
         (0xFFFFFFFD, 0xFFFFFFFD),
     ],
 )
-def test_number_is_read(value: Number, number: int) -> None:
+def test_number_is_read(value: JsonNumber, number: int) -> None:
     assert number == whole(value)
 
 
@@ -37,11 +37,11 @@ def test_number_is_read(value: Number, number: int) -> None:
         2**64 - 2,
         math.inf,
         math.nan,
-        Wrapped(set=False, infinite=False, number=0),
-        Wrapped(set=True, infinite=True, number=0),
-        Wrapped(set=None),
-        Wrapped(),
+        OptionalJsonNumber(set=False, infinite=False, number=0),
+        OptionalJsonNumber(set=True, infinite=True, number=0),
+        OptionalJsonNumber(set=None),
+        OptionalJsonNumber(),
     ],
 )
-def test_what_is_not_set_is_no_number(value: Number) -> None:
+def test_what_is_not_set_is_no_number(value: JsonNumber) -> None:
     assert whole(value) is None
