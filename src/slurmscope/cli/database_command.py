@@ -85,6 +85,6 @@ def _show(statements: tuple[str, ...]) -> None:
 
 def _show_check(one: Check) -> None:
     mark = click.style("good", fg="green") if one.is_good else click.style("bad ", fg="red")
-    click.echo(f"{mark}  {one.name}: {one.told}")
+    click.echo(f"{mark}  {one.name}: {one.message}")
     if one.advice:
         click.echo(f"      {one.advice}")

@@ -61,7 +61,7 @@ def _load_quietly(name: str, given: Mapping[str, object]) -> Config:
 def _show(examination: Examination) -> int:
     for check in examination.checks:
         mark = click.style("ok     ", fg="green") if check.is_good else click.style("missing", fg="red")
-        click.echo(f"{mark}  {check.name}: {check.told}")
+        click.echo(f"{mark}  {check.name}: {check.message}")
         if check.advice:
             click.echo(f"         {check.advice}")
     count = sum(not check.is_good for check in examination.checks)

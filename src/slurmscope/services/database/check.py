@@ -16,7 +16,7 @@ _AWAY_ADVICE = "see that the server runs, and check accounting.host, accounting.
 _ADVICE = "run slurmscope database grant as administrator of the database"
 _CLUSTER_TABLES = ("job_table", "step_table", "job_script_table", "job_env_table", "assoc_table", "event_table")
 _TABLES = ("user_table", "acct_table", "acct_coord_table", "qos_table", "txn_table", "cluster_table", "tres_table")
-# What is told to everybody, whatever has been granted.
+# What is message to everybody, whatever has been granted.
 _PUBLIC_SCHEMAS = frozenset({"information_schema", "performance_schema"})
 _GRANT = re.compile(r"GRANT (?P<rights>.+?) ON (?P<what>.+?) TO ")
 
@@ -26,7 +26,9 @@ def check(settings: AccountingSettings) -> Iterator[Check]:
     yield from _check_file(settings)
     try:
         with open_session(settings) as session:
-            yield Check(name="connection", is_good=True, told=f"{settings.user} is let in by {server_name(settings)}")
+            yield Check(
+                name="connection", is_good=True, message=f"{settings.user} is let in by {server_name(settings)}"
+            )
             seen = _seen_tables(session)
             clusters = clusters_of([table for schema, table in seen if schema == settings.database])
             columns = view_columns(clusters)
@@ -38,11 +40,11 @@ def check(settings: AccountingSettings) -> Iterator[Check]:
             yield _check_sight(seen, settings.database, views)
             yield _check_rights(session, settings.database, views)
     except MissingExtraError as error:
-        yield Check(name="connection", is_good=False, told=str(error))
+        yield Check(name="connection", is_good=False, message=str(error))
     except SlurmscopeError as error:
         is_away = isinstance(error, ServerRefused | ServerTimedOut) and not isinstance(error, Denied)
         advice = _AWAY_ADVICE if is_away else _ADVICE
-        yield Check(name="connection", is_good=False, told=str(error), advice=advice)
+        yield Check(name="connection", is_good=False, message=str(error), advice=advice)
 
 
 def _check_file(settings: AccountingSettings) -> Iterator[Check]:
@@ -56,14 +58,14 @@ def _check_file(settings: AccountingSettings) -> Iterator[Check]:
     yield Check(
         name=f"file {path}",
         is_good=not is_open,
-        told="can be read by everybody" if is_open else "cannot be read by everybody",
+        message="can be read by everybody" if is_open else "cannot be read by everybody",
         advice=f"chmod o= {path}" if is_open else "",
     )
 
 
 def _check_clusters(clusters: Sequence[str]) -> Check:
-    told = f"views of {', '.join(clusters)} are there" if clusters else "no view of any cluster can be seen"
-    return Check(name="clusters", is_good=bool(clusters), told=told, advice="" if clusters else _ADVICE)
+    message = f"views of {', '.join(clusters)} are there" if clusters else "no view of any cluster can be seen"
+    return Check(name="clusters", is_good=bool(clusters), message=message, advice="" if clusters else _ADVICE)
 
 
 def _check_view(session: Session, view: str, columns: Sequence[str]) -> Check:
@@ -71,8 +73,8 @@ def _check_view(session: Session, view: str, columns: Sequence[str]) -> Check:
     try:
         session.ask(f"{render_select(columns, quote_name(view))} LIMIT 1")
     except SourceError as error:
-        return Check(name=f"view {view}", is_good=False, told=str(error), advice=_ADVICE)
-    return Check(name=f"view {view}", is_good=True, told="can be read")
+        return Check(name=f"view {view}", is_good=False, message=str(error), advice=_ADVICE)
+    return Check(name=f"view {view}", is_good=True, message="can be read")
 
 
 def _check_tables(session: Session, clusters: Sequence[str]) -> Iterator[Check]:
@@ -99,10 +101,10 @@ def _check_denied(session: Session, name: str, statement: str, bad: str, good: s
     try:
         session.ask(statement)
     except Denied:
-        return Check(name=name, is_good=True, told=good)
+        return Check(name=name, is_good=True, message=good)
     except SourceError as error:
-        return Check(name=name, is_good=False, told=f"it is not known whether it {bad}: {error}", advice=_ADVICE)
-    return Check(name=name, is_good=False, told=bad, advice=_ADVICE)
+        return Check(name=name, is_good=False, message=f"it is not known whether it {bad}: {error}", advice=_ADVICE)
+    return Check(name=name, is_good=False, message=bad, advice=_ADVICE)
 
 
 def _seen_tables(session: Session) -> list[tuple[str, str]]:
@@ -112,8 +114,8 @@ def _seen_tables(session: Session) -> list[tuple[str, str]]:
 
 def _check_sight(seen: Sequence[tuple[str, str]], database: str, views: Sequence[str]) -> Check:
     more = sorted(f"{schema}.{table}" for schema, table in seen if schema != database or table not in views)
-    told = f"{', '.join(more[:5])} can be seen as well" if more else "nothing but these views can be seen"
-    return Check(name="everything else", is_good=not more, told=told, advice=_ADVICE if more else "")
+    message = f"{', '.join(more[:5])} can be seen as well" if more else "nothing but these views can be seen"
+    return Check(name="everything else", is_good=not more, message=message, advice=_ADVICE if more else "")
 
 
 def _check_rights(session: Session, database: str, views: Sequence[str]) -> Check:
@@ -124,8 +126,8 @@ def _check_rights(session: Session, database: str, views: Sequence[str]) -> Chec
         f"{found['rights']} ON {found['what']}" if (found := _GRANT.match(line)) else _role(line) for line in lines
     }
     more = sorted(granted - needed)
-    told = f"more than that was granted: {'; '.join(more[:5])}" if more else "nothing else was granted"
-    return Check(name="rights", is_good=not more, told=told, advice=_ADVICE if more else "")
+    message = f"more than that was granted: {'; '.join(more[:5])}" if more else "nothing else was granted"
+    return Check(name="rights", is_good=not more, message=message, advice=_ADVICE if more else "")
 
 
 def _role(line: str) -> str:

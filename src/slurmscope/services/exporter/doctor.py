@@ -54,6 +54,6 @@ def _check_readings(wiring: Wiring, needed: dict[str, list[str]]) -> Iterator[Ch
         yield Check(
             name=f"reading {name}",
             is_good=snapshot.error is None,
-            told=snapshot.error or f"read in {reading.duration_seconds or 0:.2f} s",
+            message=snapshot.error or f"read in {reading.duration_seconds or 0:.2f} s",
             advice="" if snapshot.error is None else f"{', '.join(collectors)} cannot be served: {ADVICE[reason]}",
         )

@@ -16,7 +16,7 @@ class Check:
 
     name: str
     is_good: bool
-    told: str
+    message: str
     advice: str = ""
 
 

@@ -34,19 +34,19 @@ def check_node(jobs: NodeJobs, *, has_capabilities: bool) -> Iterator[Check]:
     yield Check(
         name="layout",
         is_good=is_found,
-        told=f"{LAYOUTS.get(jobs.layout, jobs.layout)}; {len(jobs.jobs)} jobs now",
+        message=f"{LAYOUTS.get(jobs.layout, jobs.layout)}; {len(jobs.jobs)} jobs now",
         advice="" if is_found else CGROUP_ADVICE,
     )
     yield Check(
         name="capabilities",
         is_good=has_capabilities,
-        told="present" if has_capabilities else "not present",
+        message="present" if has_capabilities else "not present",
         advice="" if has_capabilities else CAPABILITY_ADVICE,
     )
     for source, can in sorted(jobs.available.items()):
         yield Check(
             name=f"source {source}",
             is_good=can or source in SOURCE_ADVICE,
-            told="can be read" if can else "cannot be read here",
+            message="can be read" if can else "cannot be read here",
             advice="" if can else SOURCE_ADVICE.get(source, CAPABILITY_ADVICE),
         )

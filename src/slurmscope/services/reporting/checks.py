@@ -61,9 +61,9 @@ def examine_portal(config: Config, environment: Mapping[str, str]) -> Examinatio
 
 def _check(name: str, ask: Callable[[], str]) -> Check:
     try:
-        return Check(name=name, is_good=True, told=ask())
+        return Check(name=name, is_good=True, message=ask())
     except SlurmscopeError as error:
-        return Check(name=name, is_good=False, told=str(error), advice=ADVICE[name])
+        return Check(name=name, is_good=False, message=str(error), advice=ADVICE[name])
 
 
 def _check_settings(settings: PortalSettings) -> str:
@@ -77,19 +77,19 @@ def _check_archive(config: Config) -> Iterator[Check]:
     try:
         archive = open_known_archive(settings)
         if archive is None:
-            told = f"there is none to read at {settings.url}: the portal makes it when it starts"
-            yield Check(name="archive", is_good=False, told=told, advice=ADVICE["archive"])
+            message = f"there is none to read at {settings.url}: the portal makes it when it starts"
+            yield Check(name="archive", is_good=False, message=message, advice=ADVICE["archive"])
             return
         from slurmscope.store.archive.checkpoints import Checkpoints
 
         try:
             read_until = read_progress(Checkpoints(archive.database))
-            yield Check(name="archive", is_good=True, told=f"{archive.database.dialect} answers")
+            yield Check(name="archive", is_good=True, message=f"{archive.database.dialect} answers")
             yield check_progress(read_until, time.time(), config.of(ReporterSettings))
         finally:
             archive.close()
     except SlurmscopeError as error:
-        yield Check(name="archive", is_good=False, told=str(error), advice=ADVICE["archive"])
+        yield Check(name="archive", is_good=False, message=str(error), advice=ADVICE["archive"])
 
 
 def read_progress(checkpoints: ReporterCheckpoints) -> int | None:
@@ -101,12 +101,12 @@ def read_progress(checkpoints: ReporterCheckpoints) -> int | None:
 def check_progress(read_until_seconds: int | None, now_seconds: float, settings: ReporterSettings) -> Check:
     """Tell whether jobs are archived as they end: late by more than an hour is not."""
     if read_until_seconds is None:
-        return Check(name="reporter", is_good=False, told="no job was archived yet", advice=ADVICE["reporter"])
+        return Check(name="reporter", is_good=False, message="no job was archived yet", advice=ADVICE["reporter"])
     behind_seconds = max(0.0, now_seconds - settings.settle - read_until_seconds)
     is_good = behind_seconds < settings.interval + HOUR_SECONDS
-    told = f"jobs that ended until {format_time(read_until_seconds)} are archived"
+    message = f"jobs that ended until {format_time(read_until_seconds)} are archived"
     late = "" if is_good else f", {format_elapsed(behind_seconds)} behind"
-    return Check(name="reporter", is_good=is_good, told=told + late, advice="" if is_good else ADVICE["reporter"])
+    return Check(name="reporter", is_good=is_good, message=message + late, advice="" if is_good else ADVICE["reporter"])
 
 
 def _ask_accounting(accounting: JobAccounting) -> str:
@@ -122,17 +122,19 @@ def _ask_coordinators(commands: SlurmCommands) -> str:
 
 def _check_series(settings: PrometheusSettings) -> Iterator[Check]:
     if settings.url is None:
-        told = "no Prometheus is named: slurmscope portal shows what accounting knows, slurmscope up records by itself"
-        yield Check(name="time series", is_good=True, told=told)
+        message = (
+            "no Prometheus is named: slurmscope portal shows what accounting knows, slurmscope up records by itself"
+        )
+        yield Check(name="time series", is_good=True, message=message)
         return
     try:
         nodes = count_measured_nodes(settings)
     except SlurmscopeError as error:
-        yield Check(name="time series", is_good=False, told=str(error), advice=ADVICE["time series"])
+        yield Check(name="time series", is_good=False, message=str(error), advice=ADVICE["time series"])
         return
-    yield Check(name="time series", is_good=True, told=f"{settings.url} answers")
-    told = f"it has numbers of jobs on {nodes} nodes now" if nodes else "it has no number of any job now"
-    yield Check(name="node agents", is_good=nodes > 0, told=told, advice="" if nodes else ADVICE["node agents"])
+    yield Check(name="time series", is_good=True, message=f"{settings.url} answers")
+    message = f"it has numbers of jobs on {nodes} nodes now" if nodes else "it has no number of any job now"
+    yield Check(name="node agents", is_good=nodes > 0, message=message, advice="" if nodes else ADVICE["node agents"])
     if nodes:
         yield _check("scrape interval", lambda: _check_interval(settings))
 
@@ -148,10 +150,10 @@ def _check_interval(settings: PrometheusSettings) -> str:
     window = f"[{round(1000 * window_seconds)}ms]"
     known = _ask_count(settings, lambda cpu_time: cpu_time)
     frequent = _ask_count(settings, lambda cpu_time: f"increase({cpu_time}{window})")
-    told = f"{frequent} of {known} series of jobs have two samples within {window_seconds:g} seconds"
+    message = f"{frequent} of {known} series of jobs have two samples within {window_seconds:g} seconds"
     if 2 * frequent < known:
-        raise ConfigError(told)
-    return told
+        raise ConfigError(message)
+    return message
 
 
 def _ask_count(settings: PrometheusSettings, expression: Callable[[str], str]) -> int:

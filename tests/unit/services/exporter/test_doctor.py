@@ -25,7 +25,7 @@ def test_good_and_missing_sources_are_told_apart() -> None:
             "nodes": SharedReading("nodes", dict, interval_seconds=10),
             "unused": SharedReading("unused", missing, interval_seconds=10),
         },
-        checks=lambda: [Check(name="layout", is_good=True, told="fine")],
+        checks=lambda: [Check(name="layout", is_good=True, message="fine")],
     )
 
     examination = examine(wiring, [collector("a", "jobs", "nodes"), collector("b", "jobs")])
@@ -34,5 +34,5 @@ def test_good_and_missing_sources_are_told_apart() -> None:
     assert {"reading jobs", "reading nodes", "layout"} == checks.keys()
     assert not examination.is_healthy
     assert checks["reading nodes"].is_good
-    assert "squeue was not found" == checks["reading jobs"].told
+    assert "squeue was not found" == checks["reading jobs"].message
     assert "a, b cannot be served: install Slurm's client commands" in checks["reading jobs"].advice

@@ -46,7 +46,7 @@ def test_everything_that_is_away_is_told_with_advice(tmp_path: Path) -> None:
         name for name, check in checks.items() if not check.is_good
     }
     assert all(check.advice for check in checks.values() if not check.is_good)
-    assert "127.0.0.1:9" in checks["time series"].told
+    assert "127.0.0.1:9" in checks["time series"].message
 
 
 def test_archive_is_looked_for_and_not_made(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_commands_that_answer_are_good(tmp_path: Path) -> None:
 
     assert checks["coordinators"].is_good
     assert (True, "tells of 0 jobs that ended in the last six hours") == (
-        checks["accounting"].is_good, checks["accounting"].told,
+        checks["accounting"].is_good, checks["accounting"].message,
     )  # fmt: skip
 
 
@@ -73,16 +73,16 @@ def test_archive_that_answers_tells_how_far_jobs_are_archived(tmp_path: Path) ->
 
     checks = examine(tmp_path)
 
-    assert (True, "sqlite answers") == (checks["archive"].is_good, checks["archive"].told)
+    assert (True, "sqlite answers") == (checks["archive"].is_good, checks["archive"].message)
     assert not checks["reporter"].is_good
-    assert checks["reporter"].told.startswith("jobs that ended until 2023-11-14 22:13:20 UTC are archived, ")
+    assert checks["reporter"].message.startswith("jobs that ended until 2023-11-14 22:13:20 UTC are archived, ")
 
 
 def test_settings_that_let_in_strangers_are_told(tmp_path: Path) -> None:
     checks = examine(tmp_path, **{"portal.listen-address": "0.0.0.0:8080"})
 
     assert not checks["settings"].is_good
-    assert "would show everybody's jobs" in checks["settings"].told
+    assert "would show everybody's jobs" in checks["settings"].message
 
 
 def test_no_prometheus_is_a_choice_and_no_fault(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_prometheus_tells_on_how_many_nodes_jobs_are_measured(tmp_path: Path) ->
         checks = examine(tmp_path, prometheus_url=url, prometheus_matchers=['cluster="a b"'])
 
     assert (True, True) == (checks["time series"].is_good, checks["node agents"].is_good)
-    assert "it has numbers of jobs on 64 nodes now" == checks["node agents"].told
+    assert "it has numbers of jobs on 64 nodes now" == checks["node agents"].message
     assert [
         'count(count by (slurm_node) (jobs_cpu_seconds_total{cluster="a b"}))',
         'count(jobs_cpu_seconds_total{cluster="a b"})',
@@ -114,7 +114,7 @@ def test_agents_that_are_scraped_more_rarely_than_was_said_are_told(
     with talking_server(fake.talk) as url:
         check = examine(tmp_path, prometheus_url=url)["scrape interval"]
 
-    assert f"{frequent} of 90 series of jobs have two samples within 60 seconds" == check.told
+    assert f"{frequent} of 90 series of jobs have two samples within 60 seconds" == check.message
     assert (is_good, not is_good) == (check.is_good, "prometheus.scrape-interval" in check.advice)
 
 
@@ -131,7 +131,7 @@ def test_prometheus_that_refuses_is_told_in_its_words(tmp_path: Path) -> None:
         checks = examine(tmp_path, prometheus_url=url)
 
     assert not checks["time series"].is_good
-    assert "parse error here" in checks["time series"].told
+    assert "parse error here" in checks["time series"].message
 
 
 @pytest.mark.parametrize(
