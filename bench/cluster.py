@@ -28,7 +28,7 @@ from slurmscope.services.cluster.wiring import IntervalSettings
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulate.commands import squeue as simulated_squeue
-from slurmscope.simulate.commands.executables import COMMANDS, write_stand_ins
+from slurmscope.simulate.commands.executables import COMMANDS, write_fake_commands
 from slurmscope.sources.slurm import squeue
 
 SHAPE = Shape(jobs=100_000, nodes=10_000, users=500, accounts=80, partitions=12, gpus=8_000)
@@ -67,7 +67,7 @@ def main() -> int:
     """Print every figure beside its promise and return 1 when one is broken."""
     cluster = simulate(SHAPE, now=int(time.time()))
     with tempfile.TemporaryDirectory() as folder:
-        write_stand_ins(cluster, Path(folder) / "asked")
+        write_fake_commands(cluster, Path(folder) / "asked")
         _repeat_answers(Path(folder))
         is_kept = [*_measure_page(folder), _measure_sums(folder), _measure_kept_page(folder)]
     is_kept += [*_compare_with_json(cluster), _measure_growth(cluster), _count_questions()]

@@ -21,7 +21,7 @@ from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.services.exporter.wiring import Wiring
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_stand_ins
+from slurmscope.simulate.commands.executables import write_fake_commands
 
 IDLE_LIMIT_BYTES = 30_000_000
 START_LIMIT_SECONDS = 0.5
@@ -33,7 +33,7 @@ SAMPLES = 100_000
 def main() -> int:
     """Print the figures of a real exporter process, then those of parallel scrapes."""
     with tempfile.TemporaryDirectory() as folder:
-        write_stand_ins(simulate(Shape(), now=int(time.time())), Path(folder))
+        write_fake_commands(simulate(Shape(), now=int(time.time())), Path(folder))
         starts = [_start(folder) for _ in range(START_TRIES)]
     cpu_seconds = min(cpu for cpu, _ in starts)
     resident_bytes = min(resident for _, resident in starts)

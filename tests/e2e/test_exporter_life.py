@@ -16,7 +16,7 @@ from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_stand_ins
+from slurmscope.simulate.commands.executables import write_fake_commands
 from tests.processes import run_slurmscope, running, serving, until, values
 
 # Names kept for dashboards of older exporters may break the naming rules, nothing else may.
@@ -30,7 +30,7 @@ KEPT_NAMES = {
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("simulated")
-    write_stand_ins(simulate(Shape(), now=int(time.time())), folder)
+    write_fake_commands(simulate(Shape(), now=int(time.time())), folder)
     return folder
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_stand_ins
+from slurmscope.simulate.commands.executables import write_fake_commands
 from tests.fixtures.cgroup.make import unpack
 from tests.processes import run_slurmscope
 
@@ -32,7 +32,7 @@ def stable(page: str) -> str:
 
 def test_cluster_page_of_a_simulated_cluster(tmp_path: Path, check_golden: CheckGolden) -> None:
     shape = Shape(jobs=60, nodes=8, users=5, accounts=3, partitions=2, gpus=8)
-    write_stand_ins(simulate(shape, now=NOW), tmp_path)
+    write_fake_commands(simulate(shape, now=NOW), tmp_path)
 
     done = run_slurmscope("cluster", "--once", "--collector.job_info", "--slurm.bin-path", str(tmp_path))
 

@@ -19,7 +19,7 @@ from slurmscope.services.up.demo import Demo, run_demo
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.ordinary_day import calm
 from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_stand_ins
+from slurmscope.simulate.commands.executables import write_fake_commands
 
 FIRST_PORT = 8080
 PORTS_TRIED = 20
@@ -57,7 +57,7 @@ def _show(port: int, seed: int) -> int:
     with tempfile.TemporaryDirectory(prefix="slurmscope-demo-", ignore_cleanup_errors=True) as folder:
         cluster = calm(simulate(Shape(seed=seed), now=int(time.time())))
         stand_ins = Path(folder) / "bin"
-        write_stand_ins(cluster, stand_ins)
+        write_fake_commands(cluster, stand_ins)
         given = {
             "portal_listen_address": f"127.0.0.1:{port}",
             "portal_mode": "local",

@@ -10,7 +10,7 @@ import click
 
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
-from slurmscope.simulate.commands.executables import write_stand_ins
+from slurmscope.simulate.commands.executables import write_fake_commands
 
 CAN_BE_NONE = ("seed", "jobs", "gpus")
 
@@ -54,5 +54,5 @@ def _range(name: str) -> click.IntRange:
 
 
 def _run(*, output: Path, **counts: int) -> None:
-    write_stand_ins(simulate(Shape(**counts), now=int(time.time())), output)
+    write_fake_commands(simulate(Shape(**counts), now=int(time.time())), output)
     click.echo(f"Try it: slurmscope cluster --slurm.bin-path {output}")

@@ -75,7 +75,7 @@ def run_demo(
 
     past = History(demo.cluster, jobs=demo.past_jobs, seed=demo.seed).make()
     accounting = SimulatedAccounting(demo.cluster, past)
-    computed = SimulatedSeries(accounting.find_life)
+    computed = SimulatedSeries(accounting.find_workload)
     lives = accounting.running_lives
     running = frozenset(life.job_id for life in lives)
     is_recorded, is_ready = threading.Event(), threading.Event()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make up a whole cluster from a shape and a moment: the same shape and moment give the same cluster, byte for byte.
+"""Generate a whole cluster from a shape and a time: the same shape and time give the same cluster, byte for byte.
 
-Running jobs really fit: what sinfo says of a node is the sum of what squeue says of its jobs.
+Running jobs really fit: what sinfo reports for a node is the sum of what squeue reports for its jobs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def simulate(shape: Shape, *, now: int) -> SimulatedCluster:
     users = make_users(random, shape.users, accounts)
     machines = make_machines(random, shape, users)
     partitions = make_partitions(random, shape, machines)
-    desk = Submission(
+    submission = Submission(
         random,
         now,
         rows_wanted=shape.jobs,
@@ -49,14 +49,14 @@ def simulate(shape: Shape, *, now: int) -> SimulatedCluster:
         partitions={partition.name: partition for partition in partitions},
         floor=FreeResources(machines, partitions),
     )
-    _fill_conditioned_nodes(desk, machines)
-    add_special_jobs(desk)
-    _add_ordinary_jobs(desk)
+    _fill_conditioned_nodes(submission, machines)
+    add_special_jobs(submission)
+    _add_ordinary_jobs(submission)
     return SimulatedCluster(
         name=CLUSTER_NAME,
         now=now,
-        jobs=tuple(sorted(desk.jobs, key=_queue_order)),
-        nodes=_make_nodes(desk, machines, partitions),
+        jobs=tuple(sorted(submission.jobs, key=_queue_order)),
+        nodes=_make_nodes(submission, machines, partitions),
         partitions=partitions,
         users=users,
         accounts=accounts,
@@ -65,74 +65,76 @@ def simulate(shape: Shape, *, now: int) -> SimulatedCluster:
     )
 
 
-def _fill_conditioned_nodes(desk: Submission, machines: tuple[Machine, ...]) -> None:
+def _fill_conditioned_nodes(submission: Submission, machines: tuple[Machine, ...]) -> None:
     """Run the jobs that bring nodes into the condition they are meant to be in."""
-    home = {name: partition.name for partition in desk.partitions.values() for name in partition.node_names}
+    home = {name: partition.name for partition in submission.partitions.values() for name in partition.node_names}
     for machine in machines:
         for state, share in machine.condition.fills:
-            if desk.wants():
+            if submission.wants():
                 cpus = max(1, int(machine.cpus * share))
                 request = ResourceRequest(cpus=cpus, memory_bytes=cpus * 1024 * MIB)
-                job = desk.started(desk.draft(home[machine.name], request, desk.age()), (machine.name,), state)
-                desk.floor.rooms[machine.name].take(request, state)
-                desk.add(job)
+                job = submission.started(
+                    submission.draft(home[machine.name], request, submission.age()), (machine.name,), state
+                )
+                submission.floor.rooms[machine.name].take(request, state)
+                submission.add(job)
 
 
-def _add_ordinary_jobs(desk: Submission) -> None:
+def _add_ordinary_jobs(submission: Submission) -> None:
     """Fill the queue up to exactly the rows wanted with what most queues hold."""
-    random = desk.random
-    names = list(desk.partitions)
+    random = submission.random
+    names = list(submission.partitions)
     # Large partitions get most of the jobs.
-    sizes = list(itertools.accumulate(len(partition.node_names) for partition in desk.partitions.values()))
-    while desk.wants():
+    sizes = list(itertools.accumulate(len(partition.node_names) for partition in submission.partitions.values()))
+    while submission.wants():
         partition = random.choices(names, cum_weights=sizes)[0]
-        draft = desk.draft(partition, desk.request(partition), desk.age(), qos=random.choice(QOS))
+        draft = submission.draft(partition, submission.request(partition), submission.age(), qos=random.choice(QOS))
         draw = random.random()
         if draw < _SHARES["array"]:
             # No array may be most of a small queue.
-            size = min(random.choice(_ARRAY_SIZES), max(4, desk.rows_wanted // 20))
-            _add_array(desk, draft, min(size, desk.rows_left))
+            size = min(random.choice(_ARRAY_SIZES), max(4, submission.rows_wanted // 20))
+            _add_array(submission, draft, min(size, submission.rows_left))
         elif draw < _SHARES["array"] + _SHARES["finished"]:
             state, reason, exit_status = random.choice(_ENDINGS)
-            desk.add(desk.finish(draft, state, reason=reason, exit_status=exit_status))
+            submission.add(submission.finish(draft, state, reason=reason, exit_status=exit_status))
         else:
-            started = desk.start(draft) if draw < sum(_SHARES.values()) else None
-            desk.add(started or wait(desk, draft, random.choice(_COMMON_REASONS)))
+            started = submission.start(draft) if draw < sum(_SHARES.values()) else None
+            submission.add(started or wait(submission, draft, random.choice(_COMMON_REASONS)))
 
 
-def _add_array(desk: Submission, draft: SimulatedJob, size: int) -> None:
+def _add_array(submission: Submission, draft: SimulatedJob, size: int) -> None:
     """Add an array: some of its tasks run, each a record of its own, the others wait in one record."""
-    random = desk.random
+    random = submission.random
     limit = random.choice((None, None, 5, 20))
     running = 0
     for task in range(random.randrange(min(size, (limit or size) + 1))):
-        started = desk.start(draft)
+        started = submission.start(draft)
         if not started:
             break
-        task_id = desk.give_id(started.start_time or desk.now)
-        desk.add(replace(started, id=task_id, array_id=draft.id, tasks=(task,)))
+        task_id = submission.give_id(started.start_time or submission.now)
+        submission.add(replace(started, id=task_id, array_id=draft.id, tasks=(task,)))
         running += 1
     reason = "JobArrayTaskLimit" if limit and running == limit else random.choice(("Priority", "Resources"))
-    waiting = wait(desk, draft, reason)
-    desk.add(replace(waiting, array_id=draft.id, tasks=tuple(range(running, size)), task_limit=limit))
+    waiting = wait(submission, draft, reason)
+    submission.add(replace(waiting, array_id=draft.id, tasks=tuple(range(running, size)), task_limit=limit))
 
 
 def _make_nodes(
-    desk: Submission, machines: tuple[Machine, ...], partitions: tuple[Partition, ...]
+    submission: Submission, machines: tuple[Machine, ...], partitions: tuple[Partition, ...]
 ) -> tuple[SimulatedNode, ...]:
     homes: dict[str, list[str]] = {machine.name: [] for machine in machines}
     for partition in partitions:
         for name in partition.node_names:
             homes[name].append(partition.name)
-    completing = {name for job in desk.jobs if job.state == "COMPLETING" for name in job.node_names}
+    completing = {name for job in submission.jobs if job.state == "COMPLETING" for name in job.node_names}
     return tuple(
-        _make_node(desk, room, tuple(homes[name]), is_completing=name in completing)
-        for name, room in desk.floor.rooms.items()
+        _make_node(submission, room, tuple(homes[name]), is_completing=name in completing)
+        for name, room in submission.floor.rooms.items()
     )
 
 
-def _make_node(desk: Submission, room: Room, homes: tuple[str, ...], *, is_completing: bool) -> SimulatedNode:
-    machine, random = room.machine, desk.random
+def _make_node(submission: Submission, room: Room, homes: tuple[str, ...], *, is_completing: bool) -> SimulatedNode:
+    machine, random = room.machine, submission.random
     condition = machine.condition
     used = machine.cpus - room.cpus
     base = condition.base or ("idle" if not used else "mixed" if room.cpus else "allocated")
@@ -159,7 +161,7 @@ def _make_node(desk: Submission, room: Room, homes: tuple[str, ...], *, is_compl
         weight=machine.weight,
         reason=condition.reason,
         reason_user=machine.reason_user,
-        reason_time=desk.now - machine.reason_age_seconds if condition.reason else None,
+        reason_time=submission.now - machine.reason_age_seconds if condition.reason else None,
     )
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make up what the daemons of a simulated cluster say of their own work.
+"""Generate the statistics that the daemons of a simulated cluster report.
 
-Everything follows from the cluster and its moment. Totals only rise with time: those of the scheduler until midnight
+Everything follows from the cluster and its time. Totals only rise with time: those of the scheduler until midnight
 UTC, all others for 30 days, as if the daemons were restarted then.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make up the partitions and nodes of a simulated cluster, before any job runs on them.
+"""Generate the partitions and nodes of a simulated cluster, before any job runs on them.
 
 A node gets a condition: a base state that excludes jobs (down, unknown ...), flags, or shares of its CPUs that one job
 each must fill, so that every word and suffix that sinfo can print occurs on a cluster of 64 nodes.
@@ -18,7 +18,7 @@ GPUS_PER_NODE = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCondition:
-    """Tell the state to bring a node into.
+    """Describe the state that a node is brought into.
 
     ``base`` empty: as its jobs make it. ``fills``: state and share of the CPUs of the jobs that must run there. A node
     that is not open takes no further jobs.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calm a simulated cluster down to an ordinary day.
+"""Reduce a simulated cluster to an ordinary day.
 
-The simulation puts everything into one cluster that readers may stumble over: each state, each reason, names that break
-programs. People who look at a demo should see what they know from their own cluster.
+The simulation puts everything that can break a parser into one cluster: every state, every reason, names that break
+programs. A demo should show what people know from their own cluster.
 """
 
 from __future__ import annotations

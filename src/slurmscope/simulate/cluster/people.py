@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make up the users, accounts and job names of a simulated cluster."""
+"""Generate the users, accounts and job names of a simulated cluster."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep account of what each simulated node still has free, and find room for jobs.
+"""Track the free resources of each simulated node and place jobs on them.
 
 This is first fit with a cursor per partition, not a scheduler: it packs nodes one after the other, at a cost per job
 that does not grow with the cluster.
@@ -14,13 +14,13 @@ from slurmscope.simulate.cluster.job_states import CPU_HOLDING_STATES
 from slurmscope.simulate.cluster.machines import Machine
 from slurmscope.simulate.cluster.records import Partition
 
-# How many nodes are looked at for one job before it has to wait.
+# How many nodes are tried for one job before it has to wait.
 _LOOK_AHEAD = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRequest:
-    """Hold what one job asks for on each of its nodes."""
+    """Hold what one job requests on each of its nodes."""
 
     nodes: int = 1
     cpus: int = 1
@@ -38,11 +38,11 @@ class Room:
     gpus: int
 
     def fits(self, request: ResourceRequest) -> bool:
-        """Tell whether one node's part of the request fits here."""
+        """Return whether one node's part of the request fits here."""
         return self.cpus >= request.cpus and self.memory_bytes >= request.memory_bytes and self.gpus >= request.gpus
 
     def take(self, request: ResourceRequest, state: str) -> None:
-        """Take one node's part away; a state that holds no CPUs takes memory and GPUs only."""
+        """Subtract one node's part; a state that holds no CPUs takes memory and GPUs only."""
         self.cpus -= request.cpus if state in CPU_HOLDING_STATES else 0
         self.memory_bytes -= request.memory_bytes
         self.gpus -= request.gpus

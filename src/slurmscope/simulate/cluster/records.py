@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Say how large a simulated cluster is; the same shape gives the same cluster.
+    """Describe how large a simulated cluster is; the same shape gives the same cluster.
 
     ``jobs`` counts rows of ``squeue -r``: each task of an array is a job. ``gpus`` counts devices, four to a node.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make up the tree of shares of a simulated cluster."""
+"""Generate the tree of shares of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Branch:
 
     @property
     def level(self) -> float:
-        """Tell how much of what was granted is left: 1 is all of it used, more is less used."""
+        """Return the level of use: 1 means the share is fully used, more means less used."""
         return self.norm_shares / self.effective_usage if self.effective_usage else math.inf
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the jobs that are rare in real queues and break readers: every state, reason, name, dialect, kind of array."""
+"""Generate jobs that are rare in real queues and break parsers: every state, reason, name, dialect, kind of array."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ _REQUESTS = (
 )
 
 
-def add_special_jobs(desk: Submission) -> None:
+def add_special_jobs(submission: Submission) -> None:
     """Add special jobs until none is left or the queue is as long as wanted."""
     for make in (_every_state, _arrays, _heterogeneous, _requests, _reasons, _names):
-        for job in make(desk):
-            desk.add(job)
+        for job in make(submission):
+            submission.add(job)
 
 
-def wait(desk: Submission, job: SimulatedJob, reason: str) -> SimulatedJob:
-    """Let a job wait for a reason; a held job has no priority, a dependency names another job."""
-    start_time = desk.now + 3600 if reason in {"BeginTime", "Resources"} else None
+def wait(submission: Submission, job: SimulatedJob, reason: str) -> SimulatedJob:
+    """Make a job pending for a reason; a held job has no priority, a dependency names another job."""
+    start_time = submission.now + 3600 if reason in {"BeginTime", "Resources"} else None
     limit = job.time_limit_seconds
     return replace(
         job,
@@ -89,67 +89,67 @@ def wait(desk: Submission, job: SimulatedJob, reason: str) -> SimulatedJob:
     )
 
 
-def _every_state(desk: Submission) -> Iterator[SimulatedJob]:
+def _every_state(submission: Submission) -> Iterator[SimulatedJob]:
     for state in _HOLDING:
-        started = desk.start(_small(desk), state) if desk.wants() else None
+        started = submission.start(_small(submission), state) if submission.wants() else None
         if started:
             yield started
     for state, reason, exit_status in _ENDED:
-        if desk.wants():
-            yield desk.finish(_small(desk), state, reason=reason, exit_status=exit_status)
+        if submission.wants():
+            yield submission.finish(_small(submission), state, reason=reason, exit_status=exit_status)
     for state, reason in _WAITING:
-        if desk.wants():
-            yield replace(wait(desk, _small(desk), reason), state=state, restarts=1)
+        if submission.wants():
+            yield replace(wait(submission, _small(submission), reason), state=state, restarts=1)
 
 
-def _arrays(desk: Submission) -> Iterator[SimulatedJob]:
+def _arrays(submission: Submission) -> Iterator[SimulatedJob]:
     for tasks, limit in _ARRAYS:
-        if desk.wants(len(tasks)):
-            base = wait(desk, _small(desk), "JobArrayTaskLimit" if limit else "Priority")
+        if submission.wants(len(tasks)):
+            base = wait(submission, _small(submission), "JobArrayTaskLimit" if limit else "Priority")
             yield replace(base, array_id=base.id, tasks=tasks, task_limit=limit)
 
 
-def _heterogeneous(desk: Submission) -> Iterator[SimulatedJob]:
+def _heterogeneous(submission: Submission) -> Iterator[SimulatedJob]:
     for is_running in (True, False):
-        if not desk.wants(len(_COMPONENT_CPUS)):
+        if not submission.wants(len(_COMPONENT_CPUS)):
             return
-        leader = _small(desk)
+        leader = _small(submission)
         for offset, cpus in enumerate(_COMPONENT_CPUS):
-            draft = replace(_small(desk, cpus), id=leader.id) if not offset else _small(desk, cpus)
+            draft = replace(_small(submission, cpus), id=leader.id) if not offset else _small(submission, cpus)
             part = replace(draft, het_id=leader.id, het_offset=offset, user=leader.user, account=leader.account)
-            yield (desk.start(part) if is_running else None) or wait(desk, part, "Resources")
+            yield (submission.start(part) if is_running else None) or wait(submission, part, "Resources")
 
 
-def _requests(desk: Submission) -> Iterator[SimulatedJob]:
-    names = tuple(desk.partitions)
+def _requests(submission: Submission) -> Iterator[SimulatedJob]:
+    names = tuple(submission.partitions)
     with_gpus = "gpu" if "gpu" in names else names[-1]
     for number, (nodes, memory_mib, gpus) in enumerate(_REQUESTS):
-        if desk.wants():
+        if submission.wants():
             request = ResourceRequest(nodes=nodes, cpus=4, memory_bytes=memory_mib * MIB, gpus=gpus)
-            job = desk.draft(with_gpus if gpus else names[0], request, desk.age())
+            job = submission.draft(with_gpus if gpus else names[0], request, submission.age())
             gpu_type = "a100" if gpus and number % 2 else ""
             yield replace(job, gpu_type=gpu_type, dialect=number % 5, is_memory_per_cpu=False, priority=2**32 - 2)
     for partitions in (names[:2], names[:3], names[-2:]):
-        if desk.wants():
-            yield replace(_small(desk), partitions=partitions)
-    if desk.wants():
-        yield replace(_small(desk), account=None, qos="", time_limit_seconds=None)
+        if submission.wants():
+            yield replace(_small(submission), partitions=partitions)
+    if submission.wants():
+        yield replace(_small(submission), account=None, qos="", time_limit_seconds=None)
 
 
-def _reasons(desk: Submission) -> Iterator[SimulatedJob]:
+def _reasons(submission: Submission) -> Iterator[SimulatedJob]:
     for reason in PENDING_REASONS:
-        if desk.wants():
-            yield wait(desk, _small(desk), reason)
+        if submission.wants():
+            yield wait(submission, _small(submission), reason)
 
 
-def _names(desk: Submission) -> Iterator[SimulatedJob]:
+def _names(submission: Submission) -> Iterator[SimulatedJob]:
     for number, name in enumerate(HOSTILE_NAMES):
-        if desk.wants():
-            job = replace(_small(desk), name=name)
-            yield (desk.start(job) if number % 2 else None) or job
+        if submission.wants():
+            job = replace(_small(submission), name=name)
+            yield (submission.start(job) if number % 2 else None) or job
 
 
-def _small(desk: Submission, cpus: int = 1) -> SimulatedJob:
-    return desk.draft(
-        next(iter(desk.partitions)), ResourceRequest(cpus=cpus, memory_bytes=cpus * 1024 * MIB), desk.age()
+def _small(submission: Submission, cpus: int = 1) -> SimulatedJob:
+    return submission.draft(
+        next(iter(submission.partitions)), ResourceRequest(cpus=cpus, memory_bytes=cpus * 1024 * MIB), submission.age()
     )

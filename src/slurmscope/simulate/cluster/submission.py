@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take in simulated jobs: give them ids, owners, times and room, and count the rows that are still wanted."""
+"""Submit simulated jobs: assign ids, owners, times and nodes, and count the rows that are still needed."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Submission:
         self._next_ids: dict[int, int] = {}
 
     def wants(self, rows: int = 1) -> bool:
-        """Tell whether that many rows still fit; ask before a job is started, for what has started holds its room."""
+        """Return whether that many rows still fit; check before a job starts, since a started job holds resources."""
         return self.rows_left >= rows
 
     def add(self, job: SimulatedJob) -> None:
-        """Take a finished record in."""
+        """Add a finished record."""
         self.jobs.append(job)
         self.rows_left -= job.rows
 
@@ -120,7 +120,7 @@ class Submission:
         return 1 + int(min(self.random.expovariate(1 / 7200), 10 * 3600))
 
     def request(self, partition: str) -> ResourceRequest:
-        """Draw what a job of this partition asks for."""
+        """Draw what a job of this partition requests."""
         random = self.random
         if partition == "gpu":
             gpus = random.choice((1, 1, 2, 4))
@@ -156,7 +156,7 @@ class Submission:
 
 
 def request_of(job: SimulatedJob) -> ResourceRequest:
-    """Return what a job asks for on each of its nodes."""
+    """Return what a job requests on each of its nodes."""
     return ResourceRequest(
         nodes=job.nodes, cpus=job.cpus_per_node, memory_bytes=job.memory_per_node_bytes, gpus=job.gpus_per_node
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write numbers the way Slurm's commands print them.
+"""Format numbers the way Slurm's commands print them.
 
-Every rule here was seen in the answers of squeue and sinfo 22.05.8 on a real controller.
+Every rule here was seen in the output of squeue and sinfo 22.05.8 on a real controller.
 """
 
 from __future__ import annotations

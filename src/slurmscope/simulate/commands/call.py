@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer one call of a stand-in from the columns stored beside it.
+"""Answer one call of a fake command from the columns stored beside it.
 
-The whole life of a stand-in is this module, so it is kept quick: no cluster is simulated, only the columns asked for
+A fake command runs nothing but this module, so it is kept fast: no cluster is simulated, only the requested columns
 are read, and pathlib and json stay out until they are needed.
 """
 

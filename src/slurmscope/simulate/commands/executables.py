@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write executables that answer in the place of Slurm's commands.
+"""Write executables that replace Slurm's commands.
 
 ::
 
     DIR/squeue, DIR/sinfo      the executables
-    DIR/current -> columns-2   the cluster they tell of; written again, the link moves on in one step
+    DIR/current -> columns-2   the cluster they report; written again, the link moves in one step
     DIR/columns-2/squeue/name  one column: its values, each followed by a NUL byte
     DIR/cluster.json           the moment and the shape of the cluster
     DIR/runs/squeue            one byte for each run
@@ -27,7 +27,7 @@ from slurmscope.simulate.commands import sacct, sacctmgr, scontrol, sdiag, sinfo
 from slurmscope.simulate.commands.call import CURRENT, RUNS, SEPARATOR
 from slurmscope.simulate.commands.listing import Command
 
-# All commands that have a stand-in; each is the COMMAND of the module of its name.
+# All commands that have a fake; each is the COMMAND of the module of its name.
 COMMANDS: Mapping[str, Command] = {
     module.COMMAND.name: module.COMMAND for module in (squeue, sinfo, sshare, scontrol, sdiag, sacctmgr, sacct)
 }
@@ -47,8 +47,8 @@ sys.exit(run(os.path.dirname(os.path.abspath(__file__)), COMMAND, sys.argv[1:], 
 """
 
 
-def write_stand_ins(cluster: SimulatedCluster, directory: Path) -> None:
-    """Write the stand-ins for a cluster into a directory of their own, or give those that are there a new cluster.
+def write_fake_commands(cluster: SimulatedCluster, directory: Path) -> None:
+    """Write fake commands for a cluster into a directory of their own, or give existing ones a new cluster.
 
     Calls that run meanwhile answer from the old cluster or from the new one, never from both.
     """
@@ -60,11 +60,11 @@ def write_stand_ins(cluster: SimulatedCluster, directory: Path) -> None:
         for command in COMMANDS.values():
             _write_script(command.name, directory)
     except OSError as error:
-        raise OutputError(f"cannot write stand-ins into {directory}: {error}") from error
+        raise OutputError(f"cannot write fake commands into {directory}: {error}") from error
 
 
 def count_runs(directory: Path, command: str) -> int:
-    """Count how often a stand-in was run."""
+    """Count how often a fake command was run."""
     path = directory / RUNS / command
     return path.stat().st_size if path.exists() else 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make a stand-in slow, failing or talkative, so that tests can see what a reader makes of it."""
+"""Make a fake command slow, failing or verbose, so that tests can see how a parser copes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_DELAY_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Tell what goes wrong: wait first, then print only some bytes, add a message, exit with another code."""
+    """Describe a fault: wait first, then print only some bytes, add a message, exit with another code."""
 
     delay_seconds: float = 0.0
     exit_code: int | None = None
@@ -37,7 +37,7 @@ class Fault:
 
 
 def write_fault(directory: Path, command: str, fault: Fault | None) -> None:
-    """Set the fault of a stand-in, or heal it with None; the next call sees it."""
+    """Set the fault of a fake command, or clear it with None; the next call sees it."""
     path = directory / FOLDER / command
     if fault is None:
         path.unlink(missing_ok=True)
@@ -49,7 +49,7 @@ def write_fault(directory: Path, command: str, fault: Fault | None) -> None:
 
 
 def read_fault(directory: str, command: str) -> Fault | None:
-    """Read the fault of a stand-in, if it has one."""
+    """Read the fault of a fake command, if it has one."""
     path = os.path.join(directory, FOLDER, command)  # noqa: PTH118 - without pathlib: see call.py
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123

@@ -25,7 +25,7 @@ MAX_FORMAT_CHARACTERS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """Tell what one column shows and how wide; ``width`` 0 prints the whole value, neither cut nor padded."""
+    """Describe what one column shows and how wide it is; ``width`` 0 prints the whole value, neither cut nor padded."""
 
     name: str
     width: int = 0

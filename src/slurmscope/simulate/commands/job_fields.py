@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say how squeue prints each field of a job."""
+"""Describe how squeue prints each field of a job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def id_texts(job: SimulatedJob) -> list[str]:
 
 
 def tres_text(job: SimulatedJob) -> str:
-    """Write the allocation, or what a pending job asks for: cpu=4,mem=200M,node=1,billing=4,gres/gpu=1."""
+    """Write the allocation, or what a pending job requests: cpu=4,mem=200M,node=1,billing=4,gres/gpu=1."""
     memory = f"mem={memory_text(job.memory_bytes)}," if job.memory_bytes else ""
     text = f"cpu={job.cpus},{memory}node={job.nodes},billing={job.cpus}"
     if not job.gpus:
@@ -96,7 +96,7 @@ def _end_text(job: SimulatedJob) -> str:
 
 
 def _memory_text(job: SimulatedJob) -> str:
-    # squeue prints the request per CPU and the request per node alike: the reader cannot tell them apart.
+    # squeue prints the request per CPU and the request per node alike: the output does not distinguish them.
     size = job.memory_per_node_bytes // job.cpus_per_node if job.is_memory_per_cpu else job.memory_per_node_bytes
     return memory_text(size) if size else "0"
 

@@ -12,7 +12,7 @@ from slurmscope.simulate.commands.formats import Column, ColumnLayout, parse_lon
 from slurmscope.simulate.commands.table import encode, render_header
 
 if TYPE_CHECKING:
-    # A stand-in never needs the records, and making their classes would double its start-up.
+    # A fake command never needs the records, and making their classes would double its start-up.
     from slurmscope.simulate.cluster.records import SimulatedCluster
 
 VERSION = "slurm 22.05.8"
@@ -28,7 +28,7 @@ ListedRecord = TypeVar("ListedRecord")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field(Generic[ListedRecord]):
-    """Tell the header of a field and its text; ``text_at`` is for what depends on the moment (seconds since 1970)."""
+    """Hold the header of a field and its text; ``text_at`` is for what depends on the moment (seconds since 1970)."""
 
     header: str
     text: Callable[[ListedRecord], str] = str
@@ -42,7 +42,7 @@ class Field(Generic[ListedRecord]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """Hold what a stand-in needs: the columns to store once, and how to answer from them."""
+    """Hold what a fake command needs: the columns to store once, and how to answer from them."""
 
     name: str
     columns: tuple[str, ...]
@@ -71,7 +71,7 @@ class Options:
 
 
 class UsageError(Exception):
-    """Carry what the caller got wrong."""
+    """Report wrong usage."""
 
 
 def parse_options(argv: Sequence[str], letters: Mapping[str, str]) -> Options:
@@ -89,7 +89,7 @@ def parse_options(argv: Sequence[str], letters: Mapping[str, str]) -> Options:
 
 
 def choose_layout(options: Options, default: str) -> tuple[ColumnLayout, bool]:
-    """Return the layout asked for, and whether its columns are named by letters."""
+    """Return the requested layout, and whether its columns are named by letters."""
     if "Format" in options and "format" in options:
         raise UsageError("-o and -O exclude each other")
     if "Format" in options:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say how sinfo prints each field of a node in a partition."""
+"""Describe how sinfo prints each field of a node in a partition."""
 
 from __future__ import annotations
 

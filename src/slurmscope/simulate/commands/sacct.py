@@ -215,7 +215,7 @@ def _row(number: int, end: int, model: Mapping[str, bytes]) -> SacctColumns:
     state, exit_code = _ENDINGS[ending] if has_started else _PENDING_ENDING
     elapsed = int(model["elapsedraw"]) if has_started else 0
     job_id = b"%d" % (number % _MAX_JOB_ID + 1)
-    # Whatever the job is modelled on, this stays: it tells the job from others of its id.
+    # Whatever the job is modelled on, this stays: it distinguishes the job from others of its id.
     submit = b"%d" % (end - MAX_ELAPSED_SECONDS - number % 3600)
     row = {
         **{name: model[name] for name in _MODEL_COPIES},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say how sacct prints jobs that others are modelled on, and jobs that run or wait now."""
+"""Describe how sacct prints jobs that others are modelled on, and jobs that run or wait now."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def current_text(job: SimulatedJob, name: str) -> str:
 
 
 def is_current(job: SimulatedJob) -> bool:
-    """Tell whether accounting does not know an end of the job."""
+    """Return whether accounting has no end time for the job."""
     return job.state not in ENDED_STATES
 
 
@@ -60,7 +60,7 @@ def _has_started(job: SimulatedJob) -> bool:
 
 
 def _state_text(job: SimulatedJob) -> str:
-    """Return the state that accounting knows; most that the controller tells apart are none to it."""
+    """Return the state in accounting's words; it has fewer states than the controller."""
     if not _has_started(job):
         return "PENDING"
     return "SUSPENDED" if job.state == "SUSPENDED" else "RUNNING"

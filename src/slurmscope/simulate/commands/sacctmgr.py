@@ -33,7 +33,7 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
 
 
 def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:  # noqa: ARG001
-    """Answer a question about slurmdbd; any other is refused."""
+    """Answer ``show stats`` and coordinator queries; refuse anything else."""
     try:
         options, words = getopt.gnu_getopt(list(argv), "rnPV", ["readonly", "noheader", "parsable2", "version"])
         if any(option in ("-V", "--version") for option, _ in options):
@@ -48,7 +48,7 @@ def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str
 def _coordinated(read: ReadColumn, words: Sequence[str]) -> bytes:
     asked = [word.lower() for word in (*words[:2], *words[3:])]
     if asked != ["show", "user", "withcoord", "format=user,coordinators"] or not words[2].startswith("name="):
-        raise UsageError(f"no such question is simulated: {' '.join(words)}")
+        raise UsageError(f"not simulated: {' '.join(words)}")
     start = encode(words[2].removeprefix("name=")) + b"|"
     return b"".join(row + b"\n" for row in read(_COORDINATORS) if row.startswith(start))
 

@@ -39,7 +39,7 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
 
 
 def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
-    """Answer a question; anything else is refused, as the real command refuses what it does not know."""
+    """Answer ``ping`` and ``show``; refuse anything else, as the real command refuses unknown subjects."""
     try:
         options, words = getopt.gnu_getopt(list(argv), "oadV", ["oneliner", "all", "details", "version"])
         if any(option in ("-V", "--version") for option, _ in options):

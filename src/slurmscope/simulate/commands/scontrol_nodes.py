@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write simulated nodes as ``scontrol --details --oneliner show nodes`` of 22.05 does.
 
-A record is told in three parts, because the time of a reason depends on who asks: what stands before that time, the
-time, and what follows.
+A record is stored in three parts, because the time of a reason depends on the caller's time zone: what
+precedes that time, the time itself, and what follows.
 """
 
 from __future__ import annotations

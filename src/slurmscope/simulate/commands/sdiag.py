@@ -36,7 +36,7 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:  # noqa: ARG001
 
 
 def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:  # noqa: ARG001
-    """Answer the only question there is."""
+    """Print the statistics."""
     try:
         if "version" in parse_options(argv, _OPTIONS):
             return version_answer()

@@ -66,7 +66,7 @@ _ID_LENGTH = 31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Selection:
-    """Tell which records are printed (None: all) and, with -r, how often each (None: once)."""
+    """Hold which records are printed (None: all) and, with -r, how often each (None: once)."""
 
     keep: list[bool] | None
     counts: list[int] | None

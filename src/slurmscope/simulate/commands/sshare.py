@@ -59,7 +59,7 @@ def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str
     if "noheader" not in options:
         rows.insert(0, [encode(header) for header in _HEADERS])
     end = b"\n" if "parsable2" in options else b"|\n"
-    # Without --all sshare shows the accounts and the user who asks; nobody asks here.
+    # Without --all sshare shows the accounts and the user who asks; there is no such user here.
     lines = (b"|".join(row[place] for place in places) for row in rows if "all" in options or row[1] in (b"", b"User"))
     return 0, b"".join(line + end for line in lines), b""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer as Slurm's accounting would for a simulated cluster: jobs of its queue, and those that ended before."""
+"""Answer like Slurm's accounting for a simulated cluster: jobs in its queue, and jobs that ended before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurmscope.model.job_states import WAITING_STATES
 from slurmscope.simulate.cluster.records import SimulatedCluster, SimulatedJob
 from slurmscope.simulate.history.history import PastJob
 from slurmscope.simulate.history.requests import GPU_KINDS, SEVERAL_NODES, SHARES
-from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_workload
 from slurmscope.simulate.history.workloads import Workload
 
 _ENDED_KINDS = frozenset(
@@ -29,7 +29,7 @@ _SHORTEST_LENGTH_SECONDS = 900.0
 
 
 class SimulatedAccounting:
-    """Know every job of a simulated cluster, and the life of each that has started; any thread may ask."""
+    """Hold every job of a simulated cluster and the workload of each started one; safe for any thread."""
 
     def __init__(self, cluster: SimulatedCluster, past: Iterable[PastJob] = ()) -> None:
         """Take the queue of now, and the jobs that ended before."""
@@ -40,12 +40,12 @@ class SimulatedAccounting:
             *(job.record for job in running),
             *(record_of(cluster, job) for job in cluster.jobs if job.state in WAITING_STATES),
         )
-        self._lives = {job.record.job_id: job.life for job in (*running, *past)}
-        self.running_lives = tuple(job.life for job in running)
+        self._lives = {job.record.job_id: job.workload for job in (*running, *past)}
+        self.running_lives = tuple(job.workload for job in running)
         self._by_id = _index((*self._ended, *self._current))
 
-    def find_life(self, job_id: int) -> Workload | None:
-        """Return the life of a job that has started."""
+    def find_workload(self, job_id: int) -> Workload | None:
+        """Return the workload of a job that has started."""
         return self._lives.get(job_id)
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
@@ -63,7 +63,7 @@ class SimulatedAccounting:
 
 
 def record_of(cluster: SimulatedCluster, job: SimulatedJob) -> JobRecord:
-    """Tell of a job of the queue as accounting does."""
+    """Return the accounting record of a queued job."""
     has_started = job.state == "RUNNING"
     is_array = job.array_id is not None
     return JobRecord(
@@ -103,11 +103,11 @@ def _running_jobs(cluster: SimulatedCluster) -> Iterator[PastJob]:
             kind = _running_kind(record)
             # It goes on for a while: what grows must not have stopped growing already.
             length_seconds = max(_SHORTEST_LENGTH_SECONDS, 1.2 * (cluster.now - job.start_time))
-            yield PastJob(record, kind, make_life(record, kind, length_seconds=length_seconds))
+            yield PastJob(record, kind, make_workload(record, kind, length_seconds=length_seconds))
 
 
 def _running_kind(record: JobRecord) -> WorkloadKind:
-    """Choose a kind that such a job can have: nobody leaves cores idle who has one."""
+    """Choose a kind that such a job can have: a job with one core cannot leave cores idle."""
     random = Random(f"kind of {record.job_id}")
     can = [kind for kind in SHARES if kind not in _ENDED_KINDS and _suits(kind, record)]
     return random.choices(can, weights=[SHARES[kind] for kind in can])[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make up the jobs that ended on a simulated cluster in the last weeks, and tell of those that run or wait now.
+"""Generate the jobs that ended on a simulated cluster in the last weeks.
 
 The same cluster and seed give the same history. People work by day and rest at the weekend, each has habits, and arrays
 have a task or two that went wrong.
@@ -25,7 +25,7 @@ from slurmscope.simulate.history.requests import (
     draw_kind,
     draw_request,
 )
-from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_workload
 from slurmscope.simulate.history.workloads import Workload
 from slurmscope.units import DAY_SECONDS
 
@@ -40,11 +40,11 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """Hold a job with the life that it leads or led."""
+    """Hold a job with its workload."""
 
     record: JobRecord
     kind: WorkloadKind
-    life: Workload
+    workload: Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +174,8 @@ class History:
             submit_line=_submit_line(draft.name, asked),
             work_dir=f"/home/{draft.user.name}",
         )
-        life = make_life(record, kind, length_seconds=asked.run_seconds)
-        return PastJob(_with_use(record, life, asked), kind, life)
+        workload = make_workload(record, kind, length_seconds=asked.run_seconds)
+        return PastJob(_with_use(record, workload, asked), kind, workload)
 
     def _give_id(self, moment: int) -> int:
         free = FIRST_ID + max(0, moment - self._cluster.now + WINDOW_SECONDS) // 3
@@ -196,11 +196,11 @@ def _partition_for(random: Random, partitions: Sequence[Partition], asked: Simul
     return random.choice(fitting) if fitting else None
 
 
-def _with_use(record: JobRecord, life: Workload, asked: SimulatedRequest) -> JobRecord:
-    """Add what Slurm's accounting gathers by itself: CPU time, and the memory of the largest task when it looked."""
-    used = life.cpu_seconds(asked.run_seconds)
+def _with_use(record: JobRecord, workload: Workload, asked: SimulatedRequest) -> JobRecord:
+    """Add what Slurm's accounting gathers by itself: CPU time, and the sampled memory of the largest task."""
+    used = workload.cpu_seconds(asked.run_seconds)
     tasks = record.cpus if asked.is_parallel else 1
-    seen = max(node.memory.anon_bytes(0.97 * asked.run_seconds) for node in life.nodes)
+    seen = max(node.memory.anon_bytes(0.97 * asked.run_seconds) for node in workload.nodes)
     step = StepRecord(
         name="0",
         state=record.state,

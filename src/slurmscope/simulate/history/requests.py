@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw what a simulated job of some kind asks for, how long it runs and how it ends."""
+"""Draw what a simulated job of some kind requests, how long it runs and how it ends."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _ONE_NODE = frozenset({*_MANY_CORES, WorkloadKind.TOO_SHORT, WorkloadKind.SMALL_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRequest:
-    """Hold what a job asks for on each node, its time limit, and how long it runs."""
+    """Hold what a job requests on each node, its time limit, and how long it runs."""
 
     nodes: int
     cpus: int
@@ -82,7 +82,7 @@ class SimulatedRequest:
 
     @property
     def is_parallel(self) -> bool:
-        """Tell whether the job has a task for each core rather than one with threads."""
+        """Return whether the job has one task per core rather than one task with threads."""
         return self.nodes > 1
 
 
@@ -94,7 +94,7 @@ def draw_kind(random: Random, favourite: WorkloadKind) -> WorkloadKind:
 
 
 def draw_request(random: Random, kind: WorkloadKind) -> SimulatedRequest:
-    """Draw what a job of this kind asks for."""
+    """Draw what a job of this kind requests."""
     run_seconds = _run_seconds(random, kind)
     nodes, cpus, gpus = _size(random, kind)
     memory_gib = cpus * random.choice((2, 2, 3, 4)) if not gpus else 48 * gpus

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Name the kinds of lives that simulated jobs lead, and make the life of a job from its record.
+"""Name the kinds of workloads of simulated jobs, and make the workload of a job from its record.
 
-The same record and kind always give the same life: what is random about it follows from the job's number.
+The same record and kind always give the same workload: what is random about it follows from the job id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GPU_BYTES = 80 * GIB
 
 
 class WorkloadKind(enum.StrEnum):
-    """Say what is special about a life."""
+    """Name what is special about a workload."""
 
     GOOD = "good"
     IDLE = "idle"
@@ -54,16 +54,16 @@ class WorkloadKind(enum.StrEnum):
 
 
 class _Plan(NamedTuple):
-    """Hold the good life on one node that another kind of life is made from."""
+    """Hold the good workload on one node that other kinds are derived from."""
 
     node: NodeWorkload
     random: Random
     length_seconds: float
 
 
-def make_life(record: JobRecord, kind: WorkloadKind, *, length_seconds: float) -> Workload:
-    """Make the life of a job that has started; ``length_seconds`` is how long it runs, or is thought to run."""
-    random = Random(f"life of {record.job_id}")
+def make_workload(record: JobRecord, kind: WorkloadKind, *, length_seconds: float) -> Workload:
+    """Make the workload of a job that has started; ``length_seconds`` is how long it runs, or is thought to run."""
+    random = Random(f"workload of {record.job_id}")
     length_seconds = max(1.0, length_seconds)
     shape = _SHAPES.get(kind)
     good = _good_node(record, random, length_seconds)
@@ -113,8 +113,8 @@ def _good_node(record: JobRecord, random: Random, length: float) -> NodeWorkload
             )
             for number in range(gpus)
         ),
-        # A large job would tell thousands of cores; newer kernels tell none either.
-        tells_cores=count == 1,
+        # A large job would report thousands of cores; newer kernels report none.
+        counts_cores=count == 1,
     )
 
 
@@ -275,4 +275,4 @@ _SHAPES: Mapping[WorkloadKind, WorkloadShape] = MappingProxyType(
         WorkloadKind.GPU_LOW: _gpu_use((0.06, 0.18), 0.15),
     }
 )
-"""What sets a life apart from a good one; kinds that are not here differ in their record."""
+"""What sets a workload apart from a good one; kinds that are not here differ in their record."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell the life of a simulated job in the metrics that a node agent serves."""
+"""Express the workload of a simulated job in the metrics that a node agent serves."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ WorkloadSample = tuple[str, tuple[tuple[str, str], ...], float]
 
 @dataclass(frozen=True, slots=True)
 class WorkloadMetric:
-    """Name further labels of a metric, and tell its values at a moment; what is not measured is not told."""
+    """Hold the further labels of a metric and its values at a given time; what is not measured is left out."""
 
     labels: tuple[str, ...]
-    tell: Callable[[NodeWorkload, float], LabelledValues]
+    values_at: Callable[[NodeWorkload, float], LabelledValues]
 
 
-def samples_at(lives: Iterable[Workload], now_seconds: float) -> Iterator[WorkloadSample]:
-    """Yield every sample that the agents of all nodes would serve at this moment."""
-    for life in lives:
-        at = now_seconds - life.start_seconds
+def samples_at(workloads: Iterable[Workload], now_seconds: float) -> Iterator[WorkloadSample]:
+    """Yield every sample that the agents of all nodes would serve at this time."""
+    for workload in workloads:
+        at = now_seconds - workload.start_seconds
         if at < 0:
             continue
-        for node in life.nodes:
-            own = ((JOB_LABEL, str(life.job_id)), (NODE_LABEL, node.name))
+        for node in workload.nodes:
+            own = ((JOB_LABEL, str(workload.job_id)), (NODE_LABEL, node.name))
             for name, metric in METRICS.items():
-                for values, number in metric.tell(node, at):
+                for values, number in metric.values_at(node, at):
                     yield name, (*own, *zip(metric.labels, values, strict=True)), number
 
 
 def _one(value: Callable[[NodeWorkload, float], float | None]) -> WorkloadMetric:
-    def tell(node: NodeWorkload, at: float) -> LabelledValues:
+    def values_at(node: NodeWorkload, at: float) -> LabelledValues:
         number = value(node, at)
         return () if number is None else (((), number),)
 
-    return WorkloadMetric((), tell)
+    return WorkloadMetric((), values_at)
 
 
 def _cores(node: NodeWorkload, at: float) -> LabelledValues:
-    if not node.tells_cores:
+    if not node.counts_cores:
         return ()
     done = node.work.done_seconds(at)
     return [((str(number),), busy * done) for number, busy in enumerate(node.work.cores)]

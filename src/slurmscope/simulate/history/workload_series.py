@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer questions about the lives of simulated jobs, as a server of time series would that had sampled them.
+"""Answer queries about simulated workloads like a Prometheus server that had sampled them.
 
 Nothing is stored. A curve has its points at the ends of equal steps; each is what a sample at that moment says, and a
 rate is the growth since the sample before, the first being that of the start. Totals are made of the same samples.
@@ -26,23 +26,23 @@ ValuesByLabels = dict[LabelValues, list[float]]
 
 
 class SimulatedSeries:
-    """Compute answers from lives; a job without one is not in them. Any thread may ask."""
+    """Compute answers from workloads; a job without one is left out. Safe for any thread."""
 
     questions_at_once = 1
 
     def __init__(
-        self, find_life: Callable[[int], Workload | None], clock: Callable[[], float] = time.monotonic
+        self, find_workload: Callable[[int], Workload | None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Take who knows the life of a job by its number."""
-        self._find_life = find_life
+        """Take a function that returns the workload of a job id."""
+        self._find_life = find_workload
         self._clock = clock
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return curves of at most so many points each."""
         curves: dict[int, tuple[Series, ...]] = {}
-        for span, life in self._found(spans, until):
+        for span, workload in self._found(spans, until):
             ends = step_ends(span, min(points, POINTS))
-            rows = _sample(wanted, life, [span.start_seconds, *ends])
+            rows = _sample(wanted, workload, [span.start_seconds, *ends])
             made = (Series(labels, ends, _points(wanted.how, ends, span, row)) for labels, row in rows.items())
             if answer := tuple(made):
                 curves[span.job_id] = answer
@@ -51,8 +51,8 @@ class SimulatedSeries:
     def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number per series, over the whole span of each job."""
         totals: dict[int, dict[LabelValues, float]] = {}
-        for span, life in self._found(spans, until):
-            rows = _sample(wanted, life, step_ends(span, POINTS))
+        for span, workload in self._found(spans, until):
+            rows = _sample(wanted, workload, step_ends(span, POINTS))
             if answer := {labels: _total(wanted.how, span, row) for labels, row in rows.items()}:
                 totals[span.job_id] = answer
         return Totals(totals)
@@ -60,16 +60,16 @@ class SimulatedSeries:
     def _found(self, spans: Sequence[JobSpan], until: float) -> list[tuple[JobSpan, Workload]]:
         if self._clock() > until:
             raise ServerTimedOut("simulated jobs were not asked about in time")
-        return [(span, life) for span in spans if (life := self._find_life(span.job_id)) is not None]
+        return [(span, workload) for span in spans if (workload := self._find_life(span.job_id)) is not None]
 
 
 class SplitSeries:
-    """Ask one source about some jobs and another about all others."""
+    """Query one source for some jobs and another for all others."""
 
     questions_at_once = 1
 
     def __init__(self, one: SeriesSource, is_of_one: Callable[[int], bool], other: SeriesSource) -> None:
-        """Take the sources, and who decides."""
+        """Take the sources, and the function that chooses between them."""
         self._one = one
         self._is_of_one = is_of_one
         self._other = other
@@ -103,14 +103,16 @@ def step_ends(span: JobSpan, points: int) -> tuple[float, ...]:
     return tuple(min(span.end_seconds, span.start_seconds + step * (index + 1)) for index in range(count))
 
 
-def _sample(wanted: SeriesQuery, life: Workload, moments: Sequence[float]) -> ValuesByLabels:
-    """Sample one metric, and add up what the question does not tell apart."""
+def _sample(wanted: SeriesQuery, workload: Workload, moments: Sequence[float]) -> ValuesByLabels:
+    """Sample one metric, and add up what the query does not separate."""
     metric = METRICS.get(wanted.metric)
     if metric is None or not moments:
         return {}
     rows: ValuesByLabels = {}
-    for node in life.nodes:
-        for labels, row in _sample_node(metric, node, [max(0.0, at - life.start_seconds) for at in moments]).items():
+    for node in workload.nodes:
+        for labels, row in _sample_node(
+            metric, node, [max(0.0, at - workload.start_seconds) for at in moments]
+        ).items():
             named = {NODE_LABEL: node.name, **dict(zip(metric.labels, labels, strict=True))}
             if all(named.get(name, "") == value for name, value in wanted.where):
                 _add(rows, tuple(named.get(name, "") for name in wanted.by), row)
@@ -122,7 +124,7 @@ def _sample_node(
 ) -> Mapping[LabelValues, list[float]]:
     rows: ValuesByLabels = {}
     for at in moments:
-        for labels, number in metric.tell(node, at):
+        for labels, number in metric.values_at(node, at):
             rows.setdefault(labels, []).append(number)
     return rows
 

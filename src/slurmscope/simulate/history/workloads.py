@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Describe what a simulated job does from its first second to its last.
 
-Every number is a closed formula of the time since the start, so that a life can be asked about any moment, in any
-order: counters never fall, and parts add up to their whole at every moment. Times are seconds since the start of the
-job; a life that goes on longer than planned stays as it was at its planned end.
+Every number is a closed formula of the time since the start, so that a workload can be evaluated at any time, in any
+order: counters never fall, and parts add up to their whole at any time. Times are seconds since the start of the
+job; a workload that runs longer than planned stays as it was at its planned end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Say how busy each core is (0 to 1) at its best, how deep the load dips, and when the work stops."""
+    """Describe how busy each core is (0 to 1) at its best, how deep the load dips, and when the work stops."""
 
     cores: tuple[float, ...]
     dip_ratio: float = 0.1
@@ -43,7 +43,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Say how memory grows from ``first_bytes`` to ``last_bytes``: at once, or all the time where it leaks."""
+    """Describe how memory grows from ``first_bytes`` to ``last_bytes``: at once, or all the time where it leaks."""
 
     limit_bytes: float
     first_bytes: float
@@ -72,7 +72,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Say how fast a job reads and writes, in pieces of which size, and how many files it has open."""
+    """Describe how fast a job reads and writes, in pieces of which size, and how many files it has open."""
 
     input_bytes: float = 0.0
     """What is read in the first ``input_seconds``."""
@@ -86,7 +86,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threads:
-    """Say how many threads the job's program has, and how many of them want to run at its best."""
+    """Describe how many threads the job's program has, and how many of them want to run at its best."""
 
     program: str
     count: float
@@ -95,7 +95,7 @@ class Threads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLoad:
-    """Say what a job does with one GPU; one without a process is held for nothing."""
+    """Describe what a job does with one GPU; one without a process is held for nothing."""
 
     number: int
     utilization_ratio: float
@@ -105,7 +105,7 @@ class GpuLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeWorkload:
-    """Hold what a job does on one of its nodes; ``tells_cores`` is for kernels that count single cores."""
+    """Hold what a job does on one of its nodes; ``counts_cores`` is for kernels that count CPU time per core."""
 
     name: str
     work: Work
@@ -113,14 +113,14 @@ class NodeWorkload:
     files: Files
     threads: Threads
     gpus: tuple[GpuLoad, ...] = ()
-    tells_cores: bool = True
+    counts_cores: bool = True
 
     def cpu_seconds(self, at: float) -> float:
         """Return the CPU time so far."""
         return math.fsum(self.work.cores) * self.work.done_seconds(at)
 
     def busy_cores(self, at: float) -> float:
-        """Return how many cores are busy at this moment."""
+        """Return how many cores are busy at this time."""
         return math.fsum(self.work.cores) * self.work.load(at)
 
     def read_bytes(self, at: float) -> float:
@@ -148,7 +148,7 @@ class NodeWorkload:
 
 
 class Workload(NamedTuple):
-    """Hold the whole life of a job."""
+    """Hold the whole workload of a job."""
 
     job_id: int
     start_seconds: float

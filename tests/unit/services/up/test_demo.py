@@ -13,7 +13,7 @@ from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.model.series import JobSpan
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.demo import backfill
-from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_workload
 from slurmscope.simulate.history.workload_series import SimulatedSeries
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import RecorderSettings
@@ -26,7 +26,7 @@ def test_the_past_of_running_jobs_is_recorded_without_holes(tmp_path: Path) -> N
         number: make_record(number, state="RUNNING", end_seconds=None, start_seconds=int(now) - age)
         for number, age in ((1, 20_000), (2, 700))
     }
-    lives = [make_life(record, WorkloadKind.BURSTY, length_seconds=20_000) for record in records.values()]
+    lives = [make_workload(record, WorkloadKind.BURSTY, length_seconds=20_000) for record in records.values()]
     computed = SimulatedSeries({life.job_id: life for life in lives}.get)
     is_recorded = threading.Event()
     with Recorder(RecorderSettings(file=tmp_path / "recorder.db", interval=60.0)) as recorder:
@@ -56,7 +56,7 @@ def test_the_past_is_left_half_done_at_the_end(tmp_path: Path) -> None:
     is_recorded, stopping = threading.Event(), threading.Event()
     stopping.set()
     with Recorder(RecorderSettings(file=tmp_path / "recorder.db")) as recorder:
-        backfill([make_life(record, WorkloadKind.BURSTY, length_seconds=20_000)], recorder, is_recorded, stopping)
+        backfill([make_workload(record, WorkloadKind.BURSTY, length_seconds=20_000)], recorder, is_recorded, stopping)
         assert (0, False) == (recorder.recorded, is_recorded.is_set())
 
 

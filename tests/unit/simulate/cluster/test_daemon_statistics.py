@@ -39,7 +39,7 @@ def test_sdiag_prints_the_lines_of_a_real_one() -> None:
 
 def test_sacctmgr_prints_the_lines_of_a_real_one() -> None:
     real = (FIXTURES / "sacctmgr-stats.txt").read_bytes()
-    # Nobody asks for rollups here, and the first of the month is far.
+    # Rollups are not tested here, and the first of the month is far.
     real = re.sub(rb"User RPC rollup.*\n(\t.*\n)+\n", b"", real)
     real = re.sub(rb"Month last ran.*\n(\t.*\n)+", b"", real)
 

@@ -17,11 +17,11 @@ from slurmscope.errors import OutputError
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulate.commands import call, sinfo, squeue
-from slurmscope.simulate.commands.executables import COMMANDS, count_runs, write_stand_ins
+from slurmscope.simulate.commands.executables import COMMANDS, count_runs, write_fake_commands
 from slurmscope.simulate.commands.faults import Fault, write_fault
 
 NOW = 1_800_000_000
-# Far more than any run needs: it only keeps a hanging stand-in from hanging the tests.
+# Far more than any run needs: it only keeps a hanging fake command from hanging the tests.
 TIMEOUT_SECONDS = 60
 
 JOB_COLUMNS = "Account:|,UserName:|,Partition:|,State:|,NumNodes:|,NumCPUs:|,tres-alloc:|,QOS:|,Reason:"
@@ -37,9 +37,9 @@ def cluster() -> SimulatedCluster:
 
 @pytest.fixture(scope="module")
 def folder(cluster: SimulatedCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Hold stand-ins that no test changes."""
-    directory = tmp_path_factory.mktemp("stand-ins")
-    write_stand_ins(cluster, directory)
+    """Hold fake commands that no test changes."""
+    directory = tmp_path_factory.mktemp("fake commands")
+    write_fake_commands(cluster, directory)
     return directory
 
 
@@ -91,7 +91,7 @@ def test_slurm_s_own_variables_are_heeded(folder: Path, cluster: SimulatedCluste
 
 
 def test_every_run_is_counted_once_also_in_parallel(tmp_path: Path) -> None:
-    write_stand_ins(simulate(Shape(jobs=3, nodes=2), now=NOW), tmp_path)
+    write_fake_commands(simulate(Shape(jobs=3, nodes=2), now=NOW), tmp_path)
     assert 0 == count_runs(tmp_path, "squeue")
     threads = [threading.Thread(target=run, args=(tmp_path / "squeue", "-h")) for _ in range(8)]
     for thread in threads:
@@ -101,22 +101,22 @@ def test_every_run_is_counted_once_also_in_parallel(tmp_path: Path) -> None:
     assert (8, 0) == (count_runs(tmp_path, "squeue"), count_runs(tmp_path, "sinfo"))
 
 
-def test_stand_ins_are_for_their_owner_only(tmp_path: Path) -> None:
+def test_fake_command_are_for_their_owner_only(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "folder"
-    write_stand_ins(simulate(Shape(jobs=3, nodes=2), now=NOW), directory)
+    write_fake_commands(simulate(Shape(jobs=3, nodes=2), now=NOW), directory)
     assert 0o700 == directory.stat().st_mode & 0o777
     assert {0o500} == {(directory / command).stat().st_mode & 0o777 for command in COMMANDS}
 
 
 def test_moment_and_shape_are_told(tmp_path: Path) -> None:
-    write_stand_ins(simulate(Shape(seed=5, jobs=3, nodes=2), now=NOW), tmp_path)
+    write_fake_commands(simulate(Shape(seed=5, jobs=3, nodes=2), now=NOW), tmp_path)
     about = json.loads((tmp_path / "cluster.json").read_text())
     assert (NOW, 5, 3) == (about["now"], about["shape"]["seed"], about["shape"]["jobs"])
 
 
 def test_a_new_cluster_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     for jobs in (3, 5, 8):
-        write_stand_ins(simulate(Shape(jobs=jobs, nodes=2), now=NOW), tmp_path)
+        write_fake_commands(simulate(Shape(jobs=jobs, nodes=2), now=NOW), tmp_path)
         assert jobs == run(tmp_path / "squeue", "-h", "-a", "-r", "-t", "all", "-o", "%A")[1].count(b"\n")
     # One generation is kept for calls that are under way.
     assert ["columns-2", "columns-3"] == sorted(path.name for path in tmp_path.glob("columns-*"))
@@ -136,7 +136,7 @@ def test_a_call_does_not_load_the_simulation(folder: Path) -> None:
 
 
 def test_a_fault_changes_the_answer_until_it_is_healed(tmp_path: Path) -> None:
-    write_stand_ins(simulate(Shape(jobs=3, nodes=2), now=NOW), tmp_path)
+    write_fake_commands(simulate(Shape(jobs=3, nodes=2), now=NOW), tmp_path)
     argv = ["-h", "-t", "all", "-o", "%T"]
     healthy = run(tmp_path / "squeue", *argv)
     message = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
@@ -147,8 +147,8 @@ def test_a_fault_changes_the_answer_until_it_is_healed(tmp_path: Path) -> None:
     assert healthy == run(tmp_path / "squeue", *argv)
 
 
-def test_a_slow_stand_in_can_be_killed(tmp_path: Path) -> None:
-    write_stand_ins(simulate(Shape(jobs=3, nodes=2), now=NOW), tmp_path)
+def test_a_slow_fake_command_can_be_killed(tmp_path: Path) -> None:
+    write_fake_commands(simulate(Shape(jobs=3, nodes=2), now=NOW), tmp_path)
     write_fault(tmp_path, "sinfo", Fault(delay_seconds=300))
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run([tmp_path / "sinfo"], capture_output=True, check=False, timeout=0.5)
@@ -156,8 +156,8 @@ def test_a_slow_stand_in_can_be_killed(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write stand-ins"):
-        write_stand_ins(simulate(Shape(jobs=3, nodes=2), now=NOW), tmp_path / "file")
+    with pytest.raises(OutputError, match="cannot write fake commands"):
+        write_fake_commands(simulate(Shape(jobs=3, nodes=2), now=NOW), tmp_path / "file")
 
 
 # The same code without a process of its own, where coverage can see it.
@@ -170,6 +170,6 @@ def test_a_call_in_this_process_writes_and_counts(folder: Path, capfd: pytest.Ca
 
 
 def test_a_fault_holds_in_this_process_too(tmp_path: Path, cluster: SimulatedCluster) -> None:
-    write_stand_ins(cluster, tmp_path)
+    write_fake_commands(cluster, tmp_path)
     write_fault(tmp_path, "sinfo", Fault(exit_code=3, keep_bytes=0))
     assert (3, b"", b"") == call.answer(str(tmp_path), sinfo.COMMAND, ["-h"], {})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated sacct tells of jobs that end at a steady pace, and our parser reads them all."""
+"""The simulated sacct reports jobs that end at a steady pace, and our parser reads them all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurmscope.model.completions import EndedJob
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulate.commands import sacct
-from slurmscope.simulate.commands.executables import write_stand_ins
+from slurmscope.simulate.commands.executables import write_fake_commands
 from slurmscope.sources.accounting.sacct_ended import STATES, arguments, parse_ended_jobs
 
 NOW = 1_800_000_000
@@ -102,8 +102,8 @@ def test_version_is_told() -> None:
     assert (0, b"slurm 22.05.8\n", b"") == respond("--version")
 
 
-def test_stand_in_answers(tmp_path: Path) -> None:
-    write_stand_ins(CLUSTER, tmp_path)
+def test_fake_command_answers(tmp_path: Path) -> None:
+    write_fake_commands(CLUSTER, tmp_path)
     window = 1_700_000_000, 1_700_003_600
 
     done = subprocess.run(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated sacct and sacctmgr tell what accounting of jobs asks, and tell it twice alike."""
+"""The simulated sacct and sacctmgr answer the accounting reader, and give the same answer twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurmscope.model.job_record import JobRecord
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulate.commands import sacct, sacctmgr
-from slurmscope.simulate.commands.executables import write_stand_ins
+from slurmscope.simulate.commands.executables import write_fake_commands
 from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
@@ -111,8 +111,8 @@ def test_other_questions_to_sacctmgr_are_refused(words: list[str]) -> None:
     assert complaints.startswith(b"sacctmgr: error: ")
 
 
-def test_stand_ins_answer(tmp_path: Path) -> None:
-    write_stand_ins(CLUSTER, tmp_path)
+def test_fake_command_answer(tmp_path: Path) -> None:
+    write_fake_commands(CLUSTER, tmp_path)
     accounting = SacctAccounting(SlurmCommands(SlurmSettings(bin_path=tmp_path, timeout=60.0), {}).run)
 
     assert list(accounting.read_current()) == list(SacctAccounting(Commands().run).read_current())

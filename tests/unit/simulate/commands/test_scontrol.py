@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated scontrol tells of the same jobs and nodes as squeue and sinfo, and our parsers read it whole."""
+"""The simulated scontrol reports the same jobs and nodes as squeue and sinfo, and our parsers read it whole."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated sshare tells of the same usage as the simulated queue, and our parser reads it whole."""
+"""The simulated sshare reports the same usage as the simulated queue, and our parser reads it whole."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_factor_of_a_user_is_a_place_among_all() -> None:
 
     places = sorted(share.fairshare or 0.0 for share in users)
     assert pytest.approx([(place + 1) / len(users) for place in range(len(users))], abs=1e-6) == places
-    # Whoever has used nothing of what an account may use comes before all others of the account.
+    # A user who has used nothing of the account's share comes before all others of the account.
     idle = {share.account: share.fairshare or 0.0 for share in users if share.level == math.inf}
     busy = [share for share in users if share.account in idle and share.level != math.inf]
     assert busy

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that a simulated history looks like a real one, and that each kind of life is found out by its rule."""
+"""Check that a simulated history looks like a real one, and that each kind of workload is detected by its rule."""
 
 import math
 from collections import Counter
@@ -19,7 +19,7 @@ from slurmscope.simulate.cluster.records import Shape
 from slurmscope.simulate.history.accounting import SimulatedAccounting, record_of
 from slurmscope.simulate.history.history import History, PastJob
 from slurmscope.simulate.history.requests import ENDINGS, GPU_KINDS, SHARES, draw_request
-from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_workload
 from slurmscope.simulate.history.workload_series import SimulatedSeries
 from tests.fakes.reports import START, make_record
 
@@ -79,12 +79,14 @@ def job_of(kind: WorkloadKind, seed: int) -> PastJob:
         cpu_seconds=None,
         steps=(),
     )
-    return PastJob(record, kind, make_life(record, kind, length_seconds=asked.run_seconds))
+    return PastJob(record, kind, make_workload(record, kind, length_seconds=asked.run_seconds))
 
 
 def rules_of(job: PastJob) -> dict[str, Severity]:
-    """Judge a job by what its life tells."""
-    answers = measure(SimulatedSeries({job.record.job_id: job.life}.get), [job.record], now_seconds=NOW, until=math.inf)
+    """Judge a job by its workload."""
+    answers = measure(
+        SimulatedSeries({job.record.job_id: job.workload}.get), [job.record], now_seconds=NOW, until=math.inf
+    )
     summary = summarise(job.record, answers.of(job.record.job_id), now_seconds=NOW)
     return {finding.rule: finding.severity for finding in judge(summary)}
 
@@ -174,7 +176,7 @@ def test_running_jobs_are_those_of_the_queue() -> None:
     accounting = SimulatedAccounting(CLUSTER, PAST)
     running = {record.job_id: record for record in accounting.read_current() if record.is_running}
     queue = {job.id: job for job in CLUSTER.jobs if job.state == "RUNNING"}
-    assert queue.keys() == running.keys() == {life.job_id for life in accounting.running_lives}
+    assert queue.keys() == running.keys() == {workload.job_id for workload in accounting.running_lives}
     for job_id, job in queue.items():
         record = running[job_id]
         assert (job.user.name, job.node_names, job.start_time, job.cpus, job.gpus) == (
@@ -186,20 +188,20 @@ def test_waiting_jobs_have_no_life() -> None:
     accounting = SimulatedAccounting(CLUSTER)
     waiting = [record for record in accounting.read_current() if not record.is_running]
     assert waiting
-    assert all(accounting.find_life(record.job_id) is None and record.start_seconds is None for record in waiting)
+    assert all(accounting.find_workload(record.job_id) is None and record.start_seconds is None for record in waiting)
 
 
 def test_a_job_with_gpus_leads_a_life_with_gpus() -> None:
     accounting = SimulatedAccounting(CLUSTER)
     for record in accounting.read_current():
-        life = accounting.find_life(record.job_id)
-        assert life is None or record.gpus == sum(len(node.gpus) for node in life.nodes)
+        workload = accounting.find_workload(record.job_id)
+        assert workload is None or record.gpus == sum(len(node.gpus) for node in workload.nodes)
     assert GPU_KINDS == {kind for kind in WorkloadKind if kind.value.startswith("gpu")}
 
 
 def ended(job_id: int, end_seconds: int, **changed: object) -> PastJob:
     record = make_record(job_id, end_seconds=end_seconds, **changed)
-    return PastJob(record, WorkloadKind.GOOD, make_life(record, WorkloadKind.GOOD, length_seconds=60))
+    return PastJob(record, WorkloadKind.GOOD, make_workload(record, WorkloadKind.GOOD, length_seconds=60))
 
 
 def ids(records: tuple[JobRecord, ...]) -> list[int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check answers about simulated lives against samples that are taken and added up one by one."""
+"""Check answers about simulated workloads against samples that are taken and added up one by one."""
 
 import math
 from collections import defaultdict
@@ -11,7 +11,7 @@ from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.errors import ServerTimedOut
 from slurmscope.gres import Gres
 from slurmscope.model.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals
-from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_workload
 from slurmscope.simulate.history.workload_metrics import samples_at
 from slurmscope.simulate.history.workload_series import SimulatedSeries, SplitSeries, step_ends
 from slurmscope.simulate.history.workloads import Workload
@@ -20,31 +20,31 @@ from tests.fakes.reports import START, make_record
 
 END = START + 7200
 SPAN = JobSpan(4711, START, END)
-LIFE = make_life(
+LIFE = make_workload(
     make_record(nodes=("n1", "n2"), node_count=2, cpus=8, gres=(Gres(name="gpu", count=4),)),
     WorkloadKind.GPU_HELD,
     length_seconds=7200,
 )
-ONE_NODE = make_life(make_record(), WorkloadKind.CORE_IMBALANCE, length_seconds=7200)
+ONE_NODE = make_workload(make_record(), WorkloadKind.CORE_IMBALANCE, length_seconds=7200)
 
 
-def naive(wanted: SeriesQuery, life: Workload, moment: float) -> dict[tuple[str, ...], float]:
+def naive(wanted: SeriesQuery, workload: Workload, moment: float) -> dict[tuple[str, ...], float]:
     """Sample everything, keep what was asked for, and add it up."""
     sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
-    for name, labels, number in samples_at([life], moment):
+    for name, labels, number in samples_at([workload], moment):
         named = dict(labels)
         if name == wanted.metric and all(named.get(label) == value for label, value in wanted.where):
             sums[tuple(named[label] for label in wanted.by)] += number
     return sums
 
 
-@pytest.mark.parametrize("life", [LIFE, ONE_NODE], ids=["two nodes", "one node"])
+@pytest.mark.parametrize("workload", [LIFE, ONE_NODE], ids=["two nodes", "one node"])
 @pytest.mark.parametrize("wanted", CURVES.values(), ids=CURVES.keys())
-def test_curves_equal_naive_samples(wanted: SeriesQuery, life: Workload) -> None:
-    series = SimulatedSeries({4711: life}.get)
+def test_curves_equal_naive_samples(wanted: SeriesQuery, workload: Workload) -> None:
+    series = SimulatedSeries({4711: workload}.get)
     (found,) = [*series.read_curves(wanted, [SPAN], points=24, until=math.inf).by_job.values()] or [()]
     moments = [START + 300 * index for index in range(25)]
-    sampled = [naive(wanted, life, moment) for moment in moments]
+    sampled = [naive(wanted, workload, moment) for moment in moments]
     expected = {}
     for labels in sampled[0]:
         row = [sample[labels] for sample in sampled]
@@ -54,11 +54,11 @@ def test_curves_equal_naive_samples(wanted: SeriesQuery, life: Workload) -> None
     assert all(tuple(moments[1:]) == curve.times for curve in found)
 
 
-@pytest.mark.parametrize("life", [LIFE, ONE_NODE], ids=["two nodes", "one node"])
+@pytest.mark.parametrize("workload", [LIFE, ONE_NODE], ids=["two nodes", "one node"])
 @pytest.mark.parametrize("wanted", TOTALS.values(), ids=TOTALS.keys())
-def test_totals_equal_naive_samples(wanted: SeriesQuery, life: Workload) -> None:
-    found = SimulatedSeries({4711: life}.get).read_totals(wanted, [SPAN], until=math.inf).by_job.get(4711, {})
-    sampled = [naive(wanted, life, START + 60 * index) for index in range(1, 121)]
+def test_totals_equal_naive_samples(wanted: SeriesQuery, workload: Workload) -> None:
+    found = SimulatedSeries({4711: workload}.get).read_totals(wanted, [SPAN], until=math.inf).by_job.get(4711, {})
+    sampled = [naive(wanted, workload, START + 60 * index) for index in range(1, 121)]
     expected = {
         labels: pytest.approx(max(s[labels] for s in sampled))
         if wanted.how in {Aggregation.MAX, Aggregation.TOTAL}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that the life of a simulated job holds together at every moment."""
+"""Check that the workload of a simulated job holds together at every moment."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.gres import Gres
-from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_life
+from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_workload
 from slurmscope.simulate.history.workload_metrics import METRICS, samples_at
 from slurmscope.simulate.history.workloads import NodeWorkload, Work, Workload
 from tests.fakes.reports import GIB, START, make_record
@@ -20,8 +20,8 @@ COUNTERS = [*(name for name in METRICS if name.endswith("_total")), "jobs_memory
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> tuple[Workload, float]:
-    """Draw the life of a job of any kind and size, and its length."""
+def workloads(draw: st.DrawFn) -> tuple[Workload, float]:
+    """Draw the workload of a job of any kind and size, and its length."""
     kind = draw(st.sampled_from(WorkloadKind))
     nodes = draw(st.integers(1, 4))
     cpus = draw(st.integers(1, 16))
@@ -35,52 +35,52 @@ def lives(draw: st.DrawFn) -> tuple[Workload, float]:
         gres=(Gres(name="gpu", count=nodes * gpus),) if gpus else (),
     )
     length = draw(st.floats(5, 10**6))
-    return make_life(record, kind, length_seconds=length), length
+    return make_workload(record, kind, length_seconds=length), length
 
 
 shares = st.integers(0, 1500).map(lambda thousandths: thousandths / 1000)
 moments = st.lists(shares, min_size=2, max_size=8).map(sorted)
 
 
-def tell(metric: str, node: NodeWorkload, at: float) -> dict[tuple[str, ...], float]:
+def values_at(metric: str, node: NodeWorkload, at: float) -> dict[tuple[str, ...], float]:
     """Return what one metric says at a moment."""
-    return dict(METRICS[metric].tell(node, at))
+    return dict(METRICS[metric].values_at(node, at))
 
 
 def only(metric: str, node: NodeWorkload, at: float) -> float:
     """Return the one number of a metric without further labels."""
-    return tell(metric, node, at)[()]
+    return values_at(metric, node, at)[()]
 
 
-@given(lives(), moments)
+@given(workloads(), moments)
 def test_counters_never_fall(drawn: tuple[Workload, float], parts: list[float]) -> None:
-    life, length = drawn
-    for node in life.nodes:
+    workload, length = drawn
+    for node in workload.nodes:
         for metric in COUNTERS:
             for earlier, later in pairwise(parts):
-                before, after = tell(metric, node, earlier * length), tell(metric, node, later * length)
+                before, after = values_at(metric, node, earlier * length), values_at(metric, node, later * length)
                 assert before.keys() == after.keys()
                 assert all(before[labels] <= after[labels] * (1 + 1e-9) for labels in before), metric
 
 
-@given(lives(), shares)
+@given(workloads(), shares)
 def test_parts_add_up_to_the_whole(drawn: tuple[Workload, float], part: float) -> None:
-    life, length = drawn
-    for node in life.nodes:
+    workload, length = drawn
+    for node in workload.nodes:
         at = part * length
         total = only("jobs_cpu_seconds_total", node, at)
         user, system = (only(f"jobs_cpu_{mode}_seconds_total", node, at) for mode in ("user", "system"))
         assert math.isclose(total, user + system, abs_tol=1e-6)
-        cores = tell("jobs_cpu_core_seconds_total", node, at)
+        cores = values_at("jobs_cpu_core_seconds_total", node, at)
         assert not cores or math.isclose(total, math.fsum(cores.values()), abs_tol=1e-6)
-        states = tell("jobs_threads", node, at)
+        states = values_at("jobs_threads", node, at)
         assert node.threads.count == pytest.approx(math.fsum(states.values()))
 
 
-@given(lives(), shares)
+@given(workloads(), shares)
 def test_nothing_is_used_that_a_job_does_not_have(drawn: tuple[Workload, float], part: float) -> None:
-    life, length = drawn
-    for node in life.nodes:
+    workload, length = drawn
+    for node in workload.nodes:
         at = part * length
         limit = only("jobs_memory_limit_bytes", node, at)
         charged = only("jobs_memory_current_bytes", node, at)
@@ -88,7 +88,7 @@ def test_nothing_is_used_that_a_job_does_not_have(drawn: tuple[Workload, float],
         assert 0 <= anon + shared <= charged * (1 + 1e-9)
         assert charged <= max(limit, 40 << 20) * (1 + 1e-9)
         assert only("jobs_cpu_seconds_total", node, at) <= len(node.work.cores) * at * (1 + 1e-9) + 1e-6
-        assert 0 <= tell("jobs_gpu_utilization_ratio", node, at).get((), 0.0) <= 1
+        assert 0 <= values_at("jobs_gpu_utilization_ratio", node, at).get((), 0.0) <= 1
 
 
 def test_cpu_time_is_the_integral_of_the_load() -> None:
@@ -100,7 +100,7 @@ def test_cpu_time_is_the_integral_of_the_load() -> None:
 
 
 def test_busy_cores_are_those_of_the_moment() -> None:
-    (node,) = make_life(make_record(), WorkloadKind.GOOD, length_seconds=1000).nodes
+    (node,) = make_workload(make_record(), WorkloadKind.GOOD, length_seconds=1000).nodes
     node = replace(node, work=Work(cores=(1.0, 0.5), dip_ratio=0.0, stop_seconds=700.0))
     assert 1.5 == only("jobs_busy_cores", node, 600.0)
     assert 0.0 == only("jobs_busy_cores", node, 701.0)
@@ -111,26 +111,26 @@ def test_every_metric_that_reports_ask_for_is_told() -> None:
 
 
 def test_the_kernel_kills_only_in_the_end() -> None:
-    life = make_life(make_record(), WorkloadKind.OUT_OF_MEMORY, length_seconds=1000)
-    (node,) = life.nodes
-    assert 0.0 == tell("jobs_memory_events_total", node, 998.0)["oom_kill",]
-    assert 1.0 == tell("jobs_memory_events_total", node, 1000.0)["oom_kill",]
+    workload = make_workload(make_record(), WorkloadKind.OUT_OF_MEMORY, length_seconds=1000)
+    (node,) = workload.nodes
+    assert 0.0 == values_at("jobs_memory_events_total", node, 998.0)["oom_kill",]
+    assert 1.0 == values_at("jobs_memory_events_total", node, 1000.0)["oom_kill",]
 
 
 def test_the_same_job_leads_the_same_life() -> None:
-    first, again = (make_life(make_record(77), WorkloadKind.IDLE, length_seconds=500) for _ in range(2))
+    first, again = (make_workload(make_record(77), WorkloadKind.IDLE, length_seconds=500) for _ in range(2))
     assert first == again
-    assert first != make_life(make_record(78), WorkloadKind.IDLE, length_seconds=500)
+    assert first != make_workload(make_record(78), WorkloadKind.IDLE, length_seconds=500)
 
 
 def test_a_job_that_has_not_started_is_not_sampled() -> None:
-    life = make_life(make_record(), WorkloadKind.GOOD, length_seconds=500)
-    assert [] == list(samples_at([life], START - 1))
+    workload = make_workload(make_record(), WorkloadKind.GOOD, length_seconds=500)
+    assert [] == list(samples_at([workload], START - 1))
 
 
 def test_samples_carry_job_and_node() -> None:
-    life = make_life(make_record(), WorkloadKind.GOOD, length_seconds=500)
-    samples = list(samples_at([life], START + 100))
+    workload = make_workload(make_record(), WorkloadKind.GOOD, length_seconds=500)
+    samples = list(samples_at([workload], START + 100))
     assert {(("slurm_job", "4711"), ("slurm_node", "n1"))} == {labels[:2] for _, labels, _ in samples}
-    told = {name for name, _, _ in samples}
-    assert {name for name in METRICS if "gpu" not in name} == told
+    names = {name for name, _, _ in samples}
+    assert {name for name in METRICS if "gpu" not in name} == names
