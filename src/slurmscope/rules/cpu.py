@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import math
 
-from slurmscope.figures import format_ratio, format_seconds, format_some
+from slurmscope.figures import format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
-from slurmscope.rules.asking import fewer_cores_line, fewer_cores_words
-from slurmscope.rules.known import asked_cores, busy_ratio, has_gpus, mean_cores, peak_cores, was_suspended
+from slurmscope.rules.known import busy_ratio, has_gpus, mean_cores, peak_cores, requested_cores, was_suspended
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
-from slurmscope.rules.words import say_number
+from slurmscope.rules.suggestions import fewer_cores_line, fewer_cores_sentence
 
 
 def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
@@ -19,16 +18,16 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     if ratio is None or mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
     # Nobody is blamed for cores that Slurm gave without being asked.
-    cpus, asked, enough = summary.record.cpus, asked_cores(summary), _enough_cores(summary)
+    cpus, asked, enough = summary.record.cpus, requested_cores(summary), _enough_cores(summary)
     if mean >= values["min_busy_ratio"] * asked:
         return None
-    text = f"Only {say_number(mean)} of {cpus:,} cores were busy on average"
+    text = f"Only {format_count(mean)} of {cpus:,} cores were busy on average"
     if cpus == 1:
         text = "Your one core was not busy all the time"
     used = summary.cpu.cores_used
     shares = f" {format_some(used, 'core')} did nearly all of the work." if used and used < cpus else ""
     wanted = "asked for" if asked == cpus else "were given"
-    words = fewer_cores_words(summary, enough) if enough else ""
+    words = fewer_cores_sentence(summary, enough) if enough else ""
     return Match(
         explanation=f"{text}: {format_ratio(ratio)} of the CPU time that you {wanted}.{shares}{words}",
         numbers={"busy_ratio": ratio, "mean_cores": mean, "cores": float(cpus)}
@@ -47,19 +46,19 @@ def _enough_cores(summary: JobSummary) -> int | None:
     if peak is None or summary.record.node_count > 1:
         return None
     needed = max(1, math.floor(peak + 0.5))
-    return needed if needed < asked_cores(summary) else None
+    return needed if needed < requested_cores(summary) else None
 
 
 def _uneven_over_time(summary: JobSummary, values: Thresholds) -> Match | None:
     mean, peak = mean_cores(summary), peak_cores(summary)
     if mean is None or peak is None or has_gpus(summary) or was_suspended(summary):
         return None
-    if summary.run_seconds < values["min_run_seconds"] or asked_cores(summary) < 2:
+    if summary.run_seconds < values["min_run_seconds"] or requested_cores(summary) < 2:
         return None
     if peak < 1 or mean / peak >= values["min_mean_to_peak_ratio"]:
         return None
     return Match(
-        explanation=f"{say_number(peak)} cores were busy at the peak, but only {say_number(mean)} on average "
+        explanation=f"{format_count(peak)} cores were busy at the peak, but only {format_count(mean)} on average "
         f"({format_ratio(mean / peak)} of the peak): there were long phases with less work.",
         numbers={"mean_cores": mean, "peak_cores": peak, "mean_to_peak_ratio": mean / peak},
     )
@@ -90,13 +89,13 @@ def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
     cpus = summary.record.cpus
     if mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
-    if asked_cores(summary) < 2 or summary.record.node_count > 1:
+    if requested_cores(summary) < 2 or summary.record.node_count > 1:
         return None
     if not values["min_cores"] <= mean <= values["max_cores"] or (peak is not None and peak > values["max_peak_cores"]):
         return None
     return Match(
-        explanation=f"{say_number(mean)} of {cpus:,} cores were busy on average: "
-        f"your program seems to compute in one thread only.{fewer_cores_words(summary, 1)}",
+        explanation=f"{format_count(mean)} of {cpus:,} cores were busy on average: "
+        f"your program seems to compute in one thread only.{fewer_cores_sentence(summary, 1)}",
         numbers={"mean_cores": mean, "cores": float(cpus), "enough_cores": 1.0},
         suggestion=fewer_cores_line(summary, 1),
         severity=Severity.CRITICAL if cpus >= values["critical_cores"] else None,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from slurmscope.model.summary import JobSummary, MemorySummary
-from slurmscope.rules.submitted import asked_options
+from slurmscope.rules.submit_line import submit_options
 
 SETTLED_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})
 """A job that ended so had the time it wanted or was given; one that failed may not have come to its main part."""
@@ -43,7 +43,7 @@ def memory_peak_bytes(memory: MemorySummary) -> float | None:
     return memory.slurm_peak_bytes if memory.slurm_peak_is_whole else None
 
 
-def was_killed_for_memory(summary: JobSummary) -> bool:
+def was_oom_killed(summary: JobSummary) -> bool:
     """Tell whether the kernel or Slurm killed a process for its memory."""
     return summary.record.state == "OUT_OF_MEMORY" or bool(summary.memory.oom_kills)
 
@@ -58,10 +58,10 @@ def was_suspended(summary: JobSummary) -> bool:
     return summary.record.suspended_seconds > 0
 
 
-def asked_cores(summary: JobSummary) -> int:
+def requested_cores(summary: JobSummary) -> int:
     """Return how many cores were asked for: Slurm may have given more. Whole nodes are all of their cores."""
     record = summary.record
-    if not record.asked_cpus or "exclusive" in asked_options(record.submit_line):
+    if not record.asked_cpus or "exclusive" in submit_options(record.submit_line):
         return record.cpus
     return min(record.asked_cpus, record.cpus)
 

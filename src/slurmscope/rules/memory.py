@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
-from slurmscope.figures import format_bytes, format_ratio
+from slurmscope.figures import format_bytes, format_count, format_ratio
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
-from slurmscope.rules.asking import is_asked_per_core, memory_line_for, memory_per_core_bytes
-from slurmscope.rules.known import SETTLED_STATES, memory_peak_bytes, was_killed_for_memory
+from slurmscope.rules.known import SETTLED_STATES, memory_peak_bytes, was_oom_killed
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
-from slurmscope.rules.words import OOM_RESERVE, memory_option, memory_to_ask_bytes, say_number
+from slurmscope.rules.suggestions import (
+    OOM_MARGIN,
+    memory_line,
+    memory_line_for,
+    memory_per_core_bytes,
+    requests_memory_per_core,
+    suggest_memory_bytes,
+)
 
 _GIB = float(1 << 30)
 
@@ -18,7 +24,7 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
     asked, peak = summary.memory.asked_bytes, memory_peak_bytes(summary.memory)
     if not asked or peak is None or summary.run_seconds < values["min_run_seconds"]:
         return None
-    if summary.record.state not in SETTLED_STATES or was_killed_for_memory(summary):
+    if summary.record.state not in SETTLED_STATES or was_oom_killed(summary):
         return None
     is_usual = asked <= values["free_bytes_per_core"] * summary.record.cpus
     if is_usual or peak >= values["min_used_ratio"] * asked or asked - peak < values["min_unused_bytes"]:
@@ -28,7 +34,7 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
         f"which is {format_ratio(peak / asked)}. The rest could not be used by anybody.",
         numbers={"asked_bytes": asked, "peak_bytes": peak, "used_ratio": peak / asked},
         suggestion=_less_per_core(summary, asked, peak)
-        if is_asked_per_core(summary)
+        if requests_memory_per_core(summary)
         else _less_per_node(summary, asked, peak),
         severity=Severity.CRITICAL if peak < values["critical_used_ratio"] * asked else None,
     )
@@ -37,16 +43,16 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
 def _less_per_node(summary: JobSummary, asked: float, peak: float) -> str:
     """Suggest what the neediest node needs, as ``--mem`` is per node."""
     count = max(1, summary.record.node_count)
-    size = memory_to_ask_bytes(max(needed for needed, _ in _needs(summary, peak)))
-    return f"#SBATCH {memory_option(size)}" if size < asked / count else ""
+    size = suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak)))
+    return memory_line(size) if size < asked / count else ""
 
 
 def _less_per_core(summary: JobSummary, asked: float, peak: float) -> str:
     """Suggest what the cores of the neediest node need each; nodes may have given different numbers of cores."""
-    sizes = [memory_per_core_bytes(memory_to_ask_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
+    sizes = [memory_per_core_bytes(suggest_memory_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
     if len(sizes) < max(1, summary.record.node_count) or max(sizes) * summary.record.cpus >= asked:
         return ""
-    return f"#SBATCH {memory_option(max(sizes), 'mem-per-cpu')}"
+    return memory_line(max(sizes), "mem-per-cpu")
 
 
 def _needs(summary: JobSummary, peak: float) -> list[tuple[float, float | None]]:
@@ -64,7 +70,7 @@ def _needs(summary: JobSummary, peak: float) -> list[tuple[float, float | None]]
 
 
 def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
-    if was_killed_for_memory(summary) or not summary.memory.coverage.is_good:
+    if was_oom_killed(summary) or not summary.memory.coverage.is_good:
         return None
     worst = max(
         (
@@ -81,7 +87,7 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
         explanation=f"On {node} the job needed {format_bytes(peak)} of the {format_bytes(limit)} that it may have "
         f"({format_ratio(ratio)}). A little more, and it is killed.",
         numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
-        suggestion=memory_line_for(summary, memory_to_ask_bytes(peak), cpus),
+        suggestion=memory_line_for(summary, suggest_memory_bytes(peak), cpus),
     )
 
 
@@ -91,10 +97,10 @@ def _asked_per_node(summary: JobSummary) -> float | None:
 
 
 def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
-    if not was_killed_for_memory(summary):
+    if not was_oom_killed(summary):
         return None
     asked, kills = _asked_per_node(summary), summary.memory.oom_kills
-    more = memory_to_ask_bytes(asked, OOM_RESERVE) if asked else None
+    more = suggest_memory_bytes(asked, OOM_MARGIN) if asked else None
     count = f" ({kills:,} times)" if kills and kills > 1 else ""
     ended = "" if summary.record.state == "OUT_OF_MEMORY" else " The job went on: its results may be incomplete."
     had = f" It had {format_bytes(asked)} on each node." if asked else ""
@@ -116,7 +122,7 @@ def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
     is_threat = memory.asked_bytes is not None and peak >= values["warning_used_ratio"] * memory.asked_bytes
     when = "At the end the job held" if summary.record.has_ended else "By now the job holds"
     return Match(
-        explanation=f"{when} {say_number(growth)} times as much memory as in the middle of its run. "
+        explanation=f"{when} {format_count(growth)} times as much memory as in the middle of its run. "
         f"The peak was {format_bytes(peak)}.",
         numbers={"growth_ratio": growth, "peak_bytes": peak},
         severity=Severity.WARNING if is_threat else None,

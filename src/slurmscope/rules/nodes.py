@@ -9,10 +9,9 @@ from statistics import fmean
 from slurmscope.figures import format_bytes, format_ratio, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
-from slurmscope.rules.asking import fewer_nodes_line
 from slurmscope.rules.known import has_gpus
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
-from slurmscope.rules.words import say_number
+from slurmscope.rules.suggestions import fewer_nodes_line
 
 LISTED_NODES = 5
 
@@ -62,7 +61,7 @@ def _too_many_nodes(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     each = f" and {format_bytes(memory / nodes)} of memory" if memory else ""
     return Match(
-        explanation=f"The job was spread over {nodes:,} nodes with {say_number(cpus / nodes)} cores{each} on each. "
+        explanation=f"The job was spread over {nodes:,} nodes with {format_some(cpus / nodes, 'core')}{each} on each. "
         f"{format_some(enough, 'node')} would have been enough.",
         numbers={"nodes": float(nodes), "cores": float(cpus), "enough_nodes": float(enough)},
         suggestion=fewer_nodes_line(summary, enough),

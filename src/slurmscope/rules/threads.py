@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from slurmscope.figures import format_some
+from slurmscope.figures import format_count, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import step_tasks
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds
-from slurmscope.rules.words import say_number
 
 LISTED_PROGRAMS = 10
 NAME_LENGTH = 40
@@ -22,7 +21,7 @@ def _too_many_threads(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     running = summary.mean_running_threads
     is_crowded = running is None or running > values["crowded_ratio"] * cpus
-    waiting = "" if running is None else f" {say_number(running)} of them ran or wanted to run on average."
+    waiting = "" if running is None else f" {format_count(running)} of them ran or wanted to run on average."
     return Match(
         explanation=f"{_listing(over)}, on {format_some(cpus, 'core')}.{waiting}",
         numbers={"cores": float(cpus), "most_threads": max(over.values())}

@@ -8,7 +8,7 @@ from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import was_suspended
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
-from slurmscope.rules.words import time_line, time_to_ask_seconds
+from slurmscope.rules.suggestions import suggest_time_seconds, time_line
 
 
 def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
@@ -19,7 +19,7 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     if ratio >= values["min_used_ratio"]:
         return None
-    better = time_to_ask_seconds(run_seconds)
+    better = suggest_time_seconds(run_seconds)
     return Match(
         explanation=f"You asked for {format_seconds(limit)} and the job ended after {format_seconds(run_seconds)}, "
         f"{format_ratio(ratio)} of that.",
@@ -42,7 +42,7 @@ def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
         explanation=f"Slurm ended the job at its time limit{after}.{stuck}",
         numbers={"limit_seconds": limit} if limit else {},
         # More time does not help a job that hangs.
-        suggestion=time_line(time_to_ask_seconds(limit)) if limit and not is_stuck else "",
+        suggestion=time_line(suggest_time_seconds(limit)) if limit and not is_stuck else "",
     )
 
 

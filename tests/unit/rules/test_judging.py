@@ -106,7 +106,7 @@ def test_job_with_two_of_four_cores_busy_and_a_tenth_of_its_memory_used_hears_bo
 
     assert {"cpu_idle", "memory_over_asked", "core_imbalance", "time_over_asked", "scratch_unused"} == set(by_rule)
     assert (
-        "Only 2.0 of 4 cores were busy on average: 50 % of the CPU time that you asked for. "
+        "Only 2 of 4 cores were busy on average: 50 % of the CPU time that you asked for. "
         "2 cores did nearly all of the work."
     ) == by_rule["cpu_idle"].explanation
     assert "#SBATCH --cpus-per-task=2" == by_rule["cpu_idle"].suggestion
@@ -158,7 +158,7 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
         (
             "too_many_threads",
             make_summary(program_threads={"a": 9.0}, mean_running_threads=6.0),
-            "on 4 cores. 6.0 of them ran or wanted to run on average.",
+            "on 4 cores. 6 of them ran or wanted to run on average.",
         ),
         # Shares of four cores: 1 and 1/4, mean 5/8; eight of fourteen nodes are 57 %.
         ("node_imbalance", with_nodes(4.0, 1.0), "n1 had 25 % of its cores busy, where the mean is 62 %."),
@@ -171,12 +171,12 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
         (
             "too_many_nodes",
             make_summary(record={"node_count": 4}),
-            "4 nodes with 1.0 cores and 2 GiB of memory on each",
+            "4 nodes with 1 core and 2 GiB of memory on each",
         ),
         (
             "too_many_nodes",
             make_summary(record={"node_count": 4}, memory={"asked_bytes": None}),
-            "4 nodes with 1.0 cores on each. 1 node would have been enough.",
+            "4 nodes with 1 core on each. 1 node would have been enough.",
         ),
         ("metadata_storm", with_io(metadata_operations=1e6), "made 1,000,000 file system requests that move no data"),
     ],

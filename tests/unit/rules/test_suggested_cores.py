@@ -122,7 +122,7 @@ def test_what_was_asked_for_already_is_not_suggested() -> None:
     at_5 = found(make_summary(record=changed, busy=3 / 16, cpu={"peak_cores": 5.0}), "cpu_idle")
 
     assert ("", "#SBATCH --cpus-per-task=5") == (at_8.suggestion, at_5.suggestion)
-    assert "Only 3.0 of 16 cores were busy on average: 19 % of the CPU time that you were given." == at_8.explanation
+    assert "Only 3 of 16 cores were busy on average: 19 % of the CPU time that you were given." == at_8.explanation
 
 
 def on_nodes(

@@ -18,7 +18,7 @@ _FLAGS = frozenset(
 )  # fmt: skip
 
 
-def asked_options(submit_line: str) -> Mapping[str, str]:
+def submit_options(submit_line: str) -> Mapping[str, str]:
     """Return the options before the script or program, by their long names; what comes after belongs to that.
 
     Slurm keeps the line without quotes, words with blanks between them.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.rules.submitted import asked_options
+from slurmscope.rules.submit_line import submit_options
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ from slurmscope.rules.submitted import asked_options
     ],
 )
 def test_options_before_the_script_are_read(line: str, expected: dict[str, str]) -> None:
-    assert expected == asked_options(line)
+    assert expected == submit_options(line)
 
 
 @given(st.text(alphabet=st.sampled_from("-=nc 4xé\t\x00")) | st.text())
 def test_any_line_is_read(line: str) -> None:
-    assert all(value == "" or value in line for value in asked_options(line).values())
+    assert all(value == "" or value in line for value in submit_options(line).values())
