@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn readings into metric families: one module per subject, each exports ``COLLECTOR``."""
+"""Turn readings into metric families: one module per collector, each exporting ``COLLECTOR``."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count jobs that have ended, how long they ran and what they held, from Slurm's accounting.
+"""Count ended jobs, their run time and their allocated resources, from Slurm's accounting.
 
 ::
 
@@ -8,11 +8,11 @@
     slurm_ended_job_cpu_seconds_total{partition="debug",account="physics"} 1.8e+06
 
 Every run of a requeued job counts, and so does every task of an array and every component of a
-heterogeneous job. Counts go on after a restart when the exporter keeps a state file.
+heterogeneous job. Counts survive a restart if the exporter has a state file.
 
-``exit_class`` tells what the job's own program told: ``ok``, ``error`` (an exit code other than 0),
-``signal`` (killed by one), or ``none`` where Slurm or somebody ended the job, or it never ran; then the
-state says how. A script that passes on the exit code 137 of a killed child is an ``error``.
+``exit_class`` is how the job's own program ended: ``ok``, ``error`` (an exit code other than 0),
+``signal`` (killed by a signal), or ``none`` if the job was ended by Slurm or a user, or never ran; then
+see the state. A script that passes on the exit code 137 of a killed child is an ``error``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slurmscope.model.completions import RUN_BUCKETS_SECONDS, Completions
 
 ENDED = counter(
     "slurm_jobs_ended_total",
-    "Jobs that ended, by how: the state, and what the exit code told (ok, error, signal, none).",
+    "Ended jobs by state and exit class (ok, error, signal, none).",
     "partition",
     "account",
     "state",
@@ -33,32 +33,32 @@ ENDED = counter(
 )
 RUN_TIME = histogram(
     "slurm_job_run_seconds",
-    "Seconds that ended jobs had run; jobs that never started are not in it.",
+    "Run time of ended jobs; jobs that never started are not counted.",
     "partition",
     buckets=RUN_BUCKETS_SECONDS,
 )
 CPU_TIME = counter(
     "slurm_ended_job_cpu_seconds_total",
-    "Seconds of CPUs that ended jobs had held, used or not.",
+    "CPU time allocated to ended jobs (CPUs times run time), used or not.",
     "partition",
     "account",
 )
 GPU_TIME = counter(
     "slurm_ended_job_gpu_seconds_total",
-    "Seconds of GPUs that ended jobs had held, used or not.",
+    "GPU time allocated to ended jobs (GPUs times run time), used or not.",
     "partition",
     "account",
 )
-SINCE = gauge("slurm_completions_since_timestamp_seconds", "When the counting of ended jobs began.")
+SINCE = gauge("slurm_completions_since_timestamp_seconds", "Unix time from which ended jobs are counted.")
 READ_UNTIL = gauge(
     "slurm_completions_read_until_timestamp_seconds",
-    "Up to when ended jobs are counted; it stays behind while accounting is away or is being caught up with.",
+    "Unix time up to which ended jobs are counted; falls behind while slurmdbd is unreachable.",
 )
-UNREADABLE = gauge("slurm_completions_unreadable_rows", "Rows of the last answer of sacct that could not be read.")
+UNREADABLE = gauge("slurm_completions_unreadable_rows", "Rows of the latest sacct output that could not be parsed.")
 
 
 def collect(options: NoOptions, *, completions: Completions) -> Iterator[Family]:  # noqa: ARG001 - part of the protocol
-    """Turn every sum into its metric."""
+    """Yield one family per counter."""
     yield Family(ENDED, completions.ended)
     yield Family(
         RUN_TIME,
@@ -77,7 +77,7 @@ def collect(options: NoOptions, *, completions: Completions) -> Iterator[Family]
 COLLECTOR = Collector(
     name="completions",
     role=Role.CLUSTER,
-    help="Jobs that ended, their run time and what they held, from one sacct call; needs slurmdbd.",
+    help="Ended jobs, their run time and allocated resources, from one sacct call; needs slurmdbd.",
     needs=("completions",),
     metrics=(ENDED, RUN_TIME, CPU_TIME, GPU_TIME, SINCE, READ_UNTIL, UNREADABLE),
     collect=collect,

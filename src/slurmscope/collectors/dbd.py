@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show how slurmdbd works: its rollups of usage, what it is asked for and by whom.
+"""Export the statistics of slurmdbd: usage rollups, and requests by message and user.
 
 ::
 
@@ -7,8 +7,8 @@
     slurm_dbd_cluster_rollup_last_seconds{cluster_name="lab",period="hour"} 0.499091
     slurm_dbd_rollups_total{origin="internal"} 24
 
-A rollup that never ran since slurmdbd started has no series. For a cluster's rollup, the time of the
-last one is the moment up to which usage has been summed: hourly, it should never be two hours old.
+A rollup that has not run since slurmdbd started has no series. For rollups of a cluster, the time of the
+last one is the time up to which usage has been summed: the hourly one should never be two hours old.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from slurmscope.metrics.family import Family, Metric, counter, gauge
 from slurmscope.model.dbd import Dbd, RollupTimes
 from slurmscope.settings import setting
 
-START = gauge("slurm_dbd_statistics_start_timestamp_seconds", "When the totals of slurmdbd began.")
+START = gauge(
+    "slurm_dbd_statistics_start_timestamp_seconds", "Unix time at which the slurmdbd statistics were last reset."
+)
 RPC = declare_rpc_metrics("slurm_dbd_rpc", "slurmdbd")
 
 _Rollups = tuple[tuple[Metric, Callable[[RollupTimes], float | None]], ...]
@@ -30,40 +32,40 @@ _Rollups = tuple[tuple[Metric, Callable[[RollupTimes], float | None]], ...]
 
 def _rollup_metrics(prefix: str, whose: str, *labels: str) -> _Rollups:
     return (
-        (counter(f"{prefix}s_total", f"Rollups of usage {whose}.", *labels), lambda times: times.runs),
+        (counter(f"{prefix}s_total", f"Usage rollups {whose}.", *labels), lambda times: times.runs),
         (
-            counter(f"{prefix}_seconds_total", f"Seconds of all rollups of usage {whose}.", *labels),
+            counter(f"{prefix}_seconds_total", f"Total duration of usage rollups {whose}.", *labels),
             lambda times: times.seconds,
         ),
         (
-            gauge(f"{prefix}_last_seconds", f"Seconds of the last rollup of usage {whose}.", *labels),
+            gauge(f"{prefix}_last_seconds", f"Duration of the last usage rollup {whose}.", *labels),
             lambda times: times.last_seconds,
         ),
         (
-            gauge(f"{prefix}_max_seconds", f"Seconds of the longest rollup of usage {whose}.", *labels),
+            gauge(f"{prefix}_max_seconds", f"Duration of the longest usage rollup {whose}.", *labels),
             lambda times: times.max_seconds,
         ),
         (
-            gauge(f"{prefix}_last_timestamp_seconds", f"Time of the last rollup of usage {whose}.", *labels),
+            gauge(f"{prefix}_last_timestamp_seconds", f"Unix time of the last usage rollup {whose}.", *labels),
             lambda times: times.last_timestamp,
         ),
     )
 
 
-ROLLUPS = _rollup_metrics("slurm_dbd_rollup", "of all clusters, by what began it", "origin")
+ROLLUPS = _rollup_metrics("slurm_dbd_rollup", "of all clusters, by origin", "origin")
 # Not "cluster": servers that collect several clusters put a label of that name on everything.
 CLUSTER_ROLLUPS = _rollup_metrics("slurm_dbd_cluster_rollup", "of one cluster", "cluster_name", "period")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DbdOptions:
-    """What of slurmdbd's statistics is served."""
+    """Which slurmdbd statistics are exported."""
 
     user: bool = setting(True, help="Serve requests to slurmdbd by user: two series for each user.")
 
 
 def collect(options: DbdOptions, *, dbd: Dbd) -> Iterator[Family]:
-    """Turn every number of the answer into its metric."""
+    """Yield one family per statistic."""
     yield Family(START, {} if dbd.since is None else {(): dbd.since})
     yield from message_families(RPC, dbd.messages)
     yield from _rollup_families(ROLLUPS, {(one.origin,): one.times for one in dbd.rollups})
@@ -81,7 +83,7 @@ def _rollup_families(metrics: _Rollups, rollups: dict[tuple[str, ...], RollupTim
 COLLECTOR = Collector(
     name="dbd",
     role=Role.CLUSTER,
-    help="Rollups and requests of slurmdbd, from sacctmgr show stats; for root, SlurmUser or a Slurm administrator.",
+    help="Rollups and requests of slurmdbd, from sacctmgr show stats; needs root, SlurmUser or a Slurm administrator.",
     needs=("dbd",),
     metrics=(
         START,

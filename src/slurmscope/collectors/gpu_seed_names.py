@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the names of the older job exporter and of the GPU exporter that ran beside it.
+"""Export GPUs under the metric names of the older job exporter and its companion GPU exporter.
 
-Percent and MiB are theirs; ``gpuid`` and ``gpu`` are both the number that nvidia-smi shows, so they can be joined.
+Their units are percent and MiB; ``gpuid`` and ``gpu`` are both the nvidia-smi index, so the metrics can be joined.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from slurmscope.model.gpus import Gpu
 
 MEBIBYTE = 1 << 20
 
-USED = seed_gauge("jobs_gpus_used", "Always 1: a GPU that the job holds.", *JOB, "gpuid")
+USED = seed_gauge("jobs_gpus_used", "Always 1: GPU allocated to the job.", *JOB, "gpuid")
 TEMPERATURE = seed_gauge("temperature_gpu", "Temperature of the GPU in degrees Celsius.", "gpu")
-UTILIZATION = seed_gauge("utilization_gpu", "Share of time in which anything ran on the GPU, in percent.", "gpu")
-MEMORY_UTILIZATION = seed_gauge(
-    "utilization_memory", "Share of time in which the GPU's memory was read or written, in percent.", "gpu"
-)
+UTILIZATION = seed_gauge("utilization_gpu", "Percent of time in which a kernel was running on the GPU.", "gpu")
+MEMORY_UTILIZATION = seed_gauge("utilization_memory", "Percent of time in which GPU memory was read or written.", "gpu")
 MEMORY_TOTAL = seed_gauge("memory_total", "Memory of the GPU in MiB.", "gpu")
 MEMORY_FREE = seed_gauge("memory_free", "Free memory of the GPU in MiB.", "gpu")
 MEMORY_USED = seed_gauge("memory_used", "Used memory of the GPU in MiB.", "gpu")
@@ -29,7 +27,7 @@ SEED_METRICS = (USED, TEMPERATURE, UTILIZATION, MEMORY_UTILIZATION, MEMORY_TOTAL
 
 
 def seed_families(gpus: Iterable[Gpu], holds: Iterable[GpuHold]) -> Iterator[Family]:
-    """Yield the older names: whole GPUs only, MIG instances were not known."""
+    """Yield the older names, for whole GPUs only: the older exporters did not know MIG."""
     whole = [gpu for gpu in gpus if not gpu.parent_uuid]
     held = [hold for hold in holds if hold.is_held]
     yield Family(USED, {(str(hold.job.job_id), hold.job.node_name, str(hold.gpu.index)): 1.0 for hold in held})
@@ -46,5 +44,5 @@ def _values(pairs: Iterable[tuple[Gpu, float | None]]) -> dict[Labels, float]:
 
 
 def _times(value: float | None, factor: float) -> float | None:
-    # The driver tells whole percents: 0.29 * 100 must not become 28.999999999999996.
+    # The driver reports whole percents: 0.29 * 100 must not become 28.999999999999996.
     return None if value is None else round(value * factor, 6)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell what the GPUs of a node do, which jobs hold them, and which of those leave them idle.
+"""Export the GPUs of a node, the jobs they are allocated to, and allocated GPUs that are idle.
 
 ::
 
@@ -7,8 +7,8 @@
     jobs_gpu_held_idle{slurm_job="4711",slurm_node="n17",gpu="1",mig=""} 1
     jobs_gpu_memory_bytes{slurm_job="4711",slurm_node="n17"} 3.2e+10
 
-``gpu`` is the number that nvidia-smi shows; ``mig`` is the GPU instance and compute instance of a MIG device
-("3/0"), empty for a whole GPU. What a device does not tell has no series, and a node without a driver has none.
+``gpu`` is the nvidia-smi index; ``mig`` is the GPU instance and compute instance of a MIG device ("3/0"), empty for
+a whole GPU. Values that a device does not report have no series; a node without a driver has no GPU series.
 """
 
 from __future__ import annotations
@@ -27,47 +27,59 @@ from slurmscope.model.gpus import Gpu, GpuReason, Gpus
 from slurmscope.model.job_use import JobKey, NodeJobs
 from slurmscope.settings import one_of, setting
 
-INFO = info("gpu_info", "What a GPU or MIG instance is.", "gpu", "mig", "uuid", "model", "minor", "bus", "parent_uuid")
-READABLE = gauge("gpu_readable", "Whether the driver still answers for this GPU; 0 when it is lost or refused.", "gpu")
-UTILIZATION = gauge("gpu_utilization_ratio", "Share of time in which anything ran on the GPU.", "gpu", "mig")
+INFO = info(
+    "gpu_info",
+    "Model and identifiers of a GPU or MIG instance.",
+    "gpu",
+    "mig",
+    "uuid",
+    "model",
+    "minor",
+    "bus",
+    "parent_uuid",
+)
+READABLE = gauge("gpu_readable", "1 if the driver can read this GPU, 0 if the GPU is lost or access is denied.", "gpu")
+UTILIZATION = gauge(
+    "gpu_utilization_ratio", "Share of time in which a kernel was running on the GPU (0 to 1).", "gpu", "mig"
+)
 MEMORY_UTILIZATION = gauge(
-    "gpu_memory_utilization_ratio", "Share of time in which the GPU's memory was read or written.", "gpu", "mig"
+    "gpu_memory_utilization_ratio", "Share of time in which GPU memory was read or written (0 to 1).", "gpu", "mig"
 )
-MEMORY_SIZE = gauge("gpu_memory_size_bytes", "Memory that the GPU has.", "gpu", "mig")
-MEMORY_USED = gauge("gpu_memory_used_bytes", "Memory of the GPU that is in use.", "gpu", "mig")
-POWER = gauge("gpu_power_watts", "Power that the GPU draws.", "gpu", "mig")
+MEMORY_SIZE = gauge("gpu_memory_size_bytes", "Total memory of the GPU.", "gpu", "mig")
+MEMORY_USED = gauge("gpu_memory_used_bytes", "Used memory of the GPU.", "gpu", "mig")
+POWER = gauge("gpu_power_watts", "Power draw of the GPU.", "gpu", "mig")
 ENERGY = counter(
-    "gpu_energy_joules_total", "Energy that the GPU has used since its driver was loaded; read rarely.", "gpu", "mig"
+    "gpu_energy_joules_total", "Energy used by the GPU since the driver was loaded; polled less often.", "gpu", "mig"
 )
-TEMPERATURE = gauge("gpu_temperature_celsius", "Temperature of the GPU's core.", "gpu", "mig")
-PROCESSES = gauge("gpu_processes", "Processes that have a context on the GPU.", "gpu", "mig")
+TEMPERATURE = gauge("gpu_temperature_celsius", "Core temperature of the GPU.", "gpu", "mig")
+PROCESSES = gauge("gpu_processes", "Processes with a context on the GPU.", "gpu", "mig")
 
 UNAVAILABLE = gauge(
     "gpu_source_unavailable",
-    "Always 1: a way to learn about GPUs that does not work, nvml or devices, and why; none without a driver.",
+    "Always 1: GPU data source (nvml, devices) that cannot be used, and the reason; absent without a driver.",
     "source",
     "reason",
 )
 
 _PAIR = (*JOB, "gpu", "mig")
-HELD = gauge("jobs_gpu_held", "Whether the job holds the GPU; 0 where a claim to it is overruled.", *_PAIR)
-IDLE = gauge("jobs_gpu_held_idle", "Whether the job holds the GPU and has no process on it.", *_PAIR)
-DISPUTED = gauge("jobs_gpu_disputed", "Whether sources contradict each other about the job and the GPU.", *_PAIR)
+HELD = gauge("jobs_gpu_held", "1 if the GPU is allocated to the job, 0 if another source overrules the claim.", *_PAIR)
+IDLE = gauge("jobs_gpu_held_idle", "1 if the GPU is allocated to the job and none of its processes uses it.", *_PAIR)
+DISPUTED = gauge("jobs_gpu_disputed", "1 if sources disagree on whether the GPU is allocated to the job.", *_PAIR)
 CLAIM = gauge(
     "jobs_gpu_claim",
-    "Always 1: a source that gives the GPU to the job, environment, devices or processes.",
+    "Always 1: source that assigns the GPU to the job (environment, devices or processes).",
     *_PAIR,
     "source",
 )
 UNRESOLVED = gauge(
     "jobs_gpu_unresolved",
-    "Names of GPUs in the job's environment that mean none of this node, or not certainly which.",
+    "GPU names in the job's environment that match no GPU of this node, or more than one.",
     *JOB,
 )
-JOB_MEMORY = gauge("jobs_gpu_memory_bytes", "GPU memory that the job's processes hold.", *JOB)
+JOB_MEMORY = gauge("jobs_gpu_memory_bytes", "GPU memory used by the job's processes.", *JOB)
 JOB_UTILIZATION = gauge(
     "jobs_gpu_utilization_ratio",
-    "Mean utilization of the GPUs that the job holds; absent when it shares one.",
+    "Mean utilization of the GPUs allocated to the job; absent if it shares a GPU.",
     *JOB,
 )
 
@@ -79,7 +91,7 @@ METRICS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpusOptions:
-    """How Slurm's numbers for GPUs are understood."""
+    """How the GPU numbers of Slurm are interpreted."""
 
     slurm_numbers: str = setting(
         Numbering.AUTO.value,
@@ -91,7 +103,7 @@ class GpusOptions:
 
 
 def collect(options: GpusOptions, *, gpus: Gpus, node_jobs: NodeJobs) -> Iterator[Family]:
-    """Show the devices, then who holds them; nothing at all on a node without a driver."""
+    """Yield the devices, then the jobs they are allocated to; nothing on a node without a driver."""
     if gpus.unavailable.get("nvml") is not GpuReason.DRIVER_NOT_LOADED:
         yield Family(UNAVAILABLE, {(source, reason.value): 1.0 for source, reason in gpus.unavailable.items()})
     if not gpus.devices:
@@ -159,7 +171,7 @@ def _job(key: JobKey) -> Labels:
 COLLECTOR = Collector(
     name="gpus",
     role=Role.NODE,
-    help="GPUs of the node (NVIDIA), the jobs that hold them, and idle ones among those.",
+    help="NVIDIA GPUs of the node, the jobs they are allocated to, and allocated but idle GPUs.",
     needs=("gpus", "node_jobs"),
     metrics=(*METRICS, *SEED_METRICS),
     collect=collect,

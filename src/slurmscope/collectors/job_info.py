@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell of every job by itself: one series per job, so off unless asked for.
+"""Export one series per job; disabled by default because of the number of series.
 
 ::
 
@@ -19,16 +19,16 @@ from slurmscope.model.job_states import RUNNING
 
 INFO = info(
     "slurm_job_info",
-    "One series for each job the controller remembers; the tasks of an array that wait are one.",
+    "One series per job known to the controller; pending tasks of an array share one.",
     "jobid", "array_job_id", "array_tasks", "het_job_id", "user", "account", "partition", "qos", "state", "nodes",
     "name",
 )  # fmt: skip
-CPUS = seed_gauge("slurm_job_cpu_alloc", "CPUs of a running job.", "jobid")
-MEMORY = seed_gauge("slurm_job_mem_alloc", "Memory of a running job in bytes.", "jobid")
+CPUS = seed_gauge("slurm_job_cpu_alloc", "CPUs allocated to a running job.", "jobid")
+MEMORY = seed_gauge("slurm_job_mem_alloc", "Memory allocated to a running job in bytes.", "jobid")
 
 
 def collect(options: NoOptions, *, job_list: JobList) -> Iterator[Family]:  # noqa: ARG001 - the protocol
-    """Yield one line per job, and what each running job holds."""
+    """Yield one series per job, and the allocation of running jobs."""
     yield Family(INFO, {job[:11]: 1.0 for job in job_list.jobs})
     running = [job for job in job_list.jobs if job.state == RUNNING]
     yield Family(CPUS, {(job.job_id,): job.cpus for job in running})
@@ -38,7 +38,7 @@ def collect(options: NoOptions, *, job_list: JobList) -> Iterator[Family]:  # no
 COLLECTOR = Collector(
     name="job_info",
     role=Role.CLUSTER,
-    help="A series for every job; costs one more question per interval and as many series as there are jobs.",
+    help="One series per job; costs one more squeue call per interval and as many series as there are jobs.",
     needs=("job_list",),
     metrics=(INFO, CPUS, MEMORY),
     collect=collect,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve job counts under the names that dashboards of older exporters ask for.
+"""Export job counts under the metric names of older exporters.
 
-The values are right where theirs were not: memory and CPUs are the whole job's, from its TRES, in bytes;
-under a name with "alloc" and no state, only running jobs count.
+Unlike theirs, memory (in bytes) and CPUs are those of the whole job, from its TRES; metrics with "alloc" in the
+name and no state label count running jobs only.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ ACCOUNT_STATE_MEMORY = seed_gauge(
 ACCOUNT_CPUS = seed_gauge("slurm_account_cpu_alloc", "CPUs of running jobs by account.", "account")
 ACCOUNT_MEMORY = seed_gauge("slurm_account_mem_alloc", "Memory of running jobs in bytes, by account.", "account")
 STATE_JOBS = seed_gauge("slurm_job_count_per_state", "Jobs by state.", "state")
-FEATURE_JOBS = seed_gauge("slurm_feature_total", "Jobs by node feature they ask for; empty when none.", "feature")
-FEATURE_CPUS = seed_gauge("slurm_feature_cpu_alloc", "CPUs of running jobs by node feature.", "feature")
-FEATURE_MEMORY = seed_gauge("slurm_feature_mem_alloc", "Memory of running jobs in bytes, by node feature.", "feature")
+FEATURE_JOBS = seed_gauge(
+    "slurm_feature_total", "Jobs by requested node feature; empty if none is requested.", "feature"
+)
+FEATURE_CPUS = seed_gauge("slurm_feature_cpu_alloc", "CPUs of running jobs by requested node feature.", "feature")
+FEATURE_MEMORY = seed_gauge(
+    "slurm_feature_mem_alloc", "Memory of running jobs in bytes, by requested node feature.", "feature"
+)
 REASON_JOBS = seed_gauge("slurm_pending_reason_total", "Pending jobs by reason.", "reason")
-NCPUS = seed_gauge("ncpus", "CPUs of running jobs by user, in the partitions chosen for it.", "user")
+NCPUS = seed_gauge("ncpus", "CPUs of running jobs by user, in the selected partitions.", "user")
 
 SEED_METRICS = (
     PARTITION_JOBS, USER_JOBS, USER_CPUS, USER_MEMORY, ACCOUNT_JOBS, ACCOUNT_STATE_CPUS, ACCOUNT_STATE_MEMORY,
@@ -44,7 +48,7 @@ UNAVAILABLE = "ReqNodeNotAvail, UnavailableNodes"
 
 
 def seed_families(sums_of: Mapping[str | None, ViewSums], tables: Tables) -> Iterator[Family]:
-    """Yield families whose names an older exporter made known, given the sums of the views by their label."""
+    """Yield the families with older names, given the sums of each view by its label."""
     by_user, by_account = sums_of["user"], sums_of["account"]
     running = {labels[:1]: total for labels, total in by_account.items() if labels[1] == RUNNING}
     yield Family(PARTITION_JOBS, _jobs(sums_of["partition"]))
@@ -62,7 +66,7 @@ def seed_families(sums_of: Mapping[str | None, ViewSums], tables: Tables) -> Ite
 
 
 def ncpus_family(groups: Iterable[JobGroup], partitions: Collection[str]) -> Family:
-    """Count the CPUs of running jobs by user; no partitions means all."""
+    """Count the CPUs of running jobs by user; an empty collection selects all partitions."""
     counts: Counter[Labels] = Counter()
     for group in groups:
         if group.state == RUNNING and (not partitions or group.partitions[0] in partitions):
@@ -71,7 +75,7 @@ def ncpus_family(groups: Iterable[JobGroup], partitions: Collection[str]) -> Fam
 
 
 def seed_reason(reason: str) -> str:
-    """Return a reason as the older exporter spelled it: without parentheses, but for one."""
+    """Return a reason as the older exporter spelled it: without parentheses, with one exception."""
     return f"({UNAVAILABLE})" if UNAVAILABLE in reason else reason
 
 
@@ -87,9 +91,9 @@ def _feature_families(tables: Tables) -> Iterator[Family]:
     labelled = [
         ((feature, state), total) for (names, state), total in tables.features.items() for feature in names or ("",)
     ]
-    everyone = add_up((labels[:1], total) for labels, total in labelled)
+    every_state = add_up((labels[:1], total) for labels, total in labelled)
     running = add_up((labels[:1], total) for labels, total in labelled if labels[1] == RUNNING)
-    yield Family(FEATURE_JOBS, _jobs(everyone))
+    yield Family(FEATURE_JOBS, _jobs(every_state))
     yield Family(FEATURE_CPUS, _cpus(running))
     yield Family(FEATURE_MEMORY, known_memory(running))
 

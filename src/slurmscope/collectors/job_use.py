@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell what every job on this node really uses.
+"""Export what each job on this node uses.
 
 ::
 
@@ -22,16 +22,16 @@ from slurmscope.settings import setting
 
 INFO = info(
     "jobs_info",
-    "Who a job belongs to; has_ended marks the last numbers of a job that is gone.",
+    "User, account and partition of a job; has_ended marks the final values of an ended job.",
     *JOB, "user", "uid", "account", "partition", "has_ended",
 )  # fmt: skip
-BUSY = gauge("jobs_busy_cores", "CPU time the job spent since the last reading, over the time between.", *JOB)
-COUNT = gauge("jobs_on_node", "Jobs on this node that have not ended.")
-STALE = gauge("jobs_stale_cgroups", "Cgroups of jobs in which no process is left.")
-LAYOUT = info("jobs_layout_info", "How jobs are found: v1, v2, hybrid, processes, or unsupported.", "layout")
+BUSY = gauge("jobs_busy_cores", "Mean number of cores the job kept busy since the previous reading.", *JOB)
+COUNT = gauge("jobs_on_node", "Jobs on this node, ended ones excluded.")
+STALE = gauge("jobs_stale_cgroups", "Leftover job cgroups without any process.")
+LAYOUT = info("jobs_layout_info", "How jobs are detected: v1, v2, hybrid, processes or unsupported.", "layout")
 AVAILABLE = gauge(
     "slurmscope_source_available",
-    "1 when what the source tells could be read, 0 when it is missing or forbidden.",
+    "1 if the source can be read, 0 if it is missing or access is denied.",
     "source",
 )
 _STEP = (*JOB, "step", "task")
@@ -44,11 +44,11 @@ STEPS = (
         lambda g: g.memory.current_bytes,
     ),
     FromCgroup(
-        gauge("jobs_step_memory_peak_bytes", "Most memory ever charged to a step or task.", *_STEP),
+        gauge("jobs_step_memory_peak_bytes", "Peak memory charged to a step or task.", *_STEP),
         lambda g: g.memory.peak_bytes,
     ),
     FromCgroup(
-        counter("jobs_step_oom_kills_total", "Processes of a step or task killed for want of memory.", *_STEP),
+        counter("jobs_step_oom_kills_total", "Processes of a step or task killed by the OOM killer.", *_STEP),
         lambda g: g.memory.events.get("oom_kill"),
     ),
 )
@@ -59,13 +59,13 @@ PARTITION = "SLURM_JOB_PARTITION"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobUseOptions:
-    """How much is told of each job."""
+    """How detailed the metrics of each job are."""
 
     steps: bool = setting(False, help="Tell of each step as well, and of its tasks where the layout has them.")
 
 
 def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
-    """Yield one family after the other over all jobs; what was not measured is left out."""
+    """Yield one family after the other over all jobs; values that were not measured are left out."""
     jobs = list(_labelled(node_jobs.jobs, node_jobs.host_name))
     yield Family(COUNT, {(): sum(not job.has_ended for job in node_jobs.jobs)})
     yield Family(STALE, {(): node_jobs.stale_cgroups})
@@ -81,7 +81,7 @@ def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
 
 
 def _labelled(jobs: Iterable[JobUse], host_name: str) -> Iterator[tuple[Labels, JobUse]]:
-    """Name each job; of two lives of one number the living one is told."""
+    """Label each job; of two runs of one job id, the one that has not ended is exported."""
     newest: dict[Labels, JobUse] = {}
     for job in sorted(jobs, key=lambda job: job.has_ended):
         newest.setdefault((str(job.key.job_id), job.key.node_name or host_name), job)

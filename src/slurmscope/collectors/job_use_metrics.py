@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare what is told of a job on a node, each metric beside the place its value comes from."""
+"""Declare the metrics of a job on a node, each beside the function that reads its value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OptionalNumber = float | None
 
 @dataclass(frozen=True, slots=True)
 class FromCgroup:
-    """Take one number from a job's cgroup."""
+    """Read one number from a job's cgroup."""
 
     metric: Metric
     value: Callable[[CgroupUse], OptionalNumber]
@@ -25,7 +25,7 @@ class FromCgroup:
 
 @dataclass(frozen=True, slots=True)
 class FromProcesses:
-    """Take one number from a job's processes."""
+    """Read one number from a job's processes."""
 
     metric: Metric
     value: Callable[[ProcessUse], OptionalNumber]
@@ -33,7 +33,7 @@ class FromProcesses:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """Take several numbers, each with the values of further labels."""
+    """Read several numbers from a job's cgroup, each with further label values."""
 
     metric: Metric
     values: Callable[[CgroupUse], Iterable[tuple[tuple[str, ...], float]]]
@@ -41,7 +41,7 @@ class Several:
 
 @dataclass(frozen=True, slots=True)
 class SeveralOfProcesses:
-    """Take several numbers from a job's processes, each with the values of further labels."""
+    """Read several numbers from a job's processes, each with further label values."""
 
     metric: Metric
     values: Callable[[ProcessUse], Iterable[tuple[tuple[str, ...], float]]]
@@ -53,77 +53,79 @@ CGROUP = (
         counter("jobs_cpu_user_seconds_total", "CPU time of the job in user mode.", *JOB), lambda g: g.cpu.user_seconds
     ),
     FromCgroup(
-        counter("jobs_cpu_system_seconds_total", "CPU time of the job in the kernel.", *JOB),
+        counter("jobs_cpu_system_seconds_total", "CPU time of the job in kernel mode.", *JOB),
         lambda g: g.cpu.system_seconds,
     ),
     FromCgroup(
-        gauge("jobs_cores", "Cores that the job may run on; absent where it is not confined.", *JOB),
+        gauge("jobs_cores", "Cores the job may run on; absent if it is not confined to cores.", *JOB),
         lambda g: None if g.cpu.cores is None else len(g.cpu.cores),
     ),
     FromCgroup(
-        counter("jobs_cpu_periods_total", "Scheduling periods in which the job had a CPU limit.", *JOB),
+        counter("jobs_cpu_periods_total", "Enforcement periods of the job's CPU limit.", *JOB),
         lambda g: g.cpu.periods,
     ),
     FromCgroup(
-        counter("jobs_cpu_throttled_periods_total", "Scheduling periods in which the job hit its CPU limit.", *JOB),
+        counter(
+            "jobs_cpu_throttled_periods_total",
+            "Enforcement periods in which the job was throttled by its CPU limit.",
+            *JOB,
+        ),
         lambda g: g.cpu.throttled_periods,
     ),
     FromCgroup(
-        counter("jobs_cpu_throttled_seconds_total", "Time the job was kept from running by its CPU limit.", *JOB),
+        counter("jobs_cpu_throttled_seconds_total", "Time the job was throttled by its CPU limit.", *JOB),
         lambda g: g.cpu.throttled_seconds,
     ),
     FromCgroup(
-        gauge("jobs_memory_current_bytes", "Memory charged to the job, file cache included.", *JOB),
+        gauge("jobs_memory_current_bytes", "Memory charged to the job, including page cache.", *JOB),
         lambda g: g.memory.current_bytes,
     ),
     FromCgroup(
-        gauge("jobs_memory_anon_bytes", "Memory of the job that is backed by no file.", *JOB),
+        gauge("jobs_memory_anon_bytes", "Anonymous memory of the job.", *JOB),
         lambda g: g.memory.anon_bytes,
     ),
     FromCgroup(
-        gauge("jobs_memory_file_bytes", "File cache charged to the job; the kernel takes it back when needed.", *JOB),
+        gauge("jobs_memory_file_bytes", "Page cache charged to the job; the kernel can reclaim it.", *JOB),
         lambda g: g.memory.file_bytes,
     ),
     FromCgroup(
-        gauge("jobs_memory_shmem_bytes", "Shared memory and files in memory (tmpfs) of the job.", *JOB),
+        gauge("jobs_memory_shmem_bytes", "Shared memory and tmpfs files of the job.", *JOB),
         lambda g: g.memory.shmem_bytes,
     ),
     FromCgroup(
-        gauge("jobs_memory_kernel_bytes", "Memory of the kernel that is charged to the job.", *JOB),
+        gauge("jobs_memory_kernel_bytes", "Kernel memory charged to the job.", *JOB),
         lambda g: g.memory.kernel_bytes,
     ),
     FromCgroup(
-        gauge("jobs_memory_mapped_file_bytes", "Files that the job has mapped into memory.", *JOB),
+        gauge("jobs_memory_mapped_file_bytes", "Memory-mapped files of the job.", *JOB),
         lambda g: g.memory.mapped_file_bytes,
     ),
-    FromCgroup(gauge("jobs_memory_swap_bytes", "Swap space that the job uses.", *JOB), lambda g: g.memory.swap_bytes),
+    FromCgroup(gauge("jobs_memory_swap_bytes", "Swap space used by the job.", *JOB), lambda g: g.memory.swap_bytes),
     FromCgroup(
-        gauge("jobs_memory_peak_bytes", "Most memory that was ever charged to the job.", *JOB),
+        gauge("jobs_memory_peak_bytes", "Peak memory charged to the job.", *JOB),
         lambda g: g.memory.peak_bytes,
     ),
     FromCgroup(
-        gauge("jobs_memory_limit_bytes", "Memory the job may have, its own or an inherited limit.", *JOB),
+        gauge("jobs_memory_limit_bytes", "Memory limit of the job, its own or inherited.", *JOB),
         lambda g: g.memory.limit_bytes,
     ),
     FromCgroup(
-        gauge("jobs_memory_swap_limit_bytes", "Swap space the job may have.", *JOB),
+        gauge("jobs_memory_swap_limit_bytes", "Swap limit of the job.", *JOB),
         lambda g: g.memory.swap_limit_bytes,
     ),
-    FromCgroup(gauge("jobs_pids", "Processes and threads charged to the job.", *JOB), lambda g: g.pids),
-    FromCgroup(gauge("jobs_pids_limit", "Processes and threads the job may have.", *JOB), lambda g: g.pids_limit),
+    FromCgroup(gauge("jobs_pids", "Processes and threads of the job.", *JOB), lambda g: g.pids),
+    FromCgroup(gauge("jobs_pids_limit", "Limit on processes and threads of the job.", *JOB), lambda g: g.pids_limit),
 )
 
 SEVERAL = (
     Several(
-        counter(
-            "jobs_cpu_core_seconds_total", "CPU time of the job on one core, where the kernel tells (v1).", *JOB, "core"
-        ),
+        counter("jobs_cpu_core_seconds_total", "CPU time of the job per core (cgroup v1 only).", *JOB, "core"),
         lambda g: (((str(core),), seconds) for core, seconds in g.cpu.core_seconds.items()),
     ),
     Several(
         counter(
             "jobs_memory_events_total",
-            "How often the job hit a limit of memory or was killed for it, as the kernel names the event.",
+            "Memory events of the job by kernel event name (max, oom_kill, ...).",
             *JOB,
             "event",
         ),
@@ -132,7 +134,7 @@ SEVERAL = (
     Several(
         counter(
             "jobs_pressure_seconds_total",
-            "Time in which some or all (full) processes of the job waited for cpu, memory or io.",
+            "Time in which some or all (full) processes of the job stalled on cpu, memory or io.",
             *JOB,
             "resource",
             "kind",
@@ -140,19 +142,19 @@ SEVERAL = (
         lambda g: g.pressure_seconds.items(),
     ),
     Several(
-        counter("jobs_block_read_bytes_total", "What the job read from a block device.", *JOB, "device"),
+        counter("jobs_block_read_bytes_total", "Bytes read by the job from a block device.", *JOB, "device"),
         lambda g: (((device,), block.read_bytes) for device, block in g.block.items()),
     ),
     Several(
-        counter("jobs_block_write_bytes_total", "What the job wrote to a block device.", *JOB, "device"),
+        counter("jobs_block_write_bytes_total", "Bytes written by the job to a block device.", *JOB, "device"),
         lambda g: (((device,), block.write_bytes) for device, block in g.block.items()),
     ),
     Several(
-        counter("jobs_block_reads_total", "Reads of the job from a block device.", *JOB, "device"),
+        counter("jobs_block_reads_total", "Read operations of the job on a block device.", *JOB, "device"),
         lambda g: (((device,), block.reads) for device, block in g.block.items()),
     ),
     Several(
-        counter("jobs_block_writes_total", "Writes of the job to a block device.", *JOB, "device"),
+        counter("jobs_block_writes_total", "Write operations of the job on a block device.", *JOB, "device"),
         lambda g: (((device,), block.writes) for device, block in g.block.items()),
     ),
 )
@@ -160,41 +162,49 @@ SEVERAL = (
 PROCESSES = (
     FromProcesses(gauge("jobs_processes", "Processes of the job.", *JOB), lambda p: p.processes),
     FromProcesses(
-        gauge("jobs_memory_rss_bytes", "Resident memory of the job's processes, shared pages counted each time.", *JOB),
+        gauge(
+            "jobs_memory_rss_bytes",
+            "Resident memory of the job's processes; shared pages count once per process.",
+            *JOB,
+        ),
         lambda p: p.resident_bytes,
     ),
-    FromProcesses(gauge("jobs_open_files", "Open descriptors of the job's processes.", *JOB), lambda p: p.open_files),
     FromProcesses(
-        gauge("jobs_distinct_files", "Different files that the job has open.", *JOB), lambda p: p.distinct_files
+        gauge("jobs_open_files", "Open file descriptors of the job's processes.", *JOB), lambda p: p.open_files
     ),
+    FromProcesses(gauge("jobs_distinct_files", "Distinct files the job has open.", *JOB), lambda p: p.distinct_files),
     FromProcesses(
         gauge(
             "jobs_open_files_worst_ratio",
-            "Open descriptors of the process nearest to its limit, over that limit.",
+            "Highest share of the open-file limit used by any process of the job (0 to 1).",
             *JOB,
         ),
         lambda p: p.worst_file_ratio,
     ),
     FromProcesses(
-        counter("jobs_io_read_bytes_total", "What the job asked to read, from whatever file system or pipe.", *JOB),
+        counter(
+            "jobs_io_read_bytes_total", "Bytes read by system calls of the job, from any file system or pipe.", *JOB
+        ),
         lambda p: p.io.read_chars if p.io else None,
     ),
     FromProcesses(
-        counter("jobs_io_write_bytes_total", "What the job asked to write, to whatever file system or pipe.", *JOB),
+        counter(
+            "jobs_io_write_bytes_total", "Bytes written by system calls of the job, to any file system or pipe.", *JOB
+        ),
         lambda p: p.io.write_chars if p.io else None,
     ),
     FromProcesses(
-        counter("jobs_io_reads_total", "Calls of the job that read.", *JOB), lambda p: p.io.reads if p.io else None
+        counter("jobs_io_reads_total", "Read system calls of the job.", *JOB), lambda p: p.io.reads if p.io else None
     ),
     FromProcesses(
-        counter("jobs_io_writes_total", "Calls of the job that write.", *JOB), lambda p: p.io.writes if p.io else None
+        counter("jobs_io_writes_total", "Write system calls of the job.", *JOB), lambda p: p.io.writes if p.io else None
     ),
     FromProcesses(
-        counter("jobs_storage_read_bytes_total", "What really had to be read from local storage.", *JOB),
+        counter("jobs_storage_read_bytes_total", "Bytes of the job fetched from local storage.", *JOB),
         lambda p: p.io.read_bytes if p.io else None,
     ),
     FromProcesses(
-        counter("jobs_storage_write_bytes_total", "What really had to be written to local storage.", *JOB),
+        counter("jobs_storage_write_bytes_total", "Bytes of the job sent to local storage.", *JOB),
         lambda p: p.io.write_bytes if p.io else None,
     ),
 )
@@ -203,7 +213,7 @@ SEVERAL_OF_PROCESSES = (
     SeveralOfProcesses(
         gauge(
             "jobs_threads",
-            "Threads of the job by what they do: running, sleeping, waiting for disk and so on.",
+            "Threads of the job by state (running, sleeping, waiting for disk, ...).",
             *JOB,
             "state",
         ),
@@ -216,7 +226,7 @@ SEVERAL_OF_PROCESSES = (
     SeveralOfProcesses(
         counter(
             "jobs_program_cpu_seconds_total",
-            "CPU time of the job's programs, the busiest ones by name.",
+            "CPU time of the job by program, the busiest ones by name.",
             *JOB,
             "program",
         ),
@@ -225,7 +235,7 @@ SEVERAL_OF_PROCESSES = (
     SeveralOfProcesses(
         gauge(
             "jobs_core_threads",
-            "Threads of the job that ran last on a core; an estimate of where it runs.",
+            "Threads of the job by the core they last ran on.",
             *JOB,
             "core",
         ),
@@ -234,7 +244,7 @@ SEVERAL_OF_PROCESSES = (
     SeveralOfProcesses(
         counter(
             "jobs_page_faults_total",
-            "Page faults of the job's processes: minor, or major when a disk was read.",
+            "Page faults of the job's processes: minor, or major if a disk had to be read.",
             *JOB,
             "kind",
         ),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve what a job uses under the names that dashboards and reports of the older node agent ask for.
+"""Export what a job uses under the metric names of the older node agent.
 
-Units are the older ones where a name has none in it: megabytes are of 1,048,576 bytes, user and system time are
-in hundredths of a second. All processes and tasks count, and totals do not fall when a process ends.
+Names without a unit keep the older unit: megabytes are 1,048,576 bytes, user and system time are in hundredths of a
+second. All processes and tasks count, and totals do not fall when a process ends.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ MIB = 1024 * 1024
 TICKS_PER_SECOND = 100
 
 PROCESSES = seed_gauge("jobs_spawned_processes", "Processes of the job.", *JOB)
-FILES = seed_gauge("jobs_opened_files", "Different files that the job has open.", *JOB)
+FILES = seed_gauge("jobs_opened_files", "Distinct files the job has open.", *JOB)
 THREADS = seed_gauge("jobs_thread_count", "Threads of the job by program.", *JOB, "proc_name")
 USER_TIME = seed_gauge("jobs_user_time", "CPU time of the job in user mode, in hundredths of a second.", *JOB)
-SYSTEM_TIME = seed_gauge("jobs_system_time", "CPU time of the job in the kernel, in hundredths of a second.", *JOB)
+SYSTEM_TIME = seed_gauge("jobs_system_time", "CPU time of the job in kernel mode, in hundredths of a second.", *JOB)
 CPU_TIME = seed_gauge("jobs_cpu_time_total", "CPU time of the job in seconds.", *JOB)
-CORE_TIME = seed_gauge("jobs_cpu_time_core", "CPU time of the job on one core, in seconds.", *JOB, "core")
-PERCENT = seed_gauge("jobs_cpu_percent", "CPU use of the job since the last reading; 100 is one core.", *JOB)
-PERCENT_PER_CORE = seed_gauge("jobs_cpu_percent_per_core", "CPU use of the job over its number of cores.", *JOB)
+CORE_TIME = seed_gauge("jobs_cpu_time_core", "CPU time of the job per core, in seconds.", *JOB, "core")
+PERCENT = seed_gauge("jobs_cpu_percent", "CPU usage of the job since the previous reading; 100 is one core.", *JOB)
+PERCENT_PER_CORE = seed_gauge("jobs_cpu_percent_per_core", "CPU usage of the job divided by its number of cores.", *JOB)
 RSS = seed_gauge("jobs_rss", "Resident memory of the job's processes in megabytes.", *JOB)
-READ = seed_gauge("jobs_read_mb", "What the job read, in megabytes.", *JOB)
-WRITE = seed_gauge("jobs_write_mb", "What the job wrote, in megabytes.", *JOB)
-READS = seed_gauge("jobs_read_count", "Calls of the job that read.", *JOB)
-WRITES = seed_gauge("jobs_write_count", "Calls of the job that write.", *JOB)
-SCRATCH = seed_gauge("jobs_uses_scratch", "1 when the job has a file on scratch open.", *JOB)
+READ = seed_gauge("jobs_read_mb", "Megabytes read by the job.", *JOB)
+WRITE = seed_gauge("jobs_write_mb", "Megabytes written by the job.", *JOB)
+READS = seed_gauge("jobs_read_count", "Read system calls of the job.", *JOB)
+WRITES = seed_gauge("jobs_write_count", "Write system calls of the job.", *JOB)
+SCRATCH = seed_gauge("jobs_uses_scratch", "1 if the job has a file on scratch open.", *JOB)
 
 SEED_METRICS = (
     PROCESSES, FILES, THREADS, USER_TIME, SYSTEM_TIME, CPU_TIME, CORE_TIME, PERCENT, PERCENT_PER_CORE, RSS, READ,
@@ -41,7 +41,7 @@ _NOTHING = CgroupUse()
 
 
 def seed_families(jobs: Iterable[tuple[Labels, JobUse]]) -> Iterator[Family]:
-    """Yield every family whose name the older agent made known; what was not measured is left out."""
+    """Yield the families with older names; values that were not measured are left out."""
     samples: dict[str, dict[Labels, float]] = {metric.name: {} for metric in SEED_METRICS}
     for labels, job in jobs:
         for metric, further, value in (*_cpu_values(job), *_process_values(job)):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Add up jobs and what they hold or want, seen by partition, account, user, QOS, or all together.
+"""Sum jobs and their resources by partition, account, user and QOS, and over the whole cluster.
 
 Every view counts every job by the same rule: an array task is one job; a pending job that may start
 in several partitions counts once in each of them in the view by partition, and once in all others.
 
-A large cluster has tens of thousands of groups of jobs. They are walked once and added up into short
-tables: by whose they are, by where they are, by what they need, by why they wait. All else walks the tables.
+A large cluster has tens of thousands of groups of jobs. They are walked once and added up into short tables: by
+owner, by partition and QOS, by feature, by pending reason. Everything else walks the tables.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from slurmscope.model.jobs import JobGroup
 
 
 class Total:
-    """Hold sums over jobs; memory is None while no job has told how much it has."""
+    """Hold sums over jobs; memory is None if it is unknown for all of them."""
 
     __slots__ = ("cpus", "gres", "jobs", "memory_bytes", "nodes")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start at 0."""
         self.jobs = self.nodes = self.cpus = 0
         self.memory_bytes: int | None = None
         self.gres: dict[tuple[str, str], int] = {}
@@ -44,7 +44,7 @@ class Total:
 
 @dataclass(slots=True)
 class PendingCount:
-    """Count pending jobs, and tell when the first of them was submitted."""
+    """Hold a number of pending jobs and the earliest submit time among them."""
 
     jobs: int
     first_submit_seconds: int
@@ -56,7 +56,7 @@ def _totals() -> defaultdict[Any, Total]:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Hold the same jobs several times; a key ends in the state, that of pending jobs in the reason."""
+    """Hold the same jobs grouped in four ways; keys end in the state, those of ``waits`` in the reason."""
 
     owners: dict[tuple[str, str, str], Total] = field(default_factory=_totals)
     places: dict[tuple[tuple[str, ...], str, str], Total] = field(default_factory=_totals)
@@ -70,7 +70,7 @@ ViewSums = Mapping[Labels, Total]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Declare the five metrics of one view, and how its sums are found in the tables."""
+    """Declare the five metrics of one view, and how its sums are computed from the tables."""
 
     label: str | None
     add_up: Callable[[Tables], ViewSums]
@@ -95,14 +95,12 @@ def make_view(label: str | None, labelled: Callable[[Tables], Iterable[tuple[Lab
         label=label,
         add_up=lambda tables: add_up(labelled(tables)),
         jobs=gauge(f"{prefix}jobs", f"Jobs {by}.", *labels),
-        nodes=gauge(f"{prefix}job_nodes", f"Nodes that jobs hold, or ask for while they wait, {by}.", *labels),
-        cpus=gauge(f"{prefix}job_cpus", f"CPUs that jobs hold, or ask for while they wait, {by}.", *labels),
-        memory_bytes=gauge(
-            f"{prefix}job_memory_bytes", f"Memory that jobs hold, or ask for while they wait, {by}.", *labels
-        ),
+        nodes=gauge(f"{prefix}job_nodes", f"Nodes allocated to or requested by jobs, {by}.", *labels),
+        cpus=gauge(f"{prefix}job_cpus", f"CPUs allocated to or requested by jobs, {by}.", *labels),
+        memory_bytes=gauge(f"{prefix}job_memory_bytes", f"Memory allocated to or requested by jobs, {by}.", *labels),
         gres=gauge(
             f"{prefix}job_gres",
-            f"Generic resources such as GPUs that jobs hold, or ask for while they wait, {by}.",
+            f"Generic resources such as GPUs allocated to or requested by jobs, {by}.",
             *labels,
             "gres",
             "model",
@@ -111,7 +109,7 @@ def make_view(label: str | None, labelled: Callable[[Tables], Iterable[tuple[Lab
 
 
 def add_up(labelled: Iterable[tuple[Labels, Total]]) -> ViewSums:
-    """Add totals with the same labels up."""
+    """Sum totals with the same labels."""
     sums: dict[Labels, Total] = {}
     for labels, total in labelled:
         if (found := sums.get(labels)) is None:
@@ -134,7 +132,7 @@ CLUSTER = make_view(None, lambda tables: (((key[2],), total) for key, total in t
 
 
 def tabulate(groups: Iterable[JobGroup]) -> Tables:
-    """Add groups up into the tables."""
+    """Sum groups of jobs into the tables."""
     tables = Tables()
     owners, places, features, waits = tables.owners, tables.places, tables.features, tables.waits
     # Unpacked whole and added in place: this is the loop that grows with the cluster.
@@ -156,7 +154,7 @@ def tabulate(groups: Iterable[JobGroup]) -> Tables:
 
 
 def view_families(view: View, sums: ViewSums) -> Iterator[Family]:
-    """Yield the families of one view; jobs that ended hold nothing and are only counted."""
+    """Yield the families of one view; ended jobs have no resources and are only counted."""
     held = {labels: total for labels, total in sums.items() if labels[-1] not in ENDED_STATES}
     yield Family(view.jobs, {labels: total.jobs for labels, total in sums.items()})
     yield Family(view.nodes, {labels: total.nodes for labels, total in held.items()})
@@ -169,5 +167,5 @@ def view_families(view: View, sums: ViewSums) -> Iterator[Family]:
 
 
 def known_memory(sums: ViewSums) -> dict[Labels, int]:
-    """Return the memory of those that have told theirs."""
+    """Return the memory sums that are known."""
     return {labels: total.memory_bytes for labels, total in sums.items() if total.memory_bytes is not None}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell how many jobs run and wait, what they hold and want, why they wait and for how long.
+"""Export running and pending jobs, their resources, pending reasons and wait times.
 
 ::
 
@@ -32,25 +32,21 @@ from slurmscope.metrics.family import Family, Histogram, Labels, gauge, histogra
 from slurmscope.model.jobs import WAIT_BUCKETS_SECONDS, Jobs
 from slurmscope.settings import setting
 
-PENDING_JOBS = gauge(
-    "slurm_partition_pending_jobs", "Pending jobs by partition and the reason why they wait.", "partition", "reason"
-)
-HELD_JOBS = gauge(
-    "slurm_partition_held_jobs", "Pending jobs that somebody holds: the user or an administrator.", "partition", "by"
-)
+PENDING_JOBS = gauge("slurm_partition_pending_jobs", "Pending jobs by partition and reason.", "partition", "reason")
+HELD_JOBS = gauge("slurm_partition_held_jobs", "Pending jobs held by the user or an administrator.", "partition", "by")
 OLDEST = gauge(
     "slurm_partition_oldest_pending_age_seconds",
-    "Time since the pending job that was submitted first was submitted, held jobs left out.",
+    "Time since submission of the oldest pending job, held jobs excluded.",
     "partition",
 )
 WAITS = histogram(
     "slurm_job_wait_seconds",
-    "Time from submission to start of jobs that started since the exporter did.",
+    "Time from submission to start, of jobs started since the exporter started.",
     "partition",
     "qos",
     buckets=WAIT_BUCKETS_SECONDS,
 )
-UNREADABLE = gauge("slurm_job_unreadable_rows", "Rows of the last answer of squeue that could not be understood.")
+UNREADABLE = gauge("slurm_job_unreadable_rows", "Job records of the latest poll that could not be parsed.")
 
 VIEWS = (CLUSTER, PARTITION, ACCOUNT, USER, QOS)
 VIEW_METRICS = tuple(metric for view in VIEWS for metric in view.metrics)
@@ -61,7 +57,7 @@ _WORD = re.compile(r"[A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsOptions:
-    """What the collector leaves out."""
+    """Which breakdowns are exported."""
 
     account: bool = setting(True, help="Tell jobs apart by account.")
     user: bool = setting(True, help="Tell jobs apart by user.")
@@ -72,7 +68,7 @@ class JobsOptions:
 
 
 def collect(options: JobsOptions, *, jobs: Jobs) -> Iterator[Family]:
-    """Count the same groups in every view."""
+    """Yield the families of all views, of pending jobs, and of the older names."""
     tables = tabulate(jobs.groups)
     sums_of = {view.label: view.add_up(tables) for view in VIEWS}
     families = chain(
@@ -98,7 +94,7 @@ def _waiting_families(tables: Tables, jobs: Jobs) -> Iterator[Family]:
 
 
 def reason_word(reason: str) -> str:
-    """Return the word that names a reason: node lists and free text behind it would make endless series."""
+    """Return the first word of a reason: node lists and free text after it would create endless series."""
     match = _WORD.match(reason.lstrip("("))
     return match[0] if match else "unknown"
 
@@ -134,7 +130,7 @@ def _oldest_ages(tables: Tables, now_seconds: float) -> dict[Labels, float]:
 COLLECTOR = Collector(
     name="jobs",
     role=Role.CLUSTER,
-    help="Jobs, and what they hold and wait for, by partition, account, user and QOS.",
+    help="Jobs, their resources and pending reasons, by partition, account, user and QOS.",
     needs=("jobs",),
     metrics=(*VIEW_METRICS, PENDING_JOBS, HELD_JOBS, OLDEST, WAITS, UNREADABLE, *SEED_METRICS),
     collect=collect,

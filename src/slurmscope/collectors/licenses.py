@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count licences.
+"""Export license counts.
 
 ::
 
@@ -7,8 +7,8 @@
     slurm_licenses_used{license="matlab"} 3
     slurm_license_info{license="abaqus@flex1",remote="yes"} 1
 
-A name that appears more than once is one of the layered resources of 25.05, whose counts depend on
-the nodes; it is left out.
+A name that appears more than once is a hierarchical resource of Slurm 25.05, whose counts depend on the nodes; it
+is left out.
 """
 
 from __future__ import annotations
@@ -20,48 +20,58 @@ from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, gauge, info, seed_gauge
 from slurmscope.model.licenses import Licenses
 
-INFO = info("slurm_license_info", "Licence, and whether the accounting database shares it out.", "license", "remote")
+INFO = info(
+    "slurm_license_info", "License, and whether it is a remote license managed by slurmdbd.", "license", "remote"
+)
 
 # Field of License, the metric, its older name.
 _COUNTS = (
     (
         "total",
-        gauge("slurm_licenses", "Licences that this cluster may use.", "license"),
-        seed_gauge("slurm_lic_total", "Licences that this cluster may use; a gauge in spite of its name.", "name"),
+        gauge("slurm_licenses", "Licenses available to this cluster.", "license"),
+        seed_gauge("slurm_lic_total", "Licenses available to this cluster; a gauge despite its name.", "name"),
     ),
     (
         "used",
-        gauge("slurm_licenses_used", "Licences that jobs hold.", "license"),
-        seed_gauge("slurm_lic_used", "Licences that jobs hold.", "name"),
+        gauge("slurm_licenses_used", "Licenses used by jobs.", "license"),
+        seed_gauge("slurm_lic_used", "Licenses used by jobs.", "name"),
     ),
     (
         "free",
-        gauge("slurm_licenses_free", "Licences that jobs may still get.", "license"),
-        seed_gauge("slurm_lic_free", "Licences that jobs may still get.", "name"),
+        gauge("slurm_licenses_free", "Licenses free for jobs.", "license"),
+        seed_gauge("slurm_lic_free", "Licenses free for jobs.", "name"),
     ),
     (
         "reserved",
-        gauge("slurm_licenses_reserved", "Licences that reservations hold.", "license"),
-        seed_gauge("slurm_lic_reserved", "Licences that reservations hold.", "name"),
+        gauge("slurm_licenses_reserved", "Licenses held by reservations.", "license"),
+        seed_gauge("slurm_lic_reserved", "Licenses held by reservations.", "name"),
     ),
     (
         "last_consumed",
-        gauge("slurm_licenses_last_consumed", "Remote licences in use anywhere, as their server told last.", "license"),
-        seed_gauge("slurm_lic_last_consumed", "Remote licences in use anywhere, as their server told last.", "name"),
+        gauge(
+            "slurm_licenses_last_consumed",
+            "Remote licenses in use anywhere, as last reported by their server.",
+            "license",
+        ),
+        seed_gauge(
+            "slurm_lic_last_consumed", "Remote licenses in use anywhere, as last reported by their server.", "name"
+        ),
     ),
     (
         "last_deficit",
-        gauge("slurm_licenses_last_deficit", "Remote licences of this cluster that others use.", "license"),
-        seed_gauge("slurm_lic_last_deficit", "Remote licences of this cluster that others use.", "name"),
+        gauge("slurm_licenses_last_deficit", "Remote licenses of this cluster that are used elsewhere.", "license"),
+        seed_gauge("slurm_lic_last_deficit", "Remote licenses of this cluster that are used elsewhere.", "name"),
     ),
 )
 UPDATED = gauge(
-    "slurm_license_updated_timestamp_seconds", "When the server of a remote licence told its use last.", "license"
+    "slurm_license_updated_timestamp_seconds",
+    "Unix time at which the server of a remote license last reported its usage.",
+    "license",
 )
 
 
 def collect(options: NoOptions, *, licenses: Licenses) -> Iterator[Family]:  # noqa: ARG001 - part of the protocol
-    """Yield every count under its name and its older one."""
+    """Yield each count under its name and its older name."""
     times = Counter(each.name for each in licenses.licenses)
     plain = [each for each in licenses.licenses if times[each.name] == 1]
     remote = {True: "yes", False: "no", None: ""}
@@ -77,7 +87,7 @@ def collect(options: NoOptions, *, licenses: Licenses) -> Iterator[Family]:  # n
 COLLECTOR = Collector(
     name="licenses",
     role=Role.CLUSTER,
-    help="Licences in total, used, free and reserved, from one scontrol call.",
+    help="Total, used, free and reserved licenses, from one scontrol call.",
     needs=("licenses",),
     metrics=(INFO, *(metric for _, *pair in _COUNTS for metric in pair), UPDATED),
     collect=collect,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show the limits of associations and qualities of service, and what is used of each right now.
+"""Export the limits of associations and QOS, and the current usage counted against them.
 
 ::
 
@@ -7,9 +7,9 @@
     slurm_association_used_tres{account="physics",user="",partition="",limit="GrpTRES",tres="cpu"} 3
     slurm_qos_limit_jobs{qos="high",account="",user="alice",limit="MaxJobsPU"} 4
 
-Only limits that are set appear. ``limit`` is Slurm's own name of it. A use has the labels of its
-limit, so ``used / limit`` tells how close each is; limits of a single job have no use. ``user`` is
-empty on the limits of a whole account or quality of service. Memory is in bytes, time in seconds.
+Only limits that are set are exported. ``limit`` is Slurm's name of the limit. Usage has the labels of its limit, so
+``used / limit`` is the used share; per-job limits have no usage. ``user`` is empty for limits of a whole account or
+QOS. Memory is in bytes, time in seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slurmscope.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitOptions:
-    """What can be set for this collector."""
+    """Options of the limits collector."""
 
     user: bool = setting(True, help="Show the limits of every user, not only of accounts and qualities of service.")
 
@@ -40,36 +40,48 @@ _Pairs = Mapping[LimitKind, tuple[Metric, Metric]]
 
 
 def _declare(stem: str, of: str, *labels: str) -> _Pairs:
-    """Declare the limit and its use for every kind; the kind ends the name, because a unit has to."""
+    """Declare a limit and its usage for every kind; the kind ends the name because units must."""
     pairs = {}
     for kind, words in _WORDS.items():
         names = (*labels, "limit", "tres") if kind in (LimitKind.TRES, LimitKind.TRES_SECONDS) else (*labels, "limit")
         pairs[kind] = (
             gauge(f"{stem}_limit_{kind.value}", f"Limit of {of} on {words}.", *names),
-            gauge(f"{stem}_used_{kind.value}", f"What is used of the same limit of {of} on {words}.", *names),
+            gauge(f"{stem}_used_{kind.value}", f"Usage counted against the limit of {of} on {words}.", *names),
         )
     return pairs
 
 
 ASSOCIATION = _declare("slurm_association", "an account or user", "account", "user", "partition")
-QOS = _declare("slurm_qos", "a quality of service", "qos", "account", "user")
-QOS_PRIORITY = gauge("slurm_qos_priority", "Priority of the quality of service.", "qos")
+QOS = _declare("slurm_qos", "a QOS", "qos", "account", "user")
+QOS_PRIORITY = gauge("slurm_qos_priority", "Priority of a QOS.", "qos")
 QOS_USAGE = gauge(
-    "slurm_qos_raw_usage_seconds", "Billed resources times seconds, fading with Slurm's half-life.", "qos"
+    "slurm_qos_raw_usage_seconds", "Billed resources times seconds, decayed with Slurm's half-life.", "qos"
 )
 # Older name, name of the limit, resource.
 SEEDS = (
-    (seed_gauge("slurm_account_cpu_limit", "CPUs that jobs of the account may hold.", "account"), "GrpTRES", "cpu"),
-    (seed_gauge("slurm_account_mem_limit", "Bytes that jobs of the account may hold.", "account"), "GrpTRES", "mem"),
-    (seed_gauge("slurm_account_job_alloc_limit", "Jobs of the account that may run.", "account"), "GrpJobs", ""),
-    (seed_gauge("slurm_account_job_limit", "Jobs of the account that may exist.", "account"), "GrpSubmitJobs", ""),
+    (seed_gauge("slurm_account_cpu_limit", "CPU limit of the account (GrpTRES).", "account"), "GrpTRES", "cpu"),
+    (
+        seed_gauge("slurm_account_mem_limit", "Memory limit of the account in bytes (GrpTRES).", "account"),
+        "GrpTRES",
+        "mem",
+    ),
+    (
+        seed_gauge("slurm_account_job_alloc_limit", "Limit on running jobs of the account (GrpJobs).", "account"),
+        "GrpJobs",
+        "",
+    ),
+    (
+        seed_gauge("slurm_account_job_limit", "Limit on submitted jobs of the account (GrpSubmitJobs).", "account"),
+        "GrpSubmitJobs",
+        "",
+    ),
 )
 
 _Rows = list[tuple[Labels, Limit]]
 
 
 def collect(options: LimitOptions, *, limits: Limits) -> Iterator[Family]:
-    """Yield limits and uses of associations, then those of qualities of service."""
+    """Yield limits and usage of associations, then of QOS."""
     associations = [found for found in limits.associations if options.user or not found.user]
     yield from _families(ASSOCIATION, _association_rows(associations))
     rows: _Rows = [
@@ -87,7 +99,7 @@ def collect(options: LimitOptions, *, limits: Limits) -> Iterator[Family]:
 
 
 def _association_rows(associations: Sequence[AssociationLimits]) -> _Rows:
-    """List the limits, less those of a single job that users have from their account: always the same, never in use."""
+    """List the limits, except per-job limits that users inherit from their account: they repeat without usage."""
     of_accounts = {found.account: found.limits for found in associations if not found.user}
     rows: _Rows = []
     for association in associations:
@@ -123,7 +135,7 @@ def _seed_families(associations: Iterable[AssociationLimits]) -> Iterator[Family
 COLLECTOR = Collector(
     name="limits",
     role=Role.CLUSTER,
-    help="Limits of accounts, users and qualities of service, and their use, from one scontrol call.",
+    help="Limits of accounts, users and QOS, and their usage, from one scontrol call.",
     needs=("limits",),
     metrics=(
         *(metric for pair in ASSOCIATION.values() for metric in pair),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the names under which an older exporter made nodes and partitions known.
+"""Export nodes and partitions under the metric names of an older exporter.
 
-Memory is in bytes of the true binary unit, and allocated memory is what the scheduler gave away, not what is not free.
-The text of a state is the long form of sinfo with its suffix: ``idle~``, ``down*``, ``mixed-``.
+Memory is in bytes, converted with binary units; allocated memory is what the scheduler allocated, not total minus free.
+The state is the long form of sinfo with its suffix: ``idle~``, ``down*``, ``mixed-``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GPU = "gpu"
 
 
 def _in_state(read: Callable[[NodeGroup], float]) -> Measure:
-    """Measure an amount under the state in which sinfo shows the nodes."""
+    """Return a measure labelled with the node state as shown by sinfo."""
     return lambda group: (((group.state_text,), read(group)),)
 
 
@@ -38,26 +38,31 @@ def _sum(name: str, help: str, view: GroupLabels, measure: Measure, *labels: str
 
 SUMS = (
     _sum("slurm_cpus_total", "CPUs of all nodes.", cluster, amount(lambda group: group.cpus_total)),
-    _sum("slurm_cpus_idle", "Idle CPUs as sinfo counts them.", cluster, amount(lambda group: group.cpus_idle)),
-    _sum("slurm_cpu_load", "Sum of the loads of all nodes that report one.", cluster, amount(lambda group: group.load)),
+    _sum("slurm_cpus_idle", "Idle CPUs as reported by sinfo.", cluster, amount(lambda group: group.cpus_idle)),
+    _sum(
+        "slurm_cpu_load",
+        "Sum of the CPU loads of all nodes that report one.",
+        cluster,
+        amount(lambda group: group.load),
+    ),
     _sum(
         "slurm_cpus_per_state",
-        "CPUs of nodes in this state.",
+        "CPUs of nodes by state.",
         cluster,
         _in_state(lambda group: group.cpus_total),
         "state",
     ),
-    _sum("slurm_node_count_per_state", "Nodes in this state.", cluster, _in_state(lambda group: group.nodes), "state"),
-    _sum("slurm_mem_real", "Bytes of memory of all nodes.", cluster, amount(lambda group: group.memory_bytes)),
+    _sum("slurm_node_count_per_state", "Nodes by state.", cluster, _in_state(lambda group: group.nodes), "state"),
+    _sum("slurm_mem_real", "Memory of all nodes in bytes.", cluster, amount(lambda group: group.memory_bytes)),
     _sum(
         "slurm_mem_free",
-        "Bytes of memory that the operating systems of all nodes have free.",
+        "Free memory of all nodes in bytes, as reported by their operating systems.",
         cluster,
         amount(lambda group: group.free_memory_bytes),
     ),
     _sum(
         "slurm_mem_alloc",
-        "Bytes of memory that the scheduler has given to jobs.",
+        "Memory allocated to jobs in bytes.",
         cluster,
         amount(lambda group: group.allocated_memory_bytes),
     ),
@@ -70,28 +75,28 @@ SUMS = (
     ),
     _sum(
         "slurm_partition_idle_cpus",
-        "Idle CPUs of a partition as sinfo counts them.",
+        "Idle CPUs of a partition as reported by sinfo.",
         partition,
         amount(lambda group: group.cpus_idle),
         "partition",
     ),
     _sum(
         "slurm_partition_cpu_load",
-        "Sum of the loads of the nodes of a partition that report one.",
+        "Sum of the CPU loads of the nodes of a partition that report one.",
         partition,
         amount(lambda group: group.load),
         "partition",
     ),
     _sum(
         "slurm_partition_real_mem",
-        "Bytes of memory of the nodes of a partition.",
+        "Memory of the nodes of a partition in bytes.",
         partition,
         amount(lambda group: group.memory_bytes),
         "partition",
     ),
     _sum(
         "slurm_partition_free_mem",
-        "Bytes of memory that the operating systems of the nodes of a partition have free.",
+        "Free memory of the nodes of a partition in bytes, as reported by their operating systems.",
         partition,
         amount(lambda group: group.free_memory_bytes),
         "partition",
@@ -105,7 +110,7 @@ SUMS = (
     ),
     _sum(
         "slurm_partition_alloc_cpus",
-        "Allocated CPUs of the nodes of a partition, by any job, also of other partitions.",
+        "Allocated CPUs on the nodes of a partition, including jobs in other partitions.",
         partition,
         _in_state(lambda group: group.cpus_allocated),
         "partition",
@@ -113,7 +118,7 @@ SUMS = (
     ),
     _sum(
         "slurm_partition_alloc_mem",
-        "Bytes of memory that the scheduler has given to jobs on the nodes of a partition.",
+        "Memory allocated to jobs on the nodes of a partition in bytes.",
         partition,
         _in_state(lambda group: group.allocated_memory_bytes),
         "partition",
@@ -121,17 +126,17 @@ SUMS = (
     ),
     _sum(
         "slurm_partition_node_count",
-        "Nodes of a partition in this state.",
+        "Nodes of a partition by state.",
         partition,
         _in_state(lambda group: group.nodes),
         "partition",
         "state",
     ),
     _sum("slurm_gpus_total", "GPUs of all nodes.", cluster, amount(lambda group: _gpus(group.gres_total))),
-    _sum("slurm_gpus_alloc", "GPUs that jobs hold.", cluster, amount(lambda group: _gpus(group.gres_used))),
+    _sum("slurm_gpus_alloc", "Allocated GPUs.", cluster, amount(lambda group: _gpus(group.gres_used))),
     _sum(
         "slurm_gpus_idle",
-        "GPUs that no job holds, on nodes that can take work.",
+        "Idle GPUs on usable nodes.",
         cluster,
         amount(lambda group: _gpus(_idle_gres(group))),
     ),
@@ -144,14 +149,14 @@ SUMS = (
     ),
     _sum(
         "slurm_gpus_alloc_per_type",
-        "GPUs that jobs hold by model.",
+        "Allocated GPUs by model.",
         cluster,
         lambda group: _gpus_by_model(group.gres_used),
         "type",
     ),
     _sum(
         "slurm_gpus_idle_per_type",
-        "GPUs that no job holds, on nodes that can take work, by model.",
+        "Idle GPUs on usable nodes, by model.",
         cluster,
         lambda group: _gpus_by_model(_idle_gres(group)),
         "type",
@@ -165,11 +170,11 @@ SUMS = (
     ),
     _sum(
         "slurm_partition_alloc_gpus",
-        "GPUs that jobs hold on the nodes of a partition.",
+        "Allocated GPUs on the nodes of a partition.",
         partition,
         _in_state(lambda group: _gpus(group.gres_used)),
         "partition",
         "state",
     ),
 )
-"""Every family of this file."""
+"""Every sum that has an older name."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Add nodes up, for the whole cluster and for each partition.
+"""Sum nodes over the whole cluster and over each partition.
 
-Thousands of nodes are in few states and few sets of partitions. Nodes that are alike in both are added
-up first, into a :class:`NodeGroup`; every sum over the cluster or a partition then adds a few groups. A
-:class:`Sum` names what is added (its measure) and for whom (its view).
+Thousands of nodes are in few states and few sets of partitions. Nodes that share both are summed first, into a
+:class:`NodeGroup`; every sum over the cluster or a partition then adds a few groups. A :class:`Sum` names what is
+added (its measure) and by which labels (its view).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmscope.metrics.family import Family, Labels, Metric
-from slurmscope.model.nodes import Node, can_take_work
+from slurmscope.model.nodes import Node, can_run_jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
     """Hold the sums of nodes in one state and one set of partitions.
 
-    The three mappings count generic resources by name and model; ``gres_unused`` is neither idle nor
-    lost until one looks at ``is_usable``. None means that no node of the group has reported.
+    The three mappings count generic resources by name and model; ``gres_unused`` counts as idle only if
+    ``is_usable``. None means that no node of the group reported a value.
     """
 
     partitions: tuple[str, ...]
@@ -49,9 +49,9 @@ GroupLabels = Callable[[NodeGroup], Iterable[Labels]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sum:
-    """Say which metric adds up what, for whom; the labels of the view stand before those of the measure.
+    """Declare one summed metric; the labels of the view come before those of the measure.
 
-    ``known`` are labels that a measure leaves out when there is none: they are 0, not missing.
+    ``known`` are label values that are exported as 0 if no group has them.
     """
 
     metric: Metric
@@ -60,14 +60,14 @@ class Sum:
     known: tuple[Labels, ...] = ()
 
     def family(self, groups: Sequence[NodeGroup]) -> Family:
-        """Add the groups up."""
-        owners = dict.fromkeys(owner for group in groups for owner in self.view(group))
-        samples: dict[Labels, float] = {owner + labels: 0 for owner in owners for labels in self.known}
+        """Sum the measure over the groups."""
+        prefixes = dict.fromkeys(prefix for group in groups for prefix in self.view(group))
+        samples: dict[Labels, float] = {prefix + labels: 0 for prefix in prefixes for labels in self.known}
         for group in groups:
             amounts = tuple(self.measure(group))
-            for owner in self.view(group):
+            for prefix in self.view(group):
                 for labels, amount in amounts:
-                    key = owner + labels
+                    key = prefix + labels
                     samples[key] = samples.get(key, 0) + amount
         # Loads have two decimals; their sum has no more.
         return Family(self.metric, {labels: round(total, 6) for labels, total in samples.items()})
@@ -84,7 +84,7 @@ def partition(group: NodeGroup) -> Iterable[Labels]:
 
 
 def amount(read: Callable[[NodeGroup], float | None]) -> Measure:
-    """Measure one amount that has no label of its own; what was not measured is left out."""
+    """Return a measure without labels; values that were not measured are left out."""
 
     def measure(group: NodeGroup) -> Iterable[tuple[Labels, float]]:
         value = read(group)
@@ -94,7 +94,7 @@ def amount(read: Callable[[NodeGroup], float | None]) -> Measure:
 
 
 def group_nodes(nodes: Iterable[Node]) -> tuple[NodeGroup, ...]:
-    """Add up the nodes that are alike."""
+    """Group nodes by partitions and state, and sum each group."""
     alike: dict[tuple[tuple[str, ...], str, frozenset[str], str], list[Node]] = {}
     for node in nodes:
         alike.setdefault((node.partitions, node.base_state, node.flags, node.state_text), []).append(node)
@@ -111,7 +111,7 @@ def _add_up(nodes: Sequence[Node]) -> NodeGroup:
         base_state=first.base_state,
         flags=first.flags,
         state_text=first.state_text,
-        is_usable=can_take_work(first.base_state, first.flags),
+        is_usable=can_run_jobs(first.base_state, first.flags),
         nodes=len(nodes),
         cpus_total=sum(node.cpus_total for node in nodes),
         cpus_allocated=sum(node.cpus_allocated for node in nodes),

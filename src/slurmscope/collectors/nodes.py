@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count nodes, CPUs, memory and generic resources, for the cluster, its partitions and each node.
+"""Export nodes, CPUs, memory and generic resources of the cluster, its partitions and each node.
 
 ::
 
@@ -7,8 +7,8 @@
     slurm_partition_gres{partition="gpu",gres="gpu",model="a100",state="idle"} 7
     slurm_node_drain_info{node="n17",reason="bad DIMM, slot 3",user="root"} 1
 
-A node counts once for the cluster and once in each of its partitions. What no job holds is ``idle`` on a node
-that can take work and ``unusable`` on one that cannot: see :func:`slurmscope.model.nodes.can_take_work`.
+A node counts once for the cluster and once in each of its partitions. Unallocated resources are ``idle`` on a node
+that can run jobs and ``unusable`` on one that cannot: see :func:`slurmscope.model.nodes.can_run_jobs`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from slurmscope.settings import setting
 
 UNREADABLE = gauge(
     "slurm_nodes_unreadable",
-    "What could not be read in the last list of nodes: rows, whose nodes are missing, and gres of nodes that are here.",
+    "Parts of the latest node list that could not be parsed: rows (their nodes are missing) and gres.",
     "part",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesOptions:
-    """What is told of each node."""
+    """Which metrics are exported per node."""
 
     per_node: bool = setting(True, help="Serve state, CPUs, memory, load, resources and drain reason of each node.")
     partition_map: bool = setting(False, help="Serve which node is in which partition: one series for each pair.")
@@ -61,7 +61,7 @@ def _gres(group: NodeGroup) -> Iterable[tuple[Labels, float]]:
 
 
 def _for_both(name: str, help: str, measure: Measure, *labels: str, known: Iterable[str] = ()) -> tuple[Sum, Sum]:
-    """Declare a sum for the cluster, and its twin for each partition."""
+    """Declare a sum over the cluster and the same sum by partition."""
     own = gauge(f"slurm_{name}", f"{help}.", *labels)
     twin = gauge(f"slurm_partition_{name}", f"{help}, by partition.", "partition", *labels)
     zeros = tuple((label,) for label in known)
@@ -75,34 +75,34 @@ SUMS = (
     *_for_both("nodes", "Nodes by base state", _base_states, "base_state", known=BASE_STATES),
     *_for_both(
         "nodes_flagged",
-        "Nodes on which a flag such as drain is set; a node may have several",
+        "Nodes by flag, such as drain; a node may have several flags",
         _flags,
         "flag",
         known=FLAGS,
     ),
     *_for_both(
         "nodes_usable",
-        "Nodes on whose idle part Slurm may start a job",
+        "Nodes on whose idle resources Slurm can start jobs",
         amount(lambda group: group.nodes if group.is_usable else 0),
     ),
     *_for_both(
-        "cpus", "CPUs that jobs hold, that are idle, and that are idle on nodes that cannot take work", _cpus, "state"
+        "cpus", "CPUs by state: allocated, idle, or unusable (idle on nodes that cannot run jobs)", _cpus, "state"
     ),
     *_for_both("memory_bytes", "Memory of nodes", amount(lambda group: group.memory_bytes)),
     *_for_both(
         "allocated_memory_bytes",
-        "Memory that the scheduler has given to jobs",
+        "Memory allocated to jobs",
         amount(lambda group: group.allocated_memory_bytes),
     ),
     *_for_both(
         "free_memory_bytes",
-        "Memory that the operating systems of nodes have free",
+        "Free memory of nodes, as reported by their operating systems",
         amount(lambda group: group.free_memory_bytes),
     ),
-    *_for_both("load", "Sum of the loads of nodes that report one", amount(lambda group: group.load)),
+    *_for_both("load", "Sum of the CPU loads of nodes that report one", amount(lambda group: group.load)),
     *_for_both(
         "gres",
-        "Generic resources (GPUs ...) that jobs hold, that are idle, and that are idle on nodes that cannot take work",
+        "Generic resources such as GPUs by state: allocated, idle, or unusable (idle on nodes that cannot run jobs)",
         _gres,
         "gres",
         "model",
@@ -112,7 +112,7 @@ SUMS = (
 
 
 def collect(options: NodesOptions, *, nodes: Nodes) -> Iterator[Family]:
-    """Add nodes up, and tell of each if wanted."""
+    """Yield sums over nodes, and each node if enabled."""
     groups = group_nodes(nodes.nodes)
     for each in (*node_seed_names.SUMS, *SUMS):
         yield each.family(groups)

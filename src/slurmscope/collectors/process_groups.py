@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show process groups of the machine, and what users do there outside any job.
+"""Export process groups of the machine, and processes of users outside jobs.
 
 ::
 
@@ -7,8 +7,8 @@
     login_user_cpu_seconds_total{user="alice"} 5021.36
     login_group_resident_bytes{user="alice",pgid="4711",command="python3"} 1.073741824e+09
 
-The first two names are those of an older tool: per process they are what ps shows, which is the mean over the whole
-life of the process and not the load of the moment. Use the rate of the totals for that.
+``cpu_usage`` and ``ram_usage`` are names of an older tool. They are sums of what ps shows, which for CPU is the mean
+over the lifetime of the process, not the current load: use ``rate()`` of the totals for that.
 """
 
 from __future__ import annotations
@@ -26,38 +26,42 @@ _GROUP = ("user", "pgid", "command")
 
 CPU_USAGE = seed_gauge(
     "cpu_usage",
-    "Percent of one CPU over the life of each process, as ps shows it, summed up by process group.",
+    "Percent of one CPU over the lifetime of each process, as shown by ps, summed by process group.",
     *_GROUP,
 )
-RAM_USAGE = seed_gauge("ram_usage", "Percent of memory, as ps shows it, summed up by process group.", *_GROUP)
+RAM_USAGE = seed_gauge("ram_usage", "Percent of memory, as shown by ps, summed by process group.", *_GROUP)
 GROUP_CPU = counter(
-    "login_group_cpu_seconds_total", "CPU time of process groups outside any job, ended processes included.", *_GROUP
+    "login_group_cpu_seconds_total", "CPU time of process groups outside jobs, including ended processes.", *_GROUP
 )
 GROUP_RESIDENT = gauge(
-    "login_group_resident_bytes", "Memory of process groups outside any job; shared pages count for each.", *_GROUP
+    "login_group_resident_bytes",
+    "Resident memory of process groups outside jobs; shared pages count per process.",
+    *_GROUP,
 )
 USER_CPU = counter(
-    "login_user_cpu_seconds_total", "CPU time of a user's processes outside any job, ended ones included.", "user"
+    "login_user_cpu_seconds_total", "CPU time of a user's processes outside jobs, including ended processes.", "user"
 )
 USER_RESIDENT = gauge(
-    "login_user_resident_bytes", "Memory of a user's processes outside any job; shared pages count for each.", "user"
+    "login_user_resident_bytes",
+    "Resident memory of a user's processes outside jobs; shared pages count per process.",
+    "user",
 )
-USER_PROCESSES = gauge("login_user_processes", "Processes of a user outside any job.", "user")
+USER_PROCESSES = gauge("login_user_processes", "Processes of a user outside jobs.", "user")
 COMPLETE = gauge(
-    "login_processes_complete", "1 when all processes can be seen, 0 when the kernel hides some: hidepid, permissions."
+    "login_processes_complete", "1 if all processes are visible, 0 if the kernel hides some (hidepid, permissions)."
 )
 
 COMMAND_WIDTH = 16
 
 
 def parse_size(given: object) -> int:
-    """Read a number of bytes, with or without a unit."""
+    """Parse a number of bytes, with or without a unit."""
     return parse_bytes(str(given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroupOptions:
-    """Which groups are shown, and how."""
+    """Which process groups are exported, and how."""
 
     user: tuple[str, ...] = setting(
         (), help="Show only these users; an empty list means all. May be repeated.", metavar="USER"
@@ -80,7 +84,7 @@ class ProcessGroupOptions:
 
 
 def collect(options: ProcessGroupOptions, *, process_groups: ProcessTable) -> Iterator[Family]:
-    """Show all groups under the old names, and those outside jobs under the new ones."""
+    """Yield all groups under the older names, and those outside jobs under the new ones."""
     shown = [(_labels(options, group), group) for group in process_groups.groups if _is_shown(options, group)]
     outside = [(labels, group) for labels, group in shown if not group.has_job_processes]
     users = [use for use in process_groups.users if not options.user or use.user in options.user]
@@ -110,7 +114,7 @@ def _labels(options: ProcessGroupOptions, group: ProcessGroup) -> Labels:
 COLLECTOR = Collector(
     name="process_groups",
     role=Role.NODE,
-    help="Process groups of the machine, and what users do there outside any job.",
+    help="Process groups of the machine, and processes of users outside jobs.",
     needs=("process_groups",),
     metrics=(
         CPU_USAGE,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show reservations and the health of their nodes.
+"""Export reservations and the health of their nodes.
 
 ::
 
@@ -7,9 +7,9 @@
     slurm_reservation_start_timestamp_seconds{reservation="maint"} 1794735997
     slurm_reservation_state_nodes{reservation="maint",state="drain"} 1
 
-A node counts once: as ``idle``, ``mixed`` or ``allocated`` when it can do work, and else under what
-ails it first, ``down`` before ``drain`` before ``fail`` before ``not_responding``. ``missing`` is a
-node of no partition, ``other`` one that is kept from work by anything else.
+A node counts once: as ``idle``, ``mixed`` or ``allocated`` if it can run jobs, otherwise by its first problem:
+``down``, then ``drain``, ``fail``, ``not_responding``. ``missing`` is a node in no partition, ``other`` one that cannot
+run jobs for another reason.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, Metric, gauge, info
-from slurmscope.model.nodes import Node, Nodes, can_take_work
+from slurmscope.model.nodes import Node, Nodes, can_run_jobs
 from slurmscope.model.reservations import Reservations
 
 HEALTHY_STATES = ("idle", "mixed", "allocated")
 STATES = (*HEALTHY_STATES, "down", "drain", "fail", "not_responding", "missing", "other")
-_AILING_FLAGS = ("drain", "fail", "not_responding")
-# A reservation puts these on its own nodes; those who hold it can use them all the same.
+_PROBLEM_FLAGS = ("drain", "fail", "not_responding")
+# A reservation sets these on its own nodes; its users can run jobs there all the same.
 _OWN_FLAGS = frozenset({"maintenance", "reserved"})
 
-INFO = info("slurm_reservation_info", "Reservation, its partition and its flags.", "reservation", "partition", "flags")
-ACTIVE = gauge("slurm_reservation_active", "Whether the reservation holds now (1) or later (0).", "reservation")
+INFO = info("slurm_reservation_info", "Partition and flags of a reservation.", "reservation", "partition", "flags")
+ACTIVE = gauge("slurm_reservation_active", "1 if the reservation is active, 0 if not.", "reservation")
 STATE_NODES = gauge(
-    "slurm_reservation_state_nodes", "Nodes of the reservation, each in one state.", "reservation", "state"
+    "slurm_reservation_state_nodes", "Nodes of the reservation by state; each node counts once.", "reservation", "state"
 )
-HEALTHY_NODES = gauge("slurm_reservation_healthy_nodes", "Nodes of the reservation that can do work.", "reservation")
+HEALTHY_NODES = gauge("slurm_reservation_healthy_nodes", "Nodes of the reservation that can run jobs.", "reservation")
 _NUMBERS: tuple[tuple[str, Metric], ...] = (
-    ("start_timestamp", gauge("slurm_reservation_start_timestamp_seconds", "When it begins.", "reservation")),
-    ("end_timestamp", gauge("slurm_reservation_end_timestamp_seconds", "When it ends.", "reservation")),
+    (
+        "start_timestamp",
+        gauge("slurm_reservation_start_timestamp_seconds", "Start time of the reservation.", "reservation"),
+    ),
+    ("end_timestamp", gauge("slurm_reservation_end_timestamp_seconds", "End time of the reservation.", "reservation")),
     ("node_count", gauge("slurm_reservation_nodes", "Nodes of the reservation.", "reservation")),
     ("core_count", gauge("slurm_reservation_cores", "Cores of the reservation.", "reservation")),
 )
@@ -48,7 +51,7 @@ def collect(
     reservations: Reservations,
     nodes: Nodes,
 ) -> Iterator[Family]:
-    """Yield what is known of each reservation, then the health of its nodes."""
+    """Yield each reservation, then the health of its nodes."""
     found = reservations.reservations
     yield Family(INFO, {(each.name, each.partition, ",".join(each.flags)): 1 for each in found})
     yield Family(ACTIVE, {(each.name,): int(each.is_active) for each in found})
@@ -65,7 +68,7 @@ def collect(
 
 
 def count_nodes(names: Iterable[str], nodes: Mapping[str, Node]) -> Mapping[str, int]:
-    """Count nodes by the words of :data:`STATES`, those without a node included."""
+    """Count nodes by :data:`STATES`, including states without a node."""
     counts = Counter(_state_of(nodes.get(name)) for name in names)
     return {state: counts[state] for state in STATES}
 
@@ -73,11 +76,11 @@ def count_nodes(names: Iterable[str], nodes: Mapping[str, Node]) -> Mapping[str,
 def _state_of(node: Node | None) -> str:
     if node is None:
         return "missing"
-    if can_take_work(node.base_state, node.flags - _OWN_FLAGS):
+    if can_run_jobs(node.base_state, node.flags - _OWN_FLAGS):
         return node.base_state
     if node.base_state == "down":
         return "down"
-    return next((flag for flag in _AILING_FLAGS if flag in node.flags), "other")
+    return next((flag for flag in _PROBLEM_FLAGS if flag in node.flags), "other")
 
 
 COLLECTOR = Collector(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sum what a daemon counts of its requests, for the collectors of slurmctld and slurmdbd."""
+"""Sum the RPC statistics of a daemon, for the collectors of slurmctld and slurmdbd."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurmscope.model.rpc import MessageRpcs, UserRpcs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcMetrics:
-    """Hold the four metrics of one daemon's requests."""
+    """Hold the four RPC metrics of one daemon."""
 
     requests: Metric
     seconds: Metric
@@ -22,21 +22,21 @@ class RpcMetrics:
 
     @property
     def all(self) -> tuple[Metric, ...]:
-        """Return them for the list of what a collector declares."""
+        """Return all four, for a collector to declare."""
         return self.requests, self.seconds, self.user_requests, self.user_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSums:
-    """Hold requests and the seconds of work on them by label values."""
+    """Hold the number of requests and the time spent on them, by label values."""
 
     requests: dict[Labels, int]
     seconds: dict[Labels, float]
 
 
 def declare_rpc_metrics(prefix: str, daemon: str) -> RpcMetrics:
-    """Declare the metrics of one daemon."""
-    seconds_help = f"Seconds that {daemon} worked on requests"
+    """Declare the RPC metrics of one daemon."""
+    seconds_help = f"Time {daemon} spent on requests"
     return RpcMetrics(
         requests=counter(f"{prefix}_requests_total", f"Requests to {daemon} by message.", "message"),
         seconds=counter(f"{prefix}_seconds_total", f"{seconds_help}, by message.", "message"),
@@ -46,7 +46,7 @@ def declare_rpc_metrics(prefix: str, daemon: str) -> RpcMetrics:
 
 
 def sum_rpcs(rows: Iterable[tuple[Labels, MessageRpcs | UserRpcs]]) -> RpcSums:
-    """Add up rows with equal label values: slurmdbd calls all messages it does not know by one name."""
+    """Sum rows with equal label values: slurmdbd gives all messages it does not know one name."""
     requests: defaultdict[Labels, int] = defaultdict(int)
     seconds: defaultdict[Labels, float] = defaultdict(float)
     for labels, row in rows:

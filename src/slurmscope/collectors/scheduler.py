@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show how the controller works: its threads, its scheduling cycles, what it is asked for and by whom.
+"""Export the statistics of slurmctld: threads, scheduling cycles, and requests by message and user.
 
 ::
 
@@ -7,8 +7,8 @@
     slurm_backfill_last_cycle_seconds 0.00072
     slurm_rpc_requests_total{message="REQUEST_JOB_INFO"} 42
 
-Slurm sets most totals back to 0 at midnight UTC, which is an ordinary reset of a counter. The mean
-of the cycles is all that Slurm prints of their sum.
+Slurm resets most totals to 0 at midnight UTC, which is an ordinary counter reset. Slurm prints the mean duration of
+cycles but not their sum.
 """
 
 from __future__ import annotations
@@ -24,92 +24,108 @@ from slurmscope.model.rpc import MessageRpcs, RpcQueue, UserRpcs
 from slurmscope.settings import setting
 
 Scalar = tuple[Metric, Callable[[Diag], float | None]]
-"""A metric without labels, and where its value is found."""
+"""A metric without labels, and the function that reads its value."""
 
 _LOAD: tuple[Scalar, ...] = (
-    (gauge("slurm_scheduler_threads", "Threads of slurmctld that are active."), lambda d: d.load.threads),
+    (gauge("slurm_scheduler_threads", "Active threads of slurmctld."), lambda d: d.load.threads),
     (
-        gauge("slurm_scheduler_agent_queue_size", "Messages to nodes that wait to be sent."),
+        gauge("slurm_scheduler_agent_queue_size", "Messages to nodes waiting to be sent."),
         lambda d: d.load.agent_queue_size,
     ),
-    (gauge("slurm_scheduler_agents", "Agents that send messages to nodes."), lambda d: d.load.agents),
+    (gauge("slurm_scheduler_agents", "Agents sending messages to nodes."), lambda d: d.load.agents),
     (gauge("slurm_scheduler_agent_threads", "Threads of all agents."), lambda d: d.load.agent_threads),
     (
-        gauge("slurm_scheduler_dbd_queue_size", "Messages that wait for slurmdbd; grows while the database is away."),
+        gauge(
+            "slurm_scheduler_dbd_queue_size", "Messages waiting to be sent to slurmdbd; grows while slurmdbd is down."
+        ),
         lambda d: d.load.dbd_queue_size,
     ),
     (
-        gauge("slurm_scheduler_gettimeofday_seconds", "Seconds that 1000 calls of gettimeofday take slurmctld."),
+        gauge("slurm_scheduler_gettimeofday_seconds", "Time slurmctld needs for 1000 calls of gettimeofday."),
         lambda d: d.load.gettimeofday_seconds,
     ),
     (
-        gauge("slurm_rpc_queue_enabled", "1 when slurmctld answers requests by queue."),
+        gauge("slurm_rpc_queue_enabled", "1 if slurmctld processes requests by queue."),
         lambda d: None if d.load.is_rpc_queue_enabled is None else int(d.load.is_rpc_queue_enabled),
     ),
     (
-        gauge("slurm_scheduler_statistics_start_timestamp_seconds", "When the totals of slurmctld began."),
+        gauge(
+            "slurm_scheduler_statistics_start_timestamp_seconds",
+            "Unix time at which the slurmctld statistics were last reset.",
+        ),
         lambda d: d.since,
     ),
-    (seed_gauge("slurm_daemon_thread_count", "Threads of slurmctld that are active."), lambda d: d.load.threads),
-    (seed_gauge("slurm_dbd_agent_queue_size", "Messages that wait for slurmdbd."), lambda d: d.load.dbd_queue_size),
+    (seed_gauge("slurm_daemon_thread_count", "Active threads of slurmctld."), lambda d: d.load.threads),
+    (
+        seed_gauge("slurm_dbd_agent_queue_size", "Messages waiting to be sent to slurmdbd."),
+        lambda d: d.load.dbd_queue_size,
+    ),
 )
 _JOBS: tuple[Scalar, ...] = (
     (counter("slurm_scheduler_jobs_submitted_total", "Jobs submitted."), lambda d: d.job_events.submitted),
     (counter("slurm_scheduler_jobs_started_total", "Jobs started."), lambda d: d.job_events.started),
     (
-        counter("slurm_scheduler_jobs_completed_total", "Jobs that came to their end."),
+        counter("slurm_scheduler_jobs_completed_total", "Jobs completed."),
         lambda d: d.job_events.completed,
     ),
     (counter("slurm_scheduler_jobs_canceled_total", "Jobs canceled."), lambda d: d.job_events.canceled),
     (
-        counter("slurm_scheduler_jobs_failed_total", "Jobs that failed by a fault of Slurm."),
+        counter("slurm_scheduler_jobs_failed_total", "Jobs that failed due to internal problems of Slurm."),
         lambda d: d.job_events.failed,
     ),
     (
-        gauge("slurm_scheduler_jobs_pending", "Pending jobs when slurmctld counted."),
+        gauge("slurm_scheduler_jobs_pending", "Pending jobs at the last count of slurmctld."),
         lambda d: d.job_events.pending,
     ),
     (
-        gauge("slurm_scheduler_jobs_running", "Running jobs when slurmctld counted."),
+        gauge("slurm_scheduler_jobs_running", "Running jobs at the last count of slurmctld."),
         lambda d: d.job_events.running,
     ),
     (
-        gauge("slurm_scheduler_job_states_timestamp_seconds", "When slurmctld last counted its jobs."),
+        gauge("slurm_scheduler_job_states_timestamp_seconds", "Unix time of the last job count of slurmctld."),
         lambda d: d.job_events.states_timestamp,
     ),
 )
 _MAIN: tuple[Scalar, ...] = (
     (counter("slurm_scheduler_cycles_total", "Cycles of the main scheduler."), lambda d: d.main.cycles),
     (
-        gauge("slurm_scheduler_last_cycle_seconds", "Seconds of the main scheduler's last cycle."),
+        gauge("slurm_scheduler_last_cycle_seconds", "Duration of the last cycle of the main scheduler."),
         lambda d: d.main.last_cycle_seconds,
     ),
     (
-        gauge("slurm_scheduler_max_cycle_seconds", "Seconds of the main scheduler's longest cycle since the reset."),
+        gauge(
+            "slurm_scheduler_max_cycle_seconds",
+            "Duration of the longest cycle of the main scheduler since the last reset.",
+        ),
         lambda d: d.main.max_cycle_seconds,
     ),
     (
-        gauge("slurm_scheduler_mean_cycle_seconds", "Mean seconds of the main scheduler's cycles since the reset."),
+        gauge(
+            "slurm_scheduler_mean_cycle_seconds", "Mean duration of cycles of the main scheduler since the last reset."
+        ),
         lambda d: d.main.mean_cycle_seconds,
     ),
     (
-        gauge("slurm_scheduler_mean_depth", "Mean of the jobs that a cycle of the main scheduler looked at."),
+        gauge("slurm_scheduler_mean_depth", "Mean number of jobs examined per cycle of the main scheduler."),
         lambda d: d.main.mean_depth,
     ),
     (
-        gauge("slurm_scheduler_cycles_per_minute", "Cycles of the main scheduler per minute since the reset."),
+        gauge("slurm_scheduler_cycles_per_minute", "Cycles of the main scheduler per minute since the last reset."),
         lambda d: d.main.cycles_per_minute,
     ),
     (
-        gauge("slurm_scheduler_last_queue_length", "Pending jobs in the main scheduler's last cycle."),
+        gauge("slurm_scheduler_last_queue_length", "Pending jobs in the last cycle of the main scheduler."),
         lambda d: d.main.last_queue_length,
     ),
 )
 _BACKFILL: tuple[Scalar, ...] = (
-    (gauge("slurm_backfill_active", "1 while a backfill cycle runs."), lambda d: int(d.backfill.is_active)),
-    (counter("slurm_backfill_jobs_total", "Jobs started by backfill since slurmctld did."), lambda d: d.backfill.jobs),
+    (gauge("slurm_backfill_active", "1 while a backfill cycle is running."), lambda d: int(d.backfill.is_active)),
     (
-        gauge("slurm_backfill_jobs_since_reset", "Jobs started by backfill since the reset."),
+        counter("slurm_backfill_jobs_total", "Jobs started by backfill since slurmctld started."),
+        lambda d: d.backfill.jobs,
+    ),
+    (
+        gauge("slurm_backfill_jobs_since_reset", "Jobs started by backfill since the last reset."),
         lambda d: d.backfill.jobs_since_reset,
     ),
     (
@@ -118,24 +134,24 @@ _BACKFILL: tuple[Scalar, ...] = (
     ),
     (counter("slurm_backfill_cycles_total", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
     (
-        gauge("slurm_backfill_last_cycle_timestamp_seconds", "When the last backfill cycle began."),
+        gauge("slurm_backfill_last_cycle_timestamp_seconds", "Unix time at which the last backfill cycle started."),
         lambda d: d.backfill.last_cycle_timestamp,
     ),
     (
-        gauge("slurm_backfill_last_cycle_seconds", "Seconds of the last backfill cycle."),
+        gauge("slurm_backfill_last_cycle_seconds", "Duration of the last backfill cycle."),
         lambda d: d.backfill.last_cycle_seconds,
     ),
     (
-        gauge("slurm_backfill_max_cycle_seconds", "Seconds of the longest backfill cycle since the reset."),
+        gauge("slurm_backfill_max_cycle_seconds", "Duration of the longest backfill cycle since the last reset."),
         lambda d: d.backfill.max_cycle_seconds,
     ),
     (
-        gauge("slurm_backfill_mean_cycle_seconds", "Mean seconds of the backfill cycles since the reset."),
+        gauge("slurm_backfill_mean_cycle_seconds", "Mean duration of backfill cycles since the last reset."),
         lambda d: d.backfill.mean_cycle_seconds,
     ),
-    # This name is both the old tool's and a good one.
+    # An older exporter has a metric of the same name and meaning.
     (
-        gauge("slurm_backfill_last_depth", "Jobs that the last backfill cycle looked at."),
+        gauge("slurm_backfill_last_depth", "Jobs examined in the last backfill cycle."),
         lambda d: d.backfill.last_depth,
     ),
     (
@@ -143,11 +159,11 @@ _BACKFILL: tuple[Scalar, ...] = (
         lambda d: d.backfill.last_try_depth,
     ),
     (
-        gauge("slurm_backfill_mean_depth", "Mean of the jobs that a backfill cycle looked at."),
+        gauge("slurm_backfill_mean_depth", "Mean number of jobs examined per backfill cycle."),
         lambda d: d.backfill.mean_depth,
     ),
     (
-        gauge("slurm_backfill_mean_try_depth", "Mean of the jobs that a backfill cycle tried to start."),
+        gauge("slurm_backfill_mean_try_depth", "Mean number of jobs that a backfill cycle tried to start."),
         lambda d: d.backfill.mean_try_depth,
     ),
     (
@@ -155,15 +171,15 @@ _BACKFILL: tuple[Scalar, ...] = (
         lambda d: d.backfill.last_queue_length,
     ),
     (
-        gauge("slurm_backfill_mean_queue_length", "Mean of the pending jobs in a backfill cycle."),
+        gauge("slurm_backfill_mean_queue_length", "Mean number of pending jobs per backfill cycle."),
         lambda d: d.backfill.mean_queue_length,
     ),
     (
-        gauge("slurm_backfill_last_table_size", "Time slots that the last backfill cycle considered."),
+        gauge("slurm_backfill_last_table_size", "Time slots considered in the last backfill cycle."),
         lambda d: d.backfill.last_table_size,
     ),
     (
-        gauge("slurm_backfill_mean_table_size", "Mean of the time slots that a backfill cycle considered."),
+        gauge("slurm_backfill_mean_table_size", "Mean number of time slots considered per backfill cycle."),
         lambda d: d.backfill.mean_table_size,
     ),
     (
@@ -179,26 +195,28 @@ _BACKFILL: tuple[Scalar, ...] = (
 )
 _SCALARS = (*_LOAD, *_JOBS, *_MAIN, *_BACKFILL)
 
-EXITS = counter("slurm_scheduler_exits_total", "Ends of the main scheduler's cycles by their cause.", "cause")
-BACKFILL_EXITS = counter("slurm_backfill_exits_total", "Ends of backfill cycles by their cause.", "cause")
-OUTGOING = gauge("slurm_rpc_outgoing_pending", "Messages to nodes that wait to be sent, by their kind.", "message")
+EXITS = counter("slurm_scheduler_exits_total", "Cycles of the main scheduler by the cause of their end.", "cause")
+BACKFILL_EXITS = counter("slurm_backfill_exits_total", "Backfill cycles by the cause of their end.", "cause")
+OUTGOING = gauge("slurm_rpc_outgoing_pending", "Messages to nodes waiting to be sent, by message.", "message")
 
 RPC = declare_rpc_metrics("slurm_rpc", "slurmctld")
 SEED_COUNT = seed_gauge("slurm_rpc_msg_type_count", "Requests to slurmctld by message.", "type")
-SEED_AVG_TIME = seed_gauge("slurm_rpc_msg_type_avg_time", "Mean microseconds of a request, by message.", "type")
-SEED_TOTAL_TIME = seed_gauge("slurm_rpc_msg_type_total_time", "Microseconds of all requests, by message.", "type")
+SEED_AVG_TIME = seed_gauge("slurm_rpc_msg_type_avg_time", "Mean time per request in microseconds, by message.", "type")
+SEED_TOTAL_TIME = seed_gauge(
+    "slurm_rpc_msg_type_total_time", "Total time of requests in microseconds, by message.", "type"
+)
 SEED_USER_COUNT = seed_gauge("slurm_rpc_user_count", "Requests to slurmctld by user.", "user")
-SEED_USER_TIME = seed_gauge("slurm_rpc_user_total_time", "Microseconds of all requests, by user.", "user")
+SEED_USER_TIME = seed_gauge("slurm_rpc_user_total_time", "Total time of requests in microseconds, by user.", "user")
 
 _QUEUE: tuple[tuple[Metric, Callable[[RpcQueue], int]], ...] = (
-    (gauge("slurm_rpc_queued", "Requests that wait in slurmctld's queue.", "message"), lambda q: q.queued),
-    (counter("slurm_rpc_dropped_total", "Requests that slurmctld's queue refused.", "message"), lambda q: q.dropped),
+    (gauge("slurm_rpc_queued", "Requests waiting in the queue of slurmctld.", "message"), lambda q: q.queued),
+    (counter("slurm_rpc_dropped_total", "Requests dropped by the queue of slurmctld.", "message"), lambda q: q.dropped),
     (
-        gauge("slurm_rpc_queue_last_cycle_requests", "Requests answered in the last turn of a queue.", "message"),
+        gauge("slurm_rpc_queue_last_cycle_requests", "Requests processed in the last cycle of a queue.", "message"),
         lambda q: q.last_cycle_requests,
     ),
     (
-        gauge("slurm_rpc_queue_max_cycle_requests", "Most requests answered in one turn of a queue.", "message"),
+        gauge("slurm_rpc_queue_max_cycle_requests", "Most requests processed in one cycle of a queue.", "message"),
         lambda q: q.max_cycle_requests,
     ),
 )
@@ -206,13 +224,13 @@ _QUEUE: tuple[tuple[Metric, Callable[[RpcQueue], int]], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerOptions:
-    """What of the controller's statistics is served."""
+    """Which slurmctld statistics are exported."""
 
     user: bool = setting(True, help="Serve requests to the controller by user: two series for each user.")
 
 
 def collect(options: SchedulerOptions, *, diag: Diag) -> Iterator[Family]:
-    """Turn every number of the answer into its metric; what was not measured is left out."""
+    """Yield one family per statistic; values that were not measured are left out."""
     for metric, measure in _SCALARS:
         value = measure(diag)
         yield Family(metric, {} if value is None else {(): value})
@@ -241,7 +259,7 @@ def _seed_message_families(rows: Iterable[MessageRpcs]) -> Iterator[Family]:
 
 
 def _seed_user_families(rows: Iterable[UserRpcs]) -> Iterator[Family]:
-    """Yield users by name alone; newer releases call all that have none nobody."""
+    """Yield users by name only; newer Slurm releases call every uid without a name ``nobody``."""
     sums = sum_rpcs(((row.user,), row) for row in rows)
     yield Family(SEED_USER_COUNT, sums.requests)
     yield Family(SEED_USER_TIME, _microseconds(sums))
@@ -254,7 +272,7 @@ def _microseconds(sums: RpcSums) -> dict[Labels, int]:
 COLLECTOR = Collector(
     name="scheduler",
     role=Role.CLUSTER,
-    help="Threads, scheduling cycles and requests of the controller, from one sdiag call.",
+    help="Threads, scheduling cycles and requests of slurmctld, from one sdiag call.",
     needs=("diag",),
     metrics=(
         *(metric for metric, _ in _SCALARS),

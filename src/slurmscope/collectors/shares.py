@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show the fair share of accounts and users.
+"""Export the fair share of accounts and users.
 
 ::
 
@@ -7,8 +7,8 @@
     slurm_account_fairshare_level{account="physics"} 1.071429
     slurm_account_fairshare_tres_usage_seconds{account="physics",tres="gres/gpu"} 240
 
-Under the fair-tree algorithm, Slurm's default, only users have a fair-share factor; accounts of
-one parent compare by their level. ``partition`` is empty unless the association belongs to one.
+Under the fair-tree algorithm, Slurm's default, only users have a fair-share factor; accounts with the same parent
+are compared by level. ``partition`` is empty unless the association is for one partition.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from slurmscope.settings import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOptions:
-    """What can be set for this collector."""
+    """Options of the shares collector."""
 
     user: bool = setting(True, help="Show the fair share of every user, not only of accounts.")
     user_tres: bool = setting(False, help="Show the trackable resources of every user too: many series.")
 
 
-# What sshare tells of every association: field of Share, end of the metric's name, help.
+# What sshare reports per association: field of Share, suffix of the metric name, help.
 _VALUES = (
-    ("fairshare", "", "Fair-share factor from 0 to 1 as Slurm puts it into the priority of jobs."),
-    ("raw_shares", "_raw_shares", "Shares as they were granted, absent where those of the parent count."),
-    ("norm_shares", "_norm_shares", "Part of the shares among all who have the same parent, from 0 to 1."),
-    ("raw_usage_seconds", "_raw_usage_seconds", "Billed resources times seconds, fading with Slurm's half-life."),
-    ("norm_usage", "_norm_usage", "Part of the usage of the whole cluster, from 0 to 1."),
-    ("effective_usage", "_effective_usage", "Part of the usage of the parent, from 0 to 1."),
-    ("level", "_level", "Shares by usage among all who have the same parent: below 1 used more than granted."),
+    ("fairshare", "", "Fair-share factor from 0 to 1, as used in the priority of jobs."),
+    ("raw_shares", "_raw_shares", "Granted shares; absent if the shares of the parent are used."),
+    ("norm_shares", "_norm_shares", "Shares relative to all associations with the same parent, from 0 to 1."),
+    ("raw_usage_seconds", "_raw_usage_seconds", "Billed resources times seconds, decayed with Slurm's half-life."),
+    ("norm_usage", "_norm_usage", "Usage relative to the whole cluster, from 0 to 1."),
+    ("effective_usage", "_effective_usage", "Usage relative to the parent, from 0 to 1."),
+    ("level", "_level", "Shares divided by usage, relative to the same parent; below 1 means more used than granted."),
 )
 _TRES = (
-    ("tres_limit_seconds", "_tres_limit_seconds", "Limit GrpTRESMins of resource-seconds, memory in byte-seconds."),
-    ("tres_run_seconds", "_tres_run_seconds", "Resource-seconds left to running jobs, memory in byte-seconds."),
-    ("tres_usage_seconds", "_tres_usage_seconds", "Resource-seconds used, fading like usage, memory in byte-seconds."),
+    ("tres_limit_seconds", "_tres_limit_seconds", "Limit on resource-seconds (GrpTRESMins), memory in byte-seconds."),
+    ("tres_run_seconds", "_tres_run_seconds", "Resource-seconds running jobs may still use, memory in byte-seconds."),
+    ("tres_usage_seconds", "_tres_usage_seconds", "Resource-seconds used, decayed like usage, memory in byte-seconds."),
 )
 
 _Declared = Mapping[str, Metric]
@@ -53,8 +53,8 @@ def _declare(fields: Iterable[tuple[str, str, str]], stem: str, *labels: str) ->
     return {field: gauge(stem + end, text, *labels) for field, end, text in fields}
 
 
-ACCOUNT_INFO = info("slurm_account_info", "Account and the account above it.", "account", "parent")
-# slurm_account_fairshare is also the name that older exporters made known.
+ACCOUNT_INFO = info("slurm_account_info", "Account and its parent account.", "account", "parent")
+# slurm_account_fairshare is also a metric name of older exporters.
 ACCOUNT_VALUES = _declare(_VALUES, "slurm_account_fairshare", "account")
 USER_VALUES = _declare(_VALUES, "slurm_user_fairshare", "account", "user", "partition")
 ACCOUNT_TRES = _declare(_TRES, "slurm_account_fairshare", "account", "tres")
@@ -62,7 +62,7 @@ USER_TRES = _declare(_TRES, "slurm_user_fairshare", "account", "user", "partitio
 
 
 def collect(options: ShareOptions, *, shares: Shares) -> Iterator[Family]:
-    """Yield each column for the accounts, then for the users."""
+    """Yield each value for accounts, then for users."""
     accounts = [((share.account,), share) for share in shares.shares if not share.user]
     yield Family(ACCOUNT_INFO, {(share.account, share.parent): 1 for _, share in accounts})
     yield from _families(ACCOUNT_VALUES, ACCOUNT_TRES, accounts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell which cluster and which release of Slurm this is.
+"""Export the cluster name and the Slurm version.
 
 ::
 
@@ -14,18 +14,18 @@ from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, info
 from slurmscope.model.controller_config import ControllerConfig
 
-INFO = info("slurm_info", "Name of the cluster and release of its controller.", "cluster_name", "slurm_version")
+INFO = info("slurm_info", "Name of the cluster and Slurm version of its controller.", "cluster_name", "slurm_version")
 
 
 def collect(options: NoOptions, *, config: ControllerConfig) -> Iterator[Family]:  # noqa: ARG001 - the protocol
-    """Yield the one line."""
+    """Yield the info metric."""
     yield Family(INFO, {(config.cluster_name, config.slurm_version): 1.0})
 
 
 COLLECTOR = Collector(
     name="slurm",
     role=Role.CLUSTER,
-    help="Name and release of the cluster.",
+    help="Name and Slurm version of the cluster.",
     needs=("config",),
     metrics=(INFO,),
     collect=collect,

@@ -90,7 +90,7 @@ class Nodes:
     unreadable_rows: int = 0
 
 
-def can_take_work(base_state: str, flags: frozenset[str]) -> bool:
+def can_run_jobs(base_state: str, flags: frozenset[str]) -> bool:
     """Tell whether Slurm may start a job on a node in this state, as far as its idle resources go.
 
     It may not when the node is down, drained, failing, blocked, in maintenance, about to boot or to be switched off,

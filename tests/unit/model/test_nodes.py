@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.model.nodes import BASE_STATES, FLAGS, can_take_work
+from slurmscope.model.nodes import BASE_STATES, FLAGS, can_run_jobs
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ from slurmscope.model.nodes import BASE_STATES, FLAGS, can_take_work
         "idle a_flag_of_next_year",
     ],
 )
-def test_node_can_take_work(state: str) -> None:
+def test_node_can_run_jobs(state: str) -> None:
     base_state, *flags = state.split()
 
-    assert can_take_work(base_state, frozenset(flags))
+    assert can_run_jobs(base_state, frozenset(flags))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_node_can_take_work(state: str) -> None:
 def test_node_cannot_take_work(state: str) -> None:
     base_state, *flags = state.split()
 
-    assert not can_take_work(base_state, frozenset(flags))
+    assert not can_run_jobs(base_state, frozenset(flags))
 
 
 def test_every_known_word_is_a_plain_lower_case_word() -> None:

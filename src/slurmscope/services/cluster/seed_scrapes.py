@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell how questions to Slurm went, also under the names of older exporters.
+"""Export statistics of Slurm commands and readings, also under the metric names of older exporters.
 
 ::
 
@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from slurmscope.metrics.family import Family, Metric, counter, seed_counter, seed_gauge
 from slurmscope.services.exporter.readings import SharedReading
 
-COMMANDS = counter("slurmscope_commands_total", "Times a command of Slurm was run.", "command")
+COMMANDS = counter("slurmscope_commands_total", "Runs of Slurm commands, by command.", "command")
 
-# Reading, gauge of milliseconds, counters of errors: both the name of the documentation and that of the code.
+# Reading, gauge of milliseconds, error counters: the older documentation and code used different names.
 _SCRAPES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("jobs", "slurm_job_scrape_duration", ("slurm_job_scrape_error", "job_scrape_errors")),
     ("nodes", "slurm_node_scrape_duration", ("slurm_node_scrape_error",)),
@@ -27,12 +27,12 @@ _SCRAPES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 DURATIONS = {
-    reading: seed_gauge(name, f"Milliseconds that the latest reading of {reading} took.")
+    reading: seed_gauge(name, f"Duration of the latest reading of {reading} in milliseconds.")
     for reading, name, _ in _SCRAPES
     if name
 }
 ERRORS = {
-    reading: tuple(seed_counter(name, f"Readings of {reading} that failed.") for name in names)
+    reading: tuple(seed_counter(name, f"Failed readings of {reading}.") for name in names)
     for reading, _, names in _SCRAPES
 }
 
@@ -44,12 +44,12 @@ SCRAPE_METRICS: tuple[Metric, ...] = (
 
 
 def command_families(runs: Mapping[str, int]) -> Iterator[Family]:
-    """Yield how often each command was run."""
+    """Yield the number of runs per command."""
     yield Family(COMMANDS, {(command,): count for command, count in sorted(runs.items())})
 
 
 def scrape_families(readings: Mapping[str, SharedReading]) -> Iterator[Family]:
-    """Yield durations and errors of readings that were tried at least once."""
+    """Yield durations and errors of readings that were attempted at least once."""
     for name, reading in readings.items():
         if not reading.attempts:
             continue

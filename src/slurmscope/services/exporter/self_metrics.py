@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell in every page how slurmscope itself is doing.
+"""Export metrics of slurmscope itself, on every page.
 
 ::
 
@@ -25,44 +25,42 @@ from slurmscope.sources.machine.own_process import OwnProcess, read_own_process
 BUILD_INFO = info("slurmscope_build_info", "Version of slurmscope and of the Python it runs on.", "version", "python")
 SUCCESS = gauge(
     "slurmscope_collector_success",
-    "1 when the collector ran without error on fresh readings, 0 when its families are missing or old.",
+    "1 if the collector succeeded on fresh readings, 0 if its metrics are missing or outdated.",
     "collector",
 )
 DURATION = gauge(
     "slurmscope_collector_duration_seconds",
-    "Seconds that the collector's last run took, reading left out.",
+    "Duration of the last run of the collector, without reading its sources.",
     "collector",
 )
 AGE = gauge(
     "slurmscope_reading_age_seconds",
-    "Seconds since the source was last read without error; absent before that.",
+    "Seconds since the last successful reading of the source; absent before the first.",
     "source",
 )
-READ_DURATION = gauge(
-    "slurmscope_reading_duration_seconds", "Seconds that the latest read of the source took.", "source"
-)
-READS = counter("slurmscope_readings_total", "Times the source was read or tried.", "source")
+READ_DURATION = gauge("slurmscope_reading_duration_seconds", "Duration of the latest reading of the source.", "source")
+READS = counter("slurmscope_readings_total", "Readings of the source, including failed ones.", "source")
 READ_ERRORS = counter(
     "slurmscope_reading_errors_total",
-    "Failed reads of the source by reason: missing, timeout, refused, failed, malformed or bug.",
+    "Failed readings of the source by reason: missing, timeout, refused, failed, malformed or bug.",
     "source",
     "reason",
 )
 DROPPED = counter(
     "slurmscope_series_dropped_total",
-    "Series left out of the page by reason: duplicate, type_clash, labels, value or limit.",
+    "Series dropped from the page by reason: duplicate, type_clash, labels, value or limit.",
     "metric",
     "reason",
 )
-REQUESTS = counter(
-    "slurmscope_http_requests_total", "HTTP requests answered, by method and status code.", "method", "code"
-)
+REQUESTS = counter("slurmscope_http_requests_total", "HTTP requests by method and status code.", "method", "code")
 WEB_CONFIG = gauge(
     "slurmscope_web_config_successful",
-    "1 when the web configuration file and its certificates are good, 0 while they keep the door closed.",
+    "1 if the web configuration file and its certificates are valid, 0 if all requests are refused.",
 )
-RELOAD = gauge("slurmscope_config_last_reload_successful", "1 when the configuration was last read without error.")
-RELOAD_TIME = gauge("slurmscope_config_last_reload_timestamp_seconds", "When the configuration now in force was read.")
+RELOAD = gauge("slurmscope_config_last_reload_successful", "1 if the last configuration reload succeeded.")
+RELOAD_TIME = gauge(
+    "slurmscope_config_last_reload_timestamp_seconds", "Unix time at which the active configuration was loaded."
+)
 
 CPU = counter("process_cpu_seconds_total", "User and system CPU time spent in seconds.")
 RESIDENT = gauge("process_resident_memory_bytes", "Resident memory size in bytes.")
@@ -81,7 +79,7 @@ SELF_METRICS = (
 
 @dataclass(slots=True, kw_only=True)
 class SelfReport:
-    """Gather what is told about slurmscope; the service fills in what it knows."""
+    """Collect the state that the metrics of slurmscope itself are made from."""
 
     wiring: Wiring
     guard: Guard
@@ -91,7 +89,7 @@ class SelfReport:
     config_time_seconds: float | None = None
 
     def families(self, health: Health) -> Iterator[Family]:
-        """Yield everything that every page ends with."""
+        """Yield the families that every page ends with."""
         yield Family(BUILD_INFO, {(__version__, platform.python_version()): 1.0})
         yield Family(SUCCESS, {(name,): float(good) for name, good in sorted(health.is_success.items())})
         yield Family(DURATION, {(name,): o.duration_seconds for name, o in sorted(health.outcomes.items())})
@@ -107,18 +105,18 @@ class SelfReport:
         yield from process_families()
 
 
-def reading_families(every: Mapping[str, SharedReading]) -> Iterator[Family]:
-    """Yield how readings went that were tried at all."""
-    readings = sorted((name, reading) for name, reading in every.items() if reading.attempts)
+def reading_families(all_readings: Mapping[str, SharedReading]) -> Iterator[Family]:
+    """Yield age, duration and errors of readings that were attempted at least once."""
+    readings = sorted((name, reading) for name, reading in all_readings.items() if reading.attempts)
     yield Family(AGE, _known({(name,): reading.age_seconds() for name, reading in readings}))
     yield Family(READ_DURATION, _known({(name,): reading.duration_seconds for name, reading in readings}))
     yield Family(READS, {(name,): reading.attempts for name, reading in readings})
-    errors = {(name, why): n for name, reading in readings for why, n in sorted(reading.errors.items())}
+    errors = {(name, reason): n for name, reading in readings for reason, n in sorted(reading.errors.items())}
     yield Family(READ_ERRORS, errors)
 
 
 def process_families() -> Iterator[Family]:
-    """Yield what the kernel tells about this process; nothing where it does not."""
+    """Yield the standard process metrics; nothing if procfs cannot be read."""
     if own := read_own_process():
         yield from _process_families(own)
 
