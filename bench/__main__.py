@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run every benchmark and tell which promises hold.
+"""Run every benchmark and report which promises hold.
 
 Each module in ``bench/`` has a ``main`` that prints its figures and returns 0 when all its promises
 hold. Name modules to run only those: ``python -m bench exposition``.

@@ -4,7 +4,7 @@
 The jobs are real cgroups where this machine lets us make them (cgroup v1, as root), each with a step, a task and one
 sleeping process; elsewhere they are plain files in the shape of v2, and the figures say so. The clock moves 15 seconds
 with each scrape, so that the share of what is read seldom is in the figures. The same is done with descriptors that
-stay open and with files opened anew, by turns; the calls into the kernel alone are timed beside them.
+stay open and with files opened anew, in turns; the bare system calls are timed beside them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bench.measure import judge, judge_ratio
 from slurmscope.sources.cgroup import CgroupLayout, CgroupTree, LayoutKind, detect_layout
 
 JOBS = 64
 ROUNDS = 120
 SCRAPES = 4
 SCRAPE_SECONDS = 15.0
-PROMISE_MILLISECONDS = 5.0
+KERNEL_LIMIT = 4.0  # times the bare system calls on the same descriptors
+ANEW_LIMIT = 0.5  # of the same files opened anew
 LEAK_READS = 10_000
 LEAK_PROMISE_BYTES = 2_000_000
 NEEDED = ("freezer", "cpuacct", "memory")
@@ -52,15 +54,18 @@ def main() -> int:
         layout = stack.enter_context(_real_jobs() if _can_make_cgroups() else _plain_jobs())
         kept, anew, kernel = _compare(layout)
         descriptors, grown = _measure_leak(layout)
-    print(
-        f"{JOBS} jobs ({layout.kind.value}), kept descriptors: {kept:.2f} ms (promise: under {PROMISE_MILLISECONDS:g})"
-    )
-    print(f"{JOBS} jobs ({layout.kind.value}), opened anew: {anew:.2f} ms, ratio {anew / kept:.1f}")
-    print(f"{JOBS} jobs ({layout.kind.value}), the same descriptors read and not looked at: {kernel:.2f} ms")
-    print(
-        f"{LEAK_READS} reads: {descriptors} descriptors more (promise: 0), {grown / 1e6:.2f} MB more (promise: under 2)"
-    )
-    return 0 if kept < PROMISE_MILLISECONDS and descriptors == 0 and grown < LEAK_PROMISE_BYTES else 1
+    what = f"cgroups of {JOBS} jobs ({layout.kind.value})"
+    verdicts = [
+        judge_ratio(what, f"{kept:.2f} ms of CPU", kept / kernel, KERNEL_LIMIT, f"the bare reads, {kernel:.2f} ms"),
+        judge_ratio(what, f"{kept:.2f} ms of CPU", kept / anew, ANEW_LIMIT, f"files opened anew, {anew:.2f} ms"),
+        judge(
+            f"{LEAK_READS} reads",
+            f"{descriptors} more descriptors, {grown / 1e6:.2f} MB more memory",
+            "0 descriptors, under 2 MB",
+            is_kept=descriptors == 0 and grown < LEAK_PROMISE_BYTES,
+        ),
+    ]
+    return 0 if all(verdicts) else 1
 
 
 class _Scraper:

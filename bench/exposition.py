@@ -37,7 +37,7 @@ def main() -> int:
         _compare_growth(1, 100_000),
         _measure_total(),
     ]
-    # The worst case, told without a promise: no label set appears twice.
+    # The worst case, printed without a promise: no label set appears twice.
     _compare(1, 100_000)
     return 0 if all(is_kept) else 1
 
