@@ -15,12 +15,13 @@ from pathlib import Path
 from bench.measure import cpu_seconds_of, judge_seconds, reference_seconds
 from lab.prometheus import create_blocks, run_prometheus
 from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.http_client.address import parse_address
 from slurmscope.model.job_record import JobRecord
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import BATCH_JOBS
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings, parse_url
+from slurmscope.sources.prometheus.settings import PrometheusSettings
 
 JOBS = 300
 CORES = 4
@@ -37,7 +38,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         create_blocks(Path(folder), "".join(_history()))
         with run_prometheus(Path(folder), "") as server:
-            settings = PrometheusSettings(url=parse_url(server.url), scrape_interval=SAMPLE_SECONDS)
+            settings = PrometheusSettings(url=parse_address(server.url), scrape_interval=SAMPLE_SECONDS)
             client = Prometheus(settings)
             maker = ReportMaker(PrometheusSeries(client, settings), wall_clock=lambda: FIRST + 10 * RUN_SECONDS)
             maker.make(records[:BATCH_JOBS], must_measure=True)

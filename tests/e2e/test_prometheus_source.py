@@ -15,11 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.prometheus import Sample, Server
+from slurmscope.http_client.address import parse_address
 from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.promql import curves_query, quote, quote_regex
 from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings, parse_url
+from slurmscope.sources.prometheus.settings import PrometheusSettings
 from tests.e2e.job_history import SCRAPE_SECONDS, History, prometheus_with, victoria_metrics_with
 
 GENEROUS_SECONDS = 60.0
@@ -147,7 +148,7 @@ def source(server: Server) -> SeriesSource:
 
 def open_source(server: Server, scrape_interval: float = SCRAPE_SECONDS) -> PrometheusSeries:
     known = PrometheusSettings(
-        url=parse_url(server.url), matchers=(("cluster", "lab"),), scrape_interval=scrape_interval
+        url=parse_address(server.url), matchers=(("cluster", "lab"),), scrape_interval=scrape_interval
     )
     return PrometheusSeries(Prometheus(known), known)
 
@@ -290,7 +291,7 @@ def test_unknown_jobs_and_metrics_are_not_in_the_answer(source: SeriesSource) ->
 
 
 def test_too_many_samples_are_asked_for_in_parts(servers: dict[str, Server]) -> None:
-    known = PrometheusSettings(url=parse_url(servers["prometheus"].url))
+    known = PrometheusSettings(url=parse_address(servers["prometheus"].url))
     client = Prometheus(known)
     source = PrometheusSeries(client, known)
 

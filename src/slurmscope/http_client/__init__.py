@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Send HTTP requests within a deadline and a size: the one client of slurmscope."""
+"""Send HTTP requests with a deadline and a size limit."""

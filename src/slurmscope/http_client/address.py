@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell where a server is: at a host and a port, or at a unix socket."""
+"""Parse the address of a server: a host and a port, or a unix socket."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
-
-DEFAULT_PORT = 6820
-"""The port that the manual of slurmrestd has in its examples."""
 
 _FORM = "http://HOST[:PORT][/PREFIX], https://HOST[:PORT][/PREFIX] or unix:/PATH"
 _HOST = re.compile(r"[A-Za-z0-9._:%-]+\Z")
@@ -19,30 +16,33 @@ _LONGEST_SOCKET_PATH = 107
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """Hold the address of one server; ``socket_path`` stands for host and port where it is given."""
+    """Hold the address of one server; where ``socket_path`` is set, host and port are not used."""
 
     host: str = "localhost"
-    port: int = DEFAULT_PORT
+    port: int = 80
     is_tls: bool = False
     prefix: str = ""
     socket_path: str = ""
 
     def __str__(self) -> str:
-        """Write the address for messages."""
+        """Return the address for messages."""
         if self.socket_path:
             return f"unix:{self.socket_path}"
         return f"{'https' if self.is_tls else 'http'}://{self.host_and_port}{self.prefix}"
 
     @property
     def host_and_port(self) -> str:
-        """Write the address for the Host header."""
+        """Return the value of the Host header."""
         if self.socket_path:
             return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(given: object) -> ServerAddress:
-    """Read the address of a server; raise ValueError without repeating it, for it may hold a password."""
+def parse_address(given: object, *, default_port: int | None = None) -> ServerAddress:
+    """Parse the address of a server; without a port, it is the default one or else that of http or https.
+
+    Raise ValueError without repeating the address, which may contain a password.
+    """
     text = given if isinstance(given, str) and given.isprintable() else ""
     if text.startswith("unix:"):
         path = "/" + text.removeprefix("unix:").lstrip("/")
@@ -51,10 +51,11 @@ def parse_address(given: object) -> ServerAddress:
         return ServerAddress(socket_path=path)
     try:
         parts = urlsplit(text)
-        host, port = parts.hostname or "", DEFAULT_PORT if parts.port is None else parts.port
+        host, is_tls = parts.hostname or "", parts.scheme == "https"
+        port = (default_port or (443 if is_tls else 80)) if parts.port is None else parts.port
     except ValueError:
         raise ValueError(f"the address is not of the form {_FORM}") from None
-    is_sound = parts.scheme in {"http", "https"} and _HOST.match(host) and _PREFIX.match(parts.path) and port
-    if not is_sound or "@" in parts.netloc or parts.query or parts.fragment:
+    is_valid = parts.scheme in {"http", "https"} and _HOST.match(host) and _PREFIX.match(parts.path) and port
+    if not is_valid or "@" in parts.netloc or parts.query or parts.fragment:
         raise ValueError(f"the address is not of the form {_FORM}")
-    return ServerAddress(host=host, port=port, is_tls=parts.scheme == "https", prefix=parts.path.rstrip("/"))
+    return ServerAddress(host=host, port=port, is_tls=is_tls, prefix=parts.path.rstrip("/"))

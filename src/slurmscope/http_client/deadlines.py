@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a whole HTTP answer before one moment, however slowly its bytes drip."""
+"""Apply one deadline to all reads of a socket, however slowly the bytes arrive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def seconds_left(deadline: float) -> float:
-    """Return the time until a monotonic moment; raise TimeoutError when it has passed."""
+    """Return the time until a monotonic deadline; raise TimeoutError when it has passed."""
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError
@@ -21,15 +21,15 @@ def seconds_left(deadline: float) -> float:
 
 
 class DeadlineSocket:
-    """Give HTTPResponse a socket that keeps to a deadline: its own limit starts anew with every byte."""
+    """Give HTTPResponse a socket with a deadline: a socket's own timeout restarts with every byte."""
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
-        """Take a connection, which its owner closes."""
+        """Wrap a connection, which the caller closes."""
         self._connection = connection
         self._deadline = deadline
 
     def makefile(self, _mode: str) -> io.BufferedReader:
-        """Return what the answer is read from."""
+        """Return the stream from which HTTPResponse reads."""
         return io.BufferedReader(_DeadlineReader(self._connection, self._deadline))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Push a page of metrics to a Pushgateway.
 
-A gateway keeps a group of metrics until somebody deletes it, and one bad push can make it refuse the
-pushes of everybody else. So a page always replaces its whole group, and the labels of the group are
-checked here: a value that is no valid UTF-8 never leaves this process.
+A gateway keeps a group of metrics until it is deleted, and one invalid push can make it reject the pushes of all other
+clients. So a page always replaces its whole group, and the labels of the group are checked here: a value that is not
+valid UTF-8 is never sent.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 import base64
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
-from urllib.parse import quote, unquote, urlsplit
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from slurmscope.errors import ConfigError, OutputError
-from slurmscope.http_client.deadlines import DeadlineSocket, seconds_left
+from slurmscope.errors import ConfigError, MalformedAnswer, OutputError, ServerError
+from slurmscope.http_client.address import ServerAddress, parse_address
+from slurmscope.http_client.request import AnswerTooLong, HttpRequest, open_response, read_blocks, tls_context
 from slurmscope.log import escape
 
 if TYPE_CHECKING:
@@ -31,13 +31,11 @@ if TYPE_CHECKING:
 PushResult_T = TypeVar("PushResult_T")
 
 _LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z")
-_HOST = re.compile(r"[A-Za-z0-9._:%-]+\Z")
-_PREFIX = re.compile(r"[!-~]*\Z")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _GROUP_LINE = b"push_time_seconds{"  # the gateway's own metric: one sample per group, with the group's labels
 
 _FIRST_PAUSE_SECONDS = 0.5
-_REFUSAL_LIMIT_BYTES = 4096
+_ERROR_TEXT_LIMIT_BYTES = 4096
 _PAGE_LIMIT_BYTES = 256 * 1024 * 1024
 _LINE_LIMIT_BYTES = 1024 * 1024
 
@@ -50,9 +48,9 @@ def _random() -> float:
 class PushGateway:
     """Own one group of metrics at a Pushgateway.
 
-    An attempt ends after ``timeout_seconds``, the name lookup apart; the system's resolver sets that
-    limit. What may pass is tried again up to ``attempts`` times within ``deadline_seconds``. A ``sleep``
-    that returns True, as ``Event.wait`` does at the end of the service, ends the trying.
+    An attempt ends after ``timeout_seconds``, the name lookup apart, whose limit is set by the system's resolver.
+    Temporary failures are retried, up to ``attempts`` attempts within ``deadline_seconds``. A ``sleep`` that returns
+    True, as ``Event.wait`` does when the service stops, ends the retries.
     """
 
     url: str = field(repr=False)
@@ -67,106 +65,88 @@ class PushGateway:
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse at the start what could never be pushed."""
+        """Reject settings with which no push could succeed."""
         _parse_url(self.url)
         if not self.job:
-            raise ConfigError("a push needs a job name that is not empty")
+            raise ConfigError("the job name of a push must not be empty")
         for name in self.grouping:
             if not _LABEL_NAME.match(name) or name == "job":
-                raise ConfigError(f"{escape(name)!r} is not a label that a pushed group can have")
+                raise ConfigError(f"{escape(name)!r} is not a valid grouping label for a push")
 
     def put(self, blocks: Iterable[bytes]) -> None:
-        """Replace the group by a page in text format 0.0.4."""
-        self._ask("PUT", _group_path(self._labels), _ignore, b"".join(blocks))
+        """Replace the group with a page in text format 0.0.4."""
+        self._send("PUT", _group_path(self._labels), _ignore, b"".join(blocks))
 
     def delete(self) -> None:
-        """Remove the group; a group that is not there is no error."""
-        self._ask("DELETE", _group_path(self._labels), _ignore)
+        """Delete the group; a group that does not exist is not an error."""
+        self._send("DELETE", _group_path(self._labels), _ignore)
 
     def groups(self) -> tuple[Mapping[str, str], ...]:
-        """List the gateway's groups that have our job and all our labels, whatever else they have.
+        """Return the labels of the gateway's groups that have our job and all our labels, and possibly more.
 
-        The gateway can only tell by its whole page, so this is for a start, not for every interval.
+        The gateway lists its groups only on its complete page, so call this once at startup, not at every interval.
         """
         own = self._labels
-        groups = self._ask("GET", "/metrics", _read_groups)
+        groups = self._send("GET", "/metrics", _read_groups)
         if "instance" not in own:
             # The gateway shows an empty instance for a group that has none.
             groups = [{name: group[name] for name in group if name != "instance" or group[name]} for group in groups]
         return tuple(group for group in groups if own.items() <= group.items())
 
     def delete_left_over(self) -> int:
-        """Remove every group that an earlier life left under our labels; return how many there were."""
+        """Delete every group that an earlier process left under our labels; return the number of groups."""
         left_over = self.groups()
         for group in left_over:
-            self._ask("DELETE", _group_path(group), _ignore)
+            self._send("DELETE", _group_path(group), _ignore)
         return len(left_over)
 
     @property
     def _labels(self) -> dict[str, str]:
         return {name: _valid_utf8(value) for name, value in ({**self.grouping, "job": self.job}).items()}
 
-    def _ask(
-        self, method: str, path: str, take: Callable[[HTTPResponse], PushResult_T], body: bytes = b""
+    def _send(
+        self, method: str, path: str, read_body: Callable[[HTTPResponse], PushResult_T], body: bytes = b""
     ) -> PushResult_T:
-        """Send a request until it is answered, and let ``take`` read the answer."""
-        address = _parse_url(self.url)
-        request = _request(address, method, path, body)
+        """Send a request, with retries, and return what ``read_body`` makes of a successful response."""
+        target = _parse_url(self.url)
+        request = HttpRequest(method=method, path=path, headers=_headers(target, body), body=body)
         over_at = self.clock() + self.deadline_seconds
         attempt = 0
         while True:
             attempt += 1
             limit_seconds = min(self.timeout_seconds, max(0.001, over_at - self.clock()))
             try:
-                return _exchange(address, request, limit_seconds, take, self.ca_file)
-            except _NoAnswer as error:
-                # Doubled each time, and scattered: thousands of nodes must not come back in step.
+                return _exchange(target.address, request, limit_seconds, read_body, self.ca_file)
+            except _TemporaryFailure as error:
+                # Doubled each time, and randomised: thousands of nodes must not retry at the same moment.
                 pause_seconds = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1) * (0.5 + self.random())
                 is_last = attempt >= self.attempts or self.clock() + pause_seconds >= over_at
                 if is_last or self.sleep(pause_seconds) is True:
                     tried = "1 attempt" if attempt == 1 else f"{attempt} attempts"
-                    raise OutputError(f"{method} to {address.shown} failed after {tried}: {error}") from error
+                    raise OutputError(f"{method} failed after {tried}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Address:
-    """Tell where a gateway is; ``shown`` carries no password."""
+class _PushTarget:
+    """Hold the address of a gateway, and the credentials apart from it so that messages never show them."""
 
-    is_tls: bool
-    host: str
-    port: int
-    prefix: str
+    address: ServerAddress
     authorization: str = field(repr=False)
 
-    @property
-    def host_and_port(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    @property
-    def shown(self) -> str:
-        return f"{'https' if self.is_tls else 'http'}://{self.host_and_port}{self.prefix}"
-
-
-def _parse_url(url: str) -> _Address:
-    """Take an address apart; the sentence about a wrong one does not repeat it, it may hold a password."""
-    wrong = ConfigError("the address of the Pushgateway is not of the form http://[USER:PASSWORD@]HOST:PORT[/PREFIX]")
+def _parse_url(url: str) -> _PushTarget:
+    """Parse the URL of a gateway; the error does not repeat the URL, which may contain a password."""
+    wrong = ConfigError("the URL of the Pushgateway is not of the form http://[USER:PASSWORD@]HOST:PORT[/PREFIX]")
     try:
         parts = urlsplit(url)
-        host, port, is_tls = parts.hostname or "", parts.port, parts.scheme == "https"
+        address = parse_address(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
     except ValueError:
         raise wrong from None
-    if parts.scheme not in {"http", "https"} or not _HOST.match(host) or not _PREFIX.match(parts.path):
-        raise wrong
-    if parts.query or parts.fragment or port == 0:
+    if address.socket_path:
         raise wrong
     user_and_password = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    return _Address(
-        is_tls=is_tls,
-        host=host,
-        port=port or (443 if is_tls else 80),
-        prefix=parts.path.rstrip("/"),
-        authorization=f"Basic {_base64(user_and_password)}" if parts.username is not None else "",
-    )
+    authorization = f"Basic {_base64(user_and_password)}" if parts.username is not None else ""
+    return _PushTarget(address=address, authorization=authorization)
 
 
 def _group_path(labels: Mapping[str, str]) -> str:
@@ -190,103 +170,64 @@ def _valid_utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _request(address: _Address, method: str, path: str, body: bytes) -> bytes:
-    lines = [
-        f"{method} {address.prefix}{path} HTTP/1.1",
-        f"Host: {address.host_and_port}",
-        "User-Agent: slurmscope",
-        "Connection: close",
-        f"Content-Length: {len(body)}",
-    ]
-    if body:
-        lines.append("Content-Type: text/plain; version=0.0.4; charset=utf-8")
-    if address.authorization:
-        lines.append(f"Authorization: {address.authorization}")
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+def _headers(target: _PushTarget, body: bytes) -> dict[str, str]:
+    content_type = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"} if body else {}
+    return content_type | ({"Authorization": target.authorization} if target.authorization else {})
 
 
-class _NoAnswer(Exception):
-    """Say what went wrong this time but may pass."""
+class _TemporaryFailure(Exception):
+    """Carry the message of a failure that a retry may resolve."""
 
 
 def _exchange(
-    address: _Address,
-    request: bytes,
+    address: ServerAddress,
+    request: HttpRequest,
     limit_seconds: float,
-    take: Callable[[HTTPResponse], PushResult_T],
+    read_body: Callable[[HTTPResponse], PushResult_T],
     ca_file: Path | None,
 ) -> PushResult_T:
-    """Send one request and let ``take`` read the answer; redirects are not followed."""
-    from http.client import HTTPException, HTTPResponse  # with ssl below it: 6 MB that only pushing needs
-
+    """Send one request and return what ``read_body`` makes of a successful response."""
+    tls = _tls_context(ca_file) if address.is_tls else None
     deadline = time.monotonic() + limit_seconds
     try:
-        with _connect(address, deadline, ca_file) as connection:
-            _send(connection, request, deadline)
-            incoming = cast("socket.socket", DeadlineSocket(connection, deadline))
-            with HTTPResponse(incoming, method=request.partition(b" ")[0].decode()) as response:
-                response.begin()
-                if 200 <= response.status < 300:
-                    return take(response)
-                words = response.read(_REFUSAL_LIMIT_BYTES).decode("utf-8", "replace").strip()
-    except (OSError, HTTPException) as error:
-        told = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise _NoAnswer(escape(told, 300)) from error
-    answered = f"answered {response.status}: {escape(words or response.reason, 600)}"
+        with open_response(address, request, deadline=deadline, tls=tls) as response:
+            if 200 <= response.status < 300:
+                return read_body(response)
+            text = response.read(_ERROR_TEXT_LIMIT_BYTES).decode("utf-8", "replace").strip()
+    except AnswerTooLong as error:
+        raise OutputError(f"{address}: {error}") from error
+    except (ServerError, MalformedAnswer) as error:
+        raise _TemporaryFailure(str(error)) from error
+    answered = f"{address} answered {response.status}: {escape(text or response.reason, 600)}"
     if response.status >= 500:
-        raise _NoAnswer(answered)
-    raise OutputError(f"{address.shown} {answered}")
-
-
-def _connect(address: _Address, deadline: float, ca_file: Path | None) -> socket.socket:
-    context = _tls_context(ca_file) if address.is_tls else None
-    connection = socket.create_connection((address.host, address.port), seconds_left(deadline))
-    if context is None:
-        return connection
-    try:
-        connection.settimeout(seconds_left(deadline))
-        return context.wrap_socket(connection, server_hostname=address.host)
-    except BaseException:
-        connection.close()
-        raise
+        raise _TemporaryFailure(answered)
+    raise OutputError(answered)
 
 
 def _tls_context(ca_file: Path | None) -> SSLContext:
-    import ssl
-
     try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise OutputError(escape(f"the CA file {ca_file} cannot be used: {error}")) from error
-
-
-def _send(connection: socket.socket, request: bytes, deadline: float) -> None:
-    connection.settimeout(seconds_left(deadline))
-    try:
-        connection.sendall(request)
-    except (BrokenPipeError, ConnectionResetError):
-        # One who has read enough to refuse answers and closes; the answer tells more than the broken pipe.
-        return
+        return tls_context(ca_file)
+    except ConfigError as error:  # the file may be valid again at the next push
+        raise OutputError(str(error)) from error
 
 
 def _ignore(_response: HTTPResponse) -> None:
-    """Leave the body of a good answer alone."""
+    """Leave the body of a successful response unread."""
 
 
 def _read_groups(response: HTTPResponse) -> list[dict[str, str]]:
-    """Read the labels of every group from the gateway's page, line by line: the page may be large."""
+    """Return the labels of every group on the gateway's page, parsed line by line: the page may be large."""
     groups = (line.decode("utf-8", "replace") for line in _lines(response) if line.startswith(_GROUP_LINE))
     return [{name: _unescape(value) for name, value in _LABEL.findall(line)} for line in groups]
 
 
 def _lines(response: HTTPResponse) -> Iterator[bytes]:
-    rest, total_bytes = b"", 0
-    while block := response.read(64 * 1024):
-        total_bytes += len(block)
+    rest = b""
+    for block in read_blocks(response, _PAGE_LIMIT_BYTES):
         *lines, rest = (rest + block).split(b"\n")
         yield from lines
-        if total_bytes > _PAGE_LIMIT_BYTES or len(rest) > _LINE_LIMIT_BYTES:
-            raise OutputError(f"the gateway's page or a line of it is too long: gave up after {total_bytes} bytes")
+        if len(rest) > _LINE_LIMIT_BYTES:
+            raise OutputError(f"a line of the Pushgateway's page is longer than {_LINE_LIMIT_BYTES} bytes")
     yield rest
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The address of a server is read, or refused without being repeated."""
+"""Check that the address of a server is parsed, or rejected without being repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from slurmscope.http_client.address import ServerAddress, parse_address
 @pytest.mark.parametrize(
     ("text", "address", "shown"),
     [
-        ("http://ctl", ServerAddress(host="ctl", port=6820), "http://ctl:6820"),
+        ("http://ctl", ServerAddress(host="ctl", port=80), "http://ctl:80"),
+        ("https://ctl", ServerAddress(host="ctl", port=443, is_tls=True), "https://ctl:443"),
         ("http://ctl:80/", ServerAddress(host="ctl", port=80), "http://ctl:80"),
         (
             "https://ctl:443/api/",
@@ -25,12 +26,18 @@ from slurmscope.http_client.address import ServerAddress, parse_address
         ("unix:///run/s.sock", ServerAddress(socket_path="/run/s.sock"), "unix:/run/s.sock"),
     ],
 )
-def test_address_is_read(text: str, address: ServerAddress, shown: str) -> None:
+def test_address_is_parsed(text: str, address: ServerAddress, shown: str) -> None:
     assert address == parse_address(text)
     assert shown == str(parse_address(text))
 
 
-def test_host_header_of_a_socket_is_some_host() -> None:
+@pytest.mark.parametrize("text", ["http://ctl", "https://ctl"])
+def test_default_port_replaces_that_of_the_scheme(text: str) -> None:
+    assert 6820 == parse_address(text, default_port=6820).port
+    assert 7 == parse_address(f"{text}:7", default_port=6820).port
+
+
+def test_host_header_of_a_unix_socket_is_localhost() -> None:
     assert "localhost" == parse_address("unix:/run/s.sock").host_and_port
 
 
@@ -58,7 +65,7 @@ def test_host_header_of_a_socket_is_some_host() -> None:
         None,
     ],
 )
-def test_wrong_address_is_refused_and_not_repeated(given_: object) -> None:
+def test_invalid_address_is_rejected_and_not_repeated(given_: object) -> None:
     with pytest.raises(ValueError, match="not of the form") as caught:
         parse_address(given_)
 
@@ -66,7 +73,7 @@ def test_wrong_address_is_refused_and_not_repeated(given_: object) -> None:
 
 
 @given(st.text(max_size=30) | st.text(max_size=20).map(lambda text: f"http://{text}"))
-def test_any_text_is_an_address_or_refused(text: str) -> None:
+def test_any_text_is_an_address_or_rejected(text: str) -> None:
     try:
         address = parse_address(text)
     except ValueError:

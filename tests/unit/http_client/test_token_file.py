@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A token comes from its file, and nothing of it into a message."""
+"""Check that a token is read from its file and never appears in a message."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from slurmscope.http_client.token_file import TokenFile
         (b"", "empty"),
         (b"\n", "empty"),
         (b"SLURM_JWT=", "empty"),
-        (b"hunter2 hunter3", "something else"),
-        (b"hunter2\r\nX-Evil: 1", "something else"),
-        (b"hunter2\xff", "something else"),
+        (b"hunter2 hunter3", "exactly one token"),
+        (b"hunter2\r\nX-Evil: 1", "exactly one token"),
+        (b"hunter2\xff", "exactly one token"),
         (b"h" * 16385, "longer than 16384 bytes"),
     ],
 )
-def test_file_without_a_token_is_a_refusal_that_shows_nothing(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_token_file_is_reported_without_its_content(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "token"
     path.write_bytes(content)
 
@@ -34,12 +34,12 @@ def test_file_without_a_token_is_a_refusal_that_shows_nothing(tmp_path: Path, co
     assert "hunter2" not in str(caught.value)
 
 
-def test_missing_file_is_a_refusal(tmp_path: Path) -> None:
-    with pytest.raises(ServerRefused, match="token cannot be read: No such file"):
+def test_missing_token_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ServerRefused, match=r"cannot read the token file .*/token: No such file"):
         TokenFile(tmp_path / "token").read()
 
 
-def test_file_is_opened_again_only_when_it_has_changed(tmp_path: Path) -> None:
+def test_token_file_is_read_again_only_after_a_change(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("first\n")
     seen = path.stat()

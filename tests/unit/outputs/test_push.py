@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the Pushgateway client against gateways that behave in every way a network allows."""
+"""Check the Pushgateway client against gateways that answer, reject, stall and disconnect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -22,13 +22,14 @@ from prometheus_client.exposition import delete_from_gateway, push_to_gateway
 
 from slurmscope.errors import ConfigError, OutputError
 from slurmscope.outputs.push import PushGateway, _group_path
+from tests.fakes.scripted_server import read_whole_request, scripted_server
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)
 LABELS = st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True).filter(lambda n: n != "job"), st.text())
 
 
 class Seen(NamedTuple):
-    """What a gateway was asked."""
+    """Hold one request to a gateway."""
 
     method: str
     path: str
@@ -38,50 +39,25 @@ class Seen(NamedTuple):
 
 @dataclass(slots=True)
 class FakeGateway:
-    """Answer with the next of ``answers``, or well."""
+    """Return the next of ``answers``, or else a successful one."""
 
     answers: list[tuple[int, bytes]] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     further_header: bytes = b""
     url: str = ""
 
-    def talk(self, connection: socket.socket) -> None:
-        with connection.makefile("rb") as incoming:
-            method, path, _ = incoming.readline().decode().split()
-            lines = iter(lambda: incoming.readline().decode().strip(), "")
-            headers = dict(line.split(": ", 1) for line in lines)
-            body = incoming.read(int(headers.get("Content-Length", 0)))
-        self.seen.append(Seen(method, path, headers, body))
+    def handle(self, connection: socket.socket) -> None:
+        request = read_whole_request(connection)
+        method, path, _ = request.line.split()
+        self.seen.append(Seen(method, path, request.headers, request.body))
         status, text = self.answers.pop(0) if self.answers else (200, b"")
         head = b"HTTP/1.1 %d Words\r\nContent-Length: %d\r\n" % (status, len(text))
         connection.sendall(head + self.further_header + b"\r\n" + text)
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[FakeGateway]:
-        with raw_server(self.talk) as self.url:
+        with scripted_server(self.handle) as self.url:
             yield self
-
-
-@contextlib.contextmanager
-def raw_server(talk: Callable[[socket.socket], None], host: str = "127.0.0.1") -> Iterator[str]:
-    """Let ``talk`` answer every connection byte by byte, as no HTTP library would."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, 0), family=family) as listener:
-
-        def accept() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    with connection, contextlib.suppress(OSError):
-                        talk(connection)
-
-        thread = threading.Thread(target=accept)
-        thread.start()
-        try:
-            yield f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join(30)
 
 
 @pytest.fixture
@@ -91,7 +67,7 @@ def fake() -> Iterator[FakeGateway]:
 
 
 def gateway(url: str, **settings: object) -> PushGateway:
-    """Make a client that does not really sleep."""
+    """Return a client that does not sleep."""
     defaults: dict[str, object] = {"job": "slurmscope", "sleep": lambda _: None, "random": lambda: 0.5}
     return PushGateway(url=url, **{**defaults, **settings})  # type: ignore[arg-type]
 
@@ -114,12 +90,12 @@ def read_path(path: str) -> list[tuple[str, str]]:
 
 class TestPath:
     @given(job=st.text(min_size=1), grouping=LABELS)
-    def test_path_reads_back(self, job: str, grouping: dict[str, str]) -> None:
+    def test_path_decodes_to_the_labels(self, job: str, grouping: dict[str, str]) -> None:
         assert [("job", job), *sorted(grouping.items())] == read_path(_group_path({**grouping, "job": job}))
 
     @example(job=".", grouping={"x": "..", "y": "", "z": "../.."})
     @given(job=st.text(min_size=1), grouping=LABELS)
-    def test_no_value_can_leave_its_place(self, job: str, grouping: dict[str, str]) -> None:
+    def test_no_value_adds_or_removes_path_segments(self, job: str, grouping: dict[str, str]) -> None:
         parts = _group_path({**grouping, "job": job}).split("/")
         assert 4 + 2 * len(grouping) == len(parts)
         assert not {"", ".", ".."} & set(parts[1:])
@@ -141,7 +117,7 @@ class TestPath:
         assert expected == [(seen.method, seen.path) for seen in actual]
 
     @given(ANY_TEXT.filter(bool))
-    def test_what_is_no_utf_8_is_replaced(self, value: str) -> None:
+    def test_invalid_utf_8_is_replaced(self, value: str) -> None:
         labels = gateway("http://localhost:1", job=value, grouping={"x": value})._labels
         expected = value.encode("utf-8", "replace").decode()
         assert {"job": expected, "x": expected} == dict(read_path(_group_path(labels)))
@@ -156,17 +132,17 @@ class TestSettings:
             "http://h:1/#f", "http://user:secret@h:port",
         ],
     )  # fmt: skip
-    def test_wrong_address_is_refused_and_not_repeated(self, url: str) -> None:
+    def test_invalid_url_is_rejected_and_not_repeated(self, url: str) -> None:
         with pytest.raises(ConfigError, match=r"http://\[USER:PASSWORD@\]HOST:PORT") as caught:
             gateway(url)
         assert "secret" not in str(caught.value)
 
     @pytest.mark.parametrize("name", ["job", "", "0x", "a-b", "a/b", "__name__", "ä", "a\n"])
-    def test_wrong_label_is_refused(self, name: str) -> None:
-        with pytest.raises(ConfigError, match="is not a label that a pushed group can have"):
+    def test_invalid_label_is_rejected(self, name: str) -> None:
+        with pytest.raises(ConfigError, match="is not a valid grouping label for a push"):
             gateway("http://localhost:1", grouping={name: "x"})
 
-    def test_empty_job_is_refused(self) -> None:
+    def test_empty_job_is_rejected(self) -> None:
         with pytest.raises(ConfigError, match="job name"):
             gateway("http://localhost:1", job="")
 
@@ -180,7 +156,7 @@ class TestSettings:
 
 
 class TestExchange:
-    def test_page_is_put_whole(self, fake: FakeGateway) -> None:
+    def test_whole_page_is_sent(self, fake: FakeGateway) -> None:
         gateway(fake.url, grouping={"instance": "n1"}).put([b"a 1\n", b"b 2\n"])
         (seen,) = fake.seen
         assert ("PUT", "/metrics/job/slurmscope/instance/n1", b"a 1\nb 2\n") == (seen.method, seen.path, seen.body)
@@ -195,17 +171,17 @@ class TestExchange:
         scheme, _, credentials = seen.headers["Authorization"].partition(" ")
         assert ("Basic", "al ice:p@ss:wörd") == (scheme, base64.b64decode(credentials).decode())
 
-    def test_address_of_ipv6_is_reached(self) -> None:
+    def test_ipv6_address_is_supported(self) -> None:
         fake = FakeGateway()
         try:
-            with raw_server(fake.talk, "::1") as url:
+            with scripted_server(fake.handle, host="::1") as url:
                 gateway(url).delete()
         except OSError:
             pytest.skip("this machine has no IPv6 loopback")
         assert [url] == [f"http://{seen.headers['Host']}" for seen in fake.seen]
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429])
-    def test_refusal_is_told_and_not_tried_again(self, fake: FakeGateway, status: int) -> None:
+    def test_rejection_is_reported_and_not_retried(self, fake: FakeGateway, status: int) -> None:
         fake.answers = [(status, b"pushed metrics are \x1b[31minvalid\nsecond line\n")]
         with pytest.raises(OutputError) as caught:
             gateway(fake.url).put([b"a 1\n"])
@@ -220,52 +196,52 @@ class TestExchange:
             gateway(fake.url.replace("//", "//alice:secret@")).put([b"a 1\n"])
         assert ["/metrics/job/slurmscope"] == [seen.path for seen in fake.seen]
 
-    def test_huge_refusal_is_cut(self, fake: FakeGateway) -> None:
+    def test_long_error_text_is_truncated(self, fake: FakeGateway) -> None:
         fake.answers = [(400, b"x" * 10_000_000)]
         with pytest.raises(OutputError) as caught:
             gateway(fake.url).put([b"a 1\n"])
         assert len(str(caught.value)) < 1000
 
-    def test_early_refusal_of_a_large_page_is_read(self) -> None:
+    def test_early_rejection_of_a_large_page_is_reported(self) -> None:
         def refuse(connection: socket.socket) -> None:
             connection.recv(1000)
             connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 9\r\n\r\ntoo large")
             time.sleep(0.2)  # then the connection breaks, with most of the page unsent
 
-        with raw_server(refuse) as url, pytest.raises(OutputError, match="answered 413: too large"):
+        with scripted_server(refuse) as url, pytest.raises(OutputError, match="answered 413: too large"):
             gateway(url, attempts=1).put([b"x" * 65536] * 300)
 
     @pytest.mark.parametrize(
         "answer",
         [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + b"x" * 70_000, b"\0" * 100],
     )
-    def test_what_speaks_no_http_is_told(self, answer: bytes) -> None:
-        def talk(connection: socket.socket) -> None:
+    def test_invalid_http_is_reported(self, answer: bytes) -> None:
+        def handle(connection: socket.socket) -> None:
             connection.recv(4096)
             connection.sendall(answer)
 
         with (
-            raw_server(talk) as url,
-            pytest.raises(OutputError, match=r"^PUT to http.* failed after 2 attempts: .") as c,
+            scripted_server(handle) as url,
+            pytest.raises(OutputError, match=r"^PUT failed after 2 attempts: http.") as c,
         ):
             gateway(url, attempts=2).put([b"a 1\n"])
         assert str(c.value).isprintable()
 
 
-class TestPatience:
-    def test_passing_trouble_is_tried_again(self, fake: FakeGateway) -> None:
+class TestRetries:
+    def test_temporary_failure_is_retried(self, fake: FakeGateway) -> None:
         fake.answers = [(503, b"busy"), (500, b""), (200, b"")]
         gateway(fake.url).put([b"a 1\n"])
         assert [b"a 1\n"] * 3 == [seen.body for seen in fake.seen]
 
-    def test_attempts_are_counted_and_the_last_word_is_told(self, fake: FakeGateway) -> None:
+    def test_number_of_attempts_and_last_failure_are_reported(self, fake: FakeGateway) -> None:
         fake.answers = [(503, b"busy")] * 9
         with pytest.raises(OutputError) as caught:
             gateway(fake.url, attempts=3).put([b"a 1\n"])
-        assert f"PUT to {fake.url} failed after 3 attempts: answered 503: busy" == str(caught.value)
+        assert f"PUT failed after 3 attempts: {fake.url} answered 503: busy" == str(caught.value)
         assert 3 == len(fake.seen)
 
-    def test_pauses_double_and_are_scattered(self) -> None:
+    def test_pauses_double_and_are_randomised(self) -> None:
         pauses: list[float] = []
         scatter = iter([0.0, 0.5, 1.0])
         client = gateway(refused_url(), attempts=4, sleep=pauses.append, random=lambda: next(scatter, 0.0))
@@ -273,13 +249,13 @@ class TestPatience:
             client.delete()
         assert [0.25, 1.0, 3.0] == pauses
 
-    def test_scatter_is_a_part_of_one(self) -> None:
+    def test_random_factor_is_between_0_and_1(self) -> None:
         scatter = PushGateway(url="http://localhost:1", job="x").random
         drawn = {scatter() for _ in range(100)}
         assert len(drawn) > 50
         assert all(0 <= value < 1 for value in drawn)
 
-    def test_deadline_ends_the_trying(self) -> None:
+    def test_deadline_ends_the_retries(self) -> None:
         now = [100.0]
 
         def sleep(seconds: float) -> None:
@@ -290,27 +266,27 @@ class TestPatience:
             client.delete()
         assert now[0] < 110
 
-    def test_end_of_the_service_ends_the_trying(self) -> None:
+    def test_shutdown_ends_the_retries(self) -> None:
         is_stopping = threading.Event()
         is_stopping.set()
         with pytest.raises(OutputError, match="after 1 attempt:"):
             gateway(refused_url(), attempts=99, sleep=is_stopping.wait).delete()
 
-    def test_gateway_that_dribbles_is_given_up(self) -> None:
+    def test_gateway_that_sends_byte_by_byte_times_out(self) -> None:
         # Each byte comes within the socket's own limit, so only a limit for the whole can end this.
-        def dribble(connection: socket.socket) -> None:
+        def send_slowly(connection: socket.socket) -> None:
             connection.sendall(b"HTTP/1.1 200 OK\r\n")
             for _ in range(600):
                 connection.sendall(b"x")
                 time.sleep(0.05)
 
-        with raw_server(dribble) as url:
+        with scripted_server(send_slowly) as url:
             started = time.monotonic()
             with pytest.raises(OutputError, match="timed out"):
                 gateway(url, attempts=1, timeout_seconds=0.3).put([b"a 1\n"])
             assert time.monotonic() - started < 20
 
-    def test_nothing_stays_open(self, fake: FakeGateway) -> None:
+    def test_connections_are_closed(self, fake: FakeGateway) -> None:
         own, down = psutil.Process(), gateway(refused_url(), attempts=1)
 
         def ours() -> int:
@@ -340,7 +316,7 @@ push_failure_time_seconds{instance="n1",job="slurmscope",slurm_job="8"} 0
 """
 
 
-class TestLeftOver:
+class TestLeftOverGroups:
     def test_groups_are_those_under_our_labels(self, fake: FakeGateway) -> None:
         fake.answers = [(200, PAGE)]
         own = {"instance": "n1", "job": "slurmscope"}
@@ -348,7 +324,7 @@ class TestLeftOver:
             fake.url, grouping={"instance": "n1"}
         ).groups()
 
-    def test_empty_instance_that_the_gateway_adds_is_no_label(self, fake: FakeGateway) -> None:
+    def test_empty_instance_added_by_the_gateway_is_ignored(self, fake: FakeGateway) -> None:
         fake.answers = [(200, PAGE), (200, PAGE)]
         assert {"job": "slurmscope"} == gateway(fake.url).groups()[0]
         assert ({"instance": "", "job": "slurmscope"},) == gateway(fake.url, grouping={"instance": ""}).groups()
@@ -364,25 +340,36 @@ class TestLeftOver:
             ("DELETE", f"{start}/x/a%5Cnb%22%7D%2C%20job%3D%22other%0Ac"),
         ] == [(seen.method, seen.path) for seen in fake.seen]
 
-    def test_line_without_end_is_given_up(self, fake: FakeGateway) -> None:
+    def test_overlong_line_is_an_error(self, fake: FakeGateway) -> None:
         fake.answers = [(200, b"x" * 2_000_000)]
-        with pytest.raises(OutputError, match="is too long"):
+        with pytest.raises(OutputError, match="is longer than"):
             gateway(fake.url).groups()
 
-    def test_page_cut_off_in_the_middle_is_no_list(self) -> None:
+    def test_truncated_page_is_an_error(self) -> None:
         def cut(connection: socket.socket) -> None:
             connection.recv(4096)
             connection.sendall(
                 b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n" % len(PAGE) + PAGE + b"\r\n"
             )
 
-        with raw_server(cut) as url, pytest.raises(OutputError, match="failed after 1 attempt: IncompleteRead"):
+        with (
+            scripted_server(cut) as url,
+            pytest.raises(OutputError, match=r"GET failed after 1 attempt: .*IncompleteRead"),
+        ):
             gateway(url, attempts=1).groups()
 
     @given(value=st.text(), more=st.binary(max_size=200))
-    def test_any_page_is_read_without_a_crash(self, value: str, more: bytes) -> None:
+    def test_any_page_is_parsed(self, value: str, more: bytes) -> None:
         with FakeGateway().serving() as fake:
             escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
             line = f'push_time_seconds{{instance="",job="slurmscope",x="{escaped}"}} 1\n'.encode()
             fake.answers = [(200, line + more)]
             assert {"job": "slurmscope", "x": value} == gateway(fake.url).groups()[0]
+
+    def test_page_shorter_than_its_length_is_an_error(self) -> None:
+        def truncate(connection: socket.socket) -> None:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(PAGE) + 1) + PAGE)
+
+        with scripted_server(truncate) as url, pytest.raises(OutputError, match="1 bytes are missing"):
+            gateway(url, attempts=1).groups()

@@ -9,16 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from slurmscope.errors import MalformedAnswer, ServerError, ServerRefused, SlurmscopeError
-from slurmscope.http_client.get import get
+from slurmscope.http_client.request import HttpRequest, send, tls_context
 from slurmscope.http_client.token_file import TokenFile
 from slurmscope.log import fields
 from slurmscope.services.up.settings import Target
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +54,7 @@ class AgentScrapes:
         self._timeout_seconds = timeout_seconds
         self._token_file = token_file
         self._wall_clock = wall_clock
-        self._tls = _tls_context() if any(target.address.is_tls for target in targets) else None
+        self._tls = tls_context() if any(target.address.is_tls for target in targets) else None
         self._pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(targets))), thread_name_prefix="scrape")
         self._running: dict[Target, Future[None]] = {}
         self._problems: dict[Target, str] = {}
@@ -116,7 +113,8 @@ class AgentScrapes:
         if self._token_file is not None:
             headers["Authorization"] = f"Bearer {self._token_file.read()}"
         deadline = time.monotonic() + self._timeout_seconds
-        answer = get(target.address, "", headers, deadline=deadline, tls=self._tls, limit_bytes=PAGE_LIMIT_BYTES)
+        request = HttpRequest(headers=headers)
+        answer = send(target.address, request, deadline=deadline, tls=self._tls, limit_bytes=PAGE_LIMIT_BYTES)
         if answer.status in {401, 403}:
             raise ServerRefused(f"it answered {answer.status}; see --up.bearer-token-file")
         if answer.status != 200:
@@ -145,9 +143,3 @@ class AgentScrapes:
     def _count(self, outcome: str) -> None:
         with self._lock:
             self.counts[outcome] += 1
-
-
-def _tls_context() -> SSLContext:
-    import ssl
-
-    return ssl.create_default_context()

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from slurmscope.config import parse_path
 from slurmscope.http_client.address import ServerAddress, parse_address
@@ -47,9 +46,7 @@ def parse_target(text: str) -> Target:
     node, url = (named["node"], named["url"]) if named else ("", text)
     if named and not _NODE.match(node):
         raise ValueError(f"{node!r} is not the name of a node")
-    address = parse_address(url)
-    if not address.socket_path and urlsplit(url).port is None:
-        address = replace(address, port=AGENT_PORT)
+    address = parse_address(url, default_port=AGENT_PORT)
     if not address.socket_path and not node and address.host != "localhost" and not _NUMBERS.match(address.host):
         node = address.host
     return Target(address=replace(address, prefix=address.prefix or AGENT_PATH), node=node)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmscope.errors import MalformedAnswer, MissingExtraError, ServerBusy, ServerError, ServerRefused
-from slurmscope.http_client.get import HttpAnswer
+from slurmscope.http_client.request import HttpAnswer
 from slurmscope.log import escape
 
 try:

@@ -25,7 +25,7 @@ from slurmscope.errors import (
     ServerTimedOut,
     SourceError,
 )
-from slurmscope.http_client.get import AnswerTooLong, post_form
+from slurmscope.http_client.request import AnswerTooLong, form_request, send, tls_context
 from slurmscope.log import escape
 from slurmscope.sources.prometheus.answers import NotLetIn, Reply, TooMuchAsked, parse_answer
 from slurmscope.sources.prometheus.query_counters import QueryCounters
@@ -114,10 +114,10 @@ class Prometheus:
         limit_seconds = max(0.1, (deadline - began) * _SERVER_SHARE)
         try:
             secret, headers = self._authorization()
-            answer = post_form(
-                self._address, path, {**form, "timeout": f"{limit_seconds:.3f}"}, headers,
-                deadline=deadline, tls=self._tls, limit_bytes=self._settings.max_answer_bytes,
-            )  # fmt: skip
+            described = {"Accept": "application/json", **headers}
+            request = form_request(path, {**form, "timeout": f"{limit_seconds:.3f}"}, described)
+            limit_bytes = self._settings.max_answer_bytes
+            answer = send(self._address, request, deadline=deadline, tls=self._tls, limit_bytes=limit_bytes)
             reply = parse_answer(answer)
         except SourceError as error:
             told = self._explained(error, secret)
@@ -176,9 +176,7 @@ def _read_secret(path: Path) -> str:
 
 
 def _tls_context(ca_file: Path | None) -> SSLContext:
-    import ssl
-
     try:
-        return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise ConfigError(escape(f"the file {ca_file} of --prometheus.ca-file cannot be used: {error}")) from error
+        return tls_context(ca_file)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; see --prometheus.ca-file") from error

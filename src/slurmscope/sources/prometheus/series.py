@@ -56,13 +56,15 @@ class Client(Protocol):
 class PrometheusSeries:
     """Answer for many jobs at once; any thread may ask. Two runs of one job need two readings."""
 
-    # While the server works on one question, we read the answer to another.
-    questions_at_once = 4
-
     def __init__(self, client: Client, settings: PrometheusSettings) -> None:
         """Take what asks the server, and how often it scrapes."""
         self._client = client
         self._settings = settings
+
+    @property
+    def questions_at_once(self) -> int:
+        """Return how many queries the client sends at the same time."""
+        return max(1, self._settings.max_questions)
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return curves of at most so many points each."""

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from slurmscope.config import parse_path
 from slurmscope.http_client.address import ServerAddress, parse_address
@@ -15,14 +14,6 @@ from slurmscope.units import parse_bytes, parse_positive_seconds
 
 _MATCHER = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=(?:"([^"\\]*)"|([^"]*))\Z')
 _USER = re.compile(r"[^:]{0,256}\Z")
-
-
-def parse_url(given: object) -> ServerAddress:
-    """Read the address of a server; without a port it is the one of http or https."""
-    address = parse_address(given)
-    if not address.socket_path and urlsplit(str(given)).port is None:
-        return replace(address, port=443 if address.is_tls else 80)
-    return address
 
 
 def parse_matchers(given: object) -> tuple[tuple[str, str], ...]:
@@ -56,7 +47,7 @@ class PrometheusSettings:
     url: ServerAddress | None = setting(
         None,
         help="Prometheus or VictoriaMetrics that keeps the numbers of jobs: http://HOST[:PORT][/PREFIX], or https.",
-        parse=parse_url,
+        parse=parse_address,
         metavar="URL",
     )
     bearer_token_file: Path | None = setting(

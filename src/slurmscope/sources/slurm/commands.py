@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run Slurm's commands where they are installed, within the limits that were set."""
+"""Run Slurm's commands with the configured path and timeout."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from slurmscope.settings import one_of, parse_text, setting
 from slurmscope.sources.slurm.command import SEARCH_PATH, command_environment, find_command, run
 from slurmscope.units import parse_positive_seconds
 
+SLURMRESTD_PORT = 6820
+"""The port in the examples of the slurmrestd manual."""
+
 _HEADER_WORD = re.compile(r"[!-~]{0,256}")
 _VERSION = re.compile(r"(?:v0\.0\.[0-9]{1,3})?")
 
 
 def parse_header_word(given: object) -> str:
-    """Read a word that can stand in a header of a request."""
+    """Parse a word that is valid in an HTTP header."""
     text = parse_text(given)
     if not _HEADER_WORD.fullmatch(text):
         raise ValueError(f"{given!r} is not a word of up to 256 letters, digits and signs")
@@ -29,16 +32,21 @@ def parse_header_word(given: object) -> str:
 
 
 def parse_version(given: object) -> str:
-    """Read the version of an interface."""
+    """Parse a version of the slurmrestd API."""
     text = parse_text(given)
     if not _VERSION.fullmatch(text):
         raise ValueError(f"{given!r} is not a version such as v0.0.42")
     return text
 
 
+def parse_rest_url(given: object) -> ServerAddress:
+    """Parse the address of slurmrestd."""
+    return parse_address(given, default_port=SLURMRESTD_PORT)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmSettings:
-    """How Slurm is asked."""
+    """Hold how Slurm's commands and slurmrestd are called."""
 
     bin_path: Path | None = setting(
         None,
@@ -76,7 +84,7 @@ class SlurmSettings:
     rest_url: ServerAddress | None = setting(
         None,
         help="Where slurmrestd is, for the rest backend: http://HOST:PORT, https://HOST:PORT or unix:/PATH.",
-        parse=parse_address,
+        parse=parse_rest_url,
         metavar="URL",
     )
     rest_token_file: Path | None = setting(
@@ -100,22 +108,22 @@ class SlurmSettings:
 
 
 def random_separator() -> str:
-    """Return a text that nobody can have written into a job's name or a drain reason: it is new for every call."""
+    """Return a separator that cannot occur in a job name or a drain reason: it is random and new for every call."""
     return secrets.token_hex(8)
 
 
 class SlurmCommands:
-    """Run Slurm's commands and count the runs."""
+    """Run Slurm's commands and count the calls."""
 
     def __init__(self, settings: SlurmSettings, environment: Mapping[str, str]) -> None:
-        """Keep what every run needs; ``environment`` is the one this process was started with."""
+        """Set what every call needs; ``environment`` is that of this process."""
         self.runs: Counter[str] = Counter()
         self._settings = settings
         self._environment = command_environment(environment)
         self._search_path = f"{environment.get('PATH', '')}:{SEARCH_PATH}"
 
     def run(self, name: str, arguments: Sequence[str]) -> bytes:
-        """Return the standard output of one command, or raise a CommandError that tells why there is none."""
+        """Return the standard output of one command, or raise a CommandError that names the cause."""
         program = find_command(name, self._settings.bin_path, search_path=self._search_path)
         self.runs[name] += 1
         answer = run([str(program), *arguments], timeout_seconds=self._settings.timeout, environment=self._environment)

@@ -8,10 +8,9 @@ environment; the tasks behind the cut are then missing, and one unreadable row t
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from slurmscope.errors import ConfigError, ServerError, ServerRefused, SlurmRefused
-from slurmscope.http_client.get import HttpAnswer, get
+from slurmscope.http_client.request import HttpAnswer, HttpRequest, send, tls_context
 from slurmscope.http_client.token_file import TokenFile
 from slurmscope.log import escape
 from slurmscope.model.jobs import Jobs
@@ -21,9 +20,6 @@ from slurmscope.sources.slurm.json.answer import told_error
 from slurmscope.sources.slurm.json.jobs import parse_jobs
 from slurmscope.sources.slurm.json.nodes import parse_nodes
 from slurmscope.sources.slurm.squeue import StartWindow
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 VERSIONS = tuple(f"v0.0.{number}" for number in range(45, 37, -1))
 """The versions of the interface that we know, newest first."""
@@ -44,7 +40,7 @@ class Slurmrestd:
         self._timeout_seconds = settings.timeout
         self._user = settings.rest_user
         self._token_file = TokenFile(settings.rest_token_file) if settings.rest_token_file else None
-        self._tls = _tls_context() if settings.rest_url.is_tls else None
+        self._tls = tls_context() if settings.rest_url.is_tls else None
         self._fixed_version = settings.rest_version
         self._version = ""
 
@@ -60,11 +56,12 @@ class Slurmrestd:
         """Ask in the version that worked the last time, or else in all of them, the newest first."""
         deadline = time.monotonic() + self._timeout_seconds
         token = self._token_file.read() if self._token_file else ""
-        headers = {"X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": token}
+        headers = {"Accept": "application/json", "X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": token}
         headers = {name: value for name, value in headers.items() if value}
         last = (self._version,) if self._version else ()
         for version in (self._fixed_version,) if self._fixed_version else (*last, *VERSIONS):
-            answer = get(self._address, _path(version, what), headers, deadline=deadline, tls=self._tls)
+            request = HttpRequest(path=_path(version, what), headers=headers)
+            answer = send(self._address, request, deadline=deadline, tls=self._tls)
             if answer.status == 200:
                 self._version = version
                 return answer.body
@@ -93,9 +90,3 @@ def _path(version: str, what: str) -> str:
 
 def _number(version: str) -> int:
     return int(version.rpartition(".")[2])
-
-
-def _tls_context() -> SSLContext:
-    import ssl
-
-    return ssl.create_default_context()

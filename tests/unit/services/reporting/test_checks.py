@@ -18,7 +18,7 @@ from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.prometheus_server import FakePrometheus, failure, vector
-from tests.fakes.talking_server import talking_server
+from tests.fakes.scripted_server import scripted_server
 
 RHYTHM = ReporterSettings()
 
@@ -94,7 +94,7 @@ def test_no_prometheus_is_a_choice_and_no_fault(tmp_path: Path) -> None:
 
 def test_prometheus_tells_on_how_many_nodes_jobs_are_measured(tmp_path: Path) -> None:
     fake = FakePrometheus([vector(({}, (1000.0, "64")))])
-    with talking_server(fake.talk) as url:
+    with scripted_server(fake.handle) as url:
         checks = examine(tmp_path, prometheus_url=url, prometheus_matchers=['cluster="a b"'])
 
     assert (True, True) == (checks["time series"].is_good, checks["node agents"].is_good)
@@ -103,7 +103,7 @@ def test_prometheus_tells_on_how_many_nodes_jobs_are_measured(tmp_path: Path) ->
         'count(count by (slurm_node) (jobs_cpu_seconds_total{cluster="a b"}))',
         'count(jobs_cpu_seconds_total{cluster="a b"})',
         'count(increase(jobs_cpu_seconds_total{cluster="a b"}[60000ms]))',
-    ] == [asked.form["query"] for asked in fake.asked]
+    ] == [query.form["query"] for query in fake.queries]
 
 
 @pytest.mark.parametrize(("frequent", "is_good"), [("90", True), ("45", True), ("44", False)])
@@ -111,7 +111,7 @@ def test_agents_that_are_scraped_more_rarely_than_was_said_are_told(
     tmp_path: Path, frequent: str, is_good: bool
 ) -> None:
     fake = FakePrometheus([vector(({}, (1000.0, count))) for count in ("64", "90", frequent)])
-    with talking_server(fake.talk) as url:
+    with scripted_server(fake.handle) as url:
         check = examine(tmp_path, prometheus_url=url)["scrape interval"]
 
     assert f"{frequent} of 90 series of jobs have two samples within 60 seconds" == check.message
@@ -119,7 +119,7 @@ def test_agents_that_are_scraped_more_rarely_than_was_said_are_told(
 
 
 def test_prometheus_that_knows_no_job_is_told_apart_from_one_that_is_away(tmp_path: Path) -> None:
-    with talking_server(FakePrometheus([vector()]).talk) as url:
+    with scripted_server(FakePrometheus([vector()]).handle) as url:
         checks = examine(tmp_path, prometheus_url=url)
 
     assert (True, False) == (checks["time series"].is_good, checks["node agents"].is_good)
@@ -127,7 +127,7 @@ def test_prometheus_that_knows_no_job_is_told_apart_from_one_that_is_away(tmp_pa
 
 
 def test_prometheus_that_refuses_is_told_in_its_words(tmp_path: Path) -> None:
-    with talking_server(FakePrometheus([failure(400, "bad_data", "parse error here")]).talk) as url:
+    with scripted_server(FakePrometheus([failure(400, "bad_data", "parse error here")]).handle) as url:
         checks = examine(tmp_path, prometheus_url=url)
 
     assert not checks["time series"].is_good

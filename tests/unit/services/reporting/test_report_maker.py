@@ -11,7 +11,7 @@ import pytest
 
 from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, ServerTimedOut, SourceError
-from slurmscope.http_client.get import HttpAnswer
+from slurmscope.http_client.request import HttpAnswer
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
 from slurmscope.services.reporting.measuring import MAX_CORES_DRAWN
 from slurmscope.services.reporting.report_maker import NO_CURVE, NO_SERIES, NOT_SUMMARISED, ReportMaker

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.errors import MalformedAnswer, ServerBusy, ServerError, SourceError
-from slurmscope.http_client.get import HttpAnswer
+from slurmscope.http_client.request import HttpAnswer
 from slurmscope.sources.prometheus.answers import FoundSeries, NotLetIn, TooMuchAsked, parse_answer
 
 GOOD = {

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from slurmscope.errors import ConfigError, MalformedAnswer, ServerBusy, ServerError, ServerRefused, ServerTimedOut
+from slurmscope.http_client.address import parse_address
 from slurmscope.sources.prometheus.answers import NotLetIn, Reply, TooMuchAsked
 from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.settings import PrometheusSettings, parse_url
+from slurmscope.sources.prometheus.settings import PrometheusSettings
 from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.prometheus_server import FakePrometheus, failure, matrix, read_form, vector
-from tests.fakes.talking_server import GENEROUS_SECONDS, http_answer, talking_server
+from tests.fakes.scripted_server import GENEROUS_SECONDS, http_answer, scripted_server
 
 ONE = vector(({"slurm_job": "7"}, (15.0, "1")))
 BUSY = http_answer(503, b"busy")
@@ -35,7 +36,7 @@ class Asking:
     pauses: list[float] = field(default_factory=list)
 
     def client(self, **changed: object) -> Prometheus:
-        settings = PrometheusSettings(url=parse_url(self.url), **changed)  # type: ignore[arg-type]
+        settings = PrometheusSettings(url=parse_address(self.url), **changed)  # type: ignore[arg-type]
         return Prometheus(settings, sleep=self.pauses.append, random=lambda: 1.0)
 
     def ask(self, *answers: bytes, seconds: float = GENEROUS_SECONDS, **changed: object) -> Reply:
@@ -50,14 +51,14 @@ def ask(client: Prometheus, seconds: float = GENEROUS_SECONDS) -> Reply:
 @pytest.fixture
 def asking(tmp_path: Path) -> Iterator[Asking]:
     fake = FakePrometheus()
-    with talking_server(fake.talk) as url:
+    with scripted_server(fake.handle) as url:
         yield Asking(fake, f"{url}/prefix")
 
 
 def test_instant_question_is_a_form(asking: Asking) -> None:
     reply = asking.ask(ONE, timeout=10.0)
 
-    (asked,) = asking.fake.asked
+    (asked,) = asking.fake.queries
     assert (1.0,) == reply.series[0].values
     assert "POST /prefix/api/v1/query HTTP/1.1" == asked.line
     assert {"query": "up", "time": "15.000"} == {name: asked.form[name] for name in ("query", "time")}
@@ -67,7 +68,7 @@ def test_instant_question_is_a_form(asking: Asking) -> None:
 def test_server_is_told_to_give_up_before_we_do(asking: Asking) -> None:
     asking.ask(ONE, timeout=10.0)
 
-    assert pytest.approx(9.0) == float(asking.fake.asked[0].form["timeout"])
+    assert pytest.approx(9.0) == float(asking.fake.queries[0].form["timeout"])
 
 
 def test_range_question_has_its_steps(asking: Asking) -> None:
@@ -75,7 +76,7 @@ def test_range_question_has_its_steps(asking: Asking) -> None:
     until = time.monotonic() + GENEROUS_SECONDS
     asking.client().ask_range("up", (15.0, 45.5), 15.0, kind="curves", until=until)
 
-    (asked,) = asking.fake.asked
+    (asked,) = asking.fake.queries
     assert "POST /prefix/api/v1/query_range HTTP/1.1" == asked.line
     assert ("15.000", "45.500", "15.000") == (asked.form["start"], asked.form["end"], asked.form["step"])
 
@@ -87,7 +88,7 @@ def test_what_may_pass_is_tried_again_after_growing_pauses(asking: Asking) -> No
 
 
 def test_pauses_differ_and_have_an_end(asking: Asking) -> None:
-    settings = PrometheusSettings(url=parse_url(asking.url), retries=7)
+    settings = PrometheusSettings(url=parse_address(asking.url), retries=7)
     client = Prometheus(settings, sleep=asking.pauses.append, random=lambda: 0.0)
     asking.fake.answers = [BUSY]
     with pytest.raises(ServerBusy):
@@ -111,22 +112,22 @@ def test_retries_are_counted_and_then_given_up(asking: Asking) -> None:
 def test_pause_that_ends_too_late_is_not_begun(asking: Asking) -> None:
     def clock() -> float:
         # The first answer takes nearly all of the time.
-        return time.monotonic() + (GENEROUS_SECONDS - 0.1 if asking.fake.asked else 0.0)
+        return time.monotonic() + (GENEROUS_SECONDS - 0.1 if asking.fake.queries else 0.0)
 
-    settings = PrometheusSettings(url=parse_url(asking.url), retries=2)
+    settings = PrometheusSettings(url=parse_address(asking.url), retries=2)
     asking.fake.answers = [BUSY]
     with pytest.raises(ServerBusy):
         ask(Prometheus(settings, clock=clock, sleep=asking.pauses.append, random=lambda: 1.0))
 
-    assert ([], 1) == (asking.pauses, len(asking.fake.asked))
+    assert ([], 1) == (asking.pauses, len(asking.fake.queries))
 
 
 def test_closed_port_is_tried_again() -> None:
     pauses: list[float] = []
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        settings = PrometheusSettings(url=parse_url(f"http://127.0.0.1:{held.getsockname()[1]}"), retries=1)
-        with pytest.raises(ServerRefused, match="cannot be reached"):
+        settings = PrometheusSettings(url=parse_address(f"http://127.0.0.1:{held.getsockname()[1]}"), retries=1)
+        with pytest.raises(ServerRefused, match="is unreachable"):
             ask(Prometheus(settings, sleep=pauses.append, random=lambda: 1.0))
 
     assert [0.5] == pauses
@@ -148,7 +149,7 @@ def test_what_does_not_pass_is_not_tried_again(asking: Asking, answer: bytes, ex
     with pytest.raises(expected, match=r"^http://127.0.0.1:\d+/prefix: "):
         asking.ask(answer, retries=2)
 
-    assert 1 == len(asking.fake.asked)
+    assert 1 == len(asking.fake.queries)
 
 
 def test_server_that_finds_it_too_much_is_up(asking: Asking) -> None:
@@ -169,13 +170,13 @@ def test_answer_that_is_too_long_is_too_much(asking: Asking) -> None:
 def test_silent_server_is_left_at_the_time_limit() -> None:
     is_over = threading.Event()
 
-    def talk(connection: socket.socket) -> None:
+    def handle(connection: socket.socket) -> None:
         read_form(connection)
         is_over.wait(GENEROUS_SECONDS)
 
-    with talking_server(talk) as url:
-        client = Prometheus(PrometheusSettings(url=parse_url(url), timeout=0.2))
-        with pytest.raises(ServerTimedOut, match="in time"):
+    with scripted_server(handle) as url:
+        client = Prometheus(PrometheusSettings(url=parse_address(url), timeout=0.2))
+        with pytest.raises(ServerTimedOut, match="timed out"):
             ask(client)
         is_over.set()
 
@@ -185,14 +186,14 @@ def test_silent_server_is_left_at_the_time_limit() -> None:
 def test_no_more_questions_at_once_than_set() -> None:
     is_over, is_asked = threading.Event(), threading.Event()
 
-    def talk(connection: socket.socket) -> None:
+    def handle(connection: socket.socket) -> None:
         read_form(connection)
         is_asked.set()
         is_over.wait(GENEROUS_SECONDS)
         connection.sendall(ONE)
 
-    with talking_server(talk) as url:
-        client = Prometheus(PrometheusSettings(url=parse_url(url), max_questions=1))
+    with scripted_server(handle) as url:
+        client = Prometheus(PrometheusSettings(url=parse_address(url), max_questions=1))
         first = threading.Thread(target=ask, args=(client,))
         first.start()
         assert is_asked.wait(GENEROUS_SECONDS)
@@ -221,7 +222,7 @@ def test_token_of_the_moment_is_sent(asking: Asking, tmp_path: Path) -> None:
     token.write_text("second")
     asking.ask(ONE, bearer_token_file=token)
 
-    assert ["Bearer first", "Bearer second"] == [asked.headers["Authorization"] for asked in asking.fake.asked]
+    assert ["Bearer first", "Bearer second"] == [asked.headers["Authorization"] for asked in asking.fake.queries]
 
 
 def test_user_and_password_are_sent(asking: Asking, tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_user_and_password_are_sent(asking: Asking, tmp_path: Path) -> None:
     password.write_text("pass: wörd\n", encoding="utf-8")
     asking.ask(ONE, user="ada", password_file=password)
 
-    kind, _, sent = asking.fake.asked[0].headers["Authorization"].partition(" ")
+    kind, _, sent = asking.fake.queries[0].headers["Authorization"].partition(" ")
     assert ("Basic", "ada:pass: wörd") == (kind, base64.b64decode(sent).decode("utf-8"))
 
 
@@ -251,7 +252,7 @@ def test_secret_that_cannot_be_used_is_told_without_it(asking: Asking, tmp_path:
     with pytest.raises(NotLetIn, match=r"token (cannot be read|does not hold)"):
         ask(client)
 
-    assert [] == asking.fake.asked
+    assert [] == asking.fake.queries
     assert client.ledger.snapshot().is_up is False
 
 
@@ -262,11 +263,11 @@ def test_secret_that_cannot_be_used_is_told_without_it(asking: Asking, tmp_path:
         ({"user": "ada"}, "--prometheus.password-file"),
         ({"password_file": Path("p")}, "--prometheus.user"),
         ({"user": "ada", "password_file": Path("p"), "bearer_token_file": Path("t")}, "or a bearer token"),
-        ({"url": parse_url("https://prom"), "ca_file": Path("/nonexistent/ca.pem")}, "--prometheus.ca-file"),
+        ({"url": parse_address("https://prom"), "ca_file": Path("/nonexistent/ca.pem")}, "--prometheus.ca-file"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_the_start(changed: dict[str, object], words: str) -> None:
-    known: dict[str, object] = {"url": parse_url("http://prom")}
+    known: dict[str, object] = {"url": parse_address("http://prom")}
     with pytest.raises(ConfigError, match=words):
         Prometheus(PrometheusSettings(**(known | changed)))  # type: ignore[arg-type]
 
@@ -277,13 +278,13 @@ def test_tls_is_checked_with_the_given_authority(tmp_path: Path) -> None:
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(identity.cert, identity.key)
 
-    def talk(connection: socket.socket) -> None:
+    def handle(connection: socket.socket) -> None:
         with served.wrap_socket(connection, server_side=True) as secured:
             read_form(secured)
             secured.sendall(ONE)
 
-    with talking_server(talk) as url:
-        address = parse_url(url.replace("http:", "https:"))
+    with scripted_server(handle) as url:
+        address = parse_address(url.replace("http:", "https:"))
         trusting = Prometheus(PrometheusSettings(url=address, ca_file=authority.cert))
         doubting = Prometheus(PrometheusSettings(url=address, retries=0))
         assert 1 == ask(trusting).points

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 import pytest
 
 from slurmscope.errors import ServerRefused
+from slurmscope.http_client.address import parse_address
 from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
 from slurmscope.sources.prometheus.answers import FoundSeries, Reply, TooMuchAsked
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings, parse_url
+from slurmscope.sources.prometheus.settings import PrometheusSettings
 from tests.fakes.prometheus_server import FakePrometheus, failure, matrix
-from tests.fakes.talking_server import GENEROUS_SECONDS, talking_server
+from tests.fakes.scripted_server import GENEROUS_SECONDS, scripted_server
 
 GAUGE = SeriesQuery(metric="jobs_memory_anon_bytes", how=Aggregation.MAX)
 COUNTER = SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.RATE)
@@ -374,8 +375,8 @@ def test_odd_answers_of_a_server_come_out_as_curves() -> None:
             matrix(),
         ]
     )
-    with talking_server(fake.talk) as url:
-        settings = PrometheusSettings(url=parse_url(url))
+    with scripted_server(fake.handle) as url:
+        settings = PrometheusSettings(url=parse_address(url))
         source = PrometheusSeries(Prometheus(settings), settings)
         spans = [JobSpan(1, 0.0, 60.0), JobSpan(2, 0.0, 60.0)]
         curves = source.read_curves(GAUGE, spans, points=300, until=time.monotonic() + GENEROUS_SECONDS)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.http_client.address import ServerAddress
+from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.settings import Section
 from slurmscope.sources.prometheus.settings import (
     PrometheusSettings,
     parse_matchers,
     parse_size,
-    parse_url,
     parse_user,
 )
 
@@ -26,13 +25,13 @@ from slurmscope.sources.prometheus.settings import (
     ],
 )
 def test_port_follows_from_the_scheme(text: str, expected: ServerAddress) -> None:
-    assert expected == parse_url(text)
+    assert expected == parse_address(text)
 
 
 @pytest.mark.parametrize("text", ["", "prom:9090", "ftp://prom", "http://user:secret@prom", 7])
 def test_address_that_is_none_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="not of the form"):
-        parse_url(text)
+        parse_address(text)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from slurmscope.http_client.address import parse_address
 from slurmscope.sources.slurm.commands import SlurmSettings, parse_header_word, parse_version
 from slurmscope.sources.slurm.slurmrestd import VERSIONS, Slurmrestd
 from slurmscope.sources.slurm.squeue import StartWindow
-from tests.fakes.talking_server import GENEROUS_SECONDS, FakeSlurmrestd, talking_server
+from tests.fakes.scripted_server import GENEROUS_SECONDS, FakeSlurmrestd, scripted_server
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurmrestd"
 NOW = 1_794_700_600.0
@@ -55,7 +55,7 @@ class Server:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     fake = FakeSlurmrestd()
-    with talking_server(fake.talk, tmp_path / "s") as url:
+    with scripted_server(fake.handle, tmp_path / "s") as url:
         yield Server(fake, url, tmp_path)
 
 

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Send one HTTP request over TCP, TLS or a unix socket, with a deadline and a size limit.
+
+Redirects are not followed and proxies are not used: credentials reach the configured server and no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import urlencode
+
+from slurmscope.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
+from slurmscope.http_client.address import ServerAddress
+from slurmscope.http_client.deadlines import DeadlineSocket, seconds_left
+from slurmscope.log import escape
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from ssl import SSLContext
+
+
+BODY_LIMIT_BYTES = 512 * 1024 * 1024
+
+_BLOCK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """Hold one request; ``path`` follows the prefix of the server's address."""
+
+    method: str = "GET"
+    path: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpAnswer:
+    """Hold the complete answer of a server, whatever its status."""
+
+    status: int
+    body: bytes
+
+
+class AnswerTooLong(MalformedAnswer):
+    """The answer exceeds the size limit of the caller."""
+
+
+def send(
+    address: ServerAddress,
+    request: HttpRequest,
+    *,
+    deadline: float,
+    tls: SSLContext | None = None,
+    limit_bytes: int = BODY_LIMIT_BYTES,
+) -> HttpAnswer:
+    """Send a request and return the complete answer, or raise a SourceError that names the cause."""
+    with open_response(address, request, deadline=deadline, tls=tls) as response:
+        return HttpAnswer(status=response.status, body=b"".join(read_blocks(response, limit_bytes)))
+
+
+@contextlib.contextmanager
+def open_response(
+    address: ServerAddress, request: HttpRequest, *, deadline: float, tls: SSLContext | None = None
+) -> Iterator[HTTPResponse]:
+    """Send a request and yield the response, whose body the caller reads inside the ``with`` block.
+
+    ``deadline`` is a monotonic time and covers everything, the body included, except the name lookup: its limit is
+    set by the system's resolver.
+    """
+    # With ssl, which it imports: 6 MB that an exporter without pushing does not need.
+    from http.client import HTTPException, HTTPResponse
+
+    try:
+        with _connect(address, deadline, tls) as connection:
+            connection.settimeout(seconds_left(deadline))
+            _send_all(connection, _serialize(address, request))
+            incoming = cast("socket.socket", DeadlineSocket(connection, deadline))
+            with HTTPResponse(incoming, method=request.method) as response:
+                response.begin()
+                yield response
+    except TimeoutError as error:
+        raise ServerTimedOut(f"{address} timed out before its answer was complete") from error
+    except OSError as error:
+        raise ServerRefused(f"{address} is unreachable: {escape(error.strerror or str(error), 300)}") from error
+    except HTTPException as error:
+        raise ServerError(f"{address} sent an incomplete or invalid HTTP answer: {escape(repr(error), 300)}") from error
+
+
+def form_request(path: str, form: Mapping[str, str], headers: Mapping[str, str]) -> HttpRequest:
+    """Return a POST request with the fields of a form, which may be longer than a URL can be."""
+    described = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
+    return HttpRequest(method="POST", path=path, headers=described, body=urlencode(form).encode("ascii"))
+
+
+def read_blocks(response: HTTPResponse, limit_bytes: int) -> Iterator[bytes]:
+    """Yield the body in blocks; raise AnswerTooLong above the limit and MalformedAnswer for a truncated body."""
+    total_bytes = 0
+    while block := response.read(_BLOCK_BYTES):
+        yield block
+        total_bytes += len(block)
+        if total_bytes > limit_bytes:
+            raise AnswerTooLong(f"the server's answer is longer than {limit_bytes} bytes")
+    if response.length:
+        raise MalformedAnswer(f"the server's answer is truncated: {response.length} bytes are missing")
+
+
+def tls_context(ca_file: Path | None = None) -> SSLContext:
+    """Return a context that verifies servers against a CA file, or against the system's certificate authorities."""
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ConfigError(escape(f"the CA file {ca_file} cannot be used: {error}")) from error
+
+
+def _connect(address: ServerAddress, deadline: float, tls: SSLContext | None) -> socket.socket:
+    context = (tls or tls_context()) if address.is_tls else None
+    if not address.socket_path:
+        connection = socket.create_connection((address.host, address.port), seconds_left(deadline))
+    else:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(seconds_left(deadline))
+        if address.socket_path:
+            connection.connect(address.socket_path)
+        return context.wrap_socket(connection, server_hostname=address.host) if context else connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _serialize(address: ServerAddress, request: HttpRequest) -> bytes:
+    # A request without a body needs no length, unless its method usually has one.
+    has_length = request.body or request.method not in {"GET", "HEAD"}
+    lines = [
+        f"{request.method} {address.prefix}{request.path} HTTP/1.1",
+        f"Host: {address.host_and_port}",
+        "User-Agent: slurmscope",
+        "Connection: close",
+        *([f"Content-Length: {len(request.body)}"] if has_length else ()),
+        *(f"{name}: {value}" for name, value in request.headers.items()),
+    ]
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + request.body
+
+
+def _send_all(connection: socket.socket, data: bytes) -> None:
+    try:
+        connection.sendall(data)
+    except (BrokenPipeError, ConnectionResetError):
+        # A server that rejects a request early answers and closes; its answer says more than the broken pipe.
+        return
