@@ -22,6 +22,12 @@ VOLATILE = re.compile(
     r"(?:# (?:HELP|TYPE) )?(?:slurmscope_|process_|slurm_\w*scrape|slurm_partition_oldest_pending_age"
     r"|slurm_completions|slurm_job_run|slurm_jobs_ended|slurm_ended)"
 )
+# Users of the captured machines: pages must not depend on who has an account where the tests run.
+PASSWD = """\
+root:x:0:0:root:/root:/bin/bash
+labalice:x:1001:1001::/home/labalice:/bin/sh
+guest:x:4242:4242::/home/guest:/bin/sh
+"""
 
 CheckGolden = Callable[[str, str], None]
 
@@ -94,12 +100,11 @@ def test_node_page_of_a_captured_machine(
     tmp_path: Path, check_golden: CheckGolden, name: str, capture: str, change: Callable[[Path], None]
 ) -> None:
     unpack(capture, tmp_path)
-    cgroups, procfs = tmp_path / "sys" / "fs" / "cgroup", tmp_path / "proc"
-    change(cgroups)
+    change(tmp_path / "sys" / "fs" / "cgroup")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").write_text(PASSWD)
 
-    done = run_slurmscope(
-        "node", "--once", "--collector.job_use.steps", "--path.cgroup", str(cgroups), "--path.procfs", str(procfs)
-    )
+    done = run_slurmscope("node", "--once", "--collector.job_use.steps", "--path.rootfs", str(tmp_path))
 
     assert 0 == done.returncode, done.stderr
     check_golden(f"{name}.prom", stable(done.stdout))

@@ -24,7 +24,7 @@ from slurmscope.services.node.job_reading import ReadingOptions
 from slurmscope.services.node.job_tracking import TrackingOptions, has_capabilities, open_job_tracker
 from slurmscope.settings import Section, setting
 from slurmscope.sources.gpu.gpus import GpuReader, GpuSettings
-from slurmscope.sources.machine.names import NameCache
+from slurmscope.sources.machine.names import NameCache, look_up_below
 from slurmscope.sources.procfs.job_processes import ProcessDetail
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.table import ProcessTableReader
@@ -100,7 +100,7 @@ def wire_node(config: Config) -> Wiring:
     procfs = paths.below_root(paths.procfs)
     with ExitStack() as stack:
         tracker = stack.enter_context(open_job_tracker(_tracking_options(config, paths, settings)))
-        names = NameCache(patience_seconds=NAME_PATIENCE_SECONDS)
+        names = NameCache(look_up_below(paths.rootfs), patience_seconds=NAME_PATIENCE_SECONDS)
         stack.callback(names.close)
         reader = ProcessReader(procfs)
         stack.callback(reader.close)

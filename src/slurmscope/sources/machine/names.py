@@ -14,6 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+PASSWD_FIELDS = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,27 @@ def look_up(uid: int) -> str | None:
     try:
         return pwd.getpwuid(uid).pw_name or None
     except (KeyError, ValueError, OSError, OverflowError):
+        return None
+
+
+def look_up_below(root: Path) -> Callable[[int], str | None]:
+    """Return a lookup for a machine whose root is mounted at ``root``, as in a container.
+
+    Its own ``etc/passwd`` comes first: the users of a container are not those of the machine. Users that it does not
+    list, such as those of LDAP, are looked up in the name service of this process.
+    """
+    if root == Path("/"):
+        return look_up
+    passwd = root / "etc" / "passwd"
+    return lambda uid: _find_in_passwd(passwd, uid) or look_up(uid)
+
+
+def _find_in_passwd(passwd: Path, uid: int) -> str | None:
+    try:
+        with passwd.open(encoding="utf-8", errors="replace") as lines:
+            entries = (line.split(":") for line in lines)
+            return next((entry[0] for entry in entries if len(entry) == PASSWD_FIELDS and entry[2] == str(uid)), None)
+    except OSError:
         return None
 
 

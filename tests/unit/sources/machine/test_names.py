@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import os
 import pwd
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from slurmscope.sources.machine.names import NameCache, look_up
+from slurmscope.sources.machine.names import NameCache, look_up, look_up_below
 from tests.processes import until
 
 PATIENCE_SECONDS = 30.0
@@ -182,6 +182,33 @@ def test_cache_with_a_hanging_service_can_be_closed(make: Callable[..., NameCach
 
 
 def test_machine_knows_its_users() -> None:
-    assert pwd.getpwuid(os.getuid()).pw_name == look_up(os.getuid())
+    somebody = pwd.getpwall()[0]
+    assert somebody.pw_name == look_up(somebody.pw_uid)
     assert look_up(2**31 - 7) is None
     assert look_up(-2) is None
+
+
+def test_users_of_a_mounted_root_come_from_its_own_file(tmp_path: Path) -> None:
+    somebody = pwd.getpwall()[0]
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").write_bytes(
+        b"# comment\n+::::::\nshort:x:1234\nalice:x:1234:100:Alice:/home/alice:/bin/sh\nM\xfcller:x:77:1:::\n"
+        + f"other:x:{somebody.pw_uid}:0:::\n".encode()
+    )
+    find = look_up_below(tmp_path)
+
+    assert "alice" == find(1234)
+    assert "M\N{REPLACEMENT CHARACTER}ller" == find(77)
+    assert "other" == find(somebody.pw_uid)
+
+
+def test_users_that_a_mounted_root_does_not_list_come_from_the_name_service(tmp_path: Path) -> None:
+    somebody = pwd.getpwall()[0]
+    find = look_up_below(tmp_path)
+
+    assert somebody.pw_name == find(somebody.pw_uid)
+    assert find(2**31 - 7) is None
+
+
+def test_own_root_is_left_to_the_name_service() -> None:
+    assert look_up_below(Path("/")) is look_up
