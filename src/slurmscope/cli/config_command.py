@@ -10,7 +10,9 @@ import click
 from slurmscope.cli.options import SettingsCommand, load_config, options_for, written_number
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
+from slurmscope.outputs.http.gate import open_gate
 from slurmscope.portal.settings import PortalSettings, check_settings
+from slurmscope.services.exporter.settings import WebSettings
 
 
 def make_command() -> click.Command:
@@ -40,6 +42,8 @@ def _role_command(role: str, action: Callable[[Config], None]) -> click.Command:
 def _check(config: Config) -> None:
     if any(section.type is PortalSettings for section in config.sections):
         check_settings(config.of(PortalSettings))
+    if any(section.type is WebSettings for section in config.sections):
+        open_gate(config.of(WebSettings).config_file)
     where = f"{config.file} is" if config.file else "the settings are"
     click.echo(f"{where} good")
 

@@ -52,3 +52,24 @@ def test_check_refuses_what_the_portal_would_refuse() -> None:
 
     assert (2, "") == (done.returncode, done.stdout)
     assert "nobody could sign in" in done.stderr
+
+
+@pytest.mark.parametrize("role", ["cluster", "node"])
+def test_check_refuses_a_web_configuration_that_the_exporter_would_refuse(role: str, tmp_path: Path) -> None:
+    for name in ("a.pem", "a.key"):
+        (tmp_path / name).touch()
+    web = tmp_path / "web.yml"
+    web.write_text("tls_server_config: {cert_file: a.pem, key_file: a.key, curve_preferences: [CurveP1]}\n")
+
+    done = run_here("config", "check", role, "--web.config.file", str(web))
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "curve_preferences: 'CurveP1' is not one of" in done.stderr
+    assert 1 == len(done.stderr.splitlines())
+
+
+def test_check_takes_a_web_configuration_that_can_be_used(tmp_path: Path) -> None:
+    web = tmp_path / "web.yml"
+    web.write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
+
+    assert 0 == run_here("config", "check", "node", "--web.config.file", str(web)).returncode

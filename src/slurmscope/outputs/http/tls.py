@@ -71,7 +71,7 @@ def _make_context(settings: TlsSettings) -> ssl.SSLContext:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"])
     _set_ciphers(context, settings)
-    _set_curves(context, settings.curve_preferences)
+    set_curves(context, settings.curve_preferences)
     _load_identity(context, settings)
     if settings.client_ca_file is not None:
         try:
@@ -112,7 +112,8 @@ def _set_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
 
 
-def _set_curves(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
+def set_curves(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
+    """Limit key exchange to these curves, or say why that is not possible."""
     for name in names:
         if name not in _CURVES:
             raise ConfigError(f"curve_preferences: {name!a} is not one of {', '.join(_CURVES)}")
@@ -120,12 +121,19 @@ def _set_curves(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
         return
     # From Python 3.15 on; before, a context takes one curve.
     set_groups = getattr(context, "set_groups", None)
-    if set_groups is not None:
-        set_groups(":".join(_CURVES[name] for name in names))
-    elif len(names) == 1:
-        context.set_ecdh_curve(_CURVES[names[0]])
-    else:
+    if set_groups is None and len(names) > 1:
         raise ConfigError("curve_preferences: this Python can hold to one curve only; name one, or none")
+    try:
+        if set_groups is not None:
+            set_groups(":".join(_CURVES[name] for name in names))
+        else:
+            context.set_ecdh_curve(_CURVES[names[0]])
+    except (ssl.SSLError, ValueError) as error:
+        # Python 3.11.2, which is Debian 12's, takes only curves that have an EC key: not X25519.
+        raise ConfigError(
+            f"curve_preferences: this Python cannot limit TLS to {', '.join(names)}; "
+            "name CurveP256, or leave the setting out to offer every curve, X25519 first"
+        ) from error
 
 
 def _names(sock: ssl.SSLSocket) -> Iterator[str]:

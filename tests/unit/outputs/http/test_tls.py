@@ -19,6 +19,7 @@ from slurmscope.errors import ConfigError
 from slurmscope.outputs.http.address import ListenHost
 from slurmscope.outputs.http.connection import ConnectionLimits
 from slurmscope.outputs.http.gate import open_gate
+from slurmscope.outputs.http.tls import set_curves
 from tests.fakes.certificates import Identity, encrypt_key, make_authority, make_identity
 from tests.fakes.exposition import PAGE, FakeExposition
 from tests.fakes.raw_http import GENEROUS_SECONDS, Answer, ask, connect, exchange, get, read_all, status_of
@@ -132,8 +133,48 @@ def test_chosen_curve_is_the_only_one(serve: Serve, write_config: Write, certifi
     context = client_context(certificates)
     context.set_ecdh_curve("secp384r1")
     assert not is_refused(running.address, context)
-    context.set_ecdh_curve("X25519")
+    context.set_ecdh_curve("prime256v1")
     assert is_refused(running.address, context)
+
+
+class WithoutX25519(ssl.SSLContext):
+    """Behaves as a context of Python 3.11.2, which takes only curves that have an EC key."""
+
+    def set_ecdh_curve(self, name: str) -> None:
+        if name == "X25519":
+            raise ssl.SSLError(1, "[EC: UNKNOWN_GROUP] unknown group (_ssl.c:4346)")
+        super().set_ecdh_curve(name)
+
+
+def can_limit_to_x25519() -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ecdh_curve("X25519")
+    except ssl.SSLError:
+        return False
+    return True
+
+
+def test_x25519_is_the_only_curve_or_refused(serve: Serve, write_config: Write, certificates: Authority) -> None:
+    path = write_config(tls_section(certificates.server, "curve_preferences: [X25519]"))
+    if not can_limit_to_x25519():
+        with pytest.raises(ConfigError, match="curve_preferences: this Python cannot limit TLS to X25519"):
+            open_gate(path)
+        return
+    running = serve(config_file=path)
+    context = client_context(certificates)
+    assert not is_refused(running.address, context)
+    context.set_ecdh_curve("prime256v1")
+    assert is_refused(running.address, context)
+
+
+@pytest.mark.skipif(hasattr(ssl.SSLContext, "set_groups"), reason="this Python holds to several curves")
+def test_curve_that_this_python_cannot_choose_is_refused() -> None:
+    context = WithoutX25519(ssl.PROTOCOL_TLS_SERVER)
+    set_curves(context, ("CurveP256",))
+    with pytest.raises(
+        ConfigError, match=r"^curve_preferences: this Python cannot limit TLS to X25519; name CurveP256"
+    ):
+        set_curves(context, ("X25519",))
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ AGREED = {
     f"{PAIR}, min_version: TLS13}}": True,
     f"{PAIR}, cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256]}}": True,
     f"{PAIR}, curve_preferences: [CurveP384]}}": True,
-    f"{PAIR}, curve_preferences: [X25519], prefer_server_cipher_suites: false}}": True,
+    f"{PAIR}, curve_preferences: [CurveP256], prefer_server_cipher_suites: false}}": True,
     f"basic_auth_users: {{a: {HASH}}}": True,
     "http_server_config: {http2: false, headers: {X-Frame-Options: deny, Content-Security-Policy: x}}": True,
     "tls_server_config: {cert_file: absent.pem, key_file: server.key}": False,
