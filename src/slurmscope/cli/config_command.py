@@ -11,8 +11,8 @@ from slurmscope.cli.options import SettingsCommand, load_config, options_for, wr
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
 from slurmscope.outputs.http.gate import open_gate
+from slurmscope.outputs.settings import WebSettings
 from slurmscope.portal.settings import PortalSettings, check_settings
-from slurmscope.services.exporter.settings import WebSettings
 
 
 def make_command() -> click.Command:
