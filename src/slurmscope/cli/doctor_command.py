@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import json
+import platform
 from collections.abc import Mapping
 
 import click
 
+from slurmscope import __version__
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
 from slurmscope.config import Config, own_environment
@@ -26,25 +29,32 @@ def make_command() -> click.Command:
 def _role_command(name: str) -> click.Command:
     role = find_role(name)
 
-    def run(**given: object) -> int:
+    def run(*, json: bool, **given: object) -> int:
         config = _load_quietly(name, given)
         wiring = role.wire(config)
         try:
             examination = examine(wiring, [e.collector for e in enabled_collectors(role.role, config)])
         finally:
             wiring.close()
-        return _show(examination)
+        return _report(name, examination, as_json=json)
 
-    return SettingsCommand(name, callback=run, params=options_for(role.sections()), help=_help(name))
+    params = [_json_option(), *options_for(role.sections())]
+    return SettingsCommand(name, callback=run, params=params, help=_help(name))
 
 
 def _portal_command() -> click.Command:
-    def run(**given: object) -> int:
+    def run(*, json: bool, **given: object) -> int:
         from slurmscope.services.reporting.checks import examine_portal
 
-        return _show(examine_portal(_load_quietly("portal", given), own_environment()))
+        examination = examine_portal(_load_quietly("portal", given), own_environment())
+        return _report("portal", examination, as_json=json)
 
-    return SettingsCommand("portal", callback=run, params=options_for(find_sections("portal")), help=_help("portal"))
+    params = [_json_option(), *options_for(find_sections("portal"))]
+    return SettingsCommand("portal", callback=run, params=params, help=_help("portal"))
+
+
+def _json_option() -> click.Option:
+    return click.Option(["--json"], is_flag=True, help="Print the result as JSON, for scripts and bug reports.")
 
 
 def _help(name: str) -> str:
@@ -58,7 +68,31 @@ def _load_quietly(name: str, given: Mapping[str, object]) -> Config:
     return config
 
 
-def _show(examination: Examination) -> int:
+def _report(name: str, examination: Examination, *, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps(_describe(name, examination), indent=2))
+    else:
+        _show(examination)
+    return 0 if examination.is_healthy else 1
+
+
+def _describe(name: str, examination: Examination) -> dict[str, object]:
+    """Return the result with the versions that a bug report needs."""
+    checks = [
+        {"name": check.name, "ok": check.is_good, "message": check.message, "advice": check.advice}
+        for check in examination.checks
+    ]
+    return {
+        "role": name,
+        "healthy": examination.is_healthy,
+        "slurmscope_version": __version__,
+        "python_version": platform.python_version(),
+        "kernel": platform.release(),
+        "checks": checks,
+    }
+
+
+def _show(examination: Examination) -> None:
     for check in examination.checks:
         mark = click.style("ok     ", fg="green") if check.is_good else click.style("missing", fg="red")
         click.echo(f"{mark}  {check.name}: {check.message}")
@@ -66,4 +100,3 @@ def _show(examination: Examination) -> int:
             click.echo(f"         {check.advice}")
     count = sum(not check.is_good for check in examination.checks)
     click.echo("Nothing is missing." if not count else f"{count} of {len(examination.checks)} are missing.")
-    return 0 if examination.is_healthy else 1
