@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "slurmscope-cluster.service"
 RULES = DEPLOY / "rules" / "slurmscope.yml"
+SCRAPES = DEPLOY / "prometheus.yml"
 RULE_TESTS = DEPLOY / "rules" / "tests" / "slurmscope.yml"
 MOST_EXPOSURE = 25
 """In tenths, as systemd counts from 0 (none) to 10."""
@@ -109,7 +110,55 @@ def test_example_settings_are_the_defaults() -> None:
 
 
 def test_scrape_configuration_is_valid() -> None:
-    assert_good(run("promtool", "check", "config", DEPLOY / "prometheus.yml"))
+    assert_good(run("promtool", "check", "config", SCRAPES))
+
+
+def test_scrape_configuration_is_valid_with_all_examples_uncommented(tmp_path: Path) -> None:
+    # "#key: value" and "#- key" are examples, "# Words" are words.
+    text, changes = re.subn(r"(?m)^( *)#(?=[a-z-])", r"\1", SCRAPES.read_text(encoding="utf-8"))
+    (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
+
+    names = [job["job_name"] for job in yaml.safe_load(text)["scrape_configs"]]
+    assert changes >= 10
+    assert ["slurm", "slurm-nodes", "slurmscope-portal"] == names
+    assert_good(run("promtool", "check", "config", "--syntax-only", tmp_path / "prometheus.yml"))
+
+
+def test_scrape_ports_are_the_defaults_of_the_examples() -> None:
+    text = SCRAPES.read_text(encoding="utf-8")
+    for name, target in (("cluster.toml", '["controller{}"]'), ("node.toml", '["&{}"]')):
+        (address,) = tomllib.loads((DEPLOY / name).read_text(encoding="utf-8"))["web"]["listen-address"]
+        assert target.format(address) in text
+
+
+@pytest.mark.parametrize(
+    ("address", "instance"),
+    [
+        ("n1:9798", "n1"),
+        ("gpu-node_07.cluster.example.org:9798", "gpu-node_07"),
+        ("10.1.2.3:9798", None),
+        ("[fd00::17]:9798", None),
+    ],
+)
+def test_instance_of_a_node_agent_is_its_short_host_name(address: str, instance: str | None) -> None:
+    jobs = {job["job_name"]: job for job in yaml.safe_load(SCRAPES.read_text(encoding="utf-8"))["scrape_configs"]}
+    (rule,) = jobs["slurm-nodes"]["relabel_configs"]
+
+    # Prometheus anchors the expression at both ends and keeps its own label where it does not match.
+    match = re.fullmatch(rule["regex"], address, re.ASCII)
+
+    assert (["__address__"], "instance") == (rule["source_labels"], rule["target_label"])
+    assert instance == (match[1] if match else None)
+
+
+def test_wheel_has_every_file_of_deploy_that_is_not_its_generator() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    shared = build["targets"]["wheel"]["shared-data"]
+    packed = {file for source in shared for file in (ROOT / source, *(ROOT / source).rglob("*")) if file.is_file()}
+    wanted = {file for file in DEPLOY.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}
+
+    assert wanted == packed
+    assert {source: source.replace("deploy", "share/slurmscope", 1) for source in shared} == shared
 
 
 def test_web_configuration_is_valid(tmp_path: Path) -> None:
