@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from slurmscope.analysis.gpu_claims import SHARE_SIGNS, Claim, Numbering, claim_from_environment
 from slurmscope.model.gpus import Gpu, GpuProcess, Gpus, ProcessPlace
@@ -56,17 +56,6 @@ class GpuMapping:
 
     holds: tuple[GpuHold, ...] = ()
     unresolved: Mapping[JobKey, int] = field(default_factory=dict)
-
-    def on_host(self, host_name: str) -> GpuMapping:
-        """Return the same with a name of the node for the jobs that do not tell it."""
-        return GpuMapping(
-            holds=tuple(replace(hold, job=_on_host(hold.job, host_name)) for hold in self.holds),
-            unresolved={_on_host(key, host_name): count for key, count in self.unresolved.items()},
-        )
-
-
-def _on_host(key: JobKey, host_name: str) -> JobKey:
-    return key if key.node_name else replace(key, node_name=host_name)
 
 
 def map_gpus(gpus: Gpus, jobs: NodeJobs, numbering: Numbering = Numbering.AUTO) -> GpuMapping:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from slurmscope.analysis.gpu_mapping import GpuHold
-from slurmscope.collectors.job_use_metrics import JOB
+from slurmscope.collectors.job_use_metrics import JOB, job_labels
 from slurmscope.metrics.family import Family, Labels, seed_gauge
 from slurmscope.model.gpus import Gpu
 
@@ -26,11 +26,11 @@ MEMORY_USED = seed_gauge("memory_used", "Used memory of the GPU in MiB.", "gpu")
 SEED_METRICS = (USED, TEMPERATURE, UTILIZATION, MEMORY_UTILIZATION, MEMORY_TOTAL, MEMORY_FREE, MEMORY_USED)
 
 
-def seed_families(gpus: Iterable[Gpu], holds: Iterable[GpuHold]) -> Iterator[Family]:
+def seed_families(gpus: Iterable[Gpu], holds: Iterable[GpuHold], host_name: str) -> Iterator[Family]:
     """Yield the older names, for whole GPUs only: the older exporters did not know MIG."""
     whole = [gpu for gpu in gpus if not gpu.parent_uuid]
     held = [hold for hold in holds if hold.is_held]
-    yield Family(USED, {(str(hold.job.job_id), hold.job.node_name, str(hold.gpu.index)): 1.0 for hold in held})
+    yield Family(USED, {(*job_labels(hold.job, host_name), str(hold.gpu.index)): 1.0 for hold in held})
     yield Family(TEMPERATURE, _values((gpu, gpu.temperature_celsius) for gpu in whole))
     yield Family(UTILIZATION, _values((gpu, _times(gpu.utilization_ratio, 100)) for gpu in whole))
     yield Family(MEMORY_UTILIZATION, _values((gpu, _times(gpu.memory_utilization_ratio, 100)) for gpu in whole))

@@ -20,7 +20,7 @@ from slurmscope.analysis.gpu_claims import Numbering
 from slurmscope.analysis.gpu_mapping import GpuHold, GpuMapping, map_gpus
 from slurmscope.analysis.gpu_sums import sum_up_jobs
 from slurmscope.collectors.gpu_seed_names import SEED_METRICS, seed_families
-from slurmscope.collectors.job_use_metrics import JOB
+from slurmscope.collectors.job_use_metrics import JOB, job_labels
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, Metric, counter, gauge, info
 from slurmscope.model.gpus import Gpu, GpuReason, Gpus
@@ -112,9 +112,9 @@ def collect(options: GpusOptions, *, gpus: Gpus, node_jobs: NodeJobs) -> Iterato
     whole = [gpu for gpu in gpus.devices if not gpu.parent_uuid]
     yield Family(READABLE, {(str(gpu.index),): float(gpu.problem is None) for gpu in whole})
     yield from _device_families(readable)
-    mapping = map_gpus(gpus, node_jobs, Numbering(options.slurm_numbers)).on_host(node_jobs.host_name)
-    yield from _job_families(mapping)
-    yield from seed_families(readable, mapping.holds)
+    mapping = map_gpus(gpus, node_jobs, Numbering(options.slurm_numbers))
+    yield from _job_families(mapping, node_jobs.host_name)
+    yield from seed_families(readable, mapping.holds, node_jobs.host_name)
 
 
 def _device_families(gpus: list[Gpu]) -> Iterator[Family]:
@@ -129,21 +129,27 @@ def _device_families(gpus: list[Gpu]) -> Iterator[Family]:
     yield _family(PROCESSES, ((gpu, len(gpu.processes)) for gpu in gpus if gpu.processes is not None))
 
 
-def _job_families(mapping: GpuMapping) -> Iterator[Family]:
+def _job_families(mapping: GpuMapping, host_name: str) -> Iterator[Family]:
+    def job(key: JobKey) -> Labels:
+        return job_labels(key, host_name)
+
+    def pair(hold: GpuHold) -> Labels:
+        return (*job(hold.job), *_labels(hold.gpu))
+
     holds = mapping.holds
     held = [hold for hold in holds if hold.is_held]
-    yield Family(HELD, {_pair(hold): float(hold.is_held) for hold in holds})
-    yield Family(IDLE, {_pair(hold): float(hold.is_idle) for hold in held if hold.is_idle is not None})
-    yield Family(DISPUTED, {_pair(hold): float(hold.is_disputed) for hold in holds})
+    yield Family(HELD, {pair(hold): float(hold.is_held) for hold in holds})
+    yield Family(IDLE, {pair(hold): float(hold.is_idle) for hold in held if hold.is_idle is not None})
+    yield Family(DISPUTED, {pair(hold): float(hold.is_disputed) for hold in holds})
     yield Family(
-        CLAIM, {(*_pair(hold), source.value): 1.0 for hold in holds for source in sorted(hold.sources, key=str)}
+        CLAIM, {(*pair(hold), source.value): 1.0 for hold in holds for source in sorted(hold.sources, key=str)}
     )
-    yield Family(UNRESOLVED, {_job(key): float(count) for key, count in mapping.unresolved.items()})
+    yield Family(UNRESOLVED, {job(key): float(count) for key, count in mapping.unresolved.items()})
     sums = sum_up_jobs(mapping).items()
-    yield Family(JOB_MEMORY, {_job(key): use.memory_bytes for key, use in sums if use.memory_bytes is not None})
+    yield Family(JOB_MEMORY, {job(key): use.memory_bytes for key, use in sums if use.memory_bytes is not None})
     yield Family(
         JOB_UTILIZATION,
-        {_job(key): use.utilization_ratio for key, use in sums if use.utilization_ratio is not None},
+        {job(key): use.utilization_ratio for key, use in sums if use.utilization_ratio is not None},
     )
 
 
@@ -158,14 +164,6 @@ def _labels(gpu: Gpu) -> Labels:
 def _info_labels(gpu: Gpu) -> Labels:
     minor = "" if gpu.minor is None else str(gpu.minor)
     return (*_labels(gpu), gpu.uuid, gpu.model, minor, gpu.bus_id, gpu.parent_uuid)
-
-
-def _pair(hold: GpuHold) -> Labels:
-    return (*_job(hold.job), *_labels(hold.gpu))
-
-
-def _job(key: JobKey) -> Labels:
-    return str(key.job_id), key.node_name
 
 
 COLLECTOR = Collector(

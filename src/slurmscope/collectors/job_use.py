@@ -13,7 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from slurmscope.collectors.job_use_metrics import CGROUP, JOB, PROCESSES, SEVERAL, SEVERAL_OF_PROCESSES, FromCgroup
+from slurmscope.collectors.job_use_metrics import (
+    CGROUP,
+    JOB,
+    PROCESSES,
+    SEVERAL,
+    SEVERAL_OF_PROCESSES,
+    FromCgroup,
+    job_labels,
+)
 from slurmscope.collectors.job_use_seed_names import SEED_METRICS, seed_families
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, counter, gauge, info
@@ -84,7 +92,7 @@ def _labelled(jobs: Iterable[JobUse], host_name: str) -> Iterator[tuple[Labels, 
     """Label each job; of two runs of one job id, the one that has not ended is exported."""
     newest: dict[Labels, JobUse] = {}
     for job in sorted(jobs, key=lambda job: job.has_ended):
-        newest.setdefault((str(job.key.job_id), job.key.node_name or host_name), job)
+        newest.setdefault(job_labels(job.key, host_name), job)
     return iter(newest.items())
 
 

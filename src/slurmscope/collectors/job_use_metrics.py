@@ -6,13 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from slurmscope.metrics.family import Metric, counter, gauge
-from slurmscope.model.job_use import CgroupUse, ProcessUse
+from slurmscope.metrics.family import Labels, Metric, counter, gauge
+from slurmscope.model.job_use import CgroupUse, JobKey, ProcessUse
 
 JOB = ("slurm_job", "slurm_node")
 """Labels of every series of a job."""
 
 OptionalNumber = float | None
+
+
+def job_labels(key: JobKey, host_name: str) -> Labels:
+    """Return the labels of a job: the node is the host unless several slurmd run on it.
+
+    For output only: a key is compared with other keys before it is labelled.
+    """
+    return str(key.job_id), key.node_name or host_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,4 +175,6 @@ def test_holds_name_the_host_where_the_job_does_not_tell_its_node() -> None:
     found = page(GPUS, replace(JOBS, host_name="n17"))
 
     assert {("7", "n17"), ("8", "n2")} <= {labels[:2] for labels in found["jobs_gpu_held"]}
-    assert ("7", "n17") in found["jobs_gpu_memory_bytes"]
+    assert {("7", "n17"): 2 * GIB, ("8", "n2"): 0} == found["jobs_gpu_memory_bytes"]
+    assert {("7", "n17"): 0.29} == found["jobs_gpu_utilization_ratio"]
+    assert {("7", "n17", "0")} == set(found["jobs_gpus_used"]) - {("8", "n2", "3")}
