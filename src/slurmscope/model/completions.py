@@ -58,6 +58,11 @@ class EndedJob:
         return self.job_id, self.submit_time
 
     @property
+    def is_partial(self) -> bool:
+        """Tell whether accounting got the end of the job before its start, which brings the partition."""
+        return not self.partition
+
+    @property
     def exit_class(self) -> ExitClass:
         """Tell how the job's own program ended, if it ended by itself."""
         if self.state not in {"COMPLETED", "FAILED"}:

@@ -99,6 +99,15 @@ class JobRecord:
         """Tell whether this run is over."""
         return self.state in ENDED_STATES or self.state == "REQUEUED"
 
+    @property
+    def is_partial(self) -> bool:
+        """Tell whether accounting does not know yet what was submitted.
+
+        slurmctld sends the start of a job every few seconds. When a step or the end of the job reaches slurmdbd first,
+        slurmdbd makes a record that is named "allocation" and has no partition and no requested resources until then.
+        """
+        return not self.partition and self.asked_cpus is None
+
 
 class JobAccounting(Protocol):
     """Answer questions about jobs, newest runs included; what goes wrong is a ``SourceError``."""

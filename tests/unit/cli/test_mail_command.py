@@ -106,9 +106,21 @@ def test_begin_goes_out_as_it_came(mailbox: Mailbox, shared_archive: Path, slurm
     assert (subject, f"{subject}\n") == (_subject(mailbox), body_of(_only(mailbox)))
 
 
+# Of a job whose end came to slurmdbd before its start; the separator is an argument of sacct.
+PARTIAL = """
+for argument; do case $argument in --delimiter=*) mark=${argument#--delimiter=} ;; --helpformat) exit ;; esac; done
+row='99|99|allocation|lab|ada|0||||1790000000|0|1790000000|1790000060||cpu=4||n1|1||0:0|00:00.000||None||COMPLETED'
+echo "$row" | sed "s/|/$mark/g"
+"""
+
+
 @pytest.mark.parametrize(
     ("sacct", "reason"),
-    [("", "accounting does not know job 99"), ("echo 'slurmdbd is away' >&2; exit 1", "slurmdbd is away")],
+    [
+        ("", "accounting does not know job 99"),
+        ("echo 'slurmdbd is away' >&2; exit 1", "slurmdbd is away"),
+        (PARTIAL, "accounting has only part of the record of job 99 so far"),
+    ],
 )
 def test_notice_goes_out_with_the_reason_when_there_is_no_report(
     mailbox: Mailbox, shared_archive: Path, tmp_path: Path, sacct: str, reason: str

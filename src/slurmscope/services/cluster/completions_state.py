@@ -80,11 +80,18 @@ def next_window(state: CompletionsState, now: int, longest_seconds: int) -> tupl
 
 
 def advance(state: CompletionsState, jobs: Iterable[EndedJob], *, until: int, now: int) -> CompletionsState:
-    """Count the jobs of one good reading, made at ``now`` from the mark up to ``until``, and move the mark."""
-    answered = {job.identity: job for job in jobs if job.end_time >= state.mark}
+    """Count the jobs of one good reading, made at ``now`` from the mark up to ``until``, and move the mark.
+
+    A partial record is counted when the mark passes it, in case its rest never comes.
+    """
+    moved = _move_mark(state, until, now)
+    answered = {
+        job.identity: job
+        for job in jobs
+        if job.end_time >= state.mark and not (job.is_partial and job.end_time >= moved.mark)
+    }
     new = [job for identity, job in answered.items() if identity not in state.seen]
     seen = {**state.seen, **{identity: job.end_time for identity, job in answered.items()}}
-    moved = _move_mark(state, until, now)
     return replace(
         moved,
         completions=replace(add_jobs(state.completions, new), read_until=min(until, now)),

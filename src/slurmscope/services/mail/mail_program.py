@@ -88,12 +88,13 @@ def wait_for_end(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> JobReport | None:
-    """Ask until the job has ended: Slurm sends its mail a moment before accounting knows."""
+    """Ask until the whole record of the ended job is there: Slurm sends its mail before accounting knows of the end."""
     until = clock() + wait_seconds
     while True:
         report = find()
         left_seconds = until - clock()
-        if (report and report.record.has_ended) or left_seconds <= 0:
+        is_whole = report and report.record.has_ended and not report.record.is_partial
+        if is_whole or left_seconds <= 0:
             return report
         sleep(min(ASK_AGAIN_SECONDS, left_seconds))
 
@@ -105,6 +106,8 @@ def _try_report(
         report = wait_for_end(lambda: read_report(config, environment, job), wait_seconds)
     except SlurmscopeError as error:
         return None, f"There is no report about it: {error}"
+    if report and report.record.is_partial:
+        return None, f"There is no report about it: accounting has only part of the record of job {job} so far."
     return report, "" if report else f"There is no report about it: accounting does not know job {job}."
 
 

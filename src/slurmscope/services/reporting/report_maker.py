@@ -25,6 +25,7 @@ NO_CURVE = (
     "The CPU time is known, but not its course, so nothing is concluded from it. If that is so for all jobs, "
     "slurmscope doctor portal tells why."
 )
+PARTIAL = "Accounting has only part of this job's record so far: name, partition and requested resources are missing."
 LONG_RUN_SECONDS = 600.0
 """A job that ran so long should have a curve, however seldom its nodes are scraped."""
 
@@ -96,7 +97,9 @@ class ReportMaker:
 
 
 def _gaps(summary: JobSummary) -> Iterator[str]:
-    """Tell of totals without curves: mostly the scrape interval is another one than the settings say."""
+    """Tell of a record that is not whole, and of totals without curves: mostly the scrape interval is not as set."""
+    if summary.record.is_partial:
+        yield PARTIAL
     coverage = summary.coverage
     if coverage.nodes_measured and not coverage.run_ratio and summary.run_seconds >= LONG_RUN_SECONDS:
         yield NO_CURVE

@@ -208,7 +208,11 @@ class Reporter:
     def _not_stored(self, records: Iterable[JobRecord]) -> Iterator[JobRecord]:
         for batch in _batches(records):
             known = self._archive.ended_runs([record.job_id for record in batch])
-            yield from (record for record in batch if _run_of(record) not in known)
+            yield from (record for record in batch if _run_of(record) not in known and not self._is_awaited(record))
+
+    def _is_awaited(self, record: JobRecord) -> bool:
+        """Tell whether the rest of a partial record may still come: for an hour, in which it is read again."""
+        return record.is_partial and self._clock.wall() - (record.end_seconds or 0) < OVERLAP_SECONDS
 
     def _store_ended(self, batch: Sequence[JobRecord], now: float) -> None:
         must_measure = self._must_measure(batch, now)

@@ -95,6 +95,26 @@ class TestCounting:
 
         assert 1 == ended(read_for(accounting, tracker, HOUR))
 
+    def test_record_without_the_start_is_counted_when_the_start_is_known(self) -> None:
+        accounting = Accounting()
+        tracker = track(accounting)
+        whole = accounting.end_job()
+        accounting.records[0] = replace(whole, partition="")
+
+        assert 0 == ended(read_for(accounting, tracker, 2 * MINUTE))
+        accounting.records[0] = whole
+        assert {("debug", "physics", "COMPLETED", "ok"): 1} == read_for(accounting, tracker, 2 * MINUTE).ended
+        assert 1 == ended(read_for(accounting, tracker, HOUR))
+
+    @pytest.mark.parametrize("every", [MINUTE, GAP_SECONDS + MINUTE])
+    def test_record_whose_start_never_comes_is_counted_once(self, every: int) -> None:
+        accounting = Accounting()
+        tracker = track(accounting)
+        accounting.records.append(replace(accounting.end_job(), job_id=2, partition=""))
+
+        assert 1 == ended(read_for(accounting, tracker, every, every))
+        assert 2 == ended(read_for(accounting, tracker, 2 * HOUR, every))
+
     def test_sums_are_told_with_the_time_they_reach(self) -> None:
         accounting = Accounting()
         tracker = track(accounting)

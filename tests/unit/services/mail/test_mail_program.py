@@ -13,6 +13,8 @@ from tests.fakes.reports import make_record, make_report
 
 RUNNING = make_report(make_record(state="RUNNING", end_seconds=None))
 ENDED = make_report()
+# The end came to slurmdbd before the start.
+PARTIAL = make_report(make_record(name="allocation", partition="", asked_cpus=None))
 
 
 @pytest.mark.parametrize(
@@ -78,13 +80,13 @@ class _Clock:
 
 
 def test_accounting_is_asked_until_it_knows_that_the_job_ended() -> None:
-    clock, answers = _Clock(), iter([None, RUNNING, ENDED])
+    clock, answers = _Clock(), iter([None, RUNNING, PARTIAL, ENDED])
 
     assert ENDED == wait_for_end(lambda: next(answers), 30.0, clock=lambda: clock.now, sleep=clock.sleep)
-    assert 4.0 == clock.now
+    assert 6.0 == clock.now
 
 
-@pytest.mark.parametrize("answer", [None, RUNNING])
+@pytest.mark.parametrize("answer", [None, RUNNING, PARTIAL])
 def test_waiting_for_the_end_has_an_end(answer: JobReport | None) -> None:
     clock = _Clock()
 

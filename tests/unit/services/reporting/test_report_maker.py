@@ -14,7 +14,7 @@ from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, Server
 from slurmscope.http_client.request import HttpAnswer
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
 from slurmscope.services.reporting.measuring import MAX_CORES_DRAWN
-from slurmscope.services.reporting.report_maker import NO_CURVE, NO_SERIES, NOT_SUMMARISED, ReportMaker
+from slurmscope.services.reporting.report_maker import NO_CURVE, NO_SERIES, NOT_SUMMARISED, PARTIAL, ReportMaker
 from slurmscope.sources.prometheus.answers import parse_answer
 from tests.fakes.reporting import FakeSeries
 from tests.fakes.reports import START, make_record
@@ -143,6 +143,11 @@ def test_total_without_a_curve_is_told_of_a_long_run(run_seconds: int, is_told: 
 
     (report,) = maker(Rare()).make([make_record(1, end_seconds=START + run_seconds)])
     assert ((NO_CURVE,) if is_told else ()) == report.missing
+
+
+def test_report_says_that_the_record_is_partial() -> None:
+    (report,) = maker(FakeSeries()).make([make_record(1, name="allocation", partition="")])
+    assert (PARTIAL,) == report.missing
 
 
 def test_reports_without_any_source_say_so() -> None:

@@ -109,6 +109,27 @@ def test_record_that_comes_late_is_not_lost() -> None:
     assert {7} == bench.archived()
 
 
+def test_partial_record_is_archived_when_it_is_whole() -> None:
+    whole = make_record(1, end_seconds=START + 20_000 - OVERLAP_SECONDS // 2)
+    bench = Bench(replace(whole, name="allocation", partition=""))
+    bench.reporter.work()
+    assert set() == bench.archived()
+    bench.accounting.records[0] = whole
+    bench.now += 60
+    bench.reporter.work()
+    assert ["relax"] == [report.record.name for report in bench.archive.reports.values()]
+
+
+def test_record_that_stays_partial_is_archived_after_an_hour() -> None:
+    bench = Bench(make_record(1, name="allocation", partition="", end_seconds=START + 20_000 - 300))
+    bench.reporter.work()
+    assert set() == bench.archived()
+    for _ in range(OVERLAP_SECONDS // 60):
+        bench.now += 60
+        bench.reporter.work()
+    assert {1} == bench.archived()
+
+
 def test_run_that_was_seen_is_asked_for_however_late_its_end_is_known() -> None:
     running = make_record(5, state="RUNNING", end_seconds=None)
     bench = Bench(running)

@@ -85,6 +85,14 @@ def test_suspended_time_is_that_of_sacct(state: int, end: int, told: int | None,
     assert suspended == read(state=state, time_suspended=told, **times).suspended_seconds
 
 
+def test_record_without_the_start_is_partial() -> None:
+    # As slurmdbd makes it when the end of a job comes before its start.
+    unknown = {"job_name": "allocation", "partition_name": None, "account": None, "tres_req": "", "id_user": 0}
+
+    assert read(**unknown).is_partial
+    assert not read(job_name="allocation").is_partial
+
+
 def test_step_has_memory_in_bytes_and_cpu_time_of_both_kinds() -> None:
     step = read_step(STEP)
 

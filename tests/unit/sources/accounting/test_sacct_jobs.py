@@ -157,6 +157,20 @@ class TestRecord:
         assert (None, None, None, None) == (job.start_seconds, job.end_seconds, job.eligible_seconds, job.exit_code)
         assert ("Priority", "debug") == (job.reason, job.partition)
 
+    def test_record_without_the_start_is_partial(self) -> None:
+        # As slurmdbd 22.05 makes it when the end of a job comes before its start.
+        unknown = {"JobName": "allocation", "Partition": "", "ReqTRES": "", "WorkDir": "", "SubmitLine": ""}
+
+        assert [True, True, False, False] == [
+            record.is_partial
+            for record in (
+                read_one(**unknown),
+                read_one(**unknown, State="PENDING", End="Unknown", AllocTRES=""),
+                read_one(JobName="allocation"),
+                read_one(State="PENDING", Start="Unknown", End="Unknown", AllocTRES=""),
+            )
+        ]
+
     def test_who_cancelled_it_is_left_out(self) -> None:
         assert "CANCELLED" == read_one(State="CANCELLED by 1001").state
 
