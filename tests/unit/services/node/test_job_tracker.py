@@ -20,9 +20,9 @@ from slurmscope.model.job_use import CgroupUse, JobKey, JobUse, NodeJobs
 from slurmscope.services.node.cpu_budget import CpuBudget
 from slurmscope.services.node.job_reading import LiveJob
 from slurmscope.services.node.job_registry import JobRegistry
-from slurmscope.services.node.job_tracker import LOOK_GAP_SECONDS, JobTracker
+from slurmscope.services.node.job_tracker import LOOK_GAP_SECONDS, LOOK_SECONDS, JobTracker
 from slurmscope.services.node.job_tracking import TrackingOptions, open_job_tracker
-from slurmscope.sources.machine.changes import ChangeWatcher
+from slurmscope.sources.machine.changes import ChangeWatcher, WakeUp
 from slurmscope.sources.machine.inotify import Inotify, InotifyUnavailable
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReading
 
@@ -63,10 +63,11 @@ def tracking(
     open_inotify: Callable[[], Inotify] = Inotify,
     reading: Callable[[], FakeReading] = FakeReading,
     credit: CpuBudget | None = None,
+    changes: ChangeWatcher | None = None,
 ) -> Iterator[Node]:
     finder = FakeFinder(root=root)
     book = JobRegistry(finder, reading, young_seconds=YOUNG_SECONDS)
-    with JobTracker(finder, book, ChangeWatcher(open_inotify), credit=credit) as tracker:
+    with JobTracker(finder, book, changes or ChangeWatcher(open_inotify), credit=credit) as tracker:
         tracker.snapshot()
         yield Node(finder, tracker)
 
@@ -192,16 +193,39 @@ def test_young_job_is_looked_at_until_its_user_is_known(node: Node) -> None:
     assert max(later) > first
 
 
-def test_idle_tracker_sleeps(node: Node) -> None:
-    job = node.begin()
-    until(lambda: job.reads == len(YOUNG_SECONDS))
+class NotedSleeps(ChangeWatcher):
+    """Note how long the tracker wants to sleep, and what wakes it up."""
 
-    def is_quiet() -> bool:
-        before = node.finder.scans, job.reads
-        time.sleep(1.0)
-        return before == (node.finder.scans, job.reads)
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted_seconds: float | None = 0.0
+        self.heard: list[object] = []
 
-    until(is_quiet)
+    def wait(self, seconds: float | None) -> WakeUp:
+        """Sleep."""
+        self.wanted_seconds = seconds
+        heard = super().wait(seconds)
+        self.wanted_seconds = 0.0
+        self.heard += [*heard.events, *heard.ended_pids]
+        return heard
+
+    def is_long_sleep(self) -> bool:
+        """Tell whether the tracker sleeps until it would look without any sign."""
+        return (self.wanted_seconds or 0.0) > LOOK_SECONDS / 2
+
+
+def test_idle_tracker_sleeps(tmp_path: Path) -> None:
+    changes = NotedSleeps()
+    with tracking(tmp_path, changes=changes) as node:
+        job = node.begin()
+        until(lambda: job.reads == len(YOUNG_SECONDS))
+        until(changes.is_long_sleep)
+        changes.heard.clear()
+        # Reading all jobs gives no sign that wakes it up again.
+        node.tracker.snapshot()
+        until(changes.is_long_sleep)
+
+    assert [] == changes.heard
 
 
 def test_storm_of_folders_makes_few_looks(node: Node) -> None:

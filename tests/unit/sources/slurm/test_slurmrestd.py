@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from slurmscope.http_client.address import parse_address
 from slurmscope.sources.slurm.commands import SlurmSettings, parse_header_word, parse_version
 from slurmscope.sources.slurm.slurmrestd import VERSIONS, Slurmrestd
 from slurmscope.sources.slurm.squeue import StartWindow
+from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.scripted_server import GENEROUS_SECONDS, FakeSlurmrestd, scripted_server
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurmrestd"
@@ -179,8 +182,22 @@ def test_address_must_be_given() -> None:
         Slurmrestd(SlurmSettings())
 
 
-def test_tls_is_prepared_for_https() -> None:
-    Slurmrestd(SlurmSettings(rest_url=parse_address("https://127.0.0.1:1")))
+def test_token_is_not_sent_to_a_server_that_is_not_trusted(tmp_path: Path) -> None:
+    identity = make_identity(tmp_path, "server", make_authority(tmp_path, "unknown"), "IP:127.0.0.1")
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(identity.cert, identity.key)
+    fake = FakeSlurmrestd()
+
+    def handle(connection: socket.socket) -> None:
+        with served.wrap_socket(connection, server_side=True) as secured:
+            fake.handle(secured)
+
+    with scripted_server(handle) as url:
+        client = Server(fake, url.replace("http:", "https:"), tmp_path).client_with_token()
+        with pytest.raises(ServerRefused, match="certificate verify failed"):
+            client.read_nodes()
+
+    assert [] == fake.requests
 
 
 def test_settings_of_slurmrestd_are_words() -> None:
