@@ -4,7 +4,7 @@ CODE := src tests lab bench scripts deploy
 # Layers without I/O: every line and branch of them is tested.
 PURE := src/slurmscope/analysis/*,src/slurmscope/collectors/*,src/slurmscope/metrics/*,src/slurmscope/model/*,src/slurmscope/rules/*,src/slurmscope/figures.py,src/slurmscope/gres.py,src/slurmscope/hostlist.py,src/slurmscope/settings.py,src/slurmscope/tres.py,src/slurmscope/units.py
 
-.PHONY: help setup setup-test demo lint check test bench lab lab-down golden docs format clean
+.PHONY: help setup setup-test demo lint check test bench lab lab-down golden docs format fresh release clean
 
 help: ## List the chores
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -52,6 +52,12 @@ docs: setup-test ## Rewrite the generated parts of the documentation
 format: ## Format the code
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
+
+fresh: ## Run make demo on a minimal Debian in a chroot, as root; FRESH='make test' for another command
+	@scripts/fresh '$(or $(FRESH),make demo)'
+
+release: ## Check and build a release, VERSION=x.y.z; publishes nothing
+	@python3 -m scripts.release '$(VERSION)'
 
 clean: ## Remove what the chores made
 	rm -rf .venv .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
