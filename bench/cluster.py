@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.measure import cpu_seconds_of, judge, judge_ratio, least_seconds, resident_bytes_of, running_exporter, scrape
 from slurmscope.collectors import jobs as jobs_collector
 from slurmscope.model.jobs import Jobs
-from slurmscope.services.cluster.wiring import IntervalSettings
+from slurmscope.services.cluster.readings import IntervalSettings
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulate.commands import squeue as simulated_squeue

@@ -16,11 +16,9 @@ from bench.measure import cpu_seconds_of, judge, judge_ratio, resident_bytes_of,
 from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.metrics.guard import Guard
-from slurmscope.metrics.write import Format
-from slurmscope.services.exporter.collecting import EnabledCollector
-from slurmscope.services.exporter.page import ExpositionService
-from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.outputs.http.app import ScrapeRequest
+from slurmscope.services.exporter.page import EnabledCollector, PageService
+from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
 from slurmscope.simulate.commands.executables import write_fake_commands
@@ -80,9 +78,9 @@ def _parallel_scrapes() -> tuple[int, float, float]:
     collector = Collector(
         name="bench", role=Role.CLUSTER, help="Rows.", needs=("rows",), metrics=(metric,), collect=collect
     )
-    service = ExpositionService(
+    service = PageService(
         [EnabledCollector(collector=collector, options=NoOptions())],
-        Wiring(readings={"rows": SharedReading("rows", lambda: SAMPLES, interval_seconds=3600)}),
+        ReadingSet(SharedReading("rows", lambda: SAMPLES, interval_seconds=3600)),
         guard=Guard(series_limit=SAMPLES),
         self_families=lambda _: (),
     )
@@ -97,8 +95,8 @@ def _parallel_scrapes() -> tuple[int, float, float]:
     return len(runs), ended - started, time.process_time() - ended
 
 
-def _scrape(service: ExpositionService) -> None:
-    for _ in service.scrape(format=Format.TEXT, is_gzip=True, include=None, exclude=frozenset(), deadline_seconds=60):
+def _scrape(service: PageService) -> None:
+    for _ in service.scrape(ScrapeRequest(is_gzip=True, deadline_seconds=60)):
         pass
 
 

@@ -18,12 +18,11 @@ from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
 from slurmscope.rules import rules_table
-from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
-from slurmscope.services.cluster.wiring import cluster_sections
+from slurmscope.services.cluster.readings import COMMAND_METRICS, cluster_sections
 from slurmscope.services.database.grant import database_sections
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
-from slurmscope.services.node.wiring import node_sections
+from slurmscope.services.node.readings import node_sections
 from slurmscope.services.portal.metrics import PORTAL_METRICS
 from slurmscope.services.portal.settings import portal_sections
 from slurmscope.services.reporting.rule_settings import rule_section
@@ -63,7 +62,7 @@ def cluster_metrics() -> Iterator[str]:
     """Describe what every cluster collector serves."""
     yield from _collector_tables(Role.CLUSTER)
     yield "### Questions to Slurm\n\nAlways on.\n\n"
-    yield from _metric_table(SCRAPE_METRICS)
+    yield from _metric_table(COMMAND_METRICS)
 
 
 def node_metrics() -> Iterator[str]:
@@ -160,7 +159,7 @@ def _metric_table(metrics: Iterable[Metric]) -> Iterator[str]:
     yield "| metric | type | labels | meaning |\n|---|---|---|---|\n"
     for metric in metrics:
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
-        seed = " *(kept name)*" if metric.is_seed else ""
+        seed = " *(kept name)*" if metric.is_compat else ""
         yield f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.help}{seed} |\n"
 
 

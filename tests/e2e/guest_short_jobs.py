@@ -8,7 +8,7 @@ from lab import ALICE
 from lab.guest_slurm import start_lab
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.services.node.job_tracker import STORM_SHARE
-from slurmscope.services.node.job_tracking import TrackingOptions, open_job_tracker
+from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
 from tests.e2e.busy_job import PROGRAM
 
 JOBS = 3

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.metrics.collector import Role
-from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.cluster.readings import COMMAND_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
@@ -22,8 +22,8 @@ from tests.processes import run_slurmscope, running, serving, until, values
 # Names kept for dashboards of older exporters may break the naming rules, nothing else may.
 KEPT_NAMES = {
     metric.name
-    for metric in (*SCRAPE_METRICS, *(m for c in all_collectors(Role.CLUSTER) for m in c.metrics))
-    if metric.is_seed
+    for metric in (*COMMAND_METRICS, *(m for c in all_collectors(Role.CLUSTER) for m in c.metrics))
+    if metric.is_compat
 }
 
 

@@ -15,7 +15,7 @@ from lab.prometheus import Server
 from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
-from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.cluster.readings import COMMAND_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from tests.e2e.busy_lab import FEATURE, numbers, watch_busy_lab
 
@@ -23,7 +23,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text(encod
 CELL_NAME = re.compile(r"`([a-z_]+)`")
 DECLARED: dict[str, Metric] = {
     metric.name: metric
-    for metric in (*(m for collector in all_collectors(Role.CLUSTER) for m in collector.metrics), *SCRAPE_METRICS)
+    for metric in (*(m for collector in all_collectors(Role.CLUSTER) for m in collector.metrics), *COMMAND_METRICS)
 }
 
 # What people ask for, in the words in which they ask.
@@ -114,7 +114,7 @@ def test_documented_names_types_and_labels_are_those_that_are_declared() -> None
     declared = {
         name: (metric.kind.value, set(metric.labels))
         for name, metric in DECLARED.items()
-        if metric.is_seed or name in documented
+        if metric.is_compat or name in documented
     }
 
     assert documented == declared

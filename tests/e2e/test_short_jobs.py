@@ -21,7 +21,7 @@ from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.services.node.job_registry import YOUNG_SECONDS
 from slurmscope.services.node.job_tracker import JobTracker
-from slurmscope.services.node.job_tracking import TrackingOptions, open_job_tracker
+from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
 from tests.e2e.busy_job import PROGRAM
 from tests.e2e.guest_short_jobs import JOBS
 

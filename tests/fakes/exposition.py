@@ -1,27 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand in for the service that makes pages."""
+"""Fake the service that makes pages."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from slurmscope.metrics.write import Format
-from slurmscope.outputs.http.app import UnknownCollector
+from slurmscope.outputs.http.app import ScrapeRequest, UnknownCollector
 
 PAGE = b"slurm_up 1\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """Hold what one scrape was asked for."""
-
-    format: Format
-    is_gzip: bool
-    include: frozenset[str] | None
-    exclude: frozenset[str]
-    deadline_seconds: float | None
 
 
 class FakeExposition:
@@ -31,23 +18,12 @@ class FakeExposition:
         """Take the page, one sample by default."""
         self.blocks = blocks or (PAGE,)
         self.known = known
-        self.calls: list[Call] = []
-        self.is_up = True
+        self.calls: list[ScrapeRequest] = []
 
-    def scrape(
-        self,
-        *,
-        format: Format,
-        is_gzip: bool,
-        include: frozenset[str] | None,
-        exclude: frozenset[str],
-        deadline_seconds: float | None,
-    ) -> Iterable[bytes]:
-        """Remember what was asked and return the blocks."""
-        self.calls.append(
-            Call(format=format, is_gzip=is_gzip, include=include, exclude=exclude, deadline_seconds=deadline_seconds)
-        )
-        for name in sorted((include or frozenset()) | exclude):
+    def __call__(self, request: ScrapeRequest) -> Iterable[bytes]:
+        """Record the request and return the blocks."""
+        self.calls.append(request)
+        for name in sorted((request.include or frozenset()) | request.exclude):
             if name not in self.known:
                 raise UnknownCollector(name)
         return self.page()
@@ -55,10 +31,6 @@ class FakeExposition:
     def page(self) -> Iterable[bytes]:
         """Return the blocks of one page."""
         return self.blocks
-
-    def is_ready(self) -> bool:
-        """Tell what a test has set."""
-        return self.is_up
 
 
 class HeldExposition(FakeExposition):

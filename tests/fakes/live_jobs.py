@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Be a node with jobs that come, work and go as a test says."""
+"""Fake the jobs of a node."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from slurmscope.errors import SourceError
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, ProcessUse
-from slurmscope.services.node.job_finding import StepFolders
-from slurmscope.services.node.job_reading import LiveJob
+from slurmscope.services.node.job_finder import StepFolders
+from slurmscope.services.node.job_meter import LiveJob
 from slurmscope.sources.cgroup import Members
 
 
 @dataclass(eq=False)
 class FakeJob:
-    """Be one life of one job; a test sets what it shows."""
+    """Fake one run of one job; tests set its values."""
 
     key: JobKey
     seconds: float | None = 0.0
@@ -29,20 +29,20 @@ class FakeJob:
     reads: int = 0
 
     def read(self) -> CgroupUse | None:
-        """Show the CPU time."""
+        """Return the CPU time."""
         return None if self.seconds is None else CgroupUse(cpu=CpuUse(total_seconds=self.seconds))
 
     def read_groups(self, *, steps: bool, tasks: bool) -> Mapping[GroupKey, CgroupUse]:
-        """Show a group for each step."""
+        """Return a group for each step."""
         return {GroupKey(step=step): CgroupUse(cpu=CpuUse(total_seconds=1.0)) for step in self.steps} if steps else {}
 
     def members(self) -> Members:
-        """Show the processes."""
+        """Return the processes."""
         return Members(user=tuple(self.pids))
 
 
-class FakeReading:
-    """Read a fake job, and count how often it was read in full since this reading was opened."""
+class FakeReader:
+    """Read a fake job, and count how often it was read in full since it was made."""
 
     def __init__(self, *, has_steps: bool = False) -> None:
         self.has_steps = has_steps
@@ -68,13 +68,13 @@ class FakeReading:
         return JobUse(key=job.key, uid=job.uid, groups=groups)
 
     def leaders(self, job: LiveJob) -> list[int]:
-        """Name all processes."""
+        """Return all processes."""
         return list(job.members().user)
 
 
 @dataclass
 class FakeFinder:
-    """Find the jobs that a test has put there, below a folder that a test may watch."""
+    """Find the jobs that a test has added, below a directory that can be watched."""
 
     root: Path = Path("/nonexistent")
     jobs: dict[JobKey, FakeJob] = field(default_factory=dict)
@@ -85,12 +85,12 @@ class FakeFinder:
     scans: int = 0
 
     def add(self, job: FakeJob) -> FakeJob:
-        """Let a job come."""
+        """Add a job."""
         self.jobs[job.key] = job
         return job
 
     def remove(self, job: FakeJob) -> None:
-        """Let a job go."""
+        """Remove a job."""
         del self.jobs[job.key]
 
     def scan(self) -> Mapping[JobKey, LiveJob]:
@@ -100,7 +100,7 @@ class FakeFinder:
             raise SourceError("the cgroups of jobs cannot be listed")
         return dict(self.jobs)
 
-    def look_into(self, job: LiveJob) -> StepFolders:
+    def list_steps(self, job: LiveJob) -> StepFolders:
         """List the steps."""
         assert isinstance(job, FakeJob)
         return StepFolders(steps=frozenset(job.steps), watched=(job.path,) if job.path else ())

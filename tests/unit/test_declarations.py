@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import slurmscope
-from slurmscope.metrics.collector import Role
+from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Histogram, Metric, MetricKind
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, write
-from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.cluster.readings import COMMAND_METRICS
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.services.portal.metrics import PORTAL_METRICS
@@ -25,7 +26,7 @@ from slurmscope.services.up.recording_metrics import RECORDING_METRICS
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTORS = [collector for role in Role for collector in all_collectors(role)]
 METRICS = [metric for collector in COLLECTORS for metric in collector.metrics] + [
-    *SELF_METRICS, *SCRAPE_METRICS, *PORTAL_METRICS, *RECORDING_METRICS,
+    *SELF_METRICS, *COMMAND_METRICS, *PORTAL_METRICS, *RECORDING_METRICS,
 ]  # fmt: skip
 
 NEW_COLLECTOR = """
@@ -45,6 +46,12 @@ COLLECTOR = Collector(
 """
 
 
+@pytest.mark.parametrize("collector", COLLECTORS, ids=lambda collector: collector.name)
+def test_collector_takes_the_readings_it_needs(collector: Collector) -> None:
+    _, *readings = inspect.signature(collector.collect).parameters
+    assert collector.needs == tuple(readings)
+
+
 def sample(metric: Metric) -> Family:
     value = Histogram((1,) * (len(metric.buckets) + 1), 1.0) if metric.kind is MetricKind.HISTOGRAM else 1.0
     return Family(metric, {("x",) * len(metric.labels): value})
@@ -62,7 +69,7 @@ def test_no_two_metrics_share_a_name_or_clash_in_a_format() -> None:
 def test_names_that_are_ours_follow_the_conventions(tmp_path: Path) -> None:
     if not shutil.which("promtool"):
         pytest.skip("promtool is not installed: apt-get install prometheus")
-    ours = [sample(metric) for metric in METRICS if not metric.is_seed]
+    ours = [sample(metric) for metric in METRICS if not metric.is_compat]
 
     page = b"".join(write(ours, Format.TEXT))
     checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)

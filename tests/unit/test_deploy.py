@@ -22,7 +22,7 @@ from deploy.grafana.generate import OUTPUT, dashboard
 from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import MetricKind
-from slurmscope.services.cluster.seed_scrapes import SCRAPE_METRICS
+from slurmscope.services.cluster.readings import COMMAND_METRICS
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from tests.fakes.certificates import make_authority
@@ -218,8 +218,8 @@ def names_in(expressions: Iterator[str]) -> set[str]:
 def declared_names() -> set[str]:
     collectors = [metric for collector in all_collectors(Role.CLUSTER) for metric in collector.metrics]
     names: set[str] = set()
-    for metric in (*collectors, *SCRAPE_METRICS, *SELF_METRICS):
-        if not metric.is_seed:
+    for metric in (*collectors, *COMMAND_METRICS, *SELF_METRICS):
+        if not metric.is_compat:
             is_histogram = metric.kind is MetricKind.HISTOGRAM
             ends = ("_bucket", "_sum", "_count") if is_histogram else ("",)
             names |= {metric.name + end for end in ends}

@@ -10,9 +10,9 @@ import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.config import Config
+from slurmscope.model.check import Check
 from slurmscope.services.database.check import check
 from slurmscope.services.database.grant import GrantSettings, database_sections, grant, revoke
-from slurmscope.services.exporter.wiring import Check
 from slurmscope.sources.accounting.settings import AccountingSettings
 
 

@@ -31,11 +31,11 @@ def _role_command(name: str) -> click.Command:
 
     def run(*, json: bool, **given: object) -> int:
         config = _load_quietly(name, given)
-        wiring = role.wire(config)
+        readings = role.make_readings(config)
         try:
-            examination = examine(wiring, [e.collector for e in enabled_collectors(role.role, config)])
+            examination = examine(readings, [e.collector for e in enabled_collectors(role.role, config)])
         finally:
-            wiring.close()
+            readings.close()
         return _report(name, examination, as_json=json)
 
     params = [_json_option(), *options_for(role.sections())]

@@ -31,5 +31,5 @@ def make_exporter_command(name: str) -> click.Command:
 def run_exporter(name: str, given: Mapping[str, object], *, is_once: bool = False) -> int:
     """Run the exporter of a role with the flags that were given, by their Python names."""
     role = find_role(name)
-    exporter = Exporter(role=role.role, load=lambda: load_config(name, given), wire=role.wire)
+    exporter = Exporter(role=role.role, load=lambda: load_config(name, given), make_readings=role.make_readings)
     return run_once(exporter, sys.stdout.buffer) if is_once else run_forever(exporter)

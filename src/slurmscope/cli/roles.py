@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from slurmscope.config import Config, own_environment
 from slurmscope.metrics.collector import Role
-from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.services.exporter.readings import ReadingSet
 from slurmscope.settings import Section
 
 ROLE_NAMES = tuple(role.value for role in Role)
@@ -25,7 +25,7 @@ class RoleCommand:
 
     role: Role
     sections: Callable[[], Iterable[Section]]
-    wire: Callable[[Config], Wiring]
+    make_readings: Callable[[Config], ReadingSet]
     help: str
 
 
@@ -58,22 +58,22 @@ def keys_of_others(name: str) -> Iterator[str]:
 
 
 def _cluster() -> RoleCommand:
-    from slurmscope.services.cluster.wiring import cluster_sections, wire_cluster
+    from slurmscope.services.cluster.readings import ClusterReadings, cluster_sections
 
     return RoleCommand(
         role=Role.CLUSTER,
         sections=cluster_sections,
-        wire=lambda config: wire_cluster(config, own_environment()),
+        make_readings=lambda config: ClusterReadings(config, own_environment()),
         help="Serve what the controller knows to Prometheus. Run it on one host that has Slurm's commands.",
     )
 
 
 def _node() -> RoleCommand:
-    from slurmscope.services.node.wiring import node_sections, wire_node
+    from slurmscope.services.node.readings import NodeReadings, node_sections
 
     return RoleCommand(
         role=Role.NODE,
         sections=node_sections,
-        wire=wire_node,
+        make_readings=NodeReadings,
         help="Serve what every job on this node really uses to Prometheus. Run it on every compute node.",
     )

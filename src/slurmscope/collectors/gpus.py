@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from slurmscope.analysis.gpu_claims import Numbering
 from slurmscope.analysis.gpu_mapping import GpuHold, GpuMapping, map_gpus
 from slurmscope.analysis.gpu_sums import sum_up_jobs
-from slurmscope.collectors.gpu_seed_names import SEED_METRICS, seed_families
+from slurmscope.collectors.gpu_compat import COMPAT_METRICS, compat_families
 from slurmscope.collectors.job_use_metrics import JOB, job_labels
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, Metric, counter, gauge, info
@@ -114,7 +114,7 @@ def collect(options: GpusOptions, *, gpus: Gpus, node_jobs: NodeJobs) -> Iterato
     yield from _device_families(readable)
     mapping = map_gpus(gpus, node_jobs, Numbering(options.slurm_numbers))
     yield from _job_families(mapping, node_jobs.host_name)
-    yield from seed_families(readable, mapping.holds, node_jobs.host_name)
+    yield from compat_families(readable, mapping.holds, node_jobs.host_name)
 
 
 def _device_families(gpus: list[Gpu]) -> Iterator[Family]:
@@ -171,7 +171,7 @@ COLLECTOR = Collector(
     role=Role.NODE,
     help="NVIDIA GPUs of the node, the jobs they are allocated to, and allocated but idle GPUs.",
     needs=("gpus", "node_jobs"),
-    metrics=(*METRICS, *SEED_METRICS),
+    metrics=(*METRICS, *COMPAT_METRICS),
     collect=collect,
     options=GpusOptions,
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slurmscope.metrics.collector import Collector, NoOptions, Role
-from slurmscope.metrics.family import Family, info, seed_gauge
+from slurmscope.metrics.family import Family, compat_gauge, info
 from slurmscope.model.job_list import JobList
 from slurmscope.model.job_states import RUNNING
 
@@ -23,8 +23,8 @@ INFO = info(
     "jobid", "array_job_id", "array_tasks", "het_job_id", "user", "account", "partition", "qos", "state", "nodes",
     "name",
 )  # fmt: skip
-CPUS = seed_gauge("slurm_job_cpu_alloc", "CPUs allocated to a running job.", "jobid")
-MEMORY = seed_gauge("slurm_job_mem_alloc", "Memory allocated to a running job in bytes.", "jobid")
+CPUS = compat_gauge("slurm_job_cpu_alloc", "CPUs allocated to a running job.", "jobid")
+MEMORY = compat_gauge("slurm_job_mem_alloc", "Memory allocated to a running job in bytes.", "jobid")
 
 
 def collect(options: NoOptions, *, job_list: JobList) -> Iterator[Family]:  # noqa: ARG001 - the protocol

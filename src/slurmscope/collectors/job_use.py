@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from slurmscope.collectors.job_use_compat import COMPAT_METRICS, compat_families
 from slurmscope.collectors.job_use_metrics import (
     CGROUP,
     JOB,
@@ -22,7 +23,6 @@ from slurmscope.collectors.job_use_metrics import (
     FromCgroup,
     job_labels,
 )
-from slurmscope.collectors.job_use_seed_names import SEED_METRICS, seed_families
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, counter, gauge, info
 from slurmscope.model.job_use import CgroupUse, GroupKey, JobUse, NodeJobs
@@ -85,7 +85,7 @@ def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
     yield from _process_families(jobs)
     if options.steps:
         yield from _step_families(jobs)
-    yield from seed_families(jobs)
+    yield from compat_families(jobs)
 
 
 def _labelled(jobs: Iterable[JobUse], host_name: str) -> Iterator[tuple[Labels, JobUse]]:
@@ -147,7 +147,7 @@ COLLECTOR = Collector(
         INFO,
         BUSY,
         *(one.metric for one in (*CGROUP, *SEVERAL, *PROCESSES, *SEVERAL_OF_PROCESSES, *STEPS)),
-        *SEED_METRICS,
+        *COMPAT_METRICS,
     ),
     collect=collect,
     options=JobUseOptions,

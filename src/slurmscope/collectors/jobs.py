@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from slurmscope.collectors.job_seed_names import SEED_METRICS, ncpus_family, seed_families
+from slurmscope.collectors.job_compat import COMPAT_METRICS, compat_families, ncpus_family
 from slurmscope.collectors.job_views import (
     ACCOUNT,
     CLUSTER,
@@ -74,7 +74,7 @@ def collect(options: JobsOptions, *, jobs: Jobs) -> Iterator[Family]:
     families = chain(
         *(view_families(view, sums_of[view.label]) for view in VIEWS),
         _waiting_families(tables, jobs),
-        seed_families(sums_of, tables),
+        compat_families(sums_of, tables),
         (ncpus_family(jobs.groups, options.ncpus_partitions), Family(UNREADABLE, {(): jobs.unreadable_rows})),
     )
     left_out = _left_out_labels(options)
@@ -132,7 +132,7 @@ COLLECTOR = Collector(
     role=Role.CLUSTER,
     help="Jobs, their resources and pending reasons, by partition, account, user and QOS.",
     needs=("jobs",),
-    metrics=(*VIEW_METRICS, PENDING_JOBS, HELD_JOBS, OLDEST, WAITS, UNREADABLE, *SEED_METRICS),
+    metrics=(*VIEW_METRICS, PENDING_JOBS, HELD_JOBS, OLDEST, WAITS, UNREADABLE, *COMPAT_METRICS),
     collect=collect,
     options=JobsOptions,
 )

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from slurmscope.metrics.collector import Collector, NoOptions, Role
-from slurmscope.metrics.family import Family, gauge, info, seed_gauge
+from slurmscope.metrics.family import Family, compat_gauge, gauge, info
 from slurmscope.model.licenses import Licenses
 
 INFO = info(
@@ -29,22 +29,22 @@ _COUNTS = (
     (
         "total",
         gauge("slurm_licenses", "Licenses available to this cluster.", "license"),
-        seed_gauge("slurm_lic_total", "Licenses available to this cluster; a gauge despite its name.", "name"),
+        compat_gauge("slurm_lic_total", "Licenses available to this cluster; a gauge despite its name.", "name"),
     ),
     (
         "used",
         gauge("slurm_licenses_used", "Licenses used by jobs.", "license"),
-        seed_gauge("slurm_lic_used", "Licenses used by jobs.", "name"),
+        compat_gauge("slurm_lic_used", "Licenses used by jobs.", "name"),
     ),
     (
         "free",
         gauge("slurm_licenses_free", "Licenses free for jobs.", "license"),
-        seed_gauge("slurm_lic_free", "Licenses free for jobs.", "name"),
+        compat_gauge("slurm_lic_free", "Licenses free for jobs.", "name"),
     ),
     (
         "reserved",
         gauge("slurm_licenses_reserved", "Licenses held by reservations.", "license"),
-        seed_gauge("slurm_lic_reserved", "Licenses held by reservations.", "name"),
+        compat_gauge("slurm_lic_reserved", "Licenses held by reservations.", "name"),
     ),
     (
         "last_consumed",
@@ -53,14 +53,14 @@ _COUNTS = (
             "Remote licenses in use anywhere, as last reported by their server.",
             "license",
         ),
-        seed_gauge(
+        compat_gauge(
             "slurm_lic_last_consumed", "Remote licenses in use anywhere, as last reported by their server.", "name"
         ),
     ),
     (
         "last_deficit",
         gauge("slurm_licenses_last_deficit", "Remote licenses of this cluster that are used elsewhere.", "license"),
-        seed_gauge("slurm_lic_last_deficit", "Remote licenses of this cluster that are used elsewhere.", "name"),
+        compat_gauge("slurm_lic_last_deficit", "Remote licenses of this cluster that are used elsewhere.", "name"),
     ),
 )
 UPDATED = gauge(
@@ -76,10 +76,10 @@ def collect(options: NoOptions, *, licenses: Licenses) -> Iterator[Family]:  # n
     plain = [each for each in licenses.licenses if times[each.name] == 1]
     remote = {True: "yes", False: "no", None: ""}
     yield Family(INFO, {(each.name, remote[each.is_remote]): 1 for each in plain})
-    for field, metric, seed in _COUNTS:
+    for field, metric, compat in _COUNTS:
         counts = {(each.name,): count for each in plain if (count := getattr(each, field)) is not None}
         yield Family(metric, counts)
-        yield Family(seed, counts)
+        yield Family(compat, counts)
     updates = (((each.name,), each.updated_timestamp) for each in plain)
     yield Family(UPDATED, {labels: moment for labels, moment in updates if moment is not None})
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmscope.metrics.collector import Collector, Role
-from slurmscope.metrics.family import Family, Labels, Metric, gauge, seed_gauge
+from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, gauge
 from slurmscope.model.limits import AssociationLimits, Limit, LimitKind, Limits
 from slurmscope.settings import setting
 
@@ -58,20 +58,20 @@ QOS_USAGE = gauge(
     "slurm_qos_raw_usage_seconds", "Billed resources times seconds, decayed with Slurm's half-life.", "qos"
 )
 # Older name, name of the limit, resource.
-SEEDS = (
-    (seed_gauge("slurm_account_cpu_limit", "CPU limit of the account (GrpTRES).", "account"), "GrpTRES", "cpu"),
+COMPAT_LIMITS = (
+    (compat_gauge("slurm_account_cpu_limit", "CPU limit of the account (GrpTRES).", "account"), "GrpTRES", "cpu"),
     (
-        seed_gauge("slurm_account_mem_limit", "Memory limit of the account in bytes (GrpTRES).", "account"),
+        compat_gauge("slurm_account_mem_limit", "Memory limit of the account in bytes (GrpTRES).", "account"),
         "GrpTRES",
         "mem",
     ),
     (
-        seed_gauge("slurm_account_job_alloc_limit", "Limit on running jobs of the account (GrpJobs).", "account"),
+        compat_gauge("slurm_account_job_alloc_limit", "Limit on running jobs of the account (GrpJobs).", "account"),
         "GrpJobs",
         "",
     ),
     (
-        seed_gauge("slurm_account_job_limit", "Limit on submitted jobs of the account (GrpSubmitJobs).", "account"),
+        compat_gauge("slurm_account_job_limit", "Limit on submitted jobs of the account (GrpSubmitJobs).", "account"),
         "GrpSubmitJobs",
         "",
     ),
@@ -95,7 +95,7 @@ def collect(options: LimitOptions, *, limits: Limits) -> Iterator[Family]:
     yield Family(QOS_PRIORITY, {(qos.name,): qos.priority for qos in limits.qos if qos.priority is not None})
     usages = (((qos.name,), qos.raw_usage_seconds) for qos in limits.qos)
     yield Family(QOS_USAGE, {labels: usage for labels, usage in usages if usage is not None})
-    yield from _seed_families(limits.associations)
+    yield from _compat_families(limits.associations)
 
 
 def _association_rows(associations: Sequence[AssociationLimits]) -> _Rows:
@@ -121,14 +121,14 @@ def _families(pairs: _Pairs, rows: _Rows) -> Iterator[Family]:
         yield Family(used_metric, {labels: limit.used for labels, limit in found if limit.used is not None})
 
 
-def _seed_families(associations: Iterable[AssociationLimits]) -> Iterator[Family]:
+def _compat_families(associations: Iterable[AssociationLimits]) -> Iterator[Family]:
     by_key = {
         (association.account, limit.name, limit.tres): limit.limit
         for association in associations
         if not association.user
         for limit in association.limits
     }
-    for metric, name, tres in SEEDS:
+    for metric, name, tres in COMPAT_LIMITS:
         yield Family(metric, {(key[0],): value for key, value in by_key.items() if key[1:] == (name, tres)})
 
 
@@ -142,7 +142,7 @@ COLLECTOR = Collector(
         *(metric for pair in QOS.values() for metric in pair),
         QOS_PRIORITY,
         QOS_USAGE,
-        *(metric for metric, _, _ in SEEDS),
+        *(metric for metric, _, _ in COMPAT_LIMITS),
     ),
     collect=collect,
     options=LimitOptions,

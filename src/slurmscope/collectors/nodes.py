@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from slurmscope.collectors import each_node, node_seed_names
+from slurmscope.collectors import each_node, node_compat
 from slurmscope.collectors.node_sums import Measure, NodeGroup, Sum, amount, cluster, group_nodes, partition
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, gauge
@@ -114,7 +114,7 @@ SUMS = (
 def collect(options: NodesOptions, *, nodes: Nodes) -> Iterator[Family]:
     """Yield sums over nodes, and each node if enabled."""
     groups = group_nodes(nodes.nodes)
-    for each in (*node_seed_names.SUMS, *SUMS):
+    for each in (*node_compat.SUMS, *SUMS):
         yield each.family(groups)
     unreadable_gres = sum(node.gres is None for node in nodes.nodes)
     yield Family(UNREADABLE, {("rows",): nodes.unreadable_rows, ("gres",): unreadable_gres})
@@ -130,7 +130,7 @@ COLLECTOR = Collector(
     help="Nodes, CPUs, memory and generic resources of the cluster, its partitions and its nodes, from one sinfo call.",
     needs=("nodes",),
     metrics=(
-        *(each.metric for each in (*node_seed_names.SUMS, *SUMS)),
+        *(each.metric for each in (*node_compat.SUMS, *SUMS)),
         UNREADABLE,
         *each_node.METRICS,
         each_node.PARTITION,

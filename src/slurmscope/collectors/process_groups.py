@@ -17,19 +17,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slurmscope.metrics.collector import Collector, Role
-from slurmscope.metrics.family import Family, Labels, counter, gauge, seed_gauge
+from slurmscope.metrics.family import Family, Labels, compat_gauge, counter, gauge
 from slurmscope.model.process_groups import ProcessGroup, ProcessTable
 from slurmscope.settings import setting
 from slurmscope.units import parse_bytes, parse_seconds
 
 _GROUP = ("user", "pgid", "command")
 
-CPU_USAGE = seed_gauge(
+CPU_USAGE = compat_gauge(
     "cpu_usage",
     "Percent of one CPU over the lifetime of each process, as shown by ps, summed by process group.",
     *_GROUP,
 )
-RAM_USAGE = seed_gauge("ram_usage", "Percent of memory, as shown by ps, summed by process group.", *_GROUP)
+RAM_USAGE = compat_gauge("ram_usage", "Percent of memory, as shown by ps, summed by process group.", *_GROUP)
 GROUP_CPU = counter(
     "login_group_cpu_seconds_total", "CPU time of process groups outside jobs, including ended processes.", *_GROUP
 )

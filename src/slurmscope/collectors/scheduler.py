@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from slurmscope.collectors.rpc import RpcSums, declare_rpc_metrics, message_families, sum_rpcs, user_families
 from slurmscope.metrics.collector import Collector, Role
-from slurmscope.metrics.family import Family, Labels, Metric, counter, gauge, seed_gauge
+from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, counter, gauge
 from slurmscope.model.diag import Diag
 from slurmscope.model.rpc import MessageRpcs, RpcQueue, UserRpcs
 from slurmscope.settings import setting
@@ -55,9 +55,9 @@ _LOAD: tuple[Scalar, ...] = (
         ),
         lambda d: d.since,
     ),
-    (seed_gauge("slurm_daemon_thread_count", "Active threads of slurmctld."), lambda d: d.load.threads),
+    (compat_gauge("slurm_daemon_thread_count", "Active threads of slurmctld."), lambda d: d.load.threads),
     (
-        seed_gauge("slurm_dbd_agent_queue_size", "Messages waiting to be sent to slurmdbd."),
+        compat_gauge("slurm_dbd_agent_queue_size", "Messages waiting to be sent to slurmdbd."),
         lambda d: d.load.dbd_queue_size,
     ),
 )
@@ -183,13 +183,13 @@ _BACKFILL: tuple[Scalar, ...] = (
         lambda d: d.backfill.mean_table_size,
     ),
     (
-        seed_gauge("slurm_backfill_job_count", "Jobs started by backfill."),
+        compat_gauge("slurm_backfill_job_count", "Jobs started by backfill."),
         lambda d: d.backfill.jobs,
     ),
-    (seed_gauge("slurm_backfill_cycle_count", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
-    (seed_gauge("slurm_backfill_cycle_counter", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
+    (compat_gauge("slurm_backfill_cycle_count", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
+    (compat_gauge("slurm_backfill_cycle_counter", "Cycles of the backfill scheduler."), lambda d: d.backfill.cycles),
     (
-        seed_gauge("slurm_backfill_last_depth_try_sched", "Jobs that the last backfill cycle tried to start."),
+        compat_gauge("slurm_backfill_last_depth_try_sched", "Jobs that the last backfill cycle tried to start."),
         lambda d: d.backfill.last_try_depth,
     ),
 )
@@ -200,13 +200,15 @@ BACKFILL_EXITS = counter("slurm_backfill_exits_total", "Backfill cycles by the c
 OUTGOING = gauge("slurm_rpc_outgoing_pending", "Messages to nodes waiting to be sent, by message.", "message")
 
 RPC = declare_rpc_metrics("slurm_rpc", "slurmctld")
-SEED_COUNT = seed_gauge("slurm_rpc_msg_type_count", "Requests to slurmctld by message.", "type")
-SEED_AVG_TIME = seed_gauge("slurm_rpc_msg_type_avg_time", "Mean time per request in microseconds, by message.", "type")
-SEED_TOTAL_TIME = seed_gauge(
+COMPAT_COUNT = compat_gauge("slurm_rpc_msg_type_count", "Requests to slurmctld by message.", "type")
+COMPAT_AVG_TIME = compat_gauge(
+    "slurm_rpc_msg_type_avg_time", "Mean time per request in microseconds, by message.", "type"
+)
+COMPAT_TOTAL_TIME = compat_gauge(
     "slurm_rpc_msg_type_total_time", "Total time of requests in microseconds, by message.", "type"
 )
-SEED_USER_COUNT = seed_gauge("slurm_rpc_user_count", "Requests to slurmctld by user.", "user")
-SEED_USER_TIME = seed_gauge("slurm_rpc_user_total_time", "Total time of requests in microseconds, by user.", "user")
+COMPAT_USER_COUNT = compat_gauge("slurm_rpc_user_count", "Requests to slurmctld by user.", "user")
+COMPAT_USER_TIME = compat_gauge("slurm_rpc_user_total_time", "Total time of requests in microseconds, by user.", "user")
 
 _QUEUE: tuple[tuple[Metric, Callable[[RpcQueue], int]], ...] = (
     (gauge("slurm_rpc_queued", "Requests waiting in the queue of slurmctld.", "message"), lambda q: q.queued),
@@ -238,31 +240,31 @@ def collect(options: SchedulerOptions, *, diag: Diag) -> Iterator[Family]:
     yield Family(BACKFILL_EXITS, _by_text(diag.backfill.exits))
     yield Family(OUTGOING, _by_text(diag.outgoing))
     yield from message_families(RPC, diag.messages)
-    yield from _seed_message_families(diag.messages)
+    yield from _compat_message_families(diag.messages)
     for metric, amount in _QUEUE:
         yield Family(metric, {(row.message,): amount(row.queue) for row in diag.messages if row.queue is not None})
     if options.user:
         yield from user_families(RPC, diag.users)
-        yield from _seed_user_families(diag.users)
+        yield from _compat_user_families(diag.users)
 
 
 def _by_text(counts: Mapping[str, int]) -> dict[Labels, int]:
     return {(text,): count for text, count in counts.items()}
 
 
-def _seed_message_families(rows: Iterable[MessageRpcs]) -> Iterator[Family]:
+def _compat_message_families(rows: Iterable[MessageRpcs]) -> Iterator[Family]:
     sums = sum_rpcs(((row.message,), row) for row in rows)
     microseconds = _microseconds(sums)
-    yield Family(SEED_COUNT, sums.requests)
-    yield Family(SEED_AVG_TIME, {key: microseconds[key] / count for key, count in sums.requests.items() if count})
-    yield Family(SEED_TOTAL_TIME, microseconds)
+    yield Family(COMPAT_COUNT, sums.requests)
+    yield Family(COMPAT_AVG_TIME, {key: microseconds[key] / count for key, count in sums.requests.items() if count})
+    yield Family(COMPAT_TOTAL_TIME, microseconds)
 
 
-def _seed_user_families(rows: Iterable[UserRpcs]) -> Iterator[Family]:
+def _compat_user_families(rows: Iterable[UserRpcs]) -> Iterator[Family]:
     """Yield users by name only; newer Slurm releases call every uid without a name ``nobody``."""
     sums = sum_rpcs(((row.user,), row) for row in rows)
-    yield Family(SEED_USER_COUNT, sums.requests)
-    yield Family(SEED_USER_TIME, _microseconds(sums))
+    yield Family(COMPAT_USER_COUNT, sums.requests)
+    yield Family(COMPAT_USER_TIME, _microseconds(sums))
 
 
 def _microseconds(sums: RpcSums) -> dict[Labels, int]:
@@ -278,7 +280,7 @@ COLLECTOR = Collector(
         *(metric for metric, _ in _SCALARS),
         *(EXITS, BACKFILL_EXITS, OUTGOING),
         *RPC.all,
-        *(SEED_COUNT, SEED_AVG_TIME, SEED_TOTAL_TIME, SEED_USER_COUNT, SEED_USER_TIME),
+        *(COMPAT_COUNT, COMPAT_AVG_TIME, COMPAT_TOTAL_TIME, COMPAT_USER_COUNT, COMPAT_USER_TIME),
         *(metric for metric, _ in _QUEUE),
     ),
     collect=collect,

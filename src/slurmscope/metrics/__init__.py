@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metric families as plain data, and the text formats they travel in."""
+"""Metric families as plain data, and their text formats."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describe a collector: what it needs, what it declares, and the pure function that turns one into the other."""
+"""Describe a collector: the readings it needs, the metrics it declares, and the pure function in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurmscope.metrics.family import Family, Metric
 
 
 class Role(enum.Enum):
-    """Tell which command runs a collector."""
+    """Which exporter runs a collector."""
 
     CLUSTER = "cluster"
     NODE = "node"
@@ -19,16 +19,16 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """Say that a collector has nothing to set but on and off."""
+    """Mark a collector that can only be enabled or disabled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """Describe one subject of measurement; a module in ``collectors/`` exports it as ``COLLECTOR``.
+    """Describe one collector; a module in ``collectors/`` exports it as ``COLLECTOR``.
 
-    ``collect(options, **readings)`` is called with an instance of ``options`` and one keyword
-    argument per name in ``needs``. It is pure: the same readings give the same families, which is
-    why the runner may keep its result until a reading changes. Only metrics it declares are served.
+    ``collect(options, **readings)`` is called with an instance of ``options`` and one keyword argument per name in
+    ``needs``. It is pure: the same readings give the same families, so the page is cached until a reading changes.
+    Yielding a metric that is not declared is an error.
     """
 
     name: str

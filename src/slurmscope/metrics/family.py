@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Declare metrics once and hold their samples as plain data.
 
-A :class:`Metric` is the declaration: one constant per metric, beside the code that measures it.
-A :class:`Family` is that declaration with the samples of one scrape. Families are built fresh at
-each scrape and never changed afterwards, so there is no stale label set and no lock.
+A :class:`Metric` is the declaration: one constant per metric, beside the code that measures it. A :class:`Family` is
+that declaration with the samples of one page. Families are built fresh for each page and never changed afterwards, so
+there are no stale label sets and no locks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Labels = tuple[str, ...]
 
 
 class MetricKind(enum.Enum):
-    """Tell what a metric's value means."""
+    """The type of a metric."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -31,9 +31,9 @@ class MetricKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Hold one histogram: ``counts[i]`` events fell into bucket ``i``, the last one is above every bound.
+    """Hold one histogram: ``counts[i]`` events fell into bucket ``i``, the last bucket has no upper bound.
 
-    Counts are per bucket, not cumulative; the writers add them up.
+    Counts are per bucket, not cumulative; the writers accumulate them.
     """
 
     counts: tuple[int, ...]
@@ -52,9 +52,9 @@ _RESERVED_LABELS = frozenset({"job", "instance", "le", "quantile"})
 class Metric:
     """Declare one metric.
 
-    ``name`` is the name of its samples, with ``_total`` or ``_info`` where it has one. ``is_seed``
-    marks a name kept for dashboards written for the tools we replace; ``compat = false`` drops it,
-    and only such a name may break the naming conventions.
+    ``name`` is the name of its samples, including ``_total`` or ``_info``. ``is_compat`` marks a name kept for
+    dashboards of the tools that slurmscope replaces; ``metrics.compat = false`` drops it, and only such a name may
+    break the naming conventions.
     """
 
     name: str
@@ -62,40 +62,40 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    is_seed: bool = False
+    is_compat: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a declaration that could never be served."""
+        """Reject an invalid declaration."""
         if not _NAME.match(self.name):
             raise ValueError(f"metric name {self.name!r} is not valid")
         for label in self.labels:
             if not _NAME.match(label) or label.startswith("__"):
                 raise ValueError(f"{self.name}: label name {label!r} is not valid")
-            if label in _RESERVED_LABELS and not self.is_seed:
-                raise ValueError(f"{self.name}: label {label!r} belongs to Prometheus")
+            if label in _RESERVED_LABELS and not self.is_compat:
+                raise ValueError(f"{self.name}: label {label!r} is reserved by Prometheus")
         if len(set(self.labels)) != len(self.labels):
-            raise ValueError(f"{self.name}: a label is named twice")
+            raise ValueError(f"{self.name}: a label is declared twice")
         if (self.kind is MetricKind.HISTOGRAM) != bool(self.buckets) or list(self.buckets) != sorted(set(self.buckets)):
-            raise ValueError(f"{self.name}: a histogram, and nothing else, has rising buckets")
+            raise ValueError(f"{self.name}: a histogram, and nothing else, has increasing buckets")
         if self.buckets and ("le" in self.labels or not all(0 <= bound < inf for bound in self.buckets)):
-            raise ValueError(f"{self.name}: bucket bounds are finite and not negative, and le is theirs")
+            raise ValueError(f"{self.name}: bucket bounds must be finite and not negative, and le is reserved for them")
         if not self.help:
             raise ValueError(f"{self.name}: help is missing")
 
     @property
     def unit(self) -> str:
-        """Return the base unit that the name ends in, or an empty text."""
+        """Return the base unit that the name ends in, or an empty string."""
         stem = self.name.removesuffix("_total")
         return next((unit for unit in UNITS if stem.endswith(f"_{unit}")), "")
 
 
 UNITS = ("seconds", "bytes", "ratio", "joules", "watts", "celsius")
-"""Base units a metric name may end in."""
+"""Base units that metric names may end in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Hold one metric with the samples of one scrape."""
+    """Hold one metric with the samples of one page."""
 
     metric: Metric
     samples: Samples = field(default_factory=dict)
@@ -121,15 +121,15 @@ def info(name: str, help: str, *labels: str) -> Metric:
 
 
 def histogram(name: str, help: str, *labels: str, buckets: tuple[float, ...]) -> Metric:
-    """Declare a histogram with its upper bounds, infinity left out."""
+    """Declare a histogram with its upper bounds, without infinity."""
     return Metric(name=name, kind=MetricKind.HISTOGRAM, help=help, labels=labels, buckets=buckets)
 
 
-def seed_gauge(name: str, help: str, *labels: str) -> Metric:
-    """Declare a gauge under a name that an older tool made known."""
-    return Metric(name=name, kind=MetricKind.GAUGE, help=help, labels=labels, is_seed=True)
+def compat_gauge(name: str, help: str, *labels: str) -> Metric:
+    """Declare a gauge under the name that an older tool used."""
+    return Metric(name=name, kind=MetricKind.GAUGE, help=help, labels=labels, is_compat=True)
 
 
-def seed_counter(name: str, help: str, *labels: str) -> Metric:
-    """Declare a counter under a name that an older tool made known, with or without ``_total``."""
-    return Metric(name=name, kind=MetricKind.COUNTER, help=help, labels=labels, is_seed=True)
+def compat_counter(name: str, help: str, *labels: str) -> Metric:
+    """Declare a counter under the name that an older tool used, with or without ``_total``."""
+    return Metric(name=name, kind=MetricKind.COUNTER, help=help, labels=labels, is_compat=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep every page valid: clean, drop and count what would spoil it.
+"""Keep every page valid: clean samples, drop invalid ones and count them.
 
-Label values come from users (job names, comments), from files and from the network. One value that is not
-UTF-8 loses Prometheus the whole page; a duplicate, a clash of types or a million new series harm it quietly.
-The guard stands between the collectors and the writers and lets only servable families through.
+Label values come from users (job names, comments), from files and from the network. With one value that is not UTF-8,
+Prometheus rejects the whole page; duplicates, type conflicts or a million new series do harm unnoticed. The guard
+stands between the collectors and the writers and passes valid families only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import cast
 
 from slurmscope.metrics.family import Family, Histogram, Labels, Metric, MetricKind, Samples, Value
 
-_ROWS_PER_LOOK = 2000
+_ROWS_PER_CHECK = 2000
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ELLIPSIS = "…"
 
@@ -32,7 +32,7 @@ _DERIVED = {
 
 
 class Reason(enum.StrEnum):
-    """Say why a sample was not served; fit for a label."""
+    """Why a sample was dropped; used as a label value."""
 
     DUPLICATE = "duplicate"
     TYPE_CLASH = "type_clash"
@@ -42,22 +42,20 @@ class Reason(enum.StrEnum):
 
 
 class Guard:
-    """Let servable families through and count the rest; one guard lives as long as its service.
+    """Pass valid families and count dropped samples; one guard is used for all pages of a service.
 
-    ``series_limit`` holds per metric: series over it are dropped, but never one that was served the last time
-    the metric was. ``label_length_limit`` counts characters, not bytes, so that a cut never splits one.
+    ``series_limit`` is per metric: series above it are dropped, but never one that was on the previous page.
+    ``label_length_limit`` counts characters, not bytes, so that truncation never splits one.
 
-    Nothing a sample can hold makes the guard raise. What a lazy iterable raises while it is read is its
-    collector's own failure and passes through. Not thread-safe: the caller holds a lock, also while it reads
-    the iterator that :meth:`admit` returns.
+    No sample makes the guard raise. Exceptions of a lazy iterable pass through as failures of its collector. Not
+    thread-safe: the caller holds a lock, also while it iterates over the result of :meth:`admit`.
     """
 
     def __init__(self, *, series_limit: int = 100_000, label_length_limit: int = 1024) -> None:
         self._series_limit = series_limit
         self._label_length_limit = label_length_limit
         self._dropped: Counter[tuple[str, str]] = Counter()
-        self._claims: dict[str, dict[str, Metric]] = {}
-        # By metric, not by page: a page that leaves a metric out must not forget its series.
+        # By metric, not by page: a page without a metric must not reset the series known for it.
         self._served: dict[str, array[int]] = {}
 
     @property
@@ -65,34 +63,26 @@ class Guard:
         """Return how many samples were dropped since the start, by metric name and :class:`Reason`."""
         return dict(self._dropped)
 
-    def admit(self, families: Iterable[Family], part: str = "") -> Iterator[Family]:
-        """Yield clean families one by one, their samples in a ``dict``; a family left empty is left out.
+    def admit(self, families: Iterable[Family]) -> Iterator[Family]:
+        """Yield the clean families of one page, their samples in a ``dict``; families without samples are left out.
 
-        A metric may appear once on a page. A page made in one call needs no ``part``. Where pieces of a page are
-        made apart (say, one per collector) ``part`` names the piece; it replaces what the same part had before,
-        and its names must not meet those of another part.
+        A metric may appear once.
         """
-        claims = self._claims[part] = {}
+        taken: dict[str, Metric] = {}
         rows = _Rows(self._label_length_limit)
         for family in families:
             metric = family.metric
-            if reason := self._clash(metric):
+            if reason := _conflict(metric, taken):
                 self._drop(metric, reason, _size(family.samples))
                 continue
             samples = self._capped(metric, self._clean(metric, family.samples, rows), rows)
             if samples:
-                claims.update(dict.fromkeys(_names(metric), metric))
+                taken.update(dict.fromkeys(_names(metric), metric))
                 yield Family(metric, samples)
 
     def _drop(self, metric: Metric, reason: Reason, count: int = 1) -> None:
         if count:
             self._dropped[metric.name, reason] += count
-
-    def _clash(self, metric: Metric) -> Reason | None:
-        for claims in self._claims.values():
-            if other := next((claims[name] for name in _names(metric) if name in claims), None):
-                return Reason.DUPLICATE if _shape(other) == _shape(metric) else Reason.TYPE_CLASH
-        return None
 
     def _clean(self, metric: Metric, samples: Samples, rows: _Rows) -> dict[Labels, Value]:
         if isinstance(samples, dict) and _are_servable(metric, samples) and rows.are_clean(samples, metric):
@@ -118,7 +108,7 @@ class Guard:
             joined = "".join(labels)
         except TypeError:
             return None
-        # Together no longer than one may be, and plain: nothing to do, as nearly always.
+        # ASCII, and together no longer than one value may be: nothing to do in nearly all cases.
         if joined.isascii() and len(joined) <= self._label_length_limit:
             return labels
         return tuple(map(self._clean_text, labels))
@@ -129,7 +119,7 @@ class Guard:
         return _SURROGATE.sub("\ufffd", value)
 
     def _capped(self, metric: Metric, samples: dict[Labels, Value], rows: _Rows) -> dict[Labels, Value]:
-        """Drop new series over the limit, and remember what is served."""
+        """Drop new series above the limit, and store which ones are served."""
         excess = len(samples) - self._series_limit
         if excess > 0:
             self._drop(metric, Reason.LIMIT, excess)
@@ -146,12 +136,12 @@ class Guard:
             if is_known or room > 0:
                 kept[labels] = value
                 room -= not is_known
-        # Two series with one hash could make the old ones more than they were.
+        # Hash collisions could make more series look known than there are.
         return dict(islice(kept.items(), self._series_limit))
 
 
 class _Rows:
-    """Look at label sets, and remember the last: the next family most often has the same (one job, many metrics)."""
+    """Check label sets, and cache the last ones: the next family often has the same (one job, many metrics)."""
 
     def __init__(self, length_limit: int) -> None:
         self._length_limit = length_limit
@@ -160,12 +150,12 @@ class _Rows:
         self._hashes: array[int] = array("q")
 
     def are_clean(self, samples: Mapping[Labels, Value], metric: Metric) -> bool:
-        """Tell whether all label sets can be served as they are; a no only asks for a closer look."""
+        """Return whether all label sets can be served unchanged; False means that each must be checked."""
         if set(map(type, samples)) != {tuple} or set(map(len, samples)) != {len(metric.labels)}:
             return False
         rows = list(samples)
         if rows != self._clean:
-            if not all(self._are_plain(rows[i : i + _ROWS_PER_LOOK]) for i in range(0, len(rows), _ROWS_PER_LOOK)):
+            if not all(self._are_plain(rows[i : i + _ROWS_PER_CHECK]) for i in range(0, len(rows), _ROWS_PER_CHECK)):
                 return False
             self._clean = rows
         return True
@@ -178,14 +168,14 @@ class _Rows:
         joined = "".join(texts)
         if not joined.isascii() and _SURROGATE.search(joined):
             return False
-        # A row that is no longer than one value may be has no value that is too long.
+        # A row that is no longer than the limit has no value that is too long.
         return max(map(len, texts)) <= self._length_limit or self._has_no_long_value(rows)
 
     def _has_no_long_value(self, rows: list[Labels]) -> bool:
         return max(map(len, chain.from_iterable(rows))) <= self._length_limit
 
     def hashes(self, samples: Mapping[Labels, Value]) -> array[int]:
-        """Return eight bytes per label set, all that is kept of it until the next scrape."""
+        """Return the hashes of the label sets: eight bytes each are kept until the next scrape."""
         rows = list(samples)
         if rows != self._hashed:
             self._hashed = rows
@@ -193,8 +183,14 @@ class _Rows:
         return self._hashes
 
 
+def _conflict(metric: Metric, taken: Mapping[str, Metric]) -> Reason | None:
+    if other := next((taken[name] for name in _names(metric) if name in taken), None):
+        return Reason.DUPLICATE if _shape(other) == _shape(metric) else Reason.TYPE_CLASH
+    return None
+
+
 def _names(metric: Metric) -> set[str]:
-    """Return every name that the metric's samples or its family bear in one format or the other."""
+    """Return every name that the metric uses in either format."""
     stem = metric.name
     suffixes = _DERIVED.get(metric.kind, ())
     if metric.kind is not MetricKind.HISTOGRAM:
@@ -213,14 +209,14 @@ def _size(samples: Samples) -> int:
 
 
 def _pairs(samples: Samples) -> Iterator[tuple[object, object]]:
-    """Yield label sets with values; what is no pair at all has no label set."""
+    """Yield label sets with values, ``(None, None)`` for anything that is not a pair."""
     items: Iterable[object] = samples.items() if isinstance(samples, Mapping) else samples
     for item in items:
         yield item if isinstance(item, tuple) and len(item) == 2 else (None, None)
 
 
 def _are_servable(metric: Metric, samples: Mapping[Labels, Value]) -> bool:
-    """Tell whether all values are plain finite numbers that fit the kind; others get a closer look."""
+    """Return whether all values are plain finite numbers valid for the kind; False means that each must be checked."""
     if metric.kind is MetricKind.HISTOGRAM or not set(map(type, samples.values())) <= {int, float}:
         return False
     values = cast("Iterable[float]", samples.values())
@@ -246,7 +242,7 @@ def _clean_value(metric: Metric, value: object) -> Value | None:
 
 
 def _clean_number(value: object) -> float | None:
-    """Return a plain int or float: True is 1, and a number too large for a float is none."""
+    """Return a plain int or float: True is 1; None for a number too large for a float."""
     if isinstance(value, float):
         return float.__float__(value)
     if not isinstance(value, int):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parse pages in Prometheus text format 0.0.4 and in OpenMetrics 1.0.
 
-The parser reads what others send (node agents, pushed metrics), so it is strict and bounded: one problem refuses the
-page with its line number, time grows with the size of the page only, and lines and samples are capped. It checks the
-grammar and that each family stands in one group. It does not look for series that appear twice, nor whether a
-histogram's buckets add up; exemplars are read over.
+Pages come from other programs (node agents), so the parser is strict and bounded: one problem rejects the page with its
+line number, time grows linearly with the size of the page, and lines and samples are limited. It checks the grammar and
+that each family is one group. It does not check for duplicate series or the sums of histogram buckets; exemplars are
+skipped.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from slurmscope.metrics.write import Format
 
 _PIECE = 1024 * 1024
 
-# Long repetitions are possessive: nothing is tried twice, so no line can make a match slow.
-# Repetitions of pairs are not: until Python 3.11.4 a possessive one that fails halfway skips what it had matched
-# (gh-106052). A pair has one reading only, so giving pairs back takes one step each.
+# Long repetitions are possessive: no backtracking, so no line can make a match slow. Repetitions of pairs are not:
+# until Python 3.11.4 a possessive one that fails halfway skips what it had matched (gh-106052). A pair can be parsed in
+# one way only, so backtracking over pairs takes one step each.
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*+"
 _LABEL = r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*+"
 _QUOTED = r'"(?:[^"\\]++|\\.)*+"'
@@ -51,7 +51,7 @@ _TEXT_HELP_ESCAPE = re.compile(r"\\([\\n])")
 
 
 class Type(enum.Enum):
-    """Tell what a parsed family is; text format calls the unknown one untyped."""
+    """The type of a parsed family; the text format calls UNKNOWN untyped."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -76,7 +76,7 @@ _SUFFIXES = {
 
 
 class ParsedSample(NamedTuple):
-    """Hold one sample line; a tuple, because a page has a hundred thousand of them."""
+    """Hold one sample; a tuple, because a page has a hundred thousand of them."""
 
     name: str
     labels: dict[str, str]
@@ -86,7 +86,7 @@ class ParsedSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedFamily:
-    """Hold one family under the name the page gives it: in OpenMetrics a counter's lacks ``_total``."""
+    """Hold one family under its name on the page: in OpenMetrics without ``_total`` for a counter."""
 
     name: str
     type: Type
@@ -96,7 +96,7 @@ class ParsedFamily:
 
 
 class MalformedPage(MalformedAnswer):
-    """Tell in which line a page of metrics breaks its format."""
+    """A metrics page violates its format in a given line."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(f"line {line} of the metrics page: {problem}")
@@ -109,7 +109,7 @@ def parse(
 ) -> Iterator[ParsedFamily]:
     """Yield the families of a page, given whole or in pieces cut anywhere.
 
-    Raises :class:`MalformedPage`, possibly after some families were yielded: a page is good only when the iterator
+    Raises :class:`MalformedPage`, possibly after some families were yielded: a page is valid only if the iterator
     ends. ``line_limit`` counts characters; neither samples nor families may be more than ``sample_limit``.
     """
     page = _Page(format, sample_limit)
@@ -136,12 +136,12 @@ def _lines(pieces: Iterable[str], limit: int) -> Iterator[str]:
             if text:
                 rest.append(text)
     if size:
-        # A page that was cut must not pass for a short one, nor half a number for a number.
-        raise MalformedPage(number, "it has no end, so the page was cut")
+        # A truncated page must not pass for a short one, nor half a number for a number.
+        raise MalformedPage(number, "it has no newline, so the page is truncated")
 
 
 class _Page:
-    """Follow a page line by line and gather the family that is being read."""
+    """Parse a page line by line and collect the samples of the current family."""
 
     def __init__(self, format: Format, sample_limit: int) -> None:
         self._is_text = format is Format.TEXT
@@ -156,7 +156,7 @@ class _Page:
         self._sample_names: frozenset[str] = frozenset()
 
     def take(self, line: str) -> ParsedFamily | None:
-        """Read one line; return the family that it ends, if any."""
+        """Parse one line; return the family that it ends, if any."""
         self._line += 1
         if self._is_text:
             start = line.lstrip(" \t")
@@ -168,9 +168,9 @@ class _Page:
         return self._take_comment(line) if line.startswith("#") else self._take_sample(line)
 
     def close(self) -> ParsedFamily | None:
-        """Return the last family; the page is over."""
+        """Return the last family at the end of the page."""
         if not self._is_text and not self._is_ended:
-            raise self._malformed("# EOF is missing, so the page was cut")
+            raise self._malformed("# EOF is missing, so the page is truncated")
         return self._finished()
 
     def _malformed(self, problem: str) -> MalformedPage:
@@ -194,12 +194,12 @@ class _Page:
     def _take_metadata(self, keyword: str, name: str, text: str) -> ParsedFamily | None:
         finished = self._begin(name) if name != self._name else None
         if self._samples or keyword in self._metadata:
-            raise self._malformed(f"{keyword} of {name} comes twice or too late")
+            raise self._malformed(f"{keyword} of {name} is repeated or comes too late")
         if keyword == "TYPE":
             text = text.strip(" \t") if self._is_text else text
             known, suffixes = (_TEXT_TYPES, _TEXT_SUFFIXES) if self._is_text else (_TYPES, _SUFFIXES)
             if text not in known:
-                raise self._malformed(f"the type of {name} is not known")
+                raise self._malformed(f"the type of {name} is unknown")
             self._sample_names = frozenset(name + suffix for suffix in suffixes.get(known[text], ("",)))
         elif keyword == "UNIT" and text and not name.endswith(f"_{text}"):
             raise self._malformed(f"{name} does not end in its unit")
@@ -209,7 +209,7 @@ class _Page:
     def _take_sample(self, line: str) -> ParsedFamily | None:
         match = (_TEXT_SAMPLE if self._is_text else _SAMPLE).fullmatch(line)
         if match is None:
-            raise self._malformed(f"it is no sample: {line[:60]!a}")
+            raise self._malformed(f"it is not a sample: {line[:60]!a}")
         name, labels, number, timestamp = match.groups()
         value = float(number)
         if isinf(value) and number[-1] not in "fFyY":
@@ -230,7 +230,7 @@ class _Page:
         return {name: _unescaped(value, _ESCAPE) for name, value in pairs} if "\\" in text else labels
 
     def _begin(self, name: str) -> ParsedFamily | None:
-        """End the family before and begin one; until TYPE says otherwise its samples bear its name."""
+        """End the previous family and begin one; until TYPE says otherwise its samples have its name."""
         finished = self._finished()
         if name in self._seen:
             raise self._malformed(f"{name} appears in two places")

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write metric families in Prometheus text format 0.0.4 and in OpenMetrics 1.0.
 
-The writers stream: a page of a million samples never exists as a whole. They trust that the samples
-went through :mod:`slurmscope.metrics.guard`; names and label names were checked when declared.
+The writers stream: a page of a million samples is never in memory as a whole. They rely on
+:mod:`slurmscope.metrics.guard` for valid samples; names and label names are checked when declared.
 
-Speed comes from three habits, measured in ``bench/exposition.py``: many samples are joined in one go; what needs
-escaping is looked for in the joined text, not value by value; and the label text of a row is kept for the next
-family, which most often has the same rows (one job, many metrics).
+Three things make them fast, measured in ``bench/exposition.py``: many samples are joined at once; characters to escape
+are searched in the joined text, not value by value; and the label text of a row is kept for the next family, which
+often has the same rows (one job, many metrics).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import cast
 from slurmscope.metrics.family import Family, Histogram, Labels, Metric, MetricKind, Samples, Value
 
 BLOCK_BYTES = 64 * 1024
-"""Size that a written block has at least, the last one excepted."""
+"""Minimum size of a block, except the last one."""
 
 _ROWS_PER_PART = 256
 _KEPT_ROWS = 25_000
-"""Rows of a family whose label texts are kept for the next one; some 3 MB."""
+"""Rows of a family whose label texts are kept for the next one; about 3 MB."""
 
 _TEXT_TYPES = {MetricKind.INFO: "gauge", MetricKind.UNKNOWN: "untyped"}
 
 
 class Format(enum.Enum):
-    """Name a text format; the value is its content type."""
+    """A text format; the value is its content type."""
 
     TEXT = "text/plain; version=0.0.4; charset=utf-8"
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -42,15 +42,15 @@ class Format(enum.Enum):
 
 
 def write(families: Iterable[Family], format: Format) -> Iterator[bytes]:
-    """Write families as blocks of about 64 KiB; a family without samples leaves no trace.
+    """Write families as blocks of about 64 KiB; families without samples are left out.
 
-    Several written pieces may follow each other on one page; :func:`end` closes the page.
+    The results of several calls may follow each other on one page; :func:`end` closes the page.
     """
     kept = _LabelTexts()
     pending: list[bytes] = []
     size = 0
     for part in chain.from_iterable(_parts(family, format, kept) for family in families):
-        # One bad character must never cost the page; in a help text no guard has looked for it.
+        # One invalid character must never break the page; the guard does not check help texts.
         pending.append(part.encode("utf-8", "replace"))
         size += len(pending[-1])
         if size >= BLOCK_BYTES:
@@ -62,7 +62,7 @@ def write(families: Iterable[Family], format: Format) -> Iterator[bytes]:
 
 
 def end(format: Format) -> bytes:
-    """Return what closes a page."""
+    """Return the end marker of a page."""
     return b"# EOF\n" if format is Format.OPENMETRICS else b""
 
 
@@ -94,9 +94,9 @@ def _header(metric: Metric, format: Format) -> str:
 
 
 def _openmetrics_family(metric: Metric) -> tuple[str, str]:
-    """Return the family's name and type: OpenMetrics wants the suffix on the samples only.
+    """Return the family's name and type: OpenMetrics has the suffix on the samples only.
 
-    A counter that an older tool named without ``_total`` cannot be a counter there; it is of unknown type.
+    A counter that an older tool named without ``_total`` is of unknown type in OpenMetrics.
     """
     if metric.kind is MetricKind.COUNTER:
         stem = metric.name.removesuffix("_total")
@@ -117,22 +117,22 @@ def _plain_parts(metric: Metric, samples: Mapping[Labels, float], kept: _LabelTe
 
 
 class _LabelTexts:
-    """Spell label sets, and keep the texts until a family has other rows at the same place."""
+    """Format label sets, and cache the texts until a family has other rows at the same position."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
         self._kept: dict[int, tuple[tuple[Labels, ...], list[str]]] = {}
 
-    def texts(self, place: int, names: tuple[str, ...], rows: tuple[Labels, ...]) -> list[str]:
+    def texts(self, position: int, names: tuple[str, ...], rows: tuple[Labels, ...]) -> list[str]:
         """Return the text between name and number for each row, such as ``{user="ada"} ``."""
         if names != self._names:
             self._names = names
             self._kept.clear()
-        known, texts = self._kept.get(place, ((), []))
+        known, texts = self._kept.get(position, ((), []))
         if rows != known:
             texts = _label_texts(names, rows)
-            if place < _KEPT_ROWS and sum(map(len, texts)) <= BLOCK_BYTES:
-                self._kept[place] = (rows, texts)
+            if position < _KEPT_ROWS and sum(map(len, texts)) <= BLOCK_BYTES:
+                self._kept[position] = (rows, texts)
         return texts
 
 
@@ -142,14 +142,14 @@ def _label_texts(names: tuple[str, ...], rows: Sequence[Labels]) -> list[str]:
     openings = [f'{{{names[0]}="', *(f'",{name}="' for name in names[1:]), '"} ']
     texts = _interleaved(openings, rows)
     joined = "".join(texts)
-    # All quotes are ours, no backslash and no newline: then no value needs escaping.
+    # Only our own quotes, no backslash and no newline: no value needs escaping.
     if joined.count('"') == 2 * len(names) * len(rows) and "\\" not in joined and "\n" not in joined:
         return texts
     return _interleaved(openings, list(map(_escaped_row, rows)))
 
 
 def _interleaved(openings: list[str], rows: Sequence[Labels]) -> list[str]:
-    """Put each row's values between the openings; spelled out by width, for this is the innermost loop."""
+    """Put each row's values between the openings; unrolled by width, because this is the innermost loop."""
     match openings:
         case [o, z]:
             return [f"{o}{a}{z}" for (a,) in rows]
@@ -188,9 +188,9 @@ def _histogram_parts(metric: Metric, samples: Mapping[Labels, Histogram]) -> Ite
 
 
 def _bound(value: float) -> str:
-    """Return a bucket bound as OpenMetrics spells it: as Go does, but never without a point or an exponent.
+    """Format a bucket bound as in OpenMetrics: as Go does, but always with a point or an exponent.
 
-    Python and Go differ from a million on, where Go turns to exponents.
+    Python and Go differ from one million on, where Go uses exponents.
     """
     if value == inf:
         return "+Inf"

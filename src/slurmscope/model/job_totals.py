@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put two readings of one job together so that no total is lost and none falls.
+"""Combine two readings of one job so that no total is lost and none decreases.
 
-Readings of a job have gaps: its cgroups go away one after the other when it ends, and on a node without a running
-step a job may have no cgroup at all until its next step makes a new one, which counts from 0 again.
+Readings of a job have gaps: its cgroups are removed one after the other when it ends, and on a node without a running
+step a job may have no cgroup at all until its next step creates a new one, which counts from 0 again.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _GAUGES = tuple(field.name for field in fields(MemoryUse) if field.name not in {
 
 
 def has_restarted(before: JobUse, now: JobUse) -> bool:
-    """Tell whether the job's cgroup is a new one: the kernel's count of CPU time never falls."""
+    """Return whether the job's cgroup is a new one: the CPU time of a cgroup never decreases."""
     was, used = (use.groups.get(WHOLE_JOB, _NOTHING).cpu.total_seconds for use in (before, now))
     return was is not None and used is not None and used < was
 
 
 def is_missing_something(before: JobUse, now: JobUse) -> bool:
-    """Tell whether a later reading lacks what was there before: some of the job's cgroups may be gone already."""
+    """Return whether a later reading lacks values of an earlier one: some cgroups may be removed already."""
     was, used = (use.groups.get(WHOLE_JOB, _NOTHING) for use in (before, now))
     return (
         (used.cpu.total_seconds is None and was.cpu.total_seconds is not None)
@@ -41,7 +41,7 @@ def is_missing_something(before: JobUse, now: JobUse) -> bool:
 
 
 def completed(before: JobUse, now: JobUse) -> JobUse:
-    """Fill in what a later reading of the same cgroup does not have, and let no total fall."""
+    """Fill in values that a later reading of the same cgroup lacks, and let no total decrease."""
     groups = dict(before.groups)
     for key, group in now.groups.items():
         groups[key] = _join_groups(groups[key], group, _higher) if key in groups else group
@@ -55,17 +55,17 @@ def completed(before: JobUse, now: JobUse) -> JobUse:
 
 
 def continued(before: JobUse, now: JobUse) -> JobUse:
-    """Count on from the totals that the job had when its cgroup went away."""
+    """Add the totals that the job had when its cgroup was removed."""
     if WHOLE_JOB not in before.groups or WHOLE_JOB not in now.groups:
         return now
     whole = _join_groups(before.groups[WHOLE_JOB], now.groups[WHOLE_JOB], _sum)
     return replace(now, uid=_later(before.uid, now.uid), groups={**now.groups, WHOLE_JOB: whole})
 
 
-def is_same_life(steps_before: Collection[str], steps_now: Collection[str]) -> bool:
-    """Tell whether a job whose cgroup came back goes on, or was requeued and starts anew.
+def is_same_run(steps_before: Collection[str], steps_now: Collection[str]) -> bool:
+    """Return whether a job whose cgroup was created again continues, or was requeued and starts again.
 
-    Slurm numbers the steps of one life upwards; the batch and extern steps hold the cgroup for all of it.
+    Slurm numbers the steps of one run upwards; the batch and extern steps keep the cgroup for the whole run.
     """
     if not steps_before or not all(step.isdecimal() for step in (*steps_before, *steps_now)):
         return False
@@ -73,10 +73,10 @@ def is_same_life(steps_before: Collection[str], steps_now: Collection[str]) -> b
 
 
 class _Join(Protocol):
-    """Put two counts of the same thing together."""
+    """Combine two values of one counter."""
 
     def __call__(self, was: _Number, used: _Number, /) -> _Number:
-        """Give one count for both."""
+        """Return the combined value."""
         ...
 
 

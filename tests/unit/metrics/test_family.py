@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slurmscope.metrics.family import Metric, MetricKind, counter, gauge, histogram, info, seed_counter, seed_gauge
+from slurmscope.metrics.family import Metric, MetricKind, compat_counter, compat_gauge, counter, gauge, histogram, info
 
 
 @pytest.mark.parametrize("name", ["", "1x", "a-b", "a:b", "é", "x\n", "x y"])
@@ -23,10 +23,10 @@ def test_bad_label_name_is_refused(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["job", "instance", "le", "quantile"])
-def test_label_of_prometheus_is_left_to_seeds(label: str) -> None:
-    with pytest.raises(ValueError, match="belongs to Prometheus"):
+def test_label_of_prometheus_is_left_to_compat_names(label: str) -> None:
+    with pytest.raises(ValueError, match="is reserved by Prometheus"):
         gauge("x", "Help.", label)
-    assert (label,) == seed_gauge("x", "Help.", label).labels
+    assert (label,) == compat_gauge("x", "Help.", label).labels
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_label_of_prometheus_is_left_to_seeds(label: str) -> None:
         lambda: histogram("x", "Help.", buckets=(float("nan"),)),
         lambda: histogram("x", "Help.", buckets=(-1, 1)),
         lambda: Metric(name="x", kind=MetricKind.GAUGE, help="Help.", buckets=(1,)),
-        lambda: Metric(name="x", kind=MetricKind.HISTOGRAM, help="Help.", labels=("le",), buckets=(1,), is_seed=True),
+        lambda: Metric(name="x", kind=MetricKind.HISTOGRAM, help="Help.", labels=("le",), buckets=(1,), is_compat=True),
     ],
 )
 def test_contradiction_is_refused(declare: Callable[[], Metric]) -> None:
@@ -56,7 +56,7 @@ def test_contradiction_is_refused(declare: Callable[[], Metric]) -> None:
     [
         (gauge("memory_bytes", "Help."), "bytes"),
         (counter("cpu_seconds_total", "Help."), "seconds"),
-        (seed_counter("cpu_seconds", "Help."), "seconds"),
+        (compat_counter("cpu_seconds", "Help."), "seconds"),
         (gauge("bytes", "Help."), ""),
         (gauge("jobs", "Help."), ""),
     ],

@@ -20,12 +20,12 @@ from slurmscope.metrics.family import (
     MetricKind,
     Samples,
     Value,
+    compat_counter,
+    compat_gauge,
     counter,
     gauge,
     histogram,
     info,
-    seed_counter,
-    seed_gauge,
 )
 from slurmscope.metrics.guard import Guard, Reason
 
@@ -187,9 +187,9 @@ def test_series_that_become_equal_by_cleaning_are_duplicates() -> None:
     assert {("cpus", "duplicate"): 2} == guard.dropped
 
 
-def names(guard: Guard, *families: Family, part: str = "") -> list[str]:
+def names(guard: Guard, *families: Family) -> list[str]:
     """Return the names of the metrics that pass."""
-    return [family.metric.name for family in guard.admit(families, part)]
+    return [family.metric.name for family in guard.admit(families)]
 
 
 def test_metric_that_comes_twice_is_served_once() -> None:
@@ -207,9 +207,9 @@ def test_metric_that_comes_twice_is_served_once() -> None:
         (histogram("x", "X.", buckets=(1,)), histogram("x", "X.", buckets=(2,))),
         (histogram("x", "X.", buckets=(1,)), gauge("x_sum", "X.")),
         (gauge("x_count", "X."), histogram("x", "X.", buckets=(1,))),
-        (histogram("x", "X.", buckets=(1,)), seed_gauge("x_bucket", "X.")),
+        (histogram("x", "X.", buckets=(1,)), compat_gauge("x_bucket", "X.")),
         (counter("x_total", "X."), gauge("x", "X.")),
-        (counter("x_total", "X."), seed_gauge("x_total", "X.")),
+        (counter("x_total", "X."), compat_gauge("x_total", "X.")),
         (counter("x_total", "X."), gauge("x_created", "X.")),
         (info("x_info", "X."), gauge("x", "X.")),
         (info("x_info", "X."), counter("x_total", "X.")),
@@ -226,10 +226,10 @@ def test_clash_of_types_drops_the_second(first: Metric, second: Metric) -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (gauge("x", "X."), seed_gauge("x_total", "X.")),
+        (gauge("x", "X."), compat_gauge("x_total", "X.")),
         (gauge("x", "X."), gauge("x_info", "X.")),
         (gauge("x", "X."), gauge("x_sum", "X.")),
-        (seed_counter("x", "X."), gauge("x_created", "X.")),
+        (compat_counter("x", "X."), gauge("x_created", "X.")),
         (Metric(name="x", kind=MetricKind.INFO, help="X."), gauge("x_info", "X.")),
     ],
     ids=lambda metric: f"{metric.kind.value} {metric.name}",
@@ -255,16 +255,6 @@ def test_next_page_starts_with_free_names() -> None:
     guard = Guard()
     family = Family(CPUS, {("a",): 1})
     assert [["cpus"], ["cpus"]] == [names(guard, family), names(guard, family)]
-
-
-def test_parts_of_a_page_share_their_names() -> None:
-    guard = Guard()
-    family = Family(CPUS, {("a",): 1})
-    assert ["cpus"] == names(guard, family, part="one")
-    assert [] == names(guard, family, part="two")
-    assert ["cpus"] == names(guard, family, part="one")
-    assert [] == names(guard, part="one")
-    assert ["cpus"] == names(guard, family, part="two")
 
 
 def users(*numbers: int) -> dict[Labels, Value]:

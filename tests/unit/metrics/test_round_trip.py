@@ -22,12 +22,12 @@ from slurmscope.metrics.family import (
     Metric,
     MetricKind,
     Value,
+    compat_counter,
+    compat_gauge,
     counter,
     gauge,
     histogram,
     info,
-    seed_counter,
-    seed_gauge,
 )
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.parse import ParsedSample, parse
@@ -38,9 +38,9 @@ HOSTILE = ['"', "\\", "\n", "\r", "\x00", "\x1b[31m", "\u2028", "\ud800", "\udcf
 
 METRICS = (
     gauge("plain", "Plain.", "a", "b"),
-    seed_gauge("cpus_total", "A gauge under a counter's name.", "a"),
+    compat_gauge("cpus_total", "A gauge under a counter's name.", "a"),
     counter("work_seconds_total", "Work.", "a", "b", "c"),
-    seed_counter("old_count", "A counter without its suffix.", "a"),
+    compat_counter("old_count", "A counter without its suffix.", "a"),
     info("job_info", 'Job "\\" and\nmore.', "a", "b", "c", "d", "e", "f", "g"),
     histogram("wait_seconds", "Wait.", "a", buckets=(0.5, 1, 1e6)),
     Metric(name="other", kind=MetricKind.UNKNOWN, help="Other.", labels=("a",)),
@@ -157,7 +157,7 @@ def promtool(page: bytes) -> int:
 
 
 def test_promtool_finds_nothing_wrong() -> None:
-    seeds = [metric for metric in METRICS if metric.is_seed]
+    seeds = [metric for metric in METRICS if metric.is_compat]
     assert 0 == promtool(hostile_page(*(metric for metric in METRICS if metric not in seeds)))
 
 

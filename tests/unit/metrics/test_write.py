@@ -26,12 +26,12 @@ from slurmscope.metrics.family import (
     Histogram,
     Metric,
     MetricKind,
+    compat_counter,
+    compat_gauge,
     counter,
     gauge,
     histogram,
     info,
-    seed_counter,
-    seed_gauge,
 )
 from slurmscope.metrics.write import BLOCK_BYTES, Format, end, write
 
@@ -65,7 +65,7 @@ def test_counter_family_loses_its_suffix_in_openmetrics_only() -> None:
 
 
 def test_seed_counter_without_suffix_is_unknown_to_openmetrics() -> None:
-    family = Family(seed_counter("jobs_cpu_seconds", "Seconds."), {(): 1.5})
+    family = Family(compat_counter("jobs_cpu_seconds", "Seconds."), {(): 1.5})
     assert "# TYPE jobs_cpu_seconds counter\njobs_cpu_seconds 1.5\n" in page([family], Format.TEXT)
     expected = "# TYPE jobs_cpu_seconds unknown\n# UNIT jobs_cpu_seconds seconds\njobs_cpu_seconds 1.5\n"
     assert expected in page([family], Format.OPENMETRICS)
@@ -73,7 +73,7 @@ def test_seed_counter_without_suffix_is_unknown_to_openmetrics() -> None:
 
 @pytest.mark.parametrize("format", Format)
 def test_gauge_named_like_a_counter_stays_a_gauge_without_unit(format: Format) -> None:
-    family = Family(seed_gauge("memory_bytes_total", "Bytes."), {(): 5})
+    family = Family(compat_gauge("memory_bytes_total", "Bytes."), {(): 5})
     assert "# TYPE memory_bytes_total gauge\nmemory_bytes_total 5\n" in page([family], format)
 
 

@@ -15,7 +15,7 @@ from slurmscope.model.job_totals import (
     continued,
     has_restarted,
     is_missing_something,
-    is_same_life,
+    is_same_run,
 )
 from slurmscope.model.job_use import BlockUse, CgroupUse, CpuUse, GroupKey, JobKey, JobUse, MemoryUse, ProcessUse
 
@@ -159,7 +159,7 @@ def test_without_numbers_on_both_sides_there_is_nothing_to_add() -> None:
     ],
 )
 def test_job_goes_on_only_with_a_step_of_a_higher_number(before: set[str], now: set[str], expected: bool) -> None:
-    assert expected is is_same_life(before, now)
+    assert expected is is_same_run(before, now)
 
 
 SECONDS = st.none() | st.floats(0, 1e9)

@@ -18,23 +18,23 @@ _WITHOUT_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTO
 _Target = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 OpenSocket = Callable[[int, int], socket.socket]
-"""Make a socket of a family and a type; a test hands in a machine without IPv6."""
+"""Open a socket of a family and a type; tests use it to simulate a machine without IPv6."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenHost:
-    """Hold host and port; an empty host is every address of the machine, port 0 any free port."""
+    """Hold host and port; an empty host means all addresses of the machine, port 0 any free port."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        """Write the address as users do."""
+        """Format the address as users write it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> ListenHost:
-    """Read ``:9092``, ``host:9092`` or ``[::1]:9092``."""
+    """Parse ``:9092``, ``host:9092`` or ``[::1]:9092``."""
     match = _ADDRESS.match(text)
     if match is None or int(match["port"]) > 65535:
         raise ConfigError(f"listen address {text!r} is not :PORT, HOST:PORT or [IPV6]:PORT")
@@ -42,7 +42,7 @@ def parse_address(text: str) -> ListenHost:
 
 
 def open_listeners(addresses: Sequence[str], open_socket: OpenSocket = socket.socket) -> list[socket.socket]:
-    """Listen on every address, or on none and say which one failed."""
+    """Listen on all addresses; if one fails, close the others and raise ConfigError."""
     parsed = [parse_address(address) for address in addresses]
     listeners: list[socket.socket] = []
     try:
@@ -56,7 +56,7 @@ def open_listeners(addresses: Sequence[str], open_socket: OpenSocket = socket.so
 
 
 def bound_address(listener: socket.socket) -> ListenHost:
-    """Return where a socket really listens, with the port the kernel chose."""
+    """Return the address a socket listens on, with the port the kernel chose."""
     host, port = listener.getsockname()[:2]
     return ListenHost(host, port)
 
@@ -68,7 +68,7 @@ def _open_listener(address: ListenHost, open_socket: OpenSocket) -> socket.socke
     try:
         return _listen_on_all(address.port, open_socket)
     except OSError as error:
-        # Switched off in the kernel, or switched off on every interface: the machine has IPv4 only.
+        # IPv6 is disabled in the kernel or on every interface.
         if address.host or error.errno not in _WITHOUT_IPV6:
             raise
     return _listen(open_socket(socket.AF_INET, socket.SOCK_STREAM), ("0.0.0.0", address.port))  # noqa: S104 - asked for

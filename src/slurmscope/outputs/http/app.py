@@ -9,158 +9,134 @@ import logging
 import math
 import sys
 import threading
-from collections.abc import Generator, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 
 from slurmscope import __version__
 from slurmscope.errors import ConfigError, SlurmscopeError
 from slurmscope.log import fields
 from slurmscope.metrics.write import Format
-from slurmscope.outputs.http.landing import landing_response
 from slurmscope.outputs.http.negotiate import accepts_gzip, choose_format
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
-from slurmscope.outputs.http.response import Header, Response, Route, sentence
+from slurmscope.outputs.http.response import Header, Response, text_response
 
 logger = logging.getLogger(__name__)
+
+_METHODS = ("GET", "HEAD")
 _TIMEOUT_HEADER = "x-prometheus-scrape-timeout-seconds"
 _LONGEST_DEADLINE_SECONDS = 3600.0
 _NAME_LIMIT = 100
 
+STYLE = "body{font-family:sans-serif;margin:3em auto;max-width:40em;padding:0 1em}dt{margin-top:1em}"
+# Allows this inline style and no script; a test compares the hash with the style.
+POLICY = (
+    "default-src 'none'; style-src 'sha256-Tc8eduw7TFBLEwgC0UByI5MyRo3P2YPTR9bR0s0Kfb4='; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
+
 
 class UnknownCollector(SlurmscopeError):
-    """A request names a collector that is not there or not switched on."""
+    """A request names a collector that does not exist or is disabled."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no collector {name[:_NAME_LIMIT]!a} here")
         self.name = name
 
 
-class Exposition(Protocol):
-    """What the app serves.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrapeRequest:
+    """Hold what a client wants; ``include`` is None for all collectors, ``deadline_seconds`` without a timeout."""
 
-    ``scrape`` may raise :class:`UnknownCollector` (400) or another error with a sentence for the
-    client (503), when called or while its first block is made. With ``is_gzip`` it compresses itself.
-    """
+    format: Format = Format.TEXT
+    is_gzip: bool = False
+    include: frozenset[str] | None = None
+    exclude: frozenset[str] = frozenset()
+    deadline_seconds: float | None = None
 
-    def scrape(
-        self,
-        *,
-        format: Format,
-        is_gzip: bool,
-        include: frozenset[str] | None,
-        exclude: frozenset[str],
-        deadline_seconds: float | None,
-    ) -> Iterable[bytes]:
-        """Return the page in blocks."""
-        ...
 
-    def is_ready(self) -> bool:
-        """Tell whether a scrape would be answered."""
-        ...
+Scrape = Callable[[ScrapeRequest], Iterable[bytes]]
+"""Return the page in blocks, compressed if the request says so.
+
+May raise :class:`UnknownCollector` (400) or another SlurmscopeError (503), when called or while making the first block.
+"""
 
 
 class ExporterApp:
-    """Find and answer the routes of an exporter."""
+    """Route requests to the metrics page, the health checks and the landing page."""
 
     def __init__(
-        self,
-        exposition: Exposition,
-        *,
-        telemetry_path: str = "/metrics",
-        max_requests: int = 40,
-        name: str = "slurmscope",
-        extra_routes: Mapping[str, Route] | None = None,
+        self, scrape: Scrape, *, telemetry_path: str = "/metrics", max_requests: int = 40, name: str = "slurmscope"
     ) -> None:
-        """Take what to serve; ``max_requests`` scrapes run at the same time, 0 means any number."""
-        self._exposition = exposition
+        """Take the function that makes pages; ``max_requests`` limits parallel scrapes, 0 means no limit."""
+        self._scrape = scrape
         self._name = name
         self._telemetry_path = telemetry_path
         self._slots = threading.BoundedSemaphore(max_requests or sys.maxsize)
-        own = {
-            "/": Route(answer=self._landing),
-            "/-/healthy": Route(answer=lambda _: sentence(200, "Healthy.")),
-            "/-/ready": Route(answer=self._ready),
+        own: dict[str, Callable[[HttpRequest], Response]] = {
+            "/": self._answer_landing,
+            "/-/healthy": lambda _: text_response(200, "Healthy."),
+            "/-/ready": lambda _: text_response(200, "Ready."),
         }
-        if not telemetry_path.startswith("/") or telemetry_path in own or telemetry_path in (extra_routes or {}):
-            raise ConfigError(f"telemetry path {telemetry_path!r} is not free, or does not begin with /")
-        self._routes = {**(extra_routes or {}), **own, telemetry_path: Route(answer=self._scrape)}
+        if not telemetry_path.startswith("/") or telemetry_path in own:
+            raise ConfigError(f"telemetry path {telemetry_path!r} is already used, or does not begin with /")
+        self._routes = {**own, telemetry_path: self._answer_scrape}
 
-    def __call__(self, request: HttpRequest) -> Route:
-        """Return the route of a request, or one that says why there is none."""
-        route = self._routes.get(request.path)
-        if route is None:
-            return Route(answer=lambda _: sentence(404, "There is nothing at this path."))
-        if request.method not in route.methods:
-            allow = ("Allow", ", ".join(route.methods))
-            return Route(answer=lambda _: sentence(405, "This path does not take this method.", allow))
-        return route
+    def __call__(self, request: HttpRequest) -> Response:
+        """Answer a request, or say why it has no answer."""
+        answer = self._routes.get(request.path)
+        if answer is None:
+            return text_response(404, "There is nothing at this path.")
+        if request.method not in _METHODS:
+            return text_response(405, "This path does not take this method.", ("Allow", ", ".join(_METHODS)))
+        return answer(request)
 
-    def _landing(self, _: HttpRequest) -> Response:
+    def _answer_landing(self, _: HttpRequest) -> Response:
         links = (
             (self._telemetry_path, "Metrics for Prometheus; add ?collect[]=NAME to see one collector only."),
-            ("/-/healthy", "Answers 200 while the program runs."),
-            ("/-/ready", "Answers 200 when a scrape would be answered, 503 before."),
+            ("/-/healthy", "Answers 200 while the exporter runs."),
+            ("/-/ready", "Answers 200 when the exporter can be scraped, which is as long as it runs."),
         )
         return landing_response(self._name, __version__, links)
 
-    def _ready(self, _: HttpRequest) -> Response:
-        return sentence(200, "Ready.") if self._exposition.is_ready() else sentence(503, "Not ready yet.")
-
-    def _scrape(self, request: HttpRequest) -> Response:
-        include, exclude = chosen_collectors(request)
-        chosen = choose_format(request.headers.get("accept", ""))
-        is_gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
-        deadline_seconds = scrape_deadline(request.headers.get(_TIMEOUT_HEADER, ""))
+    def _answer_scrape(self, request: HttpRequest) -> Response:
+        wanted = parse_scrape(request)
         if not self._slots.acquire(blocking=False):
-            return sentence(503, "Too many scrapes at the same time.")
+            return text_response(503, "Too many scrapes at the same time.")
         with contextlib.ExitStack() as stack:
             stack.callback(self._slots.release)
             try:
-                page = self._exposition.scrape(
-                    format=chosen,
-                    is_gzip=is_gzip,
-                    include=include,
-                    exclude=exclude,
-                    deadline_seconds=deadline_seconds,
-                )
-                blocks = iter(page)
+                blocks = iter(self._scrape(wanted))
                 if isinstance(blocks, Generator):
                     stack.callback(blocks.close)
                 first = next(blocks, b"")
             except UnknownCollector as problem:
-                return sentence(400, f"{problem}.")
+                return text_response(400, f"{problem}.")
             except SlurmscopeError as problem:
-                logger.warning("scrape not answered", extra=fields(error=str(problem)))
-                return sentence(503, f"{problem}.")
-            # The place is free again when the page was sent or given up, not when it was begun.
+                logger.warning("scrape failed", extra=fields(error=str(problem)))
+                return text_response(503, f"{problem}.")
+            # The slot is released when the page was sent or given up, not when it was begun.
             release = stack.pop_all().close
-        return Response(
-            headers=_page_headers(chosen, is_gzip=is_gzip), body=itertools.chain((first,), blocks), close=release
-        )
+        return Response(headers=_page_headers(wanted), body=itertools.chain((first,), blocks), close=release)
 
 
-def _page_headers(format: Format, *, is_gzip: bool) -> tuple[Header, ...]:
-    encoding: tuple[Header, ...] = (("Content-Encoding", "gzip"),) if is_gzip else ()
-    return (
-        ("Content-Type", format.content_type),
-        *encoding,
-        ("Vary", "Accept, Accept-Encoding"),
-        ("X-Content-Type-Options", "nosniff"),
-        ("Cache-Control", "no-store"),
-    )
-
-
-def chosen_collectors(request: HttpRequest) -> tuple[frozenset[str] | None, frozenset[str]]:
-    """Return which collectors a request wants, ``None`` for all, and which it does not."""
+def parse_scrape(request: HttpRequest) -> ScrapeRequest:
+    """Read what a client wants from the query and the headers of its request."""
     include = frozenset(value for key, value in request.query if key == "collect[]")
     exclude = frozenset(value for key, value in request.query if key == "exclude[]")
     if include and exclude:
         raise BadRequest(400, "Give collect[] or exclude[], not both.")
-    return include or None, exclude
+    return ScrapeRequest(
+        format=choose_format(request.headers.get("accept", "")),
+        is_gzip=accepts_gzip(request.headers.get("accept-encoding", "")),
+        include=include or None,
+        exclude=exclude,
+        deadline_seconds=scrape_deadline(request.headers.get(_TIMEOUT_HEADER, "")),
+    )
 
 
 def scrape_deadline(header: str) -> float | None:
-    """Return the seconds a scrape may take: the client's timeout less a margin for the way back."""
+    """Return the seconds a scrape may take: the client's timeout less a margin for the response."""
     try:
         timeout_seconds = float(header)
     except ValueError:
@@ -169,3 +145,41 @@ def scrape_deadline(header: str) -> float | None:
         return None
     timeout_seconds = min(timeout_seconds, _LONGEST_DEADLINE_SECONDS)
     return timeout_seconds - min(0.5, timeout_seconds / 10)
+
+
+def _page_headers(wanted: ScrapeRequest) -> tuple[Header, ...]:
+    encoding: tuple[Header, ...] = (("Content-Encoding", "gzip"),) if wanted.is_gzip else ()
+    return (
+        ("Content-Type", wanted.format.content_type),
+        *encoding,
+        ("Vary", "Accept, Accept-Encoding"),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Cache-Control", "no-store"),
+    )
+
+
+def landing_response(name: str, version: str, links: Iterable[tuple[str, str]]) -> Response:
+    """Return the landing page as a response; links are pairs of a path and its description."""
+    headers = (
+        ("Content-Type", "text/html; charset=utf-8"),
+        ("Content-Security-Policy", POLICY),
+        ("X-Content-Type-Options", "nosniff"),
+    )
+    return Response(headers=headers, body=render_landing(name, version, links).encode("utf-8", "replace"))
+
+
+def render_landing(name: str, version: str, links: Iterable[tuple[str, str]]) -> str:
+    """Render the landing page; all text in it is escaped."""
+    title = escape(f"{name} {version}")
+    items = "".join(
+        f'<dt><a href="{escape(path)}">{escape(path)}</a></dt><dd>{escape(text)}</dd>\n' for path, text in links
+    )
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>\n'
+        f"<style>{STYLE}</style></head>\n<body>\n<h1>{title}</h1>\n<dl>\n{items}</dl>\n</body>\n</html>\n"
+    )
+
+
+def escape(text: str) -> str:
+    """Escape text for HTML; the module ``html`` would load every entity name there is."""
+    return text.translate(_ESCAPES)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check basic authentication against bcrypt hashes.
 
-bcrypt is slow by design, so one check runs at a time and results are remembered. They are filed
-under a keyed digest of length-prefixed fields: joining the fields plainly let a hash pass for a
-password (CVE-2022-46146). Good and bad results are kept apart, so that no flood of guesses can push
-out the entry of the real scraper.
+bcrypt is slow by design, so one check runs at a time and results are cached. The cache key is a keyed digest of
+length-prefixed fields: joining the fields without lengths let a hash pass for a password (CVE-2022-46146). Good and
+bad results are cached separately, so that no flood of guesses can evict the entry of the real scraper.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import bcrypt
 
 from slurmscope.errors import ConfigError
 from slurmscope.outputs.http.request import HttpRequest
-from slurmscope.outputs.http.response import Response, sentence
+from slurmscope.outputs.http.response import Response, text_response
 
 CACHE_LIMIT = 100
 CHECK_WAIT_SECONDS = 10.0
@@ -32,7 +31,7 @@ CheckPassword = Callable[[bytes, bytes], bool]
 
 
 class BasicAuth:
-    """Let in who knows the password of a listed user."""
+    """Allow requests with the password of a configured user."""
 
     def __init__(
         self,
@@ -50,38 +49,38 @@ class BasicAuth:
         self._wait_seconds = wait_seconds
         self._key = os.urandom(32)
         self._checking = threading.Lock()
-        self._known = {True: _Cache(), False: _Cache()}
+        self._results = {True: _Cache(), False: _Cache()}
 
     def refuse(self, request: HttpRequest) -> Response | None:
-        """Return the answer to somebody who may not come in."""
+        """Return the response to a request without valid credentials, None if it is allowed."""
         credentials = parse_credentials(request.headers.get("authorization", ""))
         if credentials is not None:
             is_good = self._is_good(*credentials)
             if is_good is None:
-                return sentence(503, "Too many passwords to check.")
+                return text_response(503, "Too many passwords to check.")
             if is_good:
                 return None
-        return sentence(401, "A user and a password are needed.", ("WWW-Authenticate", 'Basic realm="metrics"'))
+        return text_response(401, "A user and a password are required.", ("WWW-Authenticate", 'Basic realm="metrics"'))
 
     def _is_good(self, user: bytes, password: bytes) -> bool | None:
-        """Tell whether the password is the user's, or ``None`` when there was no time to find out."""
+        """Return whether the password is the user's, None if there was no time to check."""
         if len(password) > PASSWORD_LIMIT_BYTES:
-            # bcrypt sees 72 bytes at most; more can only be a guess, for known and unknown users alike.
+            # bcrypt uses 72 bytes at most; more can only be a guess, for known and unknown users alike.
             return False
         digest = self._hashes.get(user, self._decoy)
         key = cache_key(self._key, user, digest, password)
-        known = self._recall(key)
-        if known is not None:
-            return known
+        result = self._recall(key)
+        if result is not None:
+            return result
         if not self._checking.acquire(timeout=self._wait_seconds):
             return None
         try:
-            known = self._recall(key)
-            if known is None:
-                # The decoy costs an unknown user the same time as a known one.
-                known = self._matches(password, digest) and user in self._hashes
-                self._known[known].add(key)
-            return known
+            result = self._recall(key)
+            if result is None:
+                # With the decoy, an unknown user takes as long as a known one.
+                result = self._matches(password, digest) and user in self._hashes
+                self._results[result].add(key)
+            return result
         finally:
             self._checking.release()
 
@@ -89,15 +88,15 @@ class BasicAuth:
         try:
             return self._check(password, digest)
         except ValueError:
-            # A password that bcrypt cannot take; which ones depends on its release.
+            # A password that bcrypt does not accept; which ones depends on its version.
             return False
 
     def _recall(self, key: bytes) -> bool | None:
-        return next((result for result, cache in self._known.items() if key in cache), None)
+        return next((result for result, cache in self._results.items() if key in cache), None)
 
 
 class _Cache:
-    """Remember a bounded number of keys, the latest used ones."""
+    """Hold a bounded number of keys, the most recently used ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -137,7 +136,7 @@ def cache_key(secret: bytes, *fields: bytes) -> bytes:
 
 
 def _check_hash(user: str, digest: str) -> None:
-    """Refuse a hash that bcrypt cannot use; tried at the lowest cost, which takes a millisecond."""
+    """Reject a hash that bcrypt cannot use; tried at the lowest cost, which takes a millisecond."""
     try:
         bcrypt.checkpw(b"", f"{digest[:4]}04{digest[6:]}".encode())
     except ValueError as error:
@@ -145,6 +144,6 @@ def _check_hash(user: str, digest: str) -> None:
 
 
 def _decoy_hash(digests: Iterable[str]) -> bytes:
-    """Return a hash that costs as much as the dearest real one; no password is known for it."""
+    """Return a hash as slow as the slowest real one; no password matches it."""
     cost = max(int(digest[4:6]) for digest in digests)
     return b"$2b$%02d$" % cost + b"." * 53

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide who may come in, by a web configuration file that may change at any time.
+"""Enforce the web configuration file, which may change at any time.
 
-The file is looked at for every connection and request, and read again when it or a file it names
-has changed. If it cannot be used any more, nobody is let in until it can. A change may not take away
-TLS, client certificates or passwords as a whole: a file that is being written looks just like that.
+The file is checked for every connection and request, and reloaded when it or a file it names has changed. While it is
+invalid, all requests are refused. A change may not remove TLS, client certificates or passwords as a whole: a file
+that is being written looks just like that.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING
 
 from slurmscope.errors import ConfigError, MissingExtraError, SlurmscopeError
 from slurmscope.log import fields
-from slurmscope.outputs.http.limiter import Limiter
 from slurmscope.outputs.http.request import HttpRequest
-from slurmscope.outputs.http.response import Header, Response, sentence
+from slurmscope.outputs.http.response import Header, Response, text_response
 
 if TYPE_CHECKING:
-    # Loaded only when a file asks for it: the idle exporter stays small.
+    # Imported only if a web configuration file needs them: they cost memory.
     from slurmscope.outputs.http.auth import BasicAuth
     from slurmscope.outputs.http.tls import TlsServer
     from slurmscope.outputs.http.webconfig import WebConfig
@@ -33,34 +32,59 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
 
+
+class RateLimiter:
+    """Allow ``burst`` requests at once and one more per ``interval_seconds`` (token bucket)."""
+
+    def __init__(self, interval_seconds: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with a full bucket."""
+        self._interval_seconds = interval_seconds
+        self._burst = float(burst)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tokens = float(burst)
+        self._filled_at = clock()
+
+    def allow(self) -> bool:
+        """Take a token; return False if there is none."""
+        with self._lock:
+            now = self._clock()
+            self._tokens = min(self._burst, self._tokens + (now - self._filled_at) / self._interval_seconds)
+            self._filled_at = now
+            if self._tokens < 1:
+                return False
+            self._tokens -= 1
+            return True
+
+
 Signature = tuple[tuple[int, ...] | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Hold what is asked of clients at one time; without anything, everybody may come in."""
+    """Hold what clients must fulfil; by default all requests are allowed."""
 
     tls: TlsServer | None = None
     auth: BasicAuth | None = None
-    limiter: Limiter | None = None
+    limiter: RateLimiter | None = None
     headers: tuple[Header, ...] = ()
     is_closed: bool = False
 
     def refuse(self, request: HttpRequest) -> Response | None:
-        """Return the answer to a request that may not pass."""
+        """Return the response to a request that is refused, None if it is allowed."""
         if self.is_closed:
-            return sentence(500, "The web configuration of this server cannot be used; its log says why.")
+            return text_response(500, "The web configuration of this server is invalid; its log says why.")
         if self.limiter is not None and not self.limiter.allow():
-            return sentence(429, "Too many requests.")
+            return text_response(429, "Too many requests.")
         return self.auth.refuse(request) if self.auth is not None else None
 
 
 Gate = Callable[[], Rules]
-"""Return the rules of this moment; quick, and safe from any thread."""
+"""Return the current rules; fast, and safe from any thread."""
 
 
 def open_gate(config_file: Path | None) -> Gate:
-    """Return the gate of a file, or one that is always open."""
+    """Return the gate of a file, or one that allows everything."""
     if config_file is not None:
         return FileGate(config_file).rules
     rules = Rules()
@@ -68,10 +92,10 @@ def open_gate(config_file: Path | None) -> Gate:
 
 
 class FileGate:
-    """Keep rules true to a file."""
+    """Keep the rules up to date with a file."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the file; here, and only here, one that cannot be used is an error."""
+        """Read the file; only here does an invalid one raise ConfigError."""
         self._path = path
         self._clock = clock
         self._lock = threading.Lock()
@@ -79,7 +103,7 @@ class FileGate:
         self._tried_at = clock()
 
     def rules(self) -> Rules:
-        """Return rules that match what the file says now, or closed ones."""
+        """Return the rules of the current file, or closed ones if it is invalid."""
         with self._lock:
             is_due = self._rules.is_closed and self._clock() - self._tried_at >= _RETRY_SECONDS
             if is_due or self._signature != _signature(_files(self._path, self._config)):
@@ -90,26 +114,26 @@ class FileGate:
         self._tried_at = self._clock()
         # Taken before reading: what changes meanwhile is seen the next time.
         self._signature = _signature(_files(self._path, self._config))
-        # Closed first, so that whatever goes wrong below leaves it closed. TLS stays: a client must
-        # not be talked to in the clear, not even to be refused.
+        # Closed first, so that any failure below leaves it closed. TLS stays: a client must not be answered in
+        # clear text, not even to be refused.
         was_closed = self._rules.is_closed
         self._rules = replace(self._rules, is_closed=True)
         try:
             config, rules, signature = _load(self._path)
             if loss := lost_protection(self._config, config):
-                raise ConfigError(f"{self._path} has no {loss} any more; restart to accept that")
+                raise ConfigError(f"{self._path} no longer has {loss}; restart to accept that")
         except SlurmscopeError as error:
             if not was_closed:
                 logger.error(
-                    "web configuration cannot be used, nobody is let in", extra=fields(str(error), error=error)
+                    "web configuration is invalid, all requests are refused", extra=fields(str(error), error=error)
                 )
             return
-        logger.info("web configuration was read again", extra=fields(file=self._path))
+        logger.info("web configuration reloaded", extra=fields(file=self._path))
         self._config, self._rules, self._signature = config, rules, signature
 
 
 def lost_protection(before: WebConfig, after: WebConfig) -> str | None:
-    """Name a protection that was there and is gone as a whole."""
+    """Return the name of a protection that was configured before and is now missing."""
     if before.users and not after.users:
         return "basic_auth_users"
     if before.tls is None:
@@ -136,7 +160,7 @@ def _load(path: Path) -> tuple[WebConfig, Rules, Signature]:
     rules = Rules(
         tls=_open_tls(config),
         auth=_open_auth(config),
-        limiter=Limiter(config.rate_limit.interval_seconds, config.rate_limit.burst) if config.rate_limit else None,
+        limiter=RateLimiter(config.rate_limit.interval_seconds, config.rate_limit.burst) if config.rate_limit else None,
         headers=config.headers,
     )
     return config, rules, signature
@@ -175,12 +199,12 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
         found = os.stat(file)  # noqa: PTH116 - four times per request, and a third cheaper
     except OSError:
         return None
-    # The change time tells a new mode or owner, and a copy that kept its modification time.
+    # The change time reveals a new mode or owner, and a copy that kept its modification time.
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev
 
 
 def _check_regular(file: Path) -> None:
-    """Refuse a pipe or a device: reading it could wait for ever."""
+    """Refuse a pipe or a device: reading it could block forever."""
     try:
         mode = os.stat(file).st_mode  # noqa: PTH116
     except OSError as error:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose format and encoding of the page from what a client says it accepts.
+"""Choose format and encoding of the page from the Accept headers of a client.
 
-Nothing the client wrote ever comes back in the answer, and no text, however odd, is an error:
-who cannot be understood gets text 0.0.4, as is.
+Nothing the client wrote is echoed in the response, and no header is an error: if it cannot be parsed, the client gets
+uncompressed text 0.0.4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Offer:
 
 
 _OFFERS = (
-    # The first wins where a client likes both alike.
+    # The first wins if a client prefers neither.
     _Offer(Format.TEXT, "text", "plain", frozenset({"", "0.0.4"})),
     _Offer(Format.OPENMETRICS, "application", "openmetrics-text", frozenset({"", "0.0.1", "1.0.0"})),
 )
@@ -43,15 +43,15 @@ class _Range:
 
 
 def choose_format(accept: str) -> Format:
-    """Return the format a client likes best, text 0.0.4 when it does not say."""
+    """Return the format a client prefers, text 0.0.4 if it does not say."""
     ranges = list(_parse_ranges(accept))
-    wishes = [(offer, _wish(offer, ranges)) for offer in _OFFERS]
-    best, wish = max(wishes, key=lambda pair: pair[1])
-    return best.format if wish[0] > 0 else Format.TEXT
+    ranked = [(offer, _rank(offer, ranges)) for offer in _OFFERS]
+    best, rank = max(ranked, key=lambda pair: pair[1])
+    return best.format if rank[0] > 0 else Format.TEXT
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Tell whether a client takes gzip: by name, or by a star when gzip is not named."""
+    """Return whether a client accepts gzip: by name, or by a star if gzip is not named."""
     qualities = {item.name: item.quality for item in _parse_ranges(accept_encoding)}
     for name in ("gzip", "x-gzip", "*"):
         if name in qualities:
@@ -59,8 +59,8 @@ def accepts_gzip(accept_encoding: str) -> bool:
     return False
 
 
-def _wish(offer: _Offer, ranges: list[_Range]) -> tuple[float, int, int]:
-    """Return quality, exactness and earliness of the range that speaks for an offer.
+def _rank(offer: _Offer, ranges: list[_Range]) -> tuple[float, int, int]:
+    """Return quality, exactness and position of the range that matches an offer best.
 
     The most exact range decides, so ``*/*, application/openmetrics-text;q=0`` refuses OpenMetrics.
     """

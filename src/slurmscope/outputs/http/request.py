@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parse the head of an HTTP request, strictly.
 
-What two programs could read in two ways (folded lines, bare line feeds, doubled lengths) is refused:
-requests get smuggled past proxies through such gaps.
+Ambiguous heads (folded lines, bare line feeds, doubled lengths) are refused: they are used to smuggle requests past
+proxies.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _SINGLE_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "aut
 
 
 class BadRequest(Exception):
-    """Carry the status and the one sentence that a client gets."""
+    """Carry the status and the message that the client gets."""
 
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
-        self.sentence = sentence
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """Hold one request; header names are in lower case, ``peer`` is the address of the client."""
+    """Hold the head of one request; header names are in lower case, ``peer`` is the address of the client."""
 
     method: str
     path: str
@@ -42,39 +42,27 @@ class HttpRequest:
     headers: Mapping[str, str]
     peer: str = ""
     is_http11: bool = True
-    body: bytes = b""
 
     @property
     def wants_close(self) -> bool:
-        """Tell whether the connection ends with this request."""
+        """Return whether the client wants the connection closed after this request."""
         options = self.headers.get("connection", "").lower().split(",")
         return not self.is_http11 or "close" in (option.strip() for option in options)
 
     @property
     def has_body(self) -> bool:
-        """Tell whether bytes follow the head."""
+        """Return whether a body follows the head."""
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0").strip("0") != ""
 
 
 def parse_head(head: bytes, *, peer: str = "") -> HttpRequest:
-    """Parse everything up to and without the empty line that ends a head."""
+    """Parse a request head, without the empty line that ends it."""
     request_line, *lines = head.split(b"\r\n")
     method, target, is_http11 = _parse_request_line(request_line)
     headers = _parse_headers(lines)
     _check_framing(headers, is_http11=is_http11)
     path, query = _parse_target(target)
     return HttpRequest(method=method, path=path, query=query, headers=headers, peer=peer, is_http11=is_http11)
-
-
-def body_length(request: HttpRequest, limit_bytes: int) -> int:
-    """Return how many bytes of body follow, or refuse a body that cannot be taken."""
-    if "transfer-encoding" in request.headers:
-        # A body of unknown length could only be cut off at the limit anyway.
-        raise BadRequest(411, "Send the body with a Content-Length.")
-    length = int(request.headers.get("content-length", "0"))
-    if length > limit_bytes:
-        raise BadRequest(413, f"The body is larger than {limit_bytes} bytes.")
-    return length
 
 
 def _parse_request_line(line: bytes) -> tuple[str, str, bool]:
@@ -85,7 +73,7 @@ def _parse_request_line(line: bytes) -> tuple[str, str, bool]:
         raise BadRequest(400, "The request line is malformed.")
     method, target, major, minor = match.groups()
     if major != b"1" or minor not in (b"0", b"1"):
-        raise BadRequest(505, "Only HTTP/1.0 and HTTP/1.1 are spoken here.")
+        raise BadRequest(505, "Only HTTP/1.0 and HTTP/1.1 are supported.")
     return method.decode("ascii"), target.decode("ascii"), minor == b"1"
 
 
@@ -117,7 +105,7 @@ def _check_framing(headers: Mapping[str, str], *, is_http11: bool) -> None:
 def _parse_target(target: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     try:
         if target.lower().startswith(("http://", "https://")):
-            # Clients that think we are a proxy send the whole address.
+            # Clients that take us for a proxy send the whole URL.
             parts = urlsplit(target)
             path, query = parts.path or "/", parts.query
         else:

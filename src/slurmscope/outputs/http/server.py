@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accept connections and give each a thread, up to a fixed number.
+"""Accept connections and serve each in its own thread, up to a fixed number.
 
-A thread waits for its client without holding anything else up, so a silent or slow client costs a
-few dozen kilobytes and nobody's time. When all places are taken, the connection that has waited
-longest for its client makes room; only when every place is busy with an answer, a newcomer gets 503.
+A thread waits for its client without blocking anything else, so a silent or slow client costs a few dozen kilobytes
+and no time. At the limit, the connection that has waited longest for its client is closed; only if all connections
+are busy with a response, a new one gets 503.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from pathlib import Path
 from slurmscope.log import fields
 from slurmscope.outputs.http.address import ListenHost, bound_address, open_listeners
 from slurmscope.outputs.http.connection import Connection, ConnectionLimits, Serving
-from slurmscope.outputs.http.counters import RequestCounters
 from slurmscope.outputs.http.gate import open_gate
-from slurmscope.outputs.http.response import App, head_bytes, sentence
+from slurmscope.outputs.http.response import App, RequestCounters, head_bytes, text_response
 
 logger = logging.getLogger(__name__)
 _STARVED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -42,11 +41,10 @@ class Server:
         addresses: Sequence[str],
         config_file: Path | None = None,
         max_connections: int = 512,
-        counters: RequestCounters | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        """Read the web configuration and listen; ``serve`` or ``start`` begins to answer."""
-        self.counters = RequestCounters() if counters is None else counters
+        """Read the web configuration and listen; ``serve`` or ``start`` begins to accept connections."""
+        self.counters = RequestCounters()
         self._serving = Serving(
             app=app, gate=open_gate(config_file), counters=self.counters, limits=limits or ConnectionLimits()
         )
@@ -63,18 +61,18 @@ class Server:
 
     @property
     def is_config_good(self) -> bool:
-        """Tell whether the web configuration can be used; if not, nobody is let in."""
+        """Return whether the web configuration is valid; if not, all requests are refused."""
         return not self._serving.gate().is_closed
 
     def start(self) -> None:
-        """Serve in a thread of its own."""
+        """Serve in a background thread."""
         threading.Thread(target=self.serve, name="http-accept", daemon=True).start()
 
     def serve(self) -> None:
-        """Accept connections until ``stop`` or ``close`` is called; the addresses are free afterwards."""
+        """Accept connections until ``stop`` or ``close`` is called, then release the addresses."""
         with self._changed:
             if self._is_stopping:
-                # Stopped before it began; the sockets may be gone already.
+                # Stopped before it started; the sockets may be closed already.
                 self._close_listeners()
                 return
             self._serving_thread = threading.current_thread()
@@ -94,13 +92,13 @@ class Server:
                 self._changed.notify_all()
 
     def stop(self) -> None:
-        """Ask ``serve`` to return; takes no lock, so a signal handler may call it."""
+        """Make ``serve`` return; takes no lock, so a signal handler may call it."""
         self._is_stopping = True
         with contextlib.suppress(OSError):
             self._wake_writer.send(b"x")
 
     def close(self, timeout_seconds: float = 10.0) -> int:
-        """Stop, let running requests finish, cut those that do not in time and return their number."""
+        """Stop, wait for running requests, cut those that do not finish in time and return their number."""
         self.stop()
         with self._changed:
             self._changed.wait_for(self._has_stopped_accepting, _ROOM_SECONDS)
@@ -124,11 +122,11 @@ class Server:
             listener.close()
 
     def _accept_safely(self, listener: socket.socket) -> None:
-        """Outlive whatever goes wrong, even no memory: a deaf exporter is worse than a lost connection."""
+        """Survive any failure, even out of memory: losing a connection is better than not listening."""
         try:
             self._accept(listener)
         except Exception:
-            logger.exception("a connection was lost")
+            logger.exception("connection lost")
             self._pause()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -142,7 +140,7 @@ class Server:
         self._admit(sock, str(address[0]).removeprefix("::ffff:"))
 
     def _wait_after(self, error: OSError) -> None:
-        """Let the crowd wait in the kernel's queue a moment, instead of trying again at once and for ever."""
+        """Leave new connections in the kernel's queue for a moment, instead of retrying in a tight loop."""
         now = time.monotonic()
         if self._failed_at is None or now - self._failed_at > _QUIET_SECONDS:
             logger.error("cannot accept connections", extra=fields(error=error.strerror))
@@ -174,16 +172,16 @@ class Server:
             thread.start()
         except RuntimeError as error:
             logger.warning("cannot serve a connection", extra=fields(error=error))
-            self._forget(connection)
+            self._discard(connection)
             self._refuse(sock)
 
     def _run(self, connection: Connection) -> None:
         try:
             connection.run()
         finally:
-            self._forget(connection)
+            self._discard(connection)
 
-    def _forget(self, connection: Connection) -> None:
+    def _discard(self, connection: Connection) -> None:
         with self._changed:
             self._connections.discard(connection)
             self._changed.notify_all()
@@ -203,12 +201,12 @@ class Server:
         return True
 
     def _refuse(self, sock: socket.socket) -> None:
-        """Say in one packet that there is no room, and wait for nothing."""
+        """Answer 503 in one packet without waiting for the client."""
         self.counters.count("", 503)
-        answer = sentence(503, "Too many connections.", ("Connection", "close"))
-        body = answer.body if isinstance(answer.body, bytes) else b""
+        response = text_response(503, "Too many connections.", ("Connection", "close"))
+        body = response.body if isinstance(response.body, bytes) else b""
         with contextlib.suppress(OSError):
             sock.setblocking(False)
-            sock.send(head_bytes(503, (*answer.headers, ("Content-Length", str(len(body))))) + body)
+            sock.send(head_bytes(503, (*response.headers, ("Content-Length", str(len(body))))) + body)
             sock.recv(4096)
         sock.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a small YAML file without guessing: every scalar stays text, no key comes twice, none is unknown."""
+"""Parse a small YAML file strictly: scalars stay text, duplicate and unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ FILE_LIMIT_BYTES = 1024 * 1024
 
 
 def read_yaml(path: Path, *, feature: str) -> object:
-    """Return the document as mappings, lists and texts; an empty file is an empty mapping."""
+    """Return the document as mappings, lists and strings; an empty file is an empty mapping."""
     try:
         import yaml
     except ImportError as error:
         raise MissingExtraError(feature, "auth") from error
 
     class Loader(yaml.BaseLoader):
-        """Keep scalars as text (a user may be called ``no``) and refuse doubled keys."""
+        """Keep scalars as strings (a user may be called ``no``) and reject duplicate keys."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:  # noqa: FBT001, FBT002 - PyYAML's
             keys = [self.construct_object(key, deep=True) for key, _ in node.value]
             for position, key in enumerate(keys):
                 if not isinstance(key, str) or key in keys[:position]:
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key!a} comes twice or is no text", node.start_mark
+                        None, None, f"key {key!a} is a duplicate or not a string", node.start_mark
                     )
             return super().construct_mapping(node, deep=deep)
 
     try:
-        document: object = yaml.load(_read_text(path), Loader)  # noqa: S506 - makes texts only
+        document: object = yaml.load(_read_text(path), Loader)  # noqa: S506 - makes strings only
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid YAML: {_problem(error)}") from None
     return {} if document in (None, "") else document
 
 
 def mapping(value: object, where: str, known: Collection[str] | None = None) -> Mapping[str, object]:
-    """Return a mapping whose keys are all known; nothing written is an empty one."""
+    """Return a mapping whose keys are all known; an empty value is an empty mapping."""
     if value in (None, ""):
         return {}
     if not isinstance(value, dict):
@@ -50,7 +50,7 @@ def mapping(value: object, where: str, known: Collection[str] | None = None) -> 
 
 
 def texts(value: object, where: str) -> tuple[str, ...]:
-    """Return a list of texts."""
+    """Return a list of strings."""
     if value in (None, ""):
         return ()
     if not isinstance(value, list):
@@ -59,14 +59,14 @@ def texts(value: object, where: str) -> tuple[str, ...]:
 
 
 def text(value: object, where: str) -> str:
-    """Return a text."""
+    """Return a string."""
     if not isinstance(value, str):
-        raise ConfigError(f"{where} is not a text")
+        raise ConfigError(f"{where} is not a string")
     return value
 
 
 def boolean(value: object, where: str) -> bool:
-    """Return a truth value, spelled as YAML 1.1 allows."""
+    """Return a boolean, spelled as YAML 1.1 allows."""
     word = text(value, where).lower()
     if word in ("true", "yes", "on", "y"):
         return True
@@ -76,7 +76,7 @@ def boolean(value: object, where: str) -> bool:
 
 
 def choice(value: object, where: str, known: Collection[str]) -> str:
-    """Return a text that is one of the known ones."""
+    """Return a string that is one of the known ones."""
     chosen = text(value, where)
     if chosen not in known:
         raise ConfigError(f"{where}: {chosen!a} is not one of {', '.join(known)}{_hint(chosen, known)}")
@@ -97,7 +97,7 @@ def _read_text(path: Path) -> str:
 
 
 def _problem(error: Exception) -> str:
-    """Tell what is wrong where; the full message would quote the lines around, passwords and all."""
+    """Return the problem and its line; the full message would quote lines that may hold passwords."""
     mark = getattr(error, "problem_mark", None)
     place = f" in line {mark.line + 1}" if mark is not None else ""
     return f"{getattr(error, 'problem', None) or type(error).__name__}{place}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the server's side of TLS as the web configuration says.
+"""Serve TLS as set in the web configuration.
 
-Only imported when TLS is switched on: the library costs several megabytes.
+Only imported if TLS is enabled: the ssl module costs several megabytes.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ _CIPHERS = {
 
 
 class ClientRefused(OSError):
-    """The certificate of a client is valid but not one of those let in."""
+    """The certificate of a client is valid but its names are not allowed."""
 
 
 class TlsServer:
-    """Hold one server identity and its demands on clients; never changed, only replaced."""
+    """Hold the certificate of the server and its requirements for clients; immutable."""
 
     def __init__(self, settings: TlsSettings) -> None:
-        """Load certificate, key and authorities, or say which of them cannot be used."""
+        """Load certificate, key and authorities; raise ConfigError naming the one that cannot be used."""
         self._settings = settings
         self._context = _make_context(settings)
         self._allowed = frozenset(_normal(name) for name in settings.client_allowed_sans)
 
     def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
-        """Take over a socket without talking to the client yet."""
+        """Wrap a socket without starting the handshake."""
         return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def handshake(self, sock: socket.socket, timeout_seconds: float) -> None:
-        """Agree with the client on a connection, and check who it is."""
+        """Do the handshake and check the names of the client certificate."""
         assert isinstance(sock, ssl.SSLSocket)  # noqa: S101 - comes from wrap()
         sock.settimeout(timeout_seconds)
         sock.do_handshake()
@@ -84,7 +84,7 @@ def _make_context(settings: TlsSettings) -> ssl.SSLContext:
 
 def _load_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
     def no_password() -> str:
-        # Without this, OpenSSL would ask for it at the terminal and wait.
+        # Without this, OpenSSL would prompt for it at the terminal and wait.
         raise ConfigError(f"key_file {settings.key_file} is encrypted, which is not supported")
 
     try:
@@ -98,7 +98,7 @@ def _load_identity(context: ssl.SSLContext, settings: TlsSettings) -> None:
 def _set_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
     for name in settings.cipher_suites:
         if name not in _CIPHERS and name not in _TLS13_CIPHERS:
-            raise ConfigError(f"cipher_suites: {name!a} is not known or not secure")
+            raise ConfigError(f"cipher_suites: {name!a} is unknown or not secure")
     names = [_CIPHERS[name] for name in settings.cipher_suites if name in _CIPHERS]
     if names:
         try:
@@ -106,9 +106,9 @@ def _set_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
         except ssl.SSLError as error:
             raise ConfigError(f"cipher_suites: this OpenSSL has none of them ({_reason(error)})") from error
     elif settings.cipher_suites:
-        # Those of TLS 1.3 cannot be chosen among; naming no other leaves nothing for TLS 1.2.
+        # TLS 1.3 suites cannot be selected; naming no other leaves none for TLS 1.2.
         if settings.max_version != "TLS13":
-            raise ConfigError("cipher_suites names none for max_version TLS12")
+            raise ConfigError("cipher_suites has no suite for max_version TLS12")
         context.minimum_version = ssl.TLSVersion.TLSv1_3
 
 
@@ -122,7 +122,7 @@ def set_curves(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
     # From Python 3.15 on; before, a context takes one curve.
     set_groups = getattr(context, "set_groups", None)
     if set_groups is None and len(names) > 1:
-        raise ConfigError("curve_preferences: this Python can hold to one curve only; name one, or none")
+        raise ConfigError("curve_preferences: this Python version supports one curve only; name one, or none")
     try:
         if set_groups is not None:
             set_groups(":".join(_CURVES[name] for name in names))
@@ -137,7 +137,7 @@ def set_curves(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
 
 
 def _names(sock: ssl.SSLSocket) -> Iterator[str]:
-    """Yield the alternative names of the client's certificate: DNS, address, mail, URI."""
+    """Yield the subject alternative names of the client certificate: DNS, IP, email, URI."""
     certificate = sock.getpeercert() or {}
     names: tuple[tuple[str, str], ...] = certificate.get("subjectAltName", ())  # type: ignore[assignment]
     for kind, name in names:
@@ -146,7 +146,7 @@ def _names(sock: ssl.SSLSocket) -> Iterator[str]:
 
 
 def _normal(name: str) -> str:
-    """Write an address in its one short form; any other name stays as it is."""
+    """Normalise an IP address; leave any other name unchanged."""
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(name.strip()))
     return name

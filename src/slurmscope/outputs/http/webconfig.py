@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the web configuration file that Prometheus exporters share.
 
-What this Python cannot do as the file says is refused with one sentence: a server that checks less
-than its file promises is worse than one that does not start.
+Settings that this Python cannot enforce are refused: a server that checks less than its file promises is worse than
+one that does not start.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0
 
 
 class ClientAuth(enum.Enum):
-    """Tell what is asked of client certificates."""
+    """Whether client certificates are requested and verified."""
 
     NONE = "NoClientCert"
     VERIFY_IF_GIVEN = "VerifyClientCertIfGiven"
@@ -57,7 +57,7 @@ class ClientAuth(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """Hold what the file says about TLS; names are those of the file."""
+    """Hold the TLS section of the file; names are those of the file."""
 
     cert_file: Path
     key_file: Path
@@ -72,7 +72,7 @@ class TlsSettings:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return the files that make up the identity of the server and of its clients."""
+        """Return the certificate, key and CA files."""
         return (self.cert_file, self.key_file, *((self.client_ca_file,) if self.client_ca_file else ()))
 
 
@@ -86,7 +86,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebConfig:
-    """Hold the whole file; password hashes never show in a representation."""
+    """Hold the whole file; ``repr`` hides the password hashes."""
 
     tls: TlsSettings | None = None
     headers: tuple[Header, ...] = ()
@@ -95,12 +95,12 @@ class WebConfig:
 
 
 def read_web_config(path: Path) -> WebConfig:
-    """Read and check the file; paths in it are relative to its folder."""
+    """Read and validate the file; paths in it are relative to its directory."""
     top = mapping(read_yaml(path, feature=FEATURE), str(path), _TOP_KEYS)
     try:
         http = mapping(top.get("http_server_config"), "http_server_config", ("http2", "headers"))
         if "http2" in http:
-            # Accepted and without effect: HTTP/2 brings nothing to one page per scrape.
+            # Accepted without effect: HTTP/2 has no benefit for one page per scrape.
             boolean(http["http2"], "http2")
         return WebConfig(
             tls=_parse_tls(top.get("tls_server_config"), path.parent),
@@ -117,7 +117,7 @@ def _parse_tls(value: object, folder: Path) -> TlsSettings | None:
     given = {key: item for key, item in section.items() if item != ""}
     for key in _INLINE_KEYS:
         if key in given:
-            raise ConfigError(f"{key}: certificates inside the file are not supported, use {key}_file")
+            raise ConfigError(f"{key}: inline certificates are not supported, use {key}_file")
     if not given:
         return None
     for key in ("cert_file", "key_file"):
@@ -143,7 +143,7 @@ def _parse_tls(value: object, folder: Path) -> TlsSettings | None:
 def _parse_path(value: object, where: str, folder: Path) -> Path:
     path = text(value, where)
     if not path.isprintable():
-        raise ConfigError(f"{where}: {path!a} is not the name of a file")
+        raise ConfigError(f"{where}: {path!a} is not a file name")
     return folder / path
 
 
@@ -158,7 +158,7 @@ def _check_tls(settings: TlsSettings, *, has_sans: bool) -> None:
     if has_sans and settings.client_auth is not ClientAuth.REQUIRE_AND_VERIFY:
         raise ConfigError("client_allowed_sans needs client_auth_type RequireAndVerifyClientCert")
     if has_sans and not settings.client_allowed_sans:
-        raise ConfigError("client_allowed_sans is empty and would let nobody in")
+        raise ConfigError("client_allowed_sans is empty and would refuse every client")
 
 
 def _parse_client_auth(value: object) -> ClientAuth:
@@ -167,7 +167,7 @@ def _parse_client_auth(value: object) -> ClientAuth:
         return ClientAuth(name)
     except ValueError as error:
         raise ConfigError(
-            f"client_auth_type {name} takes certificates without checking them, which is not supported; "
+            f"client_auth_type {name} accepts certificates without verifying them, which is not supported; "
             "use RequireAndVerifyClientCert"
         ) from error
 
@@ -186,7 +186,7 @@ def _parse_headers(value: object) -> tuple[Header, ...]:
         if _HEADERS[name]:
             choice(content, name, _HEADERS[name])
         if not content.isprintable() or not content.isascii():
-            raise ConfigError(f"{name}: a header holds printable ASCII characters only")
+            raise ConfigError(f"{name}: a header may only contain printable ASCII characters")
     return tuple(headers)
 
 
@@ -199,7 +199,7 @@ def _parse_users(value: object) -> Mapping[str, str]:
         if not LOWEST_COST <= int(match[1]) <= HIGHEST_COST:
             raise ConfigError(f"basic_auth_users: the cost of {user!a} is not from {LOWEST_COST} to {HIGHEST_COST}")
         if ":" in user or not user.isprintable():
-            raise ConfigError(f"basic_auth_users: {user!a} holds a character with which nobody could log in")
+            raise ConfigError(f"basic_auth_users: {user!a} contains a character that cannot be sent in a user name")
     return MappingProxyType(users)
 
 
@@ -212,7 +212,7 @@ def _parse_rate_limit(value: object) -> RateLimit | None:
     if interval_seconds == 0:
         return None
     if int(burst) == 0:
-        raise ConfigError("rate_limit: burst is 0 and would let nobody in")
+        raise ConfigError("rate_limit: burst is 0 and would refuse every request")
     return RateLimit(interval_seconds=interval_seconds, burst=int(burst))
 
 

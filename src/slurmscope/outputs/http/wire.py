@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Move bytes over one socket without ever waiting past a deadline."""
+"""Receive and send bytes over one socket without waiting past a deadline."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class ClientLeft(Exception):
-    """The client closed or reset the connection where more was due."""
+    """The client closed or reset the connection in the middle of a request."""
 
 
 class Wire:
-    """Hold the bytes that came but were not used yet; deadlines are times of ``clock``."""
+    """Hold one socket and the bytes received but not used yet; deadlines are times of ``clock``."""
 
     def __init__(self, sock: socket.socket, clock: Callable[[], float]) -> None:
         """Take a connected socket; the caller closes it."""
@@ -30,7 +30,7 @@ class Wire:
         self._send_seconds_left = 0.0
 
     def wait(self, until: float) -> bool:
-        """Tell whether a request begins; not so when the client leaves or says nothing in time."""
+        """Wait for the next request; return False if the client leaves or sends nothing in time."""
         try:
             while not self._has_request_byte():
                 if not self._receive(until):
@@ -40,44 +40,26 @@ class Wire:
         return True
 
     def read_head(self, until: float) -> bytes:
-        """Return the next head without its empty line; what follows stays here."""
+        """Return the next request head without its empty line; further bytes stay in the buffer."""
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             self._check_head_so_far(len(self._buffer))
             try:
                 is_open = self._receive(until)
             except TimeoutError as error:
-                raise BadRequest(408, "The request did not come in time.") from error
+                raise BadRequest(408, "The request did not arrive in time.") from error
             if not is_open:
                 raise ClientLeft("in the middle of a request")
         self._check_head_so_far(end)
-        return self._take(end, skip=4)
-
-    def ask_for_body(self) -> None:
-        """Tell a client that waits for it to send its body."""
-        try:
-            self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        except OSError as error:
-            raise ClientLeft("before its body") from error
-
-    def read_body(self, length: int, until: float) -> bytes:
-        """Return that many bytes."""
-        while len(self._buffer) < length:
-            try:
-                is_open = self._receive(until)
-            except TimeoutError as error:
-                raise BadRequest(408, "The body did not come in time.") from error
-            except OSError as error:
-                raise ClientLeft("in the middle of a body") from error
-            if not is_open:
-                raise ClientLeft("in the middle of a body")
-        return self._take(length)
+        head = bytes(self._buffer[:end])
+        del self._buffer[: end + 4]
+        return head
 
     def start_sending(self, seconds: float) -> None:
-        """Allow this many seconds of waiting for the client until the response is sent."""
+        """Set how many seconds the client may block the sending of one response."""
         self._send_seconds_left = seconds
 
     def send(self, data: bytes) -> None:
-        """Send all of it; only the time spent here counts, not the time the page takes to build."""
+        """Send all data; only the time spent here counts, not the time the page takes to build."""
         if self._send_seconds_left <= 0:
             raise TimeoutError("the client reads too slowly")
         started = self._clock()
@@ -86,12 +68,12 @@ class Wire:
         self._send_seconds_left -= self._clock() - started
 
     def finish(self, until: float) -> None:
-        """End the sending side and throw away what still comes.
+        """Shut down the sending side and discard what is still received.
 
-        Closing with unread bytes would make the kernel send a reset, which can overtake the answer.
+        Closing with unread bytes would make the kernel send a reset, which can overtake the response.
         """
         with contextlib.suppress(OSError):
-            self._say_goodbye()
+            self._close_tls()
             self._sock.shutdown(socket.SHUT_WR)
             received = 0
             while received < DRAIN_LIMIT_BYTES and (left := until - self._clock()) > 0:
@@ -102,12 +84,12 @@ class Wire:
                 received += len(data)
 
     def abort(self) -> None:
-        """Make the coming close a reset, so that a page cut in the middle never looks whole."""
+        """Make the coming close a reset, so that a page cut in the middle never looks complete."""
         with contextlib.suppress(OSError):
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
-    def _say_goodbye(self) -> None:
-        """Send TLS's closing message; without it a client cannot tell the end from a cut."""
+    def _close_tls(self) -> None:
+        """Send the closing message of TLS; without it a client cannot tell the end from a cut."""
         unwrap: Callable[[], object] | None = getattr(self._sock, "unwrap", None)
         if unwrap is not None:
             self._sock.settimeout(0.2)
@@ -127,7 +109,7 @@ class Wire:
         if length > HEAD_LIMIT_BYTES:
             raise BadRequest(431, f"The head of the request is larger than {HEAD_LIMIT_BYTES} bytes.")
         if self._buffer and not 0x21 <= self._buffer[0] <= 0x7E:
-            # A TLS greeting, for instance: no need to wait for the end of what is no HTTP.
+            # A TLS handshake, for instance: no need to wait for the end of something that is not HTTP.
             raise BadRequest(400, "This is not an HTTP request.")
 
     def _receive(self, until: float) -> bool:
@@ -138,8 +120,3 @@ class Wire:
         data = self._sock.recv(RECEIVE_BYTES)
         self._buffer += data
         return bool(data)
-
-    def _take(self, length: int, *, skip: int = 0) -> bytes:
-        data = bytes(self._buffer[:length])
-        del self._buffer[: length + skip]
-        return data

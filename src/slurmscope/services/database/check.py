@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from slurmscope.errors import MissingExtraError, ServerRefused, ServerTimedOut, SlurmscopeError, SourceError
-from slurmscope.services.exporter.wiring import Check
+from slurmscope.model.check import Check
 from slurmscope.sources.accounting.server import Denied, Session, open_session, server_name
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.accounting.views import SEED_VIEW, clusters_of, quote_name, render_select, view_columns

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run an exporter: shared readings, the page, self metrics, settings, and checks for the doctor."""
+"""Run an exporter: shared readings, the metrics page, metrics about itself, settings, and checks."""

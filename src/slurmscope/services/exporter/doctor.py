@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Try everything that an exporter would read, and explain what is missing."""
+"""Read every source of an exporter once, and explain what is missing."""
 
 from __future__ import annotations
 
@@ -8,52 +8,51 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from slurmscope.metrics.collector import Collector
-from slurmscope.services.exporter.wiring import Check, Wiring
+from slurmscope.model.check import Check
+from slurmscope.services.exporter.readings import ReadingSet
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 ADVICE = {
-    "missing": "install Slurm's client commands, or name their folder by --slurm.bin-path",
-    "timeout": "ask again later, or raise --slurm.timeout",
-    "refused": "check that slurmctld and munge run, and that this user may ask",
+    "missing": "install the Slurm client commands, or set --slurm.bin-path to their directory",
+    "timeout": "try again later, or raise --slurm.timeout",
+    "refused": "check that slurmctld and munge are running, and that this user has access",
     "failed": "run the command by hand as this user",
-    "malformed": "report it, with the command's output",
-    "bug": "report it, with the log",
+    "malformed": "report it as a bug, with the output of the command",
+    "bug": "report it as a bug, with the log",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """Hold what was tried."""
+    """Hold the results of all checks."""
 
     checks: tuple[Check, ...]
 
     @property
     def is_healthy(self) -> bool:
-        """Tell whether nothing is missing."""
+        """Return whether all checks passed."""
         return all(check.is_good for check in self.checks)
 
 
-def examine(wiring: Wiring, collectors: Iterable[Collector]) -> Examination:
-    """Read every source that the collectors need once, and add what the role itself can tell."""
+def examine(readings: ReadingSet, collectors: Iterable[Collector]) -> Examination:
+    """Read every source that the collectors need once, then run the checks of the exporter itself."""
     needed: dict[str, list[str]] = {}
     for collector in collectors:
         for name in collector.needs:
             needed.setdefault(name, []).append(collector.name)
-    return Examination(checks=(*_check_readings(wiring, needed), *wiring.checks()))
+    return Examination(checks=(*_check_readings(readings, needed), *readings.checks()))
 
 
-def _check_readings(wiring: Wiring, needed: dict[str, list[str]]) -> Iterator[Check]:
-    until = time.monotonic() + PATIENCE_SECONDS
-    for name in needed:
-        wiring.readings[name].request()
+def _check_readings(readings: ReadingSet, needed: dict[str, list[str]]) -> Iterator[Check]:
+    until = time.monotonic() + TIMEOUT_SECONDS
+    snapshots = readings.read(needed, until)
     for name, collectors in sorted(needed.items()):
-        reading = wiring.readings[name]
-        snapshot = reading.wait(until)
+        reading, snapshot = readings.readings[name], snapshots[name]
         reason = next(iter(reading.errors), "timeout")
         yield Check(
             name=f"reading {name}",
             is_good=snapshot.error is None,
             message=snapshot.error or f"read in {reading.duration_seconds or 0:.2f} s",
-            advice="" if snapshot.error is None else f"{', '.join(collectors)} cannot be served: {ADVICE[reason]}",
+            advice="" if snapshot.error is None else f"no metrics of {', '.join(collectors)}: {ADVICE[reason]}",
         )

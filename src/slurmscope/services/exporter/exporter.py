@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run an exporter: build it from a configuration, serve it, reload it, end it."""
+"""Run an exporter: build it from the configuration, serve, reload and stop it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Metric
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
-from slurmscope.outputs.http.app import ExporterApp
+from slurmscope.outputs.http.app import ExporterApp, ScrapeRequest
 from slurmscope.outputs.http.server import Server
 from slurmscope.outputs.settings import OutputSettings, WebSettings
-from slurmscope.services.exporter.collecting import EnabledCollector
-from slurmscope.services.exporter.outputs import open_push_loop, open_textfile_loop
-from slurmscope.services.exporter.page import ExpositionService
-from slurmscope.services.exporter.self_metrics import SelfReport
+from slurmscope.services.exporter.page import EnabledCollector, PageService
+from slurmscope.services.exporter.periodic_outputs import open_push_loop, open_textfile_loop
+from slurmscope.services.exporter.readings import ReadingSet
+from slurmscope.services.exporter.self_metrics import SelfMetrics
 from slurmscope.services.exporter.settings import LogSettings, MetricsSettings, Switch, all_collectors
-from slurmscope.services.exporter.wiring import Wiring
 from slurmscope.services.runtime.memory import settle_memory
 from slurmscope.services.runtime.signals import Signals
 
@@ -38,99 +37,81 @@ CLOSE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exporter:
-    """Say what differs from one exporter to the next: its role, and how its readings are made."""
+    """Hold what differs between exporters: the role, how to load its configuration, and how to make its readings."""
 
     role: Role
     load: Callable[[], Config]
-    wire: Callable[[Config], Wiring]
+    make_readings: Callable[[Config], ReadingSet]
 
 
-class LiveExposition:
-    """Stand in front of the service that is in force, so that a reload can put another in its place."""
+class RunningExporter:
+    """Hold the page service of the current configuration; a reload replaces it."""
 
     def __init__(self, exporter: Exporter, config: Config) -> None:
-        """Build the first service."""
+        """Build the service of the first configuration."""
         self._exporter = exporter
-        self.role = exporter.role
         self._server: Server | None = None
-        self._wiring: Wiring | None = None
-        self._use(config)
+        self._build(config)
 
-    def scrape(
-        self,
-        *,
-        format: Format,
-        is_gzip: bool,
-        include: frozenset[str] | None,
-        exclude: frozenset[str],
-        deadline_seconds: float | None,
-    ) -> Iterable[bytes]:
-        """Answer from the service in force."""
-        return self.service.scrape(
-            format=format, is_gzip=is_gzip, include=include, exclude=exclude, deadline_seconds=deadline_seconds
-        )
+    def scrape(self, request: ScrapeRequest) -> Iterable[bytes]:
+        """Return the page of the current service."""
+        return self.service.scrape(request)
 
-    def tell_about(self, server: Server) -> None:
-        """Tell in every page how this server does."""
-        self._server = server
-        self._report.requests = server.counters
-        self._report.is_web_config_good = lambda: server.is_config_good
-
-    def page(self, format: Format) -> Iterable[bytes]:
-        """Return a fresh page for an output that nobody asks, such as a file."""
-        blocks, _ = self.service.expose_once(format)
-        return blocks
+    def make_page(self) -> Iterable[bytes]:
+        """Return a fresh page in text format for a file or a push."""
+        return self.service.expose_once(Format.TEXT)[0]
 
     def is_idle(self) -> bool:
-        """Tell whether the page made last holds nothing worth a push."""
-        return self._wiring is not None and self._wiring.is_idle()
+        """Return whether the last page holds nothing worth a push."""
+        return self._readings.is_idle()
 
-    def is_ready(self) -> bool:
-        """Tell whether scrapes can be answered."""
-        return self.service.is_ready()
+    def watch_server(self, server: Server) -> None:
+        """Export the request counters and the web configuration state of this server."""
+        self._server = server
+        self._self_metrics.requests = server.counters
+        self._self_metrics.is_web_config_good = lambda: server.is_config_good
 
     def close(self) -> None:
-        """End what runs in the background."""
-        if self._wiring:
-            self._wiring.close()
+        """Stop background threads."""
+        self._readings.close()
 
     def reload(self) -> None:
-        """Read the configuration again; a broken one changes nothing but the metric that says so."""
+        """Load the configuration again; an invalid one changes nothing but the metric that reports it."""
+        before = self._readings
         try:
             config = self._exporter.load()
-            self._use(config)
+            self._build(config)
         except ConfigError as error:
-            self._report.is_config_good = False
+            self._self_metrics.is_config_good = False
             logger.error("configuration not reloaded", extra=log.fields(error=str(error)))
         else:
+            before.close()
             configure_log(config)
             logger.info("configuration reloaded")
 
-    def _use(self, config: Config) -> None:
+    def _build(self, config: Config) -> None:
         limits = config.of(MetricsSettings)
-        wiring, before = self._exporter.wire(config), self._wiring
+        readings = self._exporter.make_readings(config)
         guard = Guard(series_limit=limits.series_limit, label_length_limit=limits.label_length_limit)
-        self._report = SelfReport(wiring=wiring, guard=guard, config_time_seconds=time.time())
+        self._self_metrics = SelfMetrics(readings=readings, guard=guard, config_time_seconds=time.time())
         if self._server:
-            self.tell_about(self._server)
-        self.service = ExpositionService(
+            self.watch_server(self._server)
+        self.service = PageService(
             enabled_collectors(self._exporter.role, config),
-            wiring,
+            readings,
             guard=guard,
-            self_families=self._report.families,
+            self_families=self._self_metrics.families,
             is_wanted=wanted_metrics(limits),
         )
-        self._wiring = wiring
-        if before:
-            before.close()
+        self._readings = readings
 
 
 def run_once(exporter: Exporter, stream: IO[bytes]) -> int:
-    """Write one page; return 0, or 1 when a collector failed."""
+    """Write one page to a stream; return 0, or 1 if a collector failed."""
     config = exporter.load()
     configure_log(config)
-    with closing(LiveExposition(exporter, config)) as live:
-        blocks, is_success = live.service.expose_once(Format.TEXT)
+    with closing(RunningExporter(exporter, config)) as running:
+        blocks, is_success = running.service.expose_once(Format.TEXT)
         for block in blocks:
             stream.write(block)
         stream.flush()
@@ -138,26 +119,26 @@ def run_once(exporter: Exporter, stream: IO[bytes]) -> int:
 
 
 def run_forever(exporter: Exporter) -> int:
-    """Serve until SIGTERM or SIGINT; SIGHUP reads the configuration again."""
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads the configuration."""
     config = exporter.load()
     configure_log(config)
     output = config.of(OutputSettings)
     settle_memory()
-    with Signals() as signals, closing(LiveExposition(exporter, config)) as live, ExitStack() as stack:
+    with Signals() as signals, closing(RunningExporter(exporter, config)) as running, ExitStack() as stack:
         if output.textfile:
-            stack.enter_context(open_textfile_loop(live, output.textfile, output.interval))
+            stack.enter_context(open_textfile_loop(running.make_page, output.textfile, output.interval))
         if output.push:
-            stack.enter_context(open_push_loop(live, output))
+            stack.enter_context(open_push_loop(running.make_page, running.is_idle, output))
         if not (output.textfile or output.push) or not config.is_default("web.listen-address"):
-            stack.enter_context(open_server(live, config.of(WebSettings)))
+            stack.enter_context(_open_server(running, config.of(WebSettings), name=f"slurmscope {exporter.role.value}"))
         while signals.wait_for_reload():
-            live.reload()
+            running.reload()
         logger.info("stopping")
     return 0
 
 
 def enabled_collectors(role: Role, config: Config) -> list[EnabledCollector]:
-    """Return the collectors that are switched on, with their options."""
+    """Return the enabled collectors with their options."""
     return [
         EnabledCollector(collector=collector, options=_options(collector, config))
         for collector in all_collectors(role)
@@ -166,24 +147,23 @@ def enabled_collectors(role: Role, config: Config) -> list[EnabledCollector]:
 
 
 def wanted_metrics(settings: MetricsSettings) -> Callable[[Metric], bool]:
-    """Return the test that a metric must pass to be served."""
+    """Return the filter that selects the metrics to export."""
     excluded = re.compile(settings.exclude) if settings.exclude else None
-    return lambda metric: (settings.compat or not metric.is_seed) and not (excluded and excluded.search(metric.name))
+    return lambda metric: (settings.compat or not metric.is_compat) and not (excluded and excluded.search(metric.name))
 
 
 def configure_log(config: Config) -> None:
-    """Log as the configuration says."""
+    """Set up logging."""
     settings = config.of(LogSettings)
     log.configure(settings.level, settings.format, sys.stderr)
 
 
 @contextmanager
-def open_server(live: LiveExposition, web: WebSettings) -> Iterator[None]:
-    """Answer scrapes over HTTP."""
-    name = f"slurmscope {live.role.value}"
-    app = ExporterApp(live, telemetry_path=web.telemetry_path, max_requests=web.max_requests, name=name)
+def _open_server(running: RunningExporter, web: WebSettings, *, name: str) -> Iterator[None]:
+    """Serve scrapes over HTTP."""
+    app = ExporterApp(running.scrape, telemetry_path=web.telemetry_path, max_requests=web.max_requests, name=name)
     server = Server(app, addresses=web.listen_address, config_file=web.config_file)
-    live.tell_about(server)
+    running.watch_server(server)
     server.start()
     for address in server.addresses:
         logger.info("listening", extra=log.fields(address=address, path=web.telemetry_path))

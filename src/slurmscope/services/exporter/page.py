@@ -1,35 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build the page that is scraped: once per set of readings, however many ask for it.
+"""Build the metrics page: once per set of readings, however many clients scrape it.
 
-The part made by collectors is kept compressed until a reading changes. The part about slurmscope
-itself is small and made fresh for every scrape; gzip allows the two to be sent one after the other.
+The part made by collectors is cached compressed until a reading changes. The part about slurmscope itself is small and
+made fresh for every scrape; gzip allows the two to be sent one after the other.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from slurmscope.errors import SlurmscopeError
+from slurmscope.log import fields
+from slurmscope.metrics.collector import Collector
 from slurmscope.metrics.family import Family, Metric
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, end, write
-from slurmscope.outputs.http.app import UnknownCollector
-from slurmscope.services.exporter.collecting import (
-    CollectorOutcome,
-    EnabledCollector,
-    is_fresh,
-    is_served,
-    run_collector,
-)
-from slurmscope.services.exporter.readings import Snapshot, read_all
-from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.outputs.http.app import ScrapeRequest, UnknownCollector
+from slurmscope.services.exporter.readings import ReadingSet, Snapshot
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_DEADLINE_SECONDS = 30.0
-PAGES_KEPT = 4
+CACHED_PAGES = 4
 
 PageKey = tuple[Format, frozenset[str], tuple[tuple[str, tuple[int, ...]], ...]]
 
@@ -38,9 +35,38 @@ class Busy(SlurmscopeError):
     """Another scrape was building the page for longer than this caller could wait."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnabledCollector:
+    """Hold a collector that is enabled, with its options."""
+
+    collector: Collector
+    options: object
+
+    @property
+    def name(self) -> str:
+        """Return the collector's name."""
+        return self.collector.name
+
+    def has_values(self, snapshots: Mapping[str, Snapshot]) -> bool:
+        """Return whether all readings that the collector needs have a value, fresh or not."""
+        return all(snapshots[name].has_value for name in self.collector.needs)
+
+    def is_fresh(self, snapshots: Mapping[str, Snapshot]) -> bool:
+        """Return whether the latest read of all readings that the collector needs succeeded."""
+        return all(snapshots[name].has_value and snapshots[name].error is None for name in self.collector.needs)
+
+
 @dataclass(frozen=True, slots=True)
-class Health:
-    """Tell how each collector stands in one scrape."""
+class CollectorOutcome:
+    """Hold the result of a collector's last run; the duration is that of the run, not of the scrape."""
+
+    is_success: bool
+    duration_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorHealth:
+    """Hold the outcome of each collector that ran, and whether each requested one succeeded."""
 
     outcomes: Mapping[str, CollectorOutcome]
     is_success: Mapping[str, bool]
@@ -48,90 +74,88 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageInput:
-    """Hold what one page is made of: the readings of this moment, and what must not be shown."""
+    """Hold what one page is made from: the current readings, and the labels that must not be shown."""
 
-    chosen: tuple[EnabledCollector, ...]
+    collectors: tuple[EnabledCollector, ...]
     snapshots: Mapping[str, Snapshot]
     hidden_labels: frozenset[str]
 
     @property
     def served(self) -> tuple[EnabledCollector, ...]:
-        """Return the collectors whose readings are all there."""
-        return tuple(enabled for enabled in self.chosen if is_served(enabled, self.snapshots))
+        """Return the collectors whose readings all have a value."""
+        return tuple(enabled for enabled in self.collectors if enabled.has_values(self.snapshots))
 
     def key(self, format: Format) -> PageKey:
-        """Return what a page depends on: equal keys, equal pages."""
+        """Return what the page depends on: equal keys, equal pages."""
         versions = ((e.name, tuple(self.snapshots[n].version for n in e.collector.needs)) for e in self.served)
         return format, self.hidden_labels, tuple(versions)
 
+    def health(self, outcomes: Mapping[str, CollectorOutcome]) -> CollectorHealth:
+        """Combine the outcomes of collectors with the state of their readings."""
+        is_success = {
+            enabled.name: enabled.is_fresh(self.snapshots)
+            and (enabled.name not in outcomes or outcomes[enabled.name].is_success)
+            for enabled in self.collectors
+        }
+        return CollectorHealth(outcomes, is_success)
+
 
 @dataclass(slots=True)
-class Page:
-    """Hold what the collectors gave, compressed, and how they went."""
+class CachedPage:
+    """Hold the compressed output of the collectors, and their outcomes."""
 
     blocks: list[bytes] = field(default_factory=list)
     outcomes: dict[str, CollectorOutcome] = field(default_factory=dict)
 
 
-class ExpositionService:
+class PageService:
     """Answer scrapes from shared readings."""
 
     def __init__(
         self,
         collectors: Iterable[EnabledCollector],
-        wiring: Wiring,
+        readings: ReadingSet,
         *,
         guard: Guard,
-        self_families: Callable[[Health], Iterable[Family]],
+        self_families: Callable[[CollectorHealth], Iterable[Family]],
         is_wanted: Callable[[Metric], bool] = lambda _: True,
     ) -> None:
-        """Take what is switched on, what it reads, who tells about slurmscope itself, and which metrics are served."""
+        """Take the enabled collectors, their readings, the metrics about slurmscope, and the filter for metrics."""
         self.collectors = tuple(sorted(collectors, key=lambda enabled: enabled.name))
-        self.guard = guard
-        self._wiring = wiring
+        readings.require(enabled.collector for enabled in self.collectors)
+        self._guard = guard
+        self._readings = readings
         self._self_families = self_families
         self._is_wanted = is_wanted
         self._building = threading.Lock()
-        self._pages: dict[PageKey, Page] = {}
+        self._pages: dict[PageKey, CachedPage] = {}
 
-    def scrape(
-        self,
-        *,
-        format: Format,
-        is_gzip: bool,
-        include: frozenset[str] | None,
-        exclude: frozenset[str],
-        deadline_seconds: float | None,
-    ) -> Iterable[bytes]:
-        """Return the page in blocks, inside the caller's deadline."""
-        chosen = self._choose(include, exclude)
-        until = time.monotonic() + (deadline_seconds or DEFAULT_DEADLINE_SECONDS)
-        material = self._gather(chosen, until)
-        page = self._page(format, material, until)
-        own = b"".join(write(self._own_families(material, page.outcomes), format)) + end(format)
-        if is_gzip:
+    def scrape(self, request: ScrapeRequest) -> Iterable[bytes]:
+        """Return the page in blocks, within the client's deadline."""
+        collectors = self._select(request.include, request.exclude)
+        until = time.monotonic() + (request.deadline_seconds or DEFAULT_DEADLINE_SECONDS)
+        page_input = self._read(collectors, until)
+        page = self._page(request.format, page_input, until)
+        own = b"".join(write(self._own_families(page_input, page.outcomes), request.format)) + end(request.format)
+        if request.is_gzip:
             return [*page.blocks, zlib.compress(own, level=1, wbits=31)]
-        return _plain(page.blocks, own)
+        return _decompressed(page.blocks, own)
 
     def expose_once(self, format: Format) -> tuple[Iterator[bytes], dict[str, bool]]:
-        """Return one fresh page, uncompressed, and a mapping that tells at its end which collectors were good."""
-        material = self._gather(self.collectors, time.monotonic() + DEFAULT_DEADLINE_SECONDS)
+        """Return a page that is not cached, and a mapping that holds the success of each collector at its end."""
+        page_input = self._read(self.collectors, time.monotonic() + DEFAULT_DEADLINE_SECONDS)
         is_success: dict[str, bool] = {}
 
         def blocks() -> Iterator[bytes]:
             outcomes: dict[str, CollectorOutcome] = {}
-            yield from write(self._families(material, outcomes), format)
-            is_success.update(_health(material, outcomes).is_success)
-            yield from write(self._own_families(material, outcomes), format)
+            yield from write(self._families(page_input, outcomes), format)
+            is_success.update(page_input.health(outcomes).is_success)
+            yield from write(self._own_families(page_input, outcomes), format)
             yield end(format)
 
         return blocks(), is_success
 
-    def is_ready(self) -> bool:
-        """Say yes as soon as a scrape can be answered; a failing source is told in the page."""
-        return True
-
-    def _choose(self, include: frozenset[str] | None, exclude: frozenset[str]) -> tuple[EnabledCollector, ...]:
+    def _select(self, include: frozenset[str] | None, exclude: frozenset[str]) -> tuple[EnabledCollector, ...]:
         names = {enabled.name for enabled in self.collectors}
         for name in sorted((include or frozenset()) | exclude):
             if name not in names:
@@ -139,71 +163,90 @@ class ExpositionService:
         wanted = names if include is None else include
         return tuple(enabled for enabled in self.collectors if enabled.name in wanted - exclude)
 
-    def _gather(self, chosen: tuple[EnabledCollector, ...], until: float) -> PageInput:
-        needs = [name for enabled in chosen for name in enabled.collector.needs]
-        hidden_labels = self._wiring.hidden_labels
+    def _read(self, collectors: tuple[EnabledCollector, ...], until: float) -> PageInput:
+        needs = [name for enabled in collectors for name in enabled.collector.needs]
         return PageInput(
-            chosen=chosen,
-            snapshots=read_all(self._wiring.readings, needs, until),
-            hidden_labels=hidden_labels(until) if hidden_labels else frozenset(),
+            collectors=collectors,
+            snapshots=self._readings.read(needs, until),
+            hidden_labels=self._readings.hidden_labels(until),
         )
 
-    def _page(self, format: Format, material: PageInput, until: float) -> Page:
-        key = material.key(format)
+    def _page(self, format: Format, page_input: PageInput, until: float) -> CachedPage:
+        key = page_input.key(format)
         if not self._building.acquire(timeout=max(0.0, until - time.monotonic())):
             raise Busy("the page is still being built for another scrape")
         try:
             page = self._pages.get(key)
             if page is None:
-                self._forget_old_pages()
-                page = self._pages[key] = self._build(format, material)
+                self._evict_pages()
+                page = self._pages[key] = self._build(format, page_input)
             return page
         finally:
             self._building.release()
 
-    def _build(self, format: Format, material: PageInput) -> Page:
-        page = Page()
+    def _build(self, format: Format, page_input: PageInput) -> CachedPage:
+        page = CachedPage()
         compressor = zlib.compressobj(level=1, wbits=31)
-        for block in write(self._families(material, page.outcomes), format):
+        for block in write(self._families(page_input, page.outcomes), format):
             if compressed := compressor.compress(block):
                 page.blocks.append(compressed)
         page.blocks.append(compressor.flush())
         return page
 
-    def _forget_old_pages(self) -> None:
-        """Drop pages of readings that are gone, and the oldest when there are still too many."""
-        current = {name: reading.version for name, reading in self._wiring.readings.items()}
+    def _evict_pages(self) -> None:
+        """Drop pages of outdated readings, and the oldest if there are still too many."""
+        current = {name: reading.version for name, reading in self._readings.readings.items()}
         needs = {enabled.name: enabled.collector.needs for enabled in self.collectors}
         for key in list(self._pages):
             is_current = all(versions == tuple(current[n] for n in needs[name]) for name, versions in key[2])
-            if not is_current or len(self._pages) >= PAGES_KEPT:
+            if not is_current or len(self._pages) >= CACHED_PAGES:
                 del self._pages[key]
 
-    def _families(self, material: PageInput, outcomes: dict[str, CollectorOutcome]) -> Iterator[Family]:
+    def _families(self, page_input: PageInput, outcomes: dict[str, CollectorOutcome]) -> Iterator[Family]:
         families = (
             family
-            for enabled in material.served
-            for family in run_collector(enabled, material.snapshots, outcomes)
-            if self._is_wanted(family.metric) and material.hidden_labels.isdisjoint(family.metric.labels)
+            for enabled in page_input.served
+            for family in run_collector(enabled, page_input.snapshots, outcomes)
+            if self._is_wanted(family.metric) and page_input.hidden_labels.isdisjoint(family.metric.labels)
         )
-        return self.guard.admit(families)
+        return self._guard.admit(families)
 
-    def _own_families(self, material: PageInput, outcomes: Mapping[str, CollectorOutcome]) -> Iterator[Family]:
-        """Yield the families about slurmscope itself; a guard of their own, because nothing is dropped here."""
-        families = self._self_families(_health(material, outcomes))
+    def _own_families(self, page_input: PageInput, outcomes: Mapping[str, CollectorOutcome]) -> Iterator[Family]:
+        """Yield the families about slurmscope itself; with a guard of their own, because nothing is dropped here."""
+        families = self._self_families(page_input.health(outcomes))
         return Guard().admit(family for family in families if self._is_wanted(family.metric))
 
 
-def _health(material: PageInput, outcomes: Mapping[str, CollectorOutcome]) -> Health:
-    is_success = {
-        enabled.name: is_fresh(enabled, material.snapshots)
-        and (enabled.name not in outcomes or outcomes[enabled.name].is_success)
-        for enabled in material.chosen
-    }
-    return Health(outcomes, is_success)
+def run_collector(
+    enabled: EnabledCollector, snapshots: Mapping[str, Snapshot], outcomes: dict[str, CollectorOutcome]
+) -> Iterator[Family]:
+    """Yield the declared families of one collector and record its outcome.
+
+    Families are yielded one by one so that a large one can be written and freed. Families yielded before a failure
+    stay on the page: each is complete.
+    """
+    started = time.perf_counter()
+    spent = 0.0
+    readings = {name: snapshots[name].value for name in enabled.collector.needs}
+    declared = {metric.name: metric for metric in enabled.collector.metrics}
+    is_success = True
+    try:
+        for family in enabled.collector.collect(enabled.options, **readings):
+            if declared.get(family.metric.name) != family.metric:
+                raise LookupError(f"{family.metric.name} is not declared by the collector")
+            if not isinstance(family.samples, Mapping):
+                # Lazy samples may raise, and must do so here.
+                family = replace(family, samples=tuple(family.samples))  # noqa: PLW2901 - the same family
+            spent += time.perf_counter() - started
+            yield family
+            started = time.perf_counter()
+    except Exception:
+        logger.exception("collector failed", extra=fields(enabled.name, collector=enabled.name))
+        is_success = False
+    outcomes[enabled.name] = CollectorOutcome(is_success, spent + time.perf_counter() - started)
 
 
-def _plain(blocks: Iterable[bytes], own: bytes) -> Iterator[bytes]:
+def _decompressed(blocks: Iterable[bytes], own: bytes) -> Iterator[bytes]:
     decompressor = zlib.decompressobj(wbits=31)
     for block in blocks:
         yield decompressor.decompress(block)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Share each reading among all scrapes and collectors, and keep the last good one.
+"""Share each reading among all scrapes and collectors, and keep the last good value.
 
-A source is read on demand, by one thread at a time, and at most once per interval: errors and
-empty answers are throttled like good ones. A caller waits until its own deadline and then gets the
-last good value with its age while the slow read goes on.
+A source is read on demand, by one thread at a time, and at most once per interval: failed and empty readings are
+throttled like good ones. A caller waits until its own deadline and then gets the last good value while the slow read
+continues.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from slurmscope.errors import SlurmscopeError, SourceError
 from slurmscope.log import fields
+from slurmscope.metrics.collector import Collector
+from slurmscope.metrics.family import Family
+from slurmscope.model.check import Check
 from slurmscope.services.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -26,9 +29,9 @@ LONGEST_WAIT_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Hold the last good value of a source and how the latest attempt to read it ended.
+    """Hold the last good value of a source and the outcome of the latest attempt to read it.
 
-    ``version`` changes with every good value. ``error`` is None when the latest attempt was good.
+    ``version`` changes with every good value. ``error`` is None if the latest attempt succeeded.
     """
 
     value: object = None
@@ -38,12 +41,12 @@ class Snapshot:
 
     @property
     def has_value(self) -> bool:
-        """Tell whether the source was ever read."""
+        """Return whether the source was ever read successfully."""
         return self.version > 0
 
 
 class SharedReading:
-    """Read one source for everybody, once per interval."""
+    """Read one source for all callers, at most once per interval."""
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class SharedReading:
         keep_seconds: float = 300.0,
         clock: Clock | None = None,
     ) -> None:
-        """Take the function that reads; ``keep_seconds`` is how long a value outlives failures."""
+        """Take the function that reads; ``keep_seconds`` is how long a value is served while reading fails."""
         self.name = name
         self.interval_seconds = interval_seconds
         self.keep_seconds = keep_seconds
@@ -69,7 +72,7 @@ class SharedReading:
         self._snapshot = Snapshot()
 
     def request(self) -> None:
-        """Start a read in the background when one is due and none is under way."""
+        """Start a read in the background if one is due and none is running."""
         with self._changed:
             if self._is_reading or self._clock.monotonic() < self._next_start:
                 return
@@ -77,13 +80,13 @@ class SharedReading:
             self.attempts += 1
         try:
             threading.Thread(target=self._refresh, name=f"read-{self.name}", daemon=True).start()
-        except RuntimeError:  # the system gives no more threads: try again at the next interval
+        except RuntimeError:  # the system is out of threads: retry at the next interval
             self._finish(self._clock.monotonic(), None, "no thread could be started", "failed")
 
     def wait(self, until: float) -> Snapshot:
-        """Wait for a read under way, until the given monotonic time, and return what there is.
+        """Wait for a running read, until the given monotonic time, and return the current snapshot.
 
-        A value older than ``keep_seconds`` is withheld: it says nothing about now.
+        A value older than ``keep_seconds`` is withheld as outdated.
         """
         with self._changed:
             while self._is_reading:
@@ -107,11 +110,11 @@ class SharedReading:
 
     @property
     def last_error(self) -> str | None:
-        """Return why the latest read that came to its end failed; None if it was good, or if there was none."""
+        """Return the error of the latest finished read; None if it succeeded, or if there was none."""
         return self._snapshot.error
 
     def age_seconds(self, snapshot: Snapshot | None = None) -> float | None:
-        """Return the age of a snapshot's value, or of the last good one; None if there was none."""
+        """Return the age of a snapshot's value, by default the last good one; None without a value."""
         snapshot = snapshot or self._snapshot
         return max(0.0, self._clock.monotonic() - snapshot.taken_at) if snapshot.has_value else None
 
@@ -121,10 +124,10 @@ class SharedReading:
             value = self._read()
         except SlurmscopeError as error:
             reason = error.reason if isinstance(error, SourceError) else "failed"
-            logger.error("source failed", extra=fields(self.name, reading=self.name, reason=reason, error=str(error)))
+            logger.error("reading failed", extra=fields(self.name, reading=self.name, reason=reason, error=str(error)))
             self._finish(started, None, str(error), reason)
-        except Exception as error:  # a bug in a reader costs its own source, not the service
-            logger.exception("source failed", extra=fields(self.name, reading=self.name))
+        except Exception as error:  # a bug in a reader affects its own reading only
+            logger.exception("reading failed", extra=fields(self.name, reading=self.name))
             self._finish(started, None, repr(error), "bug")
         else:
             self._finish(started, value, None, "")
@@ -132,8 +135,8 @@ class SharedReading:
     def _finish(self, started: float, value: object, error: str | None, reason: str) -> None:
         """Publish the outcome and choose the earliest time of the next read.
 
-        A source that takes longer than its interval then rests as long as it worked, so that a
-        struggling controller is never asked without a pause.
+        After a read that takes longer than its interval, the next one waits as long as it took, so that an overloaded
+        controller is never queried without a pause.
         """
         ended = self._clock.monotonic()
         with self._changed:
@@ -147,16 +150,52 @@ class SharedReading:
             if self.duration_seconds > self.interval_seconds > 0:
                 self._next_start = ended + min(self.duration_seconds, SLOWEST_BACK_OFF_SECONDS)
                 logger.warning(
-                    "source is slow, reading it less often",
+                    "reading is slow, polling less often",
                     extra=fields(self.name, reading=self.name, seconds=round(self.duration_seconds, 1)),
                 )
             self._is_reading = False
             self._changed.notify_all()
 
 
-def read_all(readings: Mapping[str, SharedReading], names: Iterable[str], until: float) -> dict[str, Snapshot]:
-    """Ask for several sources at once and wait for all of them, until the same moment."""
-    wanted = sorted(set(names))
-    for name in wanted:
-        readings[name].request()
-    return {name: readings[name].wait(until) for name in wanted}
+class ReadingSet:
+    """Hold the readings of an exporter by name; the cluster and the node exporter override the other methods."""
+
+    def __init__(self, *readings: SharedReading) -> None:
+        """Take the readings; collectors refer to them by name."""
+        self.readings = {reading.name: reading for reading in readings}
+
+    def require(self, collectors: Iterable[Collector]) -> None:
+        """Raise LookupError if a collector needs a reading that does not exist."""
+        for collector in collectors:
+            for name in collector.needs:
+                if name not in self.readings:
+                    raise LookupError(
+                        f"collector {collector.name} needs the reading {name!r}, which is not one of "
+                        f"{', '.join(sorted(self.readings))}"
+                    )
+
+    def read(self, names: Iterable[str], until: float) -> dict[str, Snapshot]:
+        """Read several sources in parallel and wait for all of them, until the given monotonic time."""
+        wanted = sorted(set(names))
+        for name in wanted:
+            self.readings[name].request()
+        return {name: self.readings[name].wait(until) for name in wanted}
+
+    def own_families(self) -> Iterable[Family]:
+        """Return metrics about the readings themselves, which are added to every page."""
+        return ()
+
+    def hidden_labels(self, until: float) -> frozenset[str]:
+        """Return, before the given monotonic time, the labels whose metrics must not be exported."""
+        return frozenset()
+
+    def checks(self) -> Iterable[Check]:
+        """Check the machine for ``slurmscope doctor``."""
+        return ()
+
+    def is_idle(self) -> bool:
+        """Return whether the last readings hold nothing worth a push."""
+        return False
+
+    def close(self) -> None:
+        """Stop background threads."""

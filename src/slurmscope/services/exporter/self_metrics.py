@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from slurmscope import __version__
 from slurmscope.metrics.family import Family, Labels, counter, gauge, info
 from slurmscope.metrics.guard import Guard
-from slurmscope.services.exporter.page import Health
-from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.services.exporter.page import CollectorHealth
+from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.sources.machine.own_process import OwnProcess, read_own_process
 
 BUILD_INFO = info("slurmscope_build_info", "Version of slurmscope and of the Python it runs on.", "version", "python")
@@ -78,23 +77,23 @@ SELF_METRICS = (
 
 
 @dataclass(slots=True, kw_only=True)
-class SelfReport:
+class SelfMetrics:
     """Collect the state that the metrics of slurmscope itself are made from."""
 
-    wiring: Wiring
+    readings: ReadingSet
     guard: Guard
     requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
     is_web_config_good: Callable[[], bool] | None = None
     is_config_good: bool = True
     config_time_seconds: float | None = None
 
-    def families(self, health: Health) -> Iterator[Family]:
+    def families(self, health: CollectorHealth) -> Iterator[Family]:
         """Yield the families that every page ends with."""
         yield Family(BUILD_INFO, {(__version__, platform.python_version()): 1.0})
         yield Family(SUCCESS, {(name,): float(good) for name, good in sorted(health.is_success.items())})
         yield Family(DURATION, {(name,): o.duration_seconds for name, o in sorted(health.outcomes.items())})
-        yield from reading_families(self.wiring.readings)
-        yield from self.wiring.own_families()
+        yield from reading_families(self.readings.readings)
+        yield from self.readings.own_families()
         yield Family(DROPPED, dict(sorted(self.guard.dropped.items())))
         yield Family(REQUESTS, dict(sorted(self.requests.items())))
         if self.is_web_config_good is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare what can be set for every exporter: logs, the shape of the page, and collectors."""
+"""Declare the settings that all exporters share: logging, the metrics page, and collectors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ADDRESSES = {Role.CLUSTER: (":9092",), Role.NODE: (":9798",)}
 
 
 def parse_level(given: object) -> str:
-    """Read a log level in any case; ``warning`` is known from older tools."""
+    """Parse a log level in any case; ``warning`` is accepted for ``warn``."""
     word = parse_text(given).lower()
     return str(one_of(*LEVELS)("warn" if word == "warning" else word))
 
 
 def parse_regex(given: object) -> str:
-    """Read a regular expression."""
+    """Parse a regular expression."""
     text = parse_text(given)
     try:
         re.compile(text)
@@ -35,7 +35,7 @@ def parse_regex(given: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """What is logged, and how it looks."""
+    """Logging."""
 
     level: str = setting(
         "info",
@@ -51,7 +51,7 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    """What a page may hold."""
+    """Which metrics are exported."""
 
     compat: bool = setting(True, help="Serve the metric names of the tools that slurmscope replaces as well.")
     exclude: str = setting(
@@ -67,18 +67,18 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """Whether one collector runs."""
+    """Whether a collector is enabled."""
 
     enabled: bool = setting(True, help="")
 
 
 def all_collectors(role: Role) -> tuple[Collector, ...]:
-    """Return every collector of a role, whether it is switched on or not."""
+    """Return all collectors of a role, enabled or not."""
     return tuple(c for c in gather(collectors, "COLLECTOR", Collector) if c.role is role)
 
 
 def exporter_sections(role: Role) -> Iterator[Section]:
-    """Yield the sections of the configuration that every exporter of a role has."""
+    """Yield the configuration sections that all exporters have, with the collectors of a role."""
     yield Section(name="web", type=WebSettings, defaults={"listen_address": ADDRESSES[role]})
     yield Section(name="output", type=OutputSettings)
     yield Section(name="metrics", type=MetricsSettings)

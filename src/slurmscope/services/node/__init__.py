@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wire the node agent: find the jobs of this node, follow them, and keep their totals."""
+"""Run the node agent: find the jobs of this node, track them, and keep their totals."""

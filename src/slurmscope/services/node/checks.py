@@ -1,40 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explain what a node agent cannot see, and why."""
+"""Check what the node agent can read on this machine, and explain what is missing."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
+from slurmscope.model.check import Check
 from slurmscope.model.job_use import NodeJobs
-from slurmscope.services.exporter.wiring import Check
+from slurmscope.sources.procfs.reader import ProcessReader
+
+# CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE: both are needed to read the I/O of other users' processes.
+NEEDED_CAPABILITIES = 1 << 2 | 1 << 19
 
 LAYOUTS = {
-    "v1": "jobs are found in cgroups of version 1",
-    "v2": "jobs are found in cgroups of version 2",
-    "hybrid": "jobs are found in cgroups of version 1, beside an empty tree of version 2",
-    "processes": "Slurm makes no job cgroups here, so jobs are found by their slurmstepd and its descendants",
-    "unsupported": "no cgroups of jobs were found, and no slurmstepd",
+    "v1": "jobs are detected by cgroups v1",
+    "v2": "jobs are detected by cgroups v2",
+    "hybrid": "jobs are detected by cgroups v1 (hybrid layout with an empty v2 tree)",
+    "processes": "Slurm creates no job cgroups here; jobs are detected by slurmstepd and its child processes",
+    "unsupported": "neither job cgroups nor slurmstepd processes were found",
 }
-CGROUP_ADVICE = "set ProctrackType=proctrack/cgroup and TaskPlugin=task/cgroup in slurm.conf to have all numbers"
+CGROUP_ADVICE = "set ProctrackType=proctrack/cgroup and TaskPlugin=task/cgroup in slurm.conf to get all metrics"
 CAPABILITY_ADVICE = (
     "I/O, open files and accounts of other users' jobs need CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: "
     "see deploy/slurmscope-node.service"
 )
 SOURCE_ADVICE = {
-    "cgroup_cpuset": "jobs are not confined to cores: TaskPlugin=task/cgroup with ConstrainCores=yes confines them",
-    "cgroup_io": "Slurm leaves the io controller off: EnableExtraControllers=io in cgroup.conf (25.05 on) adds it",
-    "cgroup_pids": "Slurm leaves the pids controller off; nothing else depends on it",
-    "cgroup_pressure": "the kernel has no pressure figures for these cgroups (version 1, or psi=0)",
+    "cgroup_cpuset": "jobs are not confined to cores; set TaskPlugin=task/cgroup and ConstrainCores=yes",
+    "cgroup_io": "Slurm does not enable the io controller; set EnableExtraControllers=io in cgroup.conf (25.05)",
+    "cgroup_pids": "Slurm does not enable the pids controller; no other metric depends on it",
+    "cgroup_pressure": "the kernel has no pressure metrics for these cgroups (v1, or psi=0)",
 }
 
 
 def check_node(jobs: NodeJobs, *, has_capabilities: bool) -> Iterator[Check]:
-    """Yield one check for the layout, one for privileges, and one for each source."""
+    """Yield one check for the layout, one for capabilities, and one per source."""
     is_found = jobs.layout in ("v1", "v2", "hybrid")
     yield Check(
         name="layout",
         is_good=is_found,
-        message=f"{LAYOUTS.get(jobs.layout, jobs.layout)}; {len(jobs.jobs)} jobs now",
+        message=f"{LAYOUTS.get(jobs.layout, jobs.layout)}; {len(jobs.jobs)} jobs found",
         advice="" if is_found else CGROUP_ADVICE,
     )
     yield Check(
@@ -50,3 +57,38 @@ def check_node(jobs: NodeJobs, *, has_capabilities: bool) -> Iterator[Check]:
             message="can be read" if can else "cannot be read here",
             advice="" if can else SOURCE_ADVICE.get(source, CAPABILITY_ADVICE),
         )
+
+
+class ProcessSources:
+    """Track which files of other users' processes can be read."""
+
+    def __init__(self, reader: ProcessReader) -> None:
+        self._reader = reader
+        self._counts: Counter[str] = Counter()
+        self._refused = set() if has_capabilities(reader.root) else {"io", "fd", "environ"}
+
+    def available(self, *, has_jobs: bool) -> dict[str, bool]:
+        """Return which sources were readable since the last call; without jobs, the last result is returned."""
+        counts = Counter(self._reader.denials.counts)
+        if has_jobs:
+            self._refused = set(counts - self._counts)
+        self._counts = counts
+        return {name: not self._refused & {"process", *files} for name, files in _FILES_OF.items()}
+
+
+_FILES_OF = {
+    "processes": ("stat",),
+    "process_io": ("io",),
+    "process_files": ("fd", "fd_target"),
+    "process_environment": ("environ",),
+}
+
+
+def has_capabilities(procfs_root: Path) -> bool:
+    """Return whether this process may read those of other users."""
+    try:
+        status = (procfs_root / "self" / "status").read_text("ascii", "replace")
+    except OSError:
+        return False
+    match = re.search(r"(?m)^CapEff:\s*([0-9a-f]+)$", status)
+    return match is not None and int(match[1], 16) & NEEDED_CAPABILITIES == NEEDED_CAPABILITIES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Let a thread work in bursts, but over time take only a small share of one core."""
+"""Limit the CPU time of a thread: bursts are allowed, the long-term share of one core is small."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LOW_SHARE = 0.1
-# One piece of work that takes very long must not keep us from the next for ever.
+# One very long task must not block the next one for too long.
 DEBT_SHARE = 0.2
 
 
 class CpuBudget:
-    """Count the CPU time of one thread against what it may use; for that thread only."""
+    """Charge the CPU time of one thread against its budget; for that thread only."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class CpuBudget:
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Take the share of a core that may be used for ever, and how much may be used at once after a rest."""
+        """Take the share of a core that may be used permanently, and the CPU time that may be used at once."""
         self.share = share
         self._burst_seconds = burst_seconds
         self._clock = clock
@@ -33,7 +33,7 @@ class CpuBudget:
 
     @contextmanager
     def charged(self) -> Iterator[None]:
-        """Count what the block uses."""
+        """Charge the CPU time of the block."""
         began = self._cpu_clock()
         try:
             yield
@@ -43,7 +43,7 @@ class CpuBudget:
             self._left_seconds = max(left, -self._burst_seconds * DEBT_SHARE)
 
     def low_seconds(self) -> float:
-        """Tell for how long only what cannot wait should be done; 0 most of the time."""
+        """Return for how long only urgent work should be done; 0 most of the time."""
         self._earn()
         return max(0.0, (self._burst_seconds * LOW_SHARE - self._left_seconds) / self.share)
 

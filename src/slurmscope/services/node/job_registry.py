@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the books of all jobs of a node: who came, who is here, who has ended and with which numbers.
+"""Keep all jobs of a node: which are running, which have ended, and their last values.
 
-For one thread; nothing here waits.
+For one thread; nothing here blocks.
 """
 
 from __future__ import annotations
@@ -12,55 +12,75 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from slurmscope.model.job_use import JobKey, JobUse
-from slurmscope.services.node.job_finding import StepFolders
-from slurmscope.services.node.job_reading import LiveJob
-from slurmscope.services.node.tracked_job import EarlierSteps, ReadsJob, TrackedJob
+from slurmscope.services.node.job_finder import StepFolders
+from slurmscope.services.node.job_meter import LiveJob
+from slurmscope.services.node.tracked_job import EarlierSteps, JobReader, TrackedJob
 
-# A young job is read at these ages, so that one that ends before the next scrape has left its numbers.
+# A new job is read at these ages, so that one that ends before the next scrape still has values.
 YOUNG_SECONDS = (0.03, 0.1, 0.5, 2.0)
 ENDED_LIMIT = 10_000
 
 
 class JobSource(Protocol):
-    """Find the jobs that are here now."""
+    """Find jobs; see ``JobFinder``."""
 
-    def scan(self) -> Mapping[JobKey, LiveJob]:
-        """Return them; the same job is the same object at each scan."""
+    @property
+    def uses_processes(self) -> bool:
+        """Return whether jobs are found by processes, for which there are no events."""
         ...
 
-    def look_into(self, job: LiveJob) -> StepFolders:
-        """List the steps of a job."""
+    @property
+    def layout(self) -> str:
+        """Return how jobs are found, as in ``NodeJobs.layout``."""
+        ...
+
+    @property
+    def stale_cgroups(self) -> int:
+        """Return the number of leftover cgroups of ended jobs."""
+        ...
+
+    def scan(self) -> Mapping[JobKey, LiveJob]:
+        """Return the current jobs; the same job is the same object at each scan."""
+        ...
+
+    def list_steps(self, job: LiveJob) -> StepFolders:
+        """List the steps of a job and the directories to watch."""
+        ...
+
+    def watch_paths(self) -> list[Path]:
+        """Return the directories in which job cgroups are created and removed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """Remember a job that is gone; ``former`` is set where it may come back with its next step."""
+    """Hold an ended job; ``earlier`` is set if its next step may create its cgroup again."""
 
     use: JobUse
     until_seconds: float
-    former: EarlierSteps | None
+    earlier: EarlierSteps | None
 
 
 class JobRegistry:
-    """Hold live and ended jobs."""
+    """Hold running jobs, and ended ones for a grace period."""
 
     def __init__(
         self,
         finder: JobSource,
-        open_reading: Callable[[], ReadsJob],
+        make_reader: Callable[[], JobReader],
         *,
         grace_seconds: float = 60.0,
         ended_limit: int = ENDED_LIMIT,
         young_seconds: Iterable[float] = YOUNG_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take how long ended jobs are served, how many of them at most, and when young ones are read."""
+        """Take how long and how many ended jobs are served, and at which ages new jobs are read."""
         self._finder = finder
-        self._open_reading = open_reading
+        self._make_reader = make_reader
         self._grace_seconds = grace_seconds
         self._ended_limit = ended_limit
         self._young_seconds = tuple(young_seconds)
@@ -69,15 +89,14 @@ class JobRegistry:
         self._ended: OrderedDict[JobKey, _Ended] = OrderedDict()
         self._due: list[tuple[float, int, TrackedJob]] = []
         self._order = itertools.count()
-        self.forgotten = 0
 
     @property
     def live(self) -> tuple[TrackedJob, ...]:
-        """Give the jobs that are here."""
+        """Return the jobs that have not ended."""
         return tuple(self._live.values())
 
-    def look(self) -> list[TrackedJob]:
-        """Notice who came and who went, and give the newcomers; their cgroups are read at once."""
+    def scan(self) -> list[TrackedJob]:
+        """Find new and ended jobs, and return the new ones; their cgroups are read at once."""
         found = self._finder.scan()
         begun = []
         for key in self._live.keys() - found.keys():
@@ -86,37 +105,37 @@ class JobRegistry:
             known = self._live.get(key)
             if known is not None and known.job is job:
                 continue
-            if known is not None:  # its folder was removed and made anew between two looks
+            if known is not None:  # its directory was removed and created again between two scans
                 self._end(key)
             begun.append(self._begin(key, job))
         return begun
 
     def read(self, tracked: TrackedJob) -> None:
         """Read a job with all its processes."""
-        self._take(tracked, tracked.read)
+        self._read(tracked, tracked.read)
 
     def read_cgroup(self, tracked: TrackedJob) -> None:
         """Read the cgroups of a job only, which takes a tenth of the time."""
-        self._take(tracked, tracked.read_cgroup)
+        self._read(tracked, tracked.read_cgroup)
 
-    def look_into(self, tracked: TrackedJob) -> None:
+    def update_steps(self, tracked: TrackedJob) -> None:
         """List the steps of a job again."""
-        tracked.take_folders(self._finder.look_into(tracked.job), self._clock())
+        tracked.update_steps(self._finder.list_steps(tracked.job), self._clock())
 
     def is_live(self, tracked: TrackedJob) -> bool:
-        """Tell whether a job is still here, in the same life."""
+        """Return whether a job has not ended, and is still the same run."""
         return self._live.get(tracked.key) is tracked
 
     def jobs_at(self, names: Collection[str]) -> list[TrackedJob]:
-        """Give the jobs whose folder has one of these names; two nodes on one machine may both have a part of a job."""
+        """Return the jobs whose directory has one of these names; several slurmd on one machine may share a job."""
         return [tracked for tracked in self.live if tracked.folder_name in names and tracked.folder_name]
 
     def next_due_seconds(self) -> float | None:
-        """Tell when a young job is to be read again."""
+        """Return the time of the next read of a new job."""
         return self._due[0][0] if self._due else None
 
     def take_due(self) -> list[TrackedJob]:
-        """Give the young jobs whose time has come."""
+        """Return the new jobs that are due to be read."""
         now, due = self._clock(), []
         while self._due and self._due[0][0] <= now:
             _, _, tracked = heapq.heappop(self._due)
@@ -125,37 +144,36 @@ class JobRegistry:
         return due
 
     def uses(self) -> tuple[JobUse, ...]:
-        """Give the last numbers of every job, the live ones first; ended ones until their time is over."""
+        """Return the last values of every job, running ones first; ended ones for the grace period."""
         now = self._clock()
         while self._ended and next(iter(self._ended.values())).until_seconds <= now:
             self._ended.popitem(last=False)
         for tracked in self.live:
-            tracked.forget_past(now, self._grace_seconds)
+            tracked.drop_ended_steps(now, self._grace_seconds)
         live = (tracked.use for tracked in self.live)
         return (*live, *(ended.use for ended in self._ended.values()))
 
-    def _take(self, tracked: TrackedJob, read: Callable[[float], bool]) -> None:
+    def _read(self, tracked: TrackedJob, read: Callable[[float], bool]) -> None:
         if self.is_live(tracked) and not read(self._clock()):
-            # The counters fell: another cgroup under the same name.
+            # The counters decreased: it is another cgroup with the same name.
             self._end(tracked.key)
             self._begin(tracked.key, tracked.job)
 
     def _begin(self, key: JobKey, job: LiveJob) -> TrackedJob:
         ended = self._ended.pop(key, None)
         now = self._clock()
-        tracked = TrackedJob(job, self._open_reading(), former=ended.former if ended else None, now=now)
+        tracked = TrackedJob(job, self._make_reader(), earlier=ended.earlier if ended else None, now=now)
         self._live[key] = tracked
         for age in self._young_seconds:
             heapq.heappush(self._due, (now + age, next(self._order), tracked))
         if ended is not None:
-            self.look_into(tracked)
+            self.update_steps(tracked)
         tracked.read_cgroup(now)
         return tracked
 
     def _end(self, key: JobKey) -> None:
         tracked = self._live.pop(key)
         use = replace(tracked.use, has_ended=True)
-        self._ended[key] = _Ended(use, self._clock() + self._grace_seconds, tracked.former())
+        self._ended[key] = _Ended(use, self._clock() + self._grace_seconds, tracked.earlier_steps())
         while len(self._ended) > self._ended_limit:
             self._ended.popitem(last=False)
-            self.forgotten += 1

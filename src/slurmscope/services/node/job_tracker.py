@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Miss no job: one thread hears of jobs as they come and go, and gives the numbers of all of them when asked.
+"""Track jobs in one thread, so that even short ones are seen and the final values of ended ones are kept.
 
 All jobs belong to this thread, so nothing is read twice at a time and nothing needs a lock. It sleeps until the kernel
-tells that a job's folder has changed or the first process of a task has ended. Slurm removes a job's cgroups some
-milliseconds later: long enough to read the last numbers. These are served until the grace period is over.
+reports that a job's cgroup directory has changed or the first process of a task has ended. Slurm removes a job's
+cgroups some milliseconds later: long enough to read the final values, which are served for the grace period.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from slurmscope.errors import SourceError
 from slurmscope.log import fields
@@ -30,76 +29,53 @@ from slurmscope.sources.machine.inotify import Change, Event
 
 logger = logging.getLogger(__name__)
 
-# Also without any sign: the first slurmd of a machine makes folders that nobody watches yet, and on a node that is so
-# full that we wake up too late for the end of a job, no more than this is lost of it.
-LOOK_SECONDS = 10.0
-# Where nothing is told we look this often, or so often that it costs half a percent of a core.
+# Also without any event: the first slurmd of a machine creates directories that are not watched yet, and on a node so
+# busy that this thread wakes up too late for the end of a job, no more than this much of its usage is lost.
+SCAN_SECONDS = 10.0
+# Without events, jobs are polled at this interval, or so that polling costs half a percent of a core.
 POLL_SECONDS = 0.25
 POLL_COST_FACTOR = 200.0
-# A look waits for the end of the flurry in which slurmstepd makes folder after folder, and this long after another.
-FLURRY_SECONDS = 0.01
-LOOK_GAP_SECONDS = 0.05
-# What a storm of steps may cost: one second at once, a twentieth of a core for as long as it lasts. Then new jobs are
-# found later, but those that end are still read, many at a time.
+# A scan waits until slurmstepd has created or removed all directories, and this long after another scan.
+SETTLE_SECONDS = 0.01
+SCAN_GAP_SECONDS = 0.05
+# CPU time for a storm of steps: one second at once, a twentieth of a core while it lasts. New jobs are then found
+# later, but ending ones are still read, many at a time.
 STORM_SHARE = 0.05
 STORM_BURST_SECONDS = 1.0
 STORM_GAP_SECONDS = 0.02
-# Something of a job goes away: a folder, or the last process of a cgroup.
-LEAVING = Change.DELETED | Change.MOVED_FROM | Change.SELF_DELETED | Change.MODIFIED
-# Watching a folder may show further ones to watch: user, job, step.
-LOOKS_AT_ONCE = 4
-ANSWER_SECONDS = 60.0
+# Events at the end of a job or step: a directory is removed, or the last process of a cgroup ends.
+ENDING = Change.DELETED | Change.MOVED_FROM | Change.SELF_DELETED | Change.MODIFIED
+# Watching a directory may reveal further ones to watch: user, job, step.
+MAX_SCANS = 4
+SNAPSHOT_SECONDS = 60.0
 END_SECONDS = 5.0
 FAILED_PAUSE_SECONDS = 1.0
 
 
-class TrackerFinder(JobSource, Protocol):
-    """Find jobs, and tell how and where."""
-
-    @property
-    def uses_processes(self) -> bool:
-        """Tell whether jobs are found by processes, which nothing tells of."""
-        ...
-
-    @property
-    def layout(self) -> str:
-        """Tell how jobs are found, in the words of ``NodeJobs.layout``."""
-        ...
-
-    @property
-    def stale_cgroups(self) -> int:
-        """Tell how many cgroups of ended jobs were left behind."""
-        ...
-
-    def watch_paths(self) -> list[Path]:
-        """Return where jobs come and go."""
-        ...
-
-
 class JobTracker:
-    """Run the thread; ``with`` starts and ends it. Without it each snapshot still reads all jobs of that moment."""
+    """Run the tracking thread; ``with`` starts and ends it. Without it, snapshots read the current jobs only."""
 
     def __init__(
         self,
-        finder: TrackerFinder,
-        book: JobRegistry,
+        finder: JobSource,
+        registry: JobRegistry,
         changes: ChangeWatcher,
         *,
         available: Callable[[], dict[str, bool]] = dict,
-        credit: CpuBudget | None = None,
+        budget: CpuBudget | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take over the changes, which are closed at the end; ``available`` tells which sources can be read.
+        """Take ownership of ``changes``; ``available`` returns which sources can be read.
 
-        ``credit`` says what may be used while jobs and steps come and go without end.
+        ``budget`` limits the CPU time while jobs and steps start and end in rapid succession.
         """
         self._finder = finder
-        self._book = book
+        self._registry = registry
         self._changes = changes
         self._available = available
         self._clock = clock
-        self._credit = credit or CpuBudget(STORM_SHARE, STORM_BURST_SECONDS)
-        self._look_at = self._looked_at = self._read_at = 0.0
+        self._budget = budget or CpuBudget(STORM_SHARE, STORM_BURST_SECONDS)
+        self._next_scan = self._last_scan = self._last_read = 0.0
         self._unwatched: set[TrackedJob] = set()
         self._job_of: dict[int, TrackedJob] = {}
         self._requests: queue.SimpleQueue[Future[NodeJobs]] = queue.SimpleQueue()
@@ -116,130 +92,131 @@ class JobTracker:
         self.close()
 
     def start(self) -> None:
-        """Start the thread; jobs that are here already are read at once."""
+        """Start the thread; existing jobs are read at once."""
         self._thread = threading.Thread(target=self._run, name="job-tracker", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and give all watches back; closing twice is fine."""
+        """End the thread and release all watches; closing twice is fine."""
         if self._is_stopping:
             return
         self._is_stopping = True
         if self._thread is not None:
             self._changes.wake()
             self._thread.join(END_SECONDS)
-            if self._thread.is_alive():  # it reads from a kernel that does not answer: it has to keep what it has open
-                logger.error("the job tracker does not end")
+            if self._thread.is_alive():  # blocked in a kernel read: its descriptors must stay open
+                logger.error("job tracker did not stop")
                 return
         for request in self._take_requests():
             request.cancel()
         self._changes.close()
 
     def snapshot(self) -> NodeJobs:
-        """Read all jobs now, and add those that ended a short time ago; raise SourceError when that fails."""
+        """Read all jobs now, and add those that ended recently; raise SourceError if that fails."""
         if self._is_stopping:
-            raise SourceError("jobs are not tracked any more: the agent ends")
+            raise SourceError("jobs are no longer tracked: the agent is stopping")
         if self._thread is None:
             return self._snapshot()
         request: Future[NodeJobs] = Future()
         self._requests.put(request)
         self._changes.wake()
         try:
-            return request.result(ANSWER_SECONDS)
+            return request.result(SNAPSHOT_SECONDS)
         except FutureTimeout:
-            raise SourceError(f"the jobs could not be read within {ANSWER_SECONDS:g} s") from None
+            raise SourceError(f"jobs could not be read within {SNAPSHOT_SECONDS:g} s") from None
         except CancelledError:
-            raise SourceError("jobs are not tracked any more: the agent ends") from None
+            raise SourceError("jobs are no longer tracked: the agent is stopping") from None
 
     def _run(self) -> None:
         while not self._is_stopping:
             try:
-                self._turn()
+                self._run_once()
             except SourceError as error:
-                logger.error("tracking jobs failed", extra=fields(error=str(error)))
+                logger.error("job tracking failed", extra=fields(error=str(error)))
                 self._changes.rest(FAILED_PAUSE_SECONDS)
-            except Exception:  # a bug in one turn must not end the tracking
-                logger.exception("tracking jobs failed")
+            except Exception:  # a bug in one round must not end the tracking
+                logger.exception("job tracking failed")
                 self._changes.rest(FAILED_PAUSE_SECONDS)
 
-    def _turn(self) -> None:
-        """Sleep, do what there is to do, and answer who asks."""
+    def _run_once(self) -> None:
+        """Sleep, handle events, scan if due, and answer snapshot requests."""
         began = time.thread_time()
-        with self._credit.charged():
-            self._hear(self._changes.wait(self._sleep_seconds()))
-        if self._credit.low_seconds() > 0:
-            # What happens meanwhile waits in the kernel and is handled all at once.
-            self._changes.rest(max(STORM_GAP_SECONDS, (time.thread_time() - began) / self._credit.share))
+        with self._budget.charged():
+            self._handle(self._changes.wait(self._sleep_seconds()))
+        if self._budget.low_seconds() > 0:
+            # Events are queued in the kernel meanwhile and handled all at once.
+            self._changes.rest(max(STORM_GAP_SECONDS, (time.thread_time() - began) / self._budget.share))
         else:
-            with self._credit.charged():
-                self._read_young()
-                if self._clock() >= self._look_at:
-                    self._look()
+            with self._budget.charged():
+                self._read_new_jobs()
+                if self._clock() >= self._next_scan:
+                    self._scan()
         self._answer()
 
     def _sleep_seconds(self) -> float:
-        due = self._book.next_due_seconds()
-        until = self._look_at if due is None else min(due, self._look_at)
-        return max(until - self._clock(), self._credit.low_seconds(), 0.0)
+        due = self._registry.next_due_seconds()
+        until = self._next_scan if due is None else min(due, self._next_scan)
+        return max(until - self._clock(), self._budget.low_seconds(), 0.0)
 
-    def _hear(self, heard: WakeUp) -> None:
-        """Read at once the jobs of which something went away, and see to it that the others are looked at soon."""
-        if not heard.events and not heard.ended_pids:
+    def _handle(self, wake_up: WakeUp) -> None:
+        """Read jobs that may be ending at once, and schedule a scan for the others."""
+        if not wake_up.events and not wake_up.ended_pids:
             return
-        ended = [self._job_of.pop(pid, None) for pid in heard.ended_pids]
-        gone = [event for event in heard.events if event.change & LEAVING]
-        told = self._book.jobs_at({name for event in gone for name in _names(event)})
-        leaving = {tracked.key: tracked for tracked in (*ended, *told) if tracked is not None}
-        for tracked in leaving.values():
-            self._book.read_cgroup(tracked)
-        for tracked in leaving.values():
-            if not tracked.has_many_processes and self._credit.low_seconds() == 0:
-                self._book.read(tracked)
-        self._unwatched.update(leaving.values())
-        self._unwatched.update(self._book.jobs_at({name for event in heard.events for name in _names(event)}))
-        self._look_soon()
+        with_ended_task = [self._job_of.pop(pid, None) for pid in wake_up.ended_pids]
+        removals = [event for event in wake_up.events if event.change & ENDING]
+        with_removal = self._registry.jobs_at({name for event in removals for name in _names(event)})
+        ending = {tracked.key: tracked for tracked in (*with_ended_task, *with_removal) if tracked is not None}
+        for tracked in ending.values():
+            self._registry.read_cgroup(tracked)
+        for tracked in ending.values():
+            if not tracked.has_many_processes and self._budget.low_seconds() == 0:
+                self._registry.read(tracked)
+        self._unwatched.update(ending.values())
+        self._unwatched.update(self._registry.jobs_at({name for event in wake_up.events for name in _names(event)}))
+        self._scan_soon()
 
-    def _look_soon(self) -> None:
-        """Look when the flurry is over in which slurmstepd makes or removes folders, and not too often."""
+    def _scan_soon(self) -> None:
+        """Schedule a scan for when slurmstepd has settled, but not too soon after the last one."""
         now = self._clock()
-        self._look_at = min(self._look_at, max(now + FLURRY_SECONDS, self._looked_at + LOOK_GAP_SECONDS))
+        self._next_scan = min(self._next_scan, max(now + SETTLE_SECONDS, self._last_scan + SCAN_GAP_SECONDS))
 
-    def _read_young(self) -> None:
-        young = self._book.take_due()
-        if any(tracked.job.uid is None for tracked in young):
-            self._look()  # v2 shows whose a job is only by its processes, and a look asks them
-        for tracked in young:
-            self._book.read(tracked)
-        if young:
-            self._watch(young)
+    def _read_new_jobs(self) -> None:
+        due = self._registry.take_due()
+        if any(tracked.job.uid is None for tracked in due):
+            self._scan()  # in v2 the user of a job is only known from its processes, which a scan reads
+        for tracked in due:
+            self._registry.read(tracked)
+        if due:
+            self._watch(due)
 
-    def _look(self) -> None:
-        """Find jobs that came and went, until all their folders are watched."""
+    def _scan(self) -> None:
+        """Find new and ended jobs, until all their directories are watched."""
         began = time.thread_time()
-        for _ in range(LOOKS_AT_ONCE):
-            begun = self._book.look()
+        for _ in range(MAX_SCANS):
+            new = self._registry.scan()
             unwatched, self._unwatched = self._unwatched, set()
-            if not self._watch({*begun, *unwatched}):
+            if not self._watch({*new, *unwatched}):
                 break
-        is_told = not (self._changes.is_polling or self._finder.uses_processes)
-        if not is_told or self._clock() >= self._read_at + LOOK_SECONDS:
-            self._read_at = self._clock()
-            for tracked in self._book.live:
-                self._book.read_cgroup(tracked)
+        has_events = not (self._changes.is_polling or self._finder.uses_processes)
+        if not has_events or self._clock() >= self._last_read + SCAN_SECONDS:
+            self._last_read = self._clock()
+            for tracked in self._registry.live:
+                self._registry.read_cgroup(tracked)
         cost = time.thread_time() - began
-        self._looked_at = self._clock()
-        self._look_at = self._looked_at + (LOOK_SECONDS if is_told else max(POLL_SECONDS, POLL_COST_FACTOR * cost))
+        self._last_scan = self._clock()
+        interval = SCAN_SECONDS if has_events else max(POLL_SECONDS, POLL_COST_FACTOR * cost)
+        self._next_scan = self._last_scan + interval
 
     def _watch(self, tracked_jobs: Iterable[TrackedJob]) -> bool:
-        """Watch the folders of all jobs, and the tasks of these; tell whether a folder is new."""
+        """Watch the directories of all jobs, and the tasks of these; return whether a directory is new."""
         for tracked in tracked_jobs:
-            if self._book.is_live(tracked):
-                self._book.look_into(tracked)
+            if self._registry.is_live(tracked):
+                self._registry.update_steps(tracked)
                 self._watch_leaders(tracked)
-        for pid in [pid for pid, tracked in self._job_of.items() if not self._book.is_live(tracked)]:
+        for pid in [pid for pid, tracked in self._job_of.items() if not self._registry.is_live(tracked)]:
             del self._job_of[pid]
             self._changes.forget_process(pid)
-        paths = (path for tracked in self._book.live for path in tracked.watched)
+        paths = (path for tracked in self._registry.live for path in tracked.watched)
         return self._changes.watch({*self._finder.watch_paths(), *paths})
 
     def _watch_leaders(self, tracked: TrackedJob) -> None:
@@ -247,15 +224,15 @@ class JobTracker:
         self._job_of.update(dict.fromkeys(self._changes.watch_processes(pids), tracked))
 
     def _snapshot(self) -> NodeJobs:
-        self._read_at = self._clock()
-        self._look()
-        for tracked in self._book.live:
-            # Reading hundreds of processes takes its time; a job that ends meanwhile comes first.
-            self._hear(self._changes.wait(0.0))
-            if self._book.is_live(tracked):
-                self._book.read(tracked)
+        self._last_read = self._clock()
+        self._scan()
+        for tracked in self._registry.live:
+            # Reading hundreds of processes takes a while; a job that ends meanwhile is read first.
+            self._handle(self._changes.wait(0.0))
+            if self._registry.is_live(tracked):
+                self._registry.read(tracked)
         return NodeJobs(
-            jobs=self._book.uses(),
+            jobs=self._registry.uses(),
             layout=self._finder.layout,
             available={**self._available(), "inotify": not self._changes.is_polling},
             stale_cgroups=self._finder.stale_cgroups,
@@ -267,7 +244,7 @@ class JobTracker:
             return
         try:
             jobs = self._snapshot()
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it
+        except Exception as error:  # noqa: BLE001 - passed on to the callers
             for request in requests:
                 request.set_exception(error)
         else:

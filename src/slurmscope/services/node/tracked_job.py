@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follow one job from reading to reading, so that its totals count from its start and never fall."""
+"""Track one job over its readings, so that its totals count from its start and never decrease."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from slurmscope.model.job_totals import (
     continued,
     has_restarted,
     is_missing_something,
-    is_same_life,
+    is_same_run,
 )
 from slurmscope.model.job_use import CgroupUse, GroupKey, JobKey, JobUse
-from slurmscope.services.node.job_finding import StepFolders
-from slurmscope.services.node.job_reading import LiveJob
+from slurmscope.services.node.job_finder import StepFolders
+from slurmscope.services.node.job_meter import LiveJob
 
-# Steps that have ended and are still served, for each job.
+# Ended steps that are still served, per job.
 PAST_GROUP_LIMIT = 1000
 MANY_PROCESSES = 64
-# A cgroup that came back shows its first step within milliseconds.
-DOUBT_SECONDS = 1.0
+# A cgroup that was created again shows its first step within milliseconds.
+CONFIRM_SECONDS = 1.0
 
 
-class ReadsJob(Protocol):
-    """Read one job again and again."""
+class JobReader(Protocol):
+    """Read one job repeatedly; see ``JobMeter``."""
 
     def read(self, job: LiveJob) -> JobUse | None:
-        """Read everything; None when there is nothing to read, or not yet."""
+        """Read everything; None if there is nothing to read (yet)."""
         ...
 
     def read_cgroup(self, job: LiveJob) -> JobUse | None:
@@ -38,93 +38,93 @@ class ReadsJob(Protocol):
         ...
 
     def leaders(self, job: LiveJob) -> Collection[int]:
-        """List the processes whose end is worth a look."""
+        """List the processes whose end means that a task has ended."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierSteps:
-    """Hold what a job has to count on from when its cgroup comes back with its next step."""
+    """Hold the totals that a job continues from if its next step creates its cgroup again."""
 
     use: JobUse
     steps: frozenset[str]
-    reading: ReadsJob
+    reader: JobReader
 
 
 class TrackedJob:
-    """Hold what is known of one job that is here."""
+    """Hold the state of one job that has not ended."""
 
-    def __init__(self, job: LiveJob, reading: ReadsJob, *, former: EarlierSteps | None, now: float) -> None:
-        """Take the job, and what it was when it had a cgroup here before; ``now`` is on a monotonic clock."""
+    def __init__(self, job: LiveJob, reader: JobReader, *, earlier: EarlierSteps | None, now: float) -> None:
+        """Take the job, and its totals if it had a cgroup here before; ``now`` is a monotonic time."""
         self.job = job
         self.key: JobKey = job.key
-        # The name by which changes of this job are told; empty where nothing tells.
+        # Events name the job by its directory; empty if it has none.
         self.folder_name = job.path.name if job.path else ""
         self.watched: tuple[Path, ...] = ()
-        self._reading = reading
+        self._reader = reader
         self._steps: frozenset[str] = frozenset()
-        self._doubted = former
-        self._doubted_until = now + DOUBT_SECONDS
+        self._unconfirmed = earlier
+        self._unconfirmed_until = now + CONFIRM_SECONDS
         self._base: JobUse | None = None
         self._last: JobUse | None = None
         self._past: dict[GroupKey, tuple[float, CgroupUse]] = {}
 
     @property
     def use(self) -> JobUse:
-        """Give what the job has used, as far as is known."""
-        if self._doubted is not None:
-            # It may be a new life or the old one: until that is known, the old numbers stand.
-            return self._doubted.use
+        """Return what the job has used, as far as it is known."""
+        if self._unconfirmed is not None:
+            # It may be a new run or the same one: until that is known, the earlier totals are served.
+            return self._unconfirmed.use
         last = self._last or JobUse(key=self.key, uid=self.job.uid)
-        shown = continued(self._base, last) if self._base else last
+        use = continued(self._base, last) if self._base else last
         if not self._past:
-            return shown
-        return replace(shown, groups={**{key: group for key, (_, group) in self._past.items()}, **shown.groups})
+            return use
+        return replace(use, groups={**{key: group for key, (_, group) in self._past.items()}, **use.groups})
 
-    def take_folders(self, folders: StepFolders, now: float) -> None:
-        """Learn which steps the job has."""
+    def update_steps(self, folders: StepFolders, now: float) -> None:
+        """Store which steps the job has, and continue from the earlier totals if it is the same run."""
         self.watched = folders.watched
         self._steps |= folders.steps
-        if self._doubted is None or (not self._steps and now < self._doubted_until):
+        if self._unconfirmed is None or (not self._steps and now < self._unconfirmed_until):
             return
-        former, self._doubted = self._doubted, None
-        if is_same_life(former.steps, self._steps):
-            self._base, self._reading = former.use, former.reading
-            self._steps |= former.steps
+        earlier, self._unconfirmed = self._unconfirmed, None
+        if is_same_run(earlier.steps, self._steps):
+            self._base, self._reader = earlier.use, earlier.reader
+            self._steps |= earlier.steps
 
     def read(self, now: float) -> bool:
-        """Read everything; False when the counters belong to another cgroup than before."""
-        return self._take(self._reading.read(self.job), now)
+        """Read everything; return False if the counters belong to another cgroup than before."""
+        return self._store(self._reader.read(self.job), now)
 
     def read_cgroup(self, now: float) -> bool:
-        """Read the cgroups only; False when the counters belong to another cgroup than before."""
-        use, last = self._reading.read_cgroup(self.job), self._last
+        """Read the cgroups only; return False if the counters belong to another cgroup than before."""
+        use, last = self._reader.read_cgroup(self.job), self._last
         if use is not None and last is not None:
             use = replace(use, processes=last.processes, environment=last.environment)
-        return self._take(use, now)
+        return self._store(use, now)
 
     @property
     def has_many_processes(self) -> bool:
-        """Tell whether reading its processes takes too long in the moment in which the job may end."""
+        """Return whether reading the processes takes too long while the job may be ending."""
         processes = self._last.processes if self._last else None
         return processes is not None and processes.processes > MANY_PROCESSES
 
     def leaders(self) -> Collection[int]:
-        """List the processes whose end is worth a look."""
-        return self._reading.leaders(self.job)
+        """List the processes whose end means that a task has ended."""
+        return self._reader.leaders(self.job)
 
-    def forget_past(self, now: float, grace_seconds: float) -> None:
-        """Stop serving steps that ended long ago."""
+    def drop_ended_steps(self, now: float, grace_seconds: float) -> None:
+        """Stop serving steps that ended longer ago than the grace period."""
         for key in [key for key, (ended, _) in self._past.items() if ended + grace_seconds <= now]:
             del self._past[key]
 
-    def former(self) -> EarlierSteps | None:
-        """Give what to count on from; None when the job's cgroup cannot come back in the same life."""
+    def earlier_steps(self) -> EarlierSteps | None:
+        """Return the totals to continue from; None if the cgroup cannot be created again in the same run."""
         if not self._steps or not all(step.isdecimal() for step in self._steps):
             return None
-        return EarlierSteps(use=replace(self.use, has_ended=True), steps=self._steps, reading=self._reading)
+        return EarlierSteps(use=replace(self.use, has_ended=True), steps=self._steps, reader=self._reader)
 
-    def _take(self, use: JobUse | None, now: float) -> bool:
+    def _store(self, use: JobUse | None, now: float) -> bool:
         if use is None:
             return True
         if self._last is not None:

@@ -10,12 +10,12 @@ from itertools import islice
 from slurmscope.analysis.wanted import CURVES
 from slurmscope.config import Config
 from slurmscope.errors import ConfigError, SlurmscopeError
+from slurmscope.model.check import Check
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.series import NODE_LABEL
 from slurmscope.portal.settings import PortalSettings, check_settings
 from slurmscope.reports.words import format_elapsed, format_time
 from slurmscope.services.exporter.doctor import Examination
-from slurmscope.services.exporter.wiring import Check
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.services.reporting.reporter import CHECKPOINT, WINDOW_SECONDS, ReporterCheckpoints, ReporterSettings
 from slurmscope.sources.accounting.opening import open_accounting

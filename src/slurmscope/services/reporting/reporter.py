@@ -25,7 +25,7 @@ from slurmscope.services.reporting.measuring import MAY_PASS
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.retention import Chore, Retention, parse_keep_seconds
 from slurmscope.services.runtime.clock import Clock
-from slurmscope.services.runtime.periodic import repeating
+from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.settings import setting
 from slurmscope.units import parse_positive_seconds, parse_seconds
 
@@ -300,4 +300,4 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
 
 def open_reporter_loop(reporter: Reporter, interval_seconds: float) -> AbstractContextManager[None]:
     """Let the reporter work in a thread until the end."""
-    return repeating("reporter", interval_seconds, reporter.work)
+    return run_periodically("reporter", interval_seconds, reporter.work)

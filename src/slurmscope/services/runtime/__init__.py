@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run threads for months: periodic tasks, signals, memory."""
+"""Support long-running processes: periodic tasks, signals, memory."""

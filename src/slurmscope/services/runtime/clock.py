@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give the time to code that tests run with a clock of their own."""
+"""Inject the time, so that tests can control it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Give the two kinds of time: one for durations, one for dates."""
+    """Hold two clocks: ``monotonic`` for durations, ``wall`` for dates."""
 
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

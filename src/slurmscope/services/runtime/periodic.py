@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do something again and again in a thread, whatever happens in one round."""
+"""Run a task periodically in a thread; a failed run does not stop it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from slurmscope.log import fields
 logger = logging.getLogger(__name__)
 
 END_SECONDS = 5.0
-"""How long the end waits for a round that is under way."""
+"""How long to wait for a running task at the end."""
 
 
 @contextmanager
-def repeating(
+def run_periodically(
     name: str,
     interval_seconds: float,
     action: Callable[[], None],
@@ -27,10 +27,9 @@ def repeating(
     first: Callable[[], None] | None = None,
     stopping: threading.Event | None = None,
 ) -> Iterator[None]:
-    """Repeat an action until the end; ``first`` is done once before, ``stopping`` is set at the end.
+    """Run an action every interval until the block ends; ``first`` runs once before, ``stopping`` is set at the end.
 
-    What fails is told, and tried again in the next round. After a slow round the next one waits for its turn: rounds
-    are skipped, never stacked.
+    Failures are logged. After a slow run the missed ones are skipped, never stacked.
     """
     stopping = stopping or threading.Event()
 
@@ -54,10 +53,10 @@ def repeating(
 
 
 def attempt(name: str, action: Callable[[], None]) -> None:
-    """Do something once, and tell when it fails."""
+    """Run an action once and log its failure."""
     try:
         action()
     except SlurmscopeError as error:
-        logger.error("round failed", extra=fields(name, task=name, error=str(error)))
-    except Exception:  # a bug in one round must not end the loop
-        logger.exception("round failed", extra=fields(name, task=name))
+        logger.error("periodic task failed", extra=fields(name, task=name, error=str(error)))
+    except Exception:  # a bug in one run must not end the loop
+        logger.exception("periodic task failed", extra=fields(name, task=name))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn signals into things the main thread waits for."""
+"""Let the main thread wait for signals."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import signal
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-WISHES = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 logger = logging.getLogger(__name__)
 
 
 class Signals:
-    """Wait for the wish to stop (SIGTERM, SIGINT) or to reload (SIGHUP).
+    """Wait for a signal to stop (SIGTERM, SIGINT) or to reload (SIGHUP).
 
-    The interpreter itself writes each signal's number into a pipe. A handler in Python would run only
-    when the main thread next gets to it, which is never if the signal comes right before it waits. What
-    was installed before is put back at the end.
+    The interpreter writes the number of each signal into a pipe. A Python handler would run only when the main
+    thread next executes bytecode, which is never if the signal arrives right before it waits. The previous handlers
+    are restored at the end.
     """
 
     def __init__(self) -> None:
-        """Start with nothing wished for."""
+        """Open the pipe."""
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._wakeup_before = -1
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Signals:
-        """Install the pipe, then the handlers; only the main thread may."""
+        """Install the pipe, then the handlers; only the main thread may do this."""
         self._wakeup_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        for number in WISHES:
+        for number in HANDLED:
             self._before[number] = signal.signal(number, _do_nothing)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Put back what was there."""
+        """Restore the previous handlers."""
         for number, before in self._before.items():
             signal.signal(number, before)  # type: ignore[arg-type] # it came from signal.signal
         signal.set_wakeup_fd(self._wakeup_before)
@@ -47,8 +47,8 @@ class Signals:
         os.close(self._writer)
 
     def wait_for_reload(self) -> bool:
-        """Wait for the next wish; True to reload, False to stop."""
-        while (number := os.read(self._reader, 1)[0]) not in WISHES:
+        """Wait for the next signal; return True to reload, False to stop."""
+        while (number := os.read(self._reader, 1)[0]) not in HANDLED:
             pass
         return number == signal.SIGHUP
 
@@ -58,9 +58,9 @@ def _do_nothing(number: int, frame: FrameType | None) -> None:
 
 
 def run_until_interrupted(serve: Callable[[], int]) -> int:
-    """Serve, and take SIGINT and SIGTERM for the wish to end: everything that was opened is closed on the way.
+    """Call ``serve`` and let SIGINT and SIGTERM end it cleanly: all context managers are closed.
 
-    The web server ends by these signals and then sends them to itself again, for whoever started it.
+    The web server stops on these signals and then raises them again for its caller.
     """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

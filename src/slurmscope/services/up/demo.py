@@ -23,7 +23,7 @@ from slurmscope.services.portal.run import Companion, require_portal, run_portal
 from slurmscope.services.reporting.opening import open_reporting
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import CHECKPOINT
-from slurmscope.services.runtime.periodic import repeating
+from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.up.cluster_charts import ClusterCharts
 from slurmscope.services.up.recording import OwnCollectors
 from slurmscope.services.up.recording_metrics import recording_families
@@ -140,14 +140,16 @@ def _open_lives(
             stopping.set()
             is_ready.set()
 
-        stack.enter_context(repeating("lives", ROUND_SECONDS, record, first=record_past, stopping=stopping))
+        stack.enter_context(run_periodically("lives", ROUND_SECONDS, record, first=record_past, stopping=stopping))
         stack.callback(end)
         yield
 
 
 def _cluster_collectors(exporter: Exporter) -> OwnCollectors:
     config = exporter.load()
-    return OwnCollectors(exporter.wire(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS)
+    return OwnCollectors(
+        exporter.make_readings(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS
+    )
 
 
 def backfill(

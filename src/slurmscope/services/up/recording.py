@@ -10,9 +10,8 @@ from typing import Protocol
 
 from slurmscope.metrics.family import Family, Labels
 from slurmscope.model.job_states import PENDING, RUNNING
-from slurmscope.services.exporter.collecting import CollectorOutcome, EnabledCollector, is_served, run_collector
-from slurmscope.services.exporter.readings import read_all
-from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.services.exporter.page import CollectorOutcome, EnabledCollector, run_collector
+from slurmscope.services.exporter.readings import ReadingSet
 
 ZEROS: Mapping[str, tuple[Labels, ...]] = {"slurm_jobs": ((RUNNING,), (PENDING,))}
 """What collectors leave out when there is none of it, and is drawn: a gap would say that it was not measured."""
@@ -31,14 +30,14 @@ class OwnCollectors:
 
     def __init__(
         self,
-        wiring: Wiring,
+        readings: ReadingSet,
         collectors: Iterable[EnabledCollector],
         *,
         wanted: Collection[str],
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """Take what can be read, who makes families of it, and which metrics count."""
-        self._wiring = wiring
+        self._readings = readings
         self._wanted = frozenset(wanted)
         self._collectors = tuple(
             enabled for enabled in collectors if any(metric.name in wanted for metric in enabled.collector.metrics)
@@ -48,13 +47,9 @@ class OwnCollectors:
     def record(self, recorder: FamilyRecorder, *, deadline_seconds: float) -> None:
         """Read once and record; a reading that is late or failed leaves its families out."""
         needs = [name for enabled in self._collectors for name in enabled.collector.needs]
-        snapshots = read_all(self._wiring.readings, needs, time.monotonic() + deadline_seconds)
+        snapshots = self._readings.read(needs, time.monotonic() + deadline_seconds)
         # An old value is no sample of now: a gap says that nothing was measured.
-        fresh = [
-            enabled
-            for enabled in self._collectors
-            if is_served(enabled, snapshots) and all(snapshots[name].error is None for name in enabled.collector.needs)
-        ]
+        fresh = [enabled for enabled in self._collectors if enabled.is_fresh(snapshots)]
         outcomes: dict[str, CollectorOutcome] = {}
         families = [
             _with_zeros(family)
@@ -67,7 +62,7 @@ class OwnCollectors:
 
     def close(self) -> None:
         """End what runs in the background."""
-        self._wiring.close()
+        self._readings.close()
 
 
 def _with_zeros(family: Family) -> Family:

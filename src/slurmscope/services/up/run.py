@@ -12,7 +12,7 @@ from slurmscope.http_client.token_file import TokenFile
 from slurmscope.metrics.collector import Role
 from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.services.portal.run import Companion, require_portal, run_portal
-from slurmscope.services.runtime.periodic import repeating
+from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.agent_scrapes import AgentScrapes
 from slurmscope.services.up.cluster_charts import ClusterCharts
@@ -68,7 +68,7 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
             counts, problems = scrapes.counts, scrapes.problems
         # A loop for each, so that a slow one holds up no other.
         for action in actions:
-            stack.enter_context(repeating(*action))
+            stack.enter_context(run_periodically(*action))
         yield Companion(
             families=partial(recording_families, recorder, counts),
             problems=problems,
@@ -78,4 +78,6 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
 
 def _own_collectors(exporter: Exporter) -> OwnCollectors:
     config = exporter.load()
-    return OwnCollectors(exporter.wire(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS)
+    return OwnCollectors(
+        exporter.make_readings(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS
+    )

@@ -76,7 +76,7 @@ class UpSettings:
 def up_sections() -> Iterator[Section]:
     """Yield the settings of everything that runs in one process."""
     # Not above: the agent is only needed here.
-    from slurmscope.services.node.wiring import NodeSettings
+    from slurmscope.services.node.readings import NodeSettings
 
     yield Section(name="up", type=UpSettings)
     yield Section(name="node", type=NodeSettings)

@@ -12,9 +12,9 @@ from typing import Protocol
 import pytest
 
 from slurmscope.outputs.http.address import ListenHost
-from slurmscope.outputs.http.app import ExporterApp, Exposition
+from slurmscope.outputs.http.app import ExporterApp, Scrape
 from slurmscope.outputs.http.connection import ConnectionLimits
-from slurmscope.outputs.http.response import Route
+from slurmscope.outputs.http.response import App
 from slurmscope.outputs.http.server import Server
 from tests.fakes.certificates import Identity, make_authority, make_identity
 from tests.fakes.exposition import FakeExposition
@@ -37,14 +37,14 @@ class Serve(Protocol):
 
     def __call__(
         self,
-        exposition: Exposition | None = None,
+        scrape: Scrape | None = None,
         *,
         addresses: tuple[str, ...] = ("127.0.0.1:0",),
         limits: ConnectionLimits | None = None,
         config_file: Path | None = None,
         max_connections: int = 512,
         max_requests: int = 40,
-        extra_routes: dict[str, Route] | None = None,
+        app: App | None = None,
     ) -> Running:
         """Return the running server."""
         ...
@@ -56,18 +56,21 @@ def serve() -> Iterator[Serve]:
     servers: list[Server] = []
 
     def start(
-        exposition: Exposition | None = None,
+        scrape: Scrape | None = None,
         *,
         addresses: tuple[str, ...] = ("127.0.0.1:0",),
         limits: ConnectionLimits | None = None,
         config_file: Path | None = None,
         max_connections: int = 512,
         max_requests: int = 40,
-        extra_routes: dict[str, Route] | None = None,
+        app: App | None = None,
     ) -> Running:
-        app = ExporterApp(exposition or FakeExposition(), max_requests=max_requests, extra_routes=extra_routes)
         server = Server(
-            app, addresses=addresses, limits=limits, config_file=config_file, max_connections=max_connections
+            app or ExporterApp(scrape or FakeExposition(), max_requests=max_requests),
+            addresses=addresses,
+            limits=limits,
+            config_file=config_file,
+            max_connections=max_connections,
         )
         servers.append(server)
         server.start()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.outputs.http.request import BadRequest, HttpRequest, body_length, parse_head
+from slurmscope.outputs.http.request import BadRequest, HttpRequest, parse_head
 
 
 def head(*lines: str) -> bytes:
@@ -129,20 +129,6 @@ def test_body_is_announced_by_its_length_or_encoding(*, expected: bool, header: 
     assert expected == parse_head(head("POST / HTTP/1.1", "Host: x", header)).has_body
 
 
-def test_body_length_is_checked_against_the_limit() -> None:
-    request = parse_head(head("POST / HTTP/1.1", "Host: x", "Content-Length: 10"))
-    assert body_length(request, 10) == 10
-    with pytest.raises(BadRequest) as caught:
-        body_length(request, 9)
-    assert caught.value.status == 413
-
-
-def test_body_of_unknown_length_is_refused() -> None:
-    with pytest.raises(BadRequest) as caught:
-        body_length(parse_head(head("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked")), 10)
-    assert caught.value.status == 411
-
-
 @given(st.binary(max_size=300))
 def test_no_bytes_break_the_parser(data: bytes) -> None:
     with contextlib.suppress(BadRequest):
@@ -153,7 +139,7 @@ def test_no_bytes_break_the_parser(data: bytes) -> None:
 def test_no_header_value_breaks_the_parser(value: bytes) -> None:
     with contextlib.suppress(BadRequest):
         request = parse_head(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: " + value)
-        assert int(value.decode("latin-1")) == body_length(request, 10**20)
+        assert (int(value.decode("latin-1")) > 0) == request.has_body
 
 
 @given(

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.outputs.http.counters import RequestCounters
-from slurmscope.outputs.http.landing import POLICY, STYLE, escape, landing_response, render_landing
-from slurmscope.outputs.http.limiter import Limiter
-from slurmscope.outputs.http.response import head_bytes, http_date, merged, sentence
+from slurmscope.outputs.http.app import POLICY, STYLE, escape, landing_response, render_landing
+from slurmscope.outputs.http.gate import RateLimiter
+from slurmscope.outputs.http.response import RequestCounters, head_bytes, http_date, merged, text_response
 
 
 @given(st.integers(0, 4_102_444_800))
@@ -40,7 +39,7 @@ def test_overriding_header_replaces_whatever_its_case() -> None:
 
 
 def test_sentence_with_a_lone_surrogate_is_still_sent() -> None:
-    assert sentence(400, "bad \ud800").body == b"bad \\ud800\n"
+    assert text_response(400, "bad \ud800").body == b"bad \\ud800\n"
 
 
 def test_methods_and_codes_of_the_label_are_a_fixed_set() -> None:
@@ -72,7 +71,7 @@ def test_counting_in_many_threads_loses_nothing_and_disturbs_no_reader() -> None
 
 def test_limiter_allows_a_burst_and_then_one_per_interval() -> None:
     now = [100.0]
-    limiter = Limiter(0.5, 3, clock=lambda: now[0])
+    limiter = RateLimiter(0.5, 3, clock=lambda: now[0])
     assert [True, True, True, False] == [limiter.allow() for _ in range(4)]
     now[0] += 0.5
     assert [True, False] == [limiter.allow() for _ in range(2)]

@@ -17,16 +17,14 @@ from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
-from slurmscope.outputs.http.app import UnknownCollector
-from slurmscope.services.exporter.collecting import EnabledCollector
-from slurmscope.services.exporter.page import Busy, ExpositionService
-from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.exporter.self_metrics import SelfReport
-from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.outputs.http.app import ScrapeRequest, UnknownCollector
+from slurmscope.services.exporter.page import Busy, EnabledCollector, PageService
+from slurmscope.services.exporter.readings import ReadingSet, SharedReading
+from slurmscope.services.exporter.self_metrics import SelfMetrics
 
 APPLES = gauge("apples", "Apples.", "kind")
 PEARS = gauge("pears", "Pears.")
-STRAY = gauge("stray", "Nobody declared this.")
+STRAY = gauge("stray", "Not declared.")
 
 
 def enabled(name: str, needs: str, collect: Callable[..., Iterable[Family]]) -> EnabledCollector:
@@ -44,16 +42,15 @@ def collect_pears(options: NoOptions, *, pears: int) -> Iterator[Family]:
     yield Family(PEARS, {(): pears})
 
 
-def make_service(collectors: Iterable[EnabledCollector], **sources: Callable[[], object]) -> ExpositionService:
-    readings = {name: SharedReading(name, read, interval_seconds=3600) for name, read in sources.items()}
+def make_service(collectors: Iterable[EnabledCollector], **sources: Callable[[], object]) -> PageService:
+    readings = ReadingSet(*(SharedReading(name, read, interval_seconds=3600) for name, read in sources.items()))
     guard = Guard()
-    wiring = Wiring(readings=readings)
-    report = SelfReport(wiring=wiring, guard=guard)
-    return ExpositionService(collectors, wiring, guard=guard, self_families=report.families)
+    metrics = SelfMetrics(readings=readings, guard=guard)
+    return PageService(collectors, readings, guard=guard, self_families=metrics.families)
 
 
 def scrape(
-    service: ExpositionService,
+    service: PageService,
     *,
     deadline_seconds: float | None = 60,
     is_gzip: bool = False,
@@ -61,10 +58,10 @@ def scrape(
     exclude: frozenset[str] = frozenset(),
     format: Format = Format.TEXT,
 ) -> str:
-    blocks = service.scrape(
+    request = ScrapeRequest(
         format=format, is_gzip=is_gzip, include=include, exclude=exclude, deadline_seconds=deadline_seconds
     )
-    page = b"".join(blocks)
+    page = b"".join(service.scrape(request))
     return (gzip.decompress(page) if is_gzip else page).decode()
 
 
@@ -180,7 +177,7 @@ def test_scrape_answers_at_its_deadline_while_a_source_hangs() -> None:
     assert {("apples",): 0, ("pears",): 1} == values(page, "slurmscope_collector_success")
 
 
-def test_caller_who_cannot_wait_for_the_page_is_told_so() -> None:
+def test_caller_that_cannot_wait_for_the_page_gets_busy() -> None:
     gate = threading.Event()
     started = threading.Event()
 
@@ -216,10 +213,9 @@ def test_collectors_can_be_chosen() -> None:
 
 def test_changed_reading_gives_a_new_page() -> None:
     counts = iter([1, 2])
-    readings = {"pears": SharedReading("pears", lambda: next(counts), interval_seconds=0)}
-    service = ExpositionService(
+    service = PageService(
         [enabled("pears", "pears", collect_pears)],
-        Wiring(readings=readings),
+        ReadingSet(SharedReading("pears", lambda: next(counts), interval_seconds=0)),
         guard=Guard(),
         self_families=lambda _: (),
     )
@@ -229,12 +225,14 @@ def test_changed_reading_gives_a_new_page() -> None:
 
 def test_hidden_labels_hide_their_metrics_at_once() -> None:
     hidden: set[str] = set()
-    wiring = Wiring(
-        readings={"apples": SharedReading("apples", lambda: {"red": 1}, interval_seconds=3600)},
-        hidden_labels=lambda _: frozenset(hidden),
-    )
-    service = ExpositionService(
-        [enabled("apples", "apples", collect_apples)], wiring, guard=Guard(), self_families=lambda _: ()
+
+    class PrivateReadings(ReadingSet):
+        def hidden_labels(self, until: float) -> frozenset[str]:
+            return frozenset(hidden)
+
+    readings = PrivateReadings(SharedReading("apples", lambda: {"red": 1}, interval_seconds=3600))
+    service = PageService(
+        [enabled("apples", "apples", collect_apples)], readings, guard=Guard(), self_families=lambda _: ()
     )
 
     assert {("red",): 1} == values(scrape(service), "apples")
@@ -242,7 +240,12 @@ def test_hidden_labels_hide_their_metrics_at_once() -> None:
     assert {} == values(scrape(service), "apples")
 
 
-def test_pages_kept_are_few() -> None:
+def test_collector_that_needs_an_unknown_reading_fails_at_start() -> None:
+    with pytest.raises(LookupError, match="collector apples needs the reading 'aples', which is not one of apples"):
+        make_service([enabled("apples", "aples", collect_apples)], apples=dict)
+
+
+def test_few_pages_are_cached() -> None:
     names = [f"c{number}" for number in range(8)]
     service = make_service([enabled(name, "pears", collect_pears) for name in names], pears=lambda: 4)
 
@@ -252,7 +255,7 @@ def test_pages_kept_are_few() -> None:
     assert len(service._pages) <= 4
 
 
-def test_once_tells_which_collectors_were_good() -> None:
+def test_once_returns_which_collectors_succeeded() -> None:
     service = make_service(
         [enabled("apples", "apples", collect_apples), enabled("pears", "pears", collect_pears)],
         apples=fail,

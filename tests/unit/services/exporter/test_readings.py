@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from slurmscope.errors import CommandTimedOut
-from slurmscope.services.exporter.readings import SharedReading, read_all
+from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.services.runtime.clock import Clock
 
 
@@ -194,10 +194,10 @@ def test_slow_source_rests_as_long_as_it_worked(source: FakeSource, fake_time: F
     assert 2 == source.reads
 
 
-def test_several_sources_are_asked_at_once() -> None:
+def test_several_sources_are_read_in_parallel() -> None:
     barrier = threading.Barrier(2, timeout=30)
-    readings = {name: SharedReading(name, barrier.wait, interval_seconds=10) for name in ("jobs", "nodes")}
+    readings = ReadingSet(*(SharedReading(name, barrier.wait, interval_seconds=10) for name in ("jobs", "nodes")))
 
-    snapshots = read_all(readings, ["nodes", "jobs", "jobs"], time.monotonic() + 60)
+    snapshots = readings.read(["nodes", "jobs", "jobs"], time.monotonic() + 60)
 
     assert {"jobs": None, "nodes": None} == {name: snapshot.error for name, snapshot in snapshots.items()}

@@ -18,13 +18,13 @@ from slurmscope.errors import SourceError
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import CgroupUse, JobKey, JobUse, NodeJobs
 from slurmscope.services.node.cpu_budget import CpuBudget
-from slurmscope.services.node.job_reading import LiveJob
+from slurmscope.services.node.job_meter import LiveJob
 from slurmscope.services.node.job_registry import JobRegistry
-from slurmscope.services.node.job_tracker import LOOK_GAP_SECONDS, LOOK_SECONDS, JobTracker
-from slurmscope.services.node.job_tracking import TrackingOptions, open_job_tracker
+from slurmscope.services.node.job_tracker import SCAN_GAP_SECONDS, SCAN_SECONDS, JobTracker
+from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
 from slurmscope.sources.machine.changes import ChangeWatcher, WakeUp
 from slurmscope.sources.machine.inotify import Inotify, InotifyUnavailable
-from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReading
+from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReader
 
 KEY = JobKey(7)
 PATIENCE_SECONDS = 60.0
@@ -61,13 +61,13 @@ class Node:
 def tracking(
     root: Path,
     open_inotify: Callable[[], Inotify] = Inotify,
-    reading: Callable[[], FakeReading] = FakeReading,
-    credit: CpuBudget | None = None,
+    reading: Callable[[], FakeReader] = FakeReader,
+    budget: CpuBudget | None = None,
     changes: ChangeWatcher | None = None,
 ) -> Iterator[Node]:
     finder = FakeFinder(root=root)
-    book = JobRegistry(finder, reading, young_seconds=YOUNG_SECONDS)
-    with JobTracker(finder, book, changes or ChangeWatcher(open_inotify), credit=credit) as tracker:
+    registry = JobRegistry(finder, reading, young_seconds=YOUNG_SECONDS)
+    with JobTracker(finder, registry, changes or ChangeWatcher(open_inotify), budget=budget) as tracker:
         tracker.snapshot()
         yield Node(finder, tracker)
 
@@ -109,7 +109,7 @@ def test_tracker_that_is_not_started_still_reads_jobs(tmp_path: Path) -> None:
     finder = FakeFinder(root=tmp_path)
     finder.add(FakeJob(KEY, seconds=4.0))
     tracker = JobTracker(
-        finder, JobRegistry(finder, FakeReading), ChangeWatcher(), available=lambda: {"process_io": False}
+        finder, JobRegistry(finder, FakeReader), ChangeWatcher(), available=lambda: {"process_io": False}
     )
     taken = tracker.snapshot()
     tracker.close()
@@ -166,7 +166,7 @@ def test_job_with_many_processes_is_read_in_a_moment_at_its_end(node: Node) -> N
 
 def tracked_use(node: Node) -> JobUse:
     """Look at what the tracker knows, without making it read."""
-    (tracked,) = node.tracker._book.live
+    (tracked,) = node.tracker._registry.live
     return tracked.use
 
 
@@ -211,7 +211,7 @@ class NotedSleeps(ChangeWatcher):
 
     def is_long_sleep(self) -> bool:
         """Tell whether the tracker sleeps until it would look without any sign."""
-        return (self.wanted_seconds or 0.0) > LOOK_SECONDS / 2
+        return (self.wanted_seconds or 0.0) > SCAN_SECONDS / 2
 
 
 def test_idle_tracker_sleeps(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_storm_of_folders_makes_few_looks(node: Node) -> None:
         (node.finder.root / f"other_{number % 10}").rmdir()
     elapsed = time.monotonic() - began
     # One look scans again when it has found new folders to watch, four times at most.
-    assert node.finder.scans - before <= 4 * (elapsed / LOOK_GAP_SECONDS + 2)
+    assert node.finder.scans - before <= 4 * (elapsed / SCAN_GAP_SECONDS + 2)
 
 
 def test_job_is_noticed_after_a_storm(node: Node) -> None:
@@ -245,7 +245,7 @@ def test_job_is_noticed_after_a_storm(node: Node) -> None:
     until(lambda: job.reads)
 
 
-class SpentCredit(CpuBudget):
+class SpentBudget(CpuBudget):
     """Have nothing left, for as long as a test lasts."""
 
     def low_seconds(self) -> float:
@@ -255,7 +255,7 @@ class SpentCredit(CpuBudget):
 
 def test_job_that_ends_is_read_even_when_no_cpu_time_is_left(tmp_path: Path) -> None:
     with (
-        tracking(tmp_path, credit=SpentCredit(0.05, 1.0)) as node,
+        tracking(tmp_path, budget=SpentBudget(0.05, 1.0)) as node,
         subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process,
     ):
         job = node.begin(seconds=0.5, pids=[process.pid])
@@ -305,7 +305,7 @@ def test_failed_scan_is_told_and_the_next_one_is_good(node: Node) -> None:
     assert KEY == node.only().key
 
 
-class BrokenReading(FakeReading):
+class BrokenReading(FakeReader):
     """Be a reader with a bug."""
 
     def read(self, job: LiveJob) -> JobUse | None:
@@ -343,7 +343,7 @@ def test_closing_ends_the_thread_and_gives_descriptors_back(tmp_path: Path) -> N
         until(lambda: job.reads)
     node.tracker.close()
     assert before == (threading.active_count(), count_descriptors())
-    with pytest.raises(SourceError, match="agent ends"):
+    with pytest.raises(SourceError, match="agent is stopping"):
         node.tracker.snapshot()
 
 
@@ -367,7 +367,7 @@ class SlowFinder(FakeFinder):
 def test_who_asks_while_the_tracker_ends_is_not_left_waiting(tmp_path: Path) -> None:
     finder = SlowFinder(root=tmp_path)
     finder.blocked, finder.released = threading.Event(), threading.Event()
-    tracker = JobTracker(finder, JobRegistry(finder, FakeReading), ChangeWatcher())
+    tracker = JobTracker(finder, JobRegistry(finder, FakeReader), ChangeWatcher())
     tracker.start()
     finder.blocked.wait(PATIENCE_SECONDS)
     answers: list[NodeJobs | SourceError] = []
@@ -385,20 +385,20 @@ def test_who_asks_while_the_tracker_ends_is_not_left_waiting(tmp_path: Path) -> 
     until(lambda: tracker._is_stopping)
     after.start()
     after.join(PATIENCE_SECONDS)
-    assert [True] == ["agent ends" in str(answer) for answer in answers]
+    assert [True] == ["agent is stopping" in str(answer) for answer in answers]
     finder.released.set()
     for thread in (before, closing):
         thread.join(PATIENCE_SECONDS)
     assert 2 == len(answers)
 
 
-def test_machine_without_slurm_is_told_so(tmp_path: Path) -> None:
+def test_machine_without_slurm_is_unsupported(tmp_path: Path) -> None:
     with open_job_tracker(TrackingOptions(cgroup_root=tmp_path, procfs_root=tmp_path)) as tracker:
         taken = tracker.snapshot()
     assert ((), "unsupported") == (taken.jobs, taken.layout)
 
 
-def test_processes_of_this_machine_are_looked_through_where_there_are_no_cgroups(tmp_path: Path) -> None:
+def test_processes_of_this_machine_are_scanned_if_there_are_no_cgroups(tmp_path: Path) -> None:
     with open_job_tracker(TrackingOptions(cgroup_root=tmp_path)) as tracker:
         taken = tracker.snapshot()
     assert taken.available["processes"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.config import load
-from slurmscope.services.exporter.wiring import Check
+from slurmscope.model.check import Check
 from slurmscope.services.portal.settings import portal_sections
 from slurmscope.services.reporting.checks import check_progress, examine_portal
 from slurmscope.services.reporting.reporter import CHECKPOINT, ReporterSettings

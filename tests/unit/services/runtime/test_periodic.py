@@ -10,7 +10,7 @@ import time
 import pytest
 
 from slurmscope.errors import ArchiveError
-from slurmscope.services.runtime.periodic import repeating
+from slurmscope.services.runtime.periodic import run_periodically
 
 
 def test_a_round_that_fails_does_not_end_the_loop(caplog: pytest.LogCaptureFixture) -> None:
@@ -21,9 +21,9 @@ def test_a_round_that_fails_does_not_end_the_loop(caplog: pytest.LogCaptureFixtu
             raise rounds.pop(0)
         done.set()
 
-    with caplog.at_level(logging.ERROR), repeating("lives", 0.01, act):
+    with caplog.at_level(logging.ERROR), run_periodically("lives", 0.01, act):
         assert done.wait(30)
-    assert 2 == len([record for record in caplog.records if record.message == "round failed"])
+    assert 2 == len([record for record in caplog.records if record.message == "periodic task failed"])
 
 
 def test_what_comes_first_is_done_once() -> None:
@@ -35,7 +35,7 @@ def test_what_comes_first_is_done_once() -> None:
         if len(order) > 3:
             done.set()
 
-    with repeating("lives", 0.01, act, first=lambda: order.append("first")):
+    with run_periodically("lives", 0.01, act, first=lambda: order.append("first")):
         assert done.wait(30)
     assert ("first", 1) == (order[0], order.count("first"))
 
@@ -50,6 +50,6 @@ def test_slow_round_skips_those_it_missed() -> None:
         if len(starts) == 2:
             done.set()
 
-    with repeating("slow", 0.1, act):
+    with run_periodically("slow", 0.1, act):
         assert done.wait(30)
     assert starts[1] - starts[0] >= 0.25

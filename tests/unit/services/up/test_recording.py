@@ -8,9 +8,8 @@ from functools import partial
 from slurmscope.errors import SourceError
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, gauge
-from slurmscope.services.exporter.collecting import EnabledCollector
-from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.services.exporter.page import EnabledCollector
+from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.services.up.recording import OwnCollectors
 from slurmscope.settings import setting
 
@@ -53,22 +52,24 @@ def fail() -> object:
 
 
 def make(*collectors: EnabledCollector, closed: list[bool] | None = None) -> OwnCollectors:
-    readings = {
-        "good": SharedReading("good", lambda: 1, interval_seconds=0),
-        "bad": SharedReading("bad", fail, interval_seconds=0),
-    }
-    wiring = Wiring(readings=readings, close=lambda: (closed if closed is not None else []).append(True))
-    return OwnCollectors(wiring, collectors, wanted={"slurm_nodes", "slurm_jobs"}, wall_clock=lambda: 42.0)
+    class ClosedReadings(ReadingSet):
+        def close(self) -> None:
+            (closed if closed is not None else []).append(True)
+
+    readings = ClosedReadings(
+        SharedReading("good", lambda: 1, interval_seconds=0), SharedReading("bad", fail, interval_seconds=0)
+    )
+    return OwnCollectors(readings, collectors, wanted={"slurm_nodes", "slurm_jobs"}, wall_clock=lambda: 42.0)
 
 
 def test_only_what_is_worth_recording_is_asked_for() -> None:
     asked: list[str] = []
-    readings = {
-        name: SharedReading(name, partial(asked.append, name), interval_seconds=0) for name in ("wanted", "other")
-    }
+    readings = ReadingSet(
+        *(SharedReading(name, partial(asked.append, name), interval_seconds=0) for name in ("wanted", "other"))
+    )
     collectors = (collector("a", WANTED, OTHER, needs="wanted"), collector("b", OTHER, needs="other"))
     kept = Kept()
-    OwnCollectors(Wiring(readings=readings), collectors, wanted={"slurm_nodes"}, wall_clock=lambda: 42.0).record(
+    OwnCollectors(readings, collectors, wanted={"slurm_nodes"}, wall_clock=lambda: 42.0).record(
         kept, deadline_seconds=5.0
     )
     assert ["wanted"] == asked

@@ -18,8 +18,7 @@ from slurmscope.model.jobs import Jobs
 from slurmscope.model.nodes import Nodes
 from slurmscope.model.series import JobSpan
 from slurmscope.services.exporter.exporter import Exporter
-from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.exporter.wiring import Wiring
+from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.services.up.run import open_recording
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import RecorderSettings
@@ -57,13 +56,13 @@ class Asked:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         values = {"jobs": Jobs(groups=(), taken_at_seconds=0.0), "nodes": Nodes(nodes=()), "node_jobs": NodeJobs()}
-        readings = {
-            name: SharedReading(name, self._tell(name, values.get(name)), interval_seconds=0)
-            for name in ("jobs", "nodes", "node_jobs", "gpus", "process_groups")
-        }
-        self.exporters = [
-            Exporter(role=role, load=self._load(role), wire=lambda _: Wiring(readings=readings)) for role in Role
-        ]
+        readings = ReadingSet(
+            *(
+                SharedReading(name, self._tell(name, values.get(name)), interval_seconds=0)
+                for name in ("jobs", "nodes", "node_jobs", "gpus", "process_groups")
+            )
+        )
+        self.exporters = [Exporter(role=role, load=self._load(role), make_readings=lambda _: readings) for role in Role]
 
     def _tell(self, name: str, value: object) -> Callable[[], object]:
         def read() -> object:

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from slurmscope.model.job_use import JobKey
-from slurmscope.services.node.job_finding import STEP_LIMIT, JobFinder
+from slurmscope.services.node.job_finder import STEP_LIMIT, JobFinder
 from slurmscope.sources.cgroup import CgroupLayout, JobCgroup, LayoutKind, TreeHealth
 from slurmscope.sources.procfs.stepd_jobs import StepdJob
 from tests.fakes.live_jobs import FakeJob
@@ -124,7 +124,7 @@ def make_job(tmp_path: Path, *folders: str) -> FakeJob:
 
 def test_steps_and_the_folders_of_their_tasks_are_named_on_v1(tmp_path: Path) -> None:
     job = make_job(tmp_path, "step_batch", "step_0", "notes")
-    folders = JobFinder(FakeCgroups(v1(tmp_path)), FakeStepds()).look_into(job)
+    folders = JobFinder(FakeCgroups(v1(tmp_path)), FakeStepds()).list_steps(job)
     top = tmp_path / "cpuacct/slurm/uid_1/job_7"
     assert {"batch", "0"} == folders.steps
     assert {top, top / "step_batch", top / "step_0"} == set(folders.watched)
@@ -132,21 +132,21 @@ def test_steps_and_the_folders_of_their_tasks_are_named_on_v1(tmp_path: Path) ->
 
 def test_steps_are_named_on_v2_where_the_job_tells_its_end_itself(tmp_path: Path) -> None:
     job = make_job(tmp_path, "step_0+1", "step_extern")
-    folders = JobFinder(FakeCgroups(v2(tmp_path)), FakeStepds()).look_into(job)
+    folders = JobFinder(FakeCgroups(v2(tmp_path)), FakeStepds()).list_steps(job)
     assert {"0+1", "extern"} == folders.steps
     assert [job.path] == list(folders.watched)
 
 
 def test_of_many_steps_the_newest_are_watched(tmp_path: Path) -> None:
     job = make_job(tmp_path, "step_batch", *(f"step_{number}" for number in range(2 * STEP_LIMIT)))
-    folders = JobFinder(FakeCgroups(v1(tmp_path)), FakeStepds()).look_into(job)
+    folders = JobFinder(FakeCgroups(v1(tmp_path)), FakeStepds()).list_steps(job)
     newest = {f"step_{number}" for number in range(STEP_LIMIT + 1, 2 * STEP_LIMIT)}
     assert 2 * STEP_LIMIT + 1 == len(folders.steps)
     assert {"job_7", "step_batch", *newest} == {path.name for path in folders.watched}
 
 
 def test_job_that_is_gone_has_no_steps(tmp_path: Path) -> None:
-    folders = JobFinder(FakeCgroups(v2(tmp_path)), FakeStepds()).look_into(FakeJob(KEY, path=tmp_path / "gone"))
+    folders = JobFinder(FakeCgroups(v2(tmp_path)), FakeStepds()).list_steps(FakeJob(KEY, path=tmp_path / "gone"))
     assert frozenset() == folders.steps
 
 
@@ -156,4 +156,4 @@ def test_steps_of_a_job_without_a_folder_come_from_its_processes(
 ) -> None:
     job = stepd_job()
     job.stepds.update(titles)
-    assert expected == JobFinder(FakeCgroups(v1(tmp_path)), FakeStepds()).look_into(job).steps
+    assert expected == JobFinder(FakeCgroups(v1(tmp_path)), FakeStepds()).list_steps(job).steps

@@ -10,29 +10,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from slurmscope.collectors.job_use_metrics import JOB
-from slurmscope.metrics.family import Family, Labels, Metric, seed_gauge
+from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge
 from slurmscope.model.job_use import CgroupUse, GroupKey, JobUse
 
 MIB = 1024 * 1024
 TICKS_PER_SECOND = 100
 
-PROCESSES = seed_gauge("jobs_spawned_processes", "Processes of the job.", *JOB)
-FILES = seed_gauge("jobs_opened_files", "Distinct files the job has open.", *JOB)
-THREADS = seed_gauge("jobs_thread_count", "Threads of the job by program.", *JOB, "proc_name")
-USER_TIME = seed_gauge("jobs_user_time", "CPU time of the job in user mode, in hundredths of a second.", *JOB)
-SYSTEM_TIME = seed_gauge("jobs_system_time", "CPU time of the job in kernel mode, in hundredths of a second.", *JOB)
-CPU_TIME = seed_gauge("jobs_cpu_time_total", "CPU time of the job in seconds.", *JOB)
-CORE_TIME = seed_gauge("jobs_cpu_time_core", "CPU time of the job per core, in seconds.", *JOB, "core")
-PERCENT = seed_gauge("jobs_cpu_percent", "CPU usage of the job since the previous reading; 100 is one core.", *JOB)
-PERCENT_PER_CORE = seed_gauge("jobs_cpu_percent_per_core", "CPU usage of the job divided by its number of cores.", *JOB)
-RSS = seed_gauge("jobs_rss", "Resident memory of the job's processes in megabytes.", *JOB)
-READ = seed_gauge("jobs_read_mb", "Megabytes read by the job.", *JOB)
-WRITE = seed_gauge("jobs_write_mb", "Megabytes written by the job.", *JOB)
-READS = seed_gauge("jobs_read_count", "Read system calls of the job.", *JOB)
-WRITES = seed_gauge("jobs_write_count", "Write system calls of the job.", *JOB)
-SCRATCH = seed_gauge("jobs_uses_scratch", "1 if the job has a file on scratch open.", *JOB)
+PROCESSES = compat_gauge("jobs_spawned_processes", "Processes of the job.", *JOB)
+FILES = compat_gauge("jobs_opened_files", "Distinct files the job has open.", *JOB)
+THREADS = compat_gauge("jobs_thread_count", "Threads of the job by program.", *JOB, "proc_name")
+USER_TIME = compat_gauge("jobs_user_time", "CPU time of the job in user mode, in hundredths of a second.", *JOB)
+SYSTEM_TIME = compat_gauge("jobs_system_time", "CPU time of the job in kernel mode, in hundredths of a second.", *JOB)
+CPU_TIME = compat_gauge("jobs_cpu_time_total", "CPU time of the job in seconds.", *JOB)
+CORE_TIME = compat_gauge("jobs_cpu_time_core", "CPU time of the job per core, in seconds.", *JOB, "core")
+PERCENT = compat_gauge("jobs_cpu_percent", "CPU usage of the job since the previous reading; 100 is one core.", *JOB)
+PERCENT_PER_CORE = compat_gauge(
+    "jobs_cpu_percent_per_core", "CPU usage of the job divided by its number of cores.", *JOB
+)
+RSS = compat_gauge("jobs_rss", "Resident memory of the job's processes in megabytes.", *JOB)
+READ = compat_gauge("jobs_read_mb", "Megabytes read by the job.", *JOB)
+WRITE = compat_gauge("jobs_write_mb", "Megabytes written by the job.", *JOB)
+READS = compat_gauge("jobs_read_count", "Read system calls of the job.", *JOB)
+WRITES = compat_gauge("jobs_write_count", "Write system calls of the job.", *JOB)
+SCRATCH = compat_gauge("jobs_uses_scratch", "1 if the job has a file on scratch open.", *JOB)
 
-SEED_METRICS = (
+COMPAT_METRICS = (
     PROCESSES, FILES, THREADS, USER_TIME, SYSTEM_TIME, CPU_TIME, CORE_TIME, PERCENT, PERCENT_PER_CORE, RSS, READ,
     WRITE, READS, WRITES, SCRATCH,
 )  # fmt: skip
@@ -40,14 +42,14 @@ SEED_METRICS = (
 _NOTHING = CgroupUse()
 
 
-def seed_families(jobs: Iterable[tuple[Labels, JobUse]]) -> Iterator[Family]:
+def compat_families(jobs: Iterable[tuple[Labels, JobUse]]) -> Iterator[Family]:
     """Yield the families with older names; values that were not measured are left out."""
-    samples: dict[str, dict[Labels, float]] = {metric.name: {} for metric in SEED_METRICS}
+    samples: dict[str, dict[Labels, float]] = {metric.name: {} for metric in COMPAT_METRICS}
     for labels, job in jobs:
         for metric, further, value in (*_cpu_values(job), *_process_values(job)):
             if value is not None:
                 samples[metric.name][*labels, *further] = value
-    for metric in SEED_METRICS:
+    for metric in COMPAT_METRICS:
         yield Family(metric, samples[metric.name])
 
 

@@ -11,35 +11,35 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from slurmscope.collectors.job_views import Tables, ViewSums, add_up, known_memory
-from slurmscope.metrics.family import Family, Labels, seed_gauge
+from slurmscope.metrics.family import Family, Labels, compat_gauge
 from slurmscope.model.job_states import RUNNING
 from slurmscope.model.jobs import JobGroup
 
-PARTITION_JOBS = seed_gauge("slurm_partition_job_state_total", "Jobs by partition and state.", "partition", "state")
-USER_JOBS = seed_gauge("slurm_user_state_total", "Jobs by user and state.", "username", "state")
-USER_CPUS = seed_gauge("slurm_user_cpu_alloc", "CPUs of jobs by user and state.", "username", "state")
-USER_MEMORY = seed_gauge("slurm_user_mem_alloc", "Memory of jobs in bytes, by user and state.", "username", "state")
-ACCOUNT_JOBS = seed_gauge("slurm_account_job_state_total", "Jobs by account and state.", "account", "state")
-ACCOUNT_STATE_CPUS = seed_gauge(
+PARTITION_JOBS = compat_gauge("slurm_partition_job_state_total", "Jobs by partition and state.", "partition", "state")
+USER_JOBS = compat_gauge("slurm_user_state_total", "Jobs by user and state.", "username", "state")
+USER_CPUS = compat_gauge("slurm_user_cpu_alloc", "CPUs of jobs by user and state.", "username", "state")
+USER_MEMORY = compat_gauge("slurm_user_mem_alloc", "Memory of jobs in bytes, by user and state.", "username", "state")
+ACCOUNT_JOBS = compat_gauge("slurm_account_job_state_total", "Jobs by account and state.", "account", "state")
+ACCOUNT_STATE_CPUS = compat_gauge(
     "slurm_account_job_state_cpu_alloc", "CPUs of jobs by account and state.", "account", "state"
 )
-ACCOUNT_STATE_MEMORY = seed_gauge(
+ACCOUNT_STATE_MEMORY = compat_gauge(
     "slurm_account_job_state_mem_alloc", "Memory of jobs in bytes, by account and state.", "account", "state"
 )
-ACCOUNT_CPUS = seed_gauge("slurm_account_cpu_alloc", "CPUs of running jobs by account.", "account")
-ACCOUNT_MEMORY = seed_gauge("slurm_account_mem_alloc", "Memory of running jobs in bytes, by account.", "account")
-STATE_JOBS = seed_gauge("slurm_job_count_per_state", "Jobs by state.", "state")
-FEATURE_JOBS = seed_gauge(
+ACCOUNT_CPUS = compat_gauge("slurm_account_cpu_alloc", "CPUs of running jobs by account.", "account")
+ACCOUNT_MEMORY = compat_gauge("slurm_account_mem_alloc", "Memory of running jobs in bytes, by account.", "account")
+STATE_JOBS = compat_gauge("slurm_job_count_per_state", "Jobs by state.", "state")
+FEATURE_JOBS = compat_gauge(
     "slurm_feature_total", "Jobs by requested node feature; empty if none is requested.", "feature"
 )
-FEATURE_CPUS = seed_gauge("slurm_feature_cpu_alloc", "CPUs of running jobs by requested node feature.", "feature")
-FEATURE_MEMORY = seed_gauge(
+FEATURE_CPUS = compat_gauge("slurm_feature_cpu_alloc", "CPUs of running jobs by requested node feature.", "feature")
+FEATURE_MEMORY = compat_gauge(
     "slurm_feature_mem_alloc", "Memory of running jobs in bytes, by requested node feature.", "feature"
 )
-REASON_JOBS = seed_gauge("slurm_pending_reason_total", "Pending jobs by reason.", "reason")
-NCPUS = seed_gauge("ncpus", "CPUs of running jobs by user, in the selected partitions.", "user")
+REASON_JOBS = compat_gauge("slurm_pending_reason_total", "Pending jobs by reason.", "reason")
+NCPUS = compat_gauge("ncpus", "CPUs of running jobs by user, in the selected partitions.", "user")
 
-SEED_METRICS = (
+COMPAT_METRICS = (
     PARTITION_JOBS, USER_JOBS, USER_CPUS, USER_MEMORY, ACCOUNT_JOBS, ACCOUNT_STATE_CPUS, ACCOUNT_STATE_MEMORY,
     ACCOUNT_CPUS, ACCOUNT_MEMORY, STATE_JOBS, FEATURE_JOBS, FEATURE_CPUS, FEATURE_MEMORY, REASON_JOBS, NCPUS,
 )  # fmt: skip
@@ -47,7 +47,7 @@ SEED_METRICS = (
 UNAVAILABLE = "ReqNodeNotAvail, UnavailableNodes"
 
 
-def seed_families(sums_of: Mapping[str | None, ViewSums], tables: Tables) -> Iterator[Family]:
+def compat_families(sums_of: Mapping[str | None, ViewSums], tables: Tables) -> Iterator[Family]:
     """Yield the families with older names, given the sums of each view by its label."""
     by_user, by_account = sums_of["user"], sums_of["account"]
     running = {labels[:1]: total for labels, total in by_account.items() if labels[1] == RUNNING}
@@ -74,7 +74,7 @@ def ncpus_family(groups: Iterable[JobGroup], partitions: Collection[str]) -> Fam
     return Family(NCPUS, counts)
 
 
-def seed_reason(reason: str) -> str:
+def compat_reason(reason: str) -> str:
     """Return a reason as the older exporter spelled it: without parentheses, with one exception."""
     return f"({UNAVAILABLE})" if UNAVAILABLE in reason else reason
 
@@ -101,5 +101,5 @@ def _feature_families(tables: Tables) -> Iterator[Family]:
 def _count_reasons(tables: Tables) -> Counter[Labels]:
     counts: Counter[Labels] = Counter()
     for (_, reason), wait in tables.waits.items():
-        counts[(seed_reason(reason),)] += wait.jobs
+        counts[(compat_reason(reason),)] += wait.jobs
     return counts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read one live job: its cgroup, its processes, and what its environment tells."""
+"""Read one running job: its cgroup, its processes and its environment."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from slurmscope.sources.procfs.job_processes import JobProcesses, ProcessDetail
 from slurmscope.sources.procfs.process import Missing
 from slurmscope.sources.procfs.reader import ProcessReader
 
-# A process gets the environment of its job a moment after it is there.
+# A process has the environment of its job only a moment after it was created.
 ENVIRONMENT_TRIES = 8
 ENVIRONMENT_PROCESSES = 3
-# Leaders of tasks that are asked for at once; when one of them ends, others are asked for.
+# Task leaders that are watched at once; when one of them ends, others are watched.
 LEADER_LIMIT = 16
 
 
 class LiveJob(Protocol):
-    """Be a job that can be read, however it was found."""
+    """A job that can be read, found by cgroup or by processes."""
 
     @property
     def key(self) -> JobKey:
-        """Name the job."""
+        """Return the key of the job."""
         ...
 
     @property
     def path(self) -> Path | None:
-        """Give the job's folder; None where it has none."""
+        """Return the job's cgroup directory; None if it has none."""
         ...
 
     @property
     def uid(self) -> int | None:
-        """Give the job's user, where that is known by now."""
+        """Return the job's user; None if it is not known yet."""
         ...
 
     def read(self) -> CgroupUse | None:
-        """Read the whole job; None when there is nothing to read, or not yet."""
+        """Read the whole job; None if there is nothing to read (yet)."""
         ...
 
     def read_groups(self, *, steps: bool, tasks: bool) -> Mapping[GroupKey, CgroupUse]:
-        """Read the steps, the tasks or both."""
+        """Read the steps, the tasks or both of them."""
         ...
 
     def members(self) -> Members:
@@ -55,7 +55,7 @@ class LiveJob(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingOptions:
-    """Say what is read of each job."""
+    """What is read of each job."""
 
     has_steps: bool = False
     has_tasks: bool = False
@@ -64,7 +64,7 @@ class ReadingOptions:
 
 
 class JobMeter:
-    """Read one job again and again; remembers what its processes did, so it lives as long as the job."""
+    """Read one job repeatedly; keeps totals of its ended processes, so there is one meter per job."""
 
     def __init__(self, processes: ProcessReader, options: ReadingOptions) -> None:
         self._reader = processes
@@ -74,8 +74,8 @@ class JobMeter:
         self._environment_tries = 0
 
     def read(self, job: LiveJob) -> JobUse | None:
-        """Read everything; None when there is nothing to read, or not yet."""
-        # First what goes away first: Slurm removes cgroups milliseconds after the last process.
+        """Read everything; None if there is nothing to read (yet)."""
+        # Cgroups first: Slurm removes them milliseconds after the last process ends.
         use = self.read_cgroup(job)
         members = job.members()
         if use is None and not members.user and not members.stepd:
@@ -91,7 +91,7 @@ class JobMeter:
         )
 
     def read_cgroup(self, job: LiveJob) -> JobUse | None:
-        """Read the cgroups only, which costs the same however many processes there are."""
+        """Read the cgroups only, which takes the same time for any number of processes."""
         whole = job.read()
         if whole is None:
             return None
@@ -101,7 +101,7 @@ class JobMeter:
         return JobUse(key=job.key, uid=job.uid, groups=groups)
 
     def leaders(self, job: LiveJob) -> list[int]:
-        """List processes that slurmstepd started itself: when such a one ends, a task has ended."""
+        """List processes that slurmstepd started itself: when one of them ends, a task has ended."""
         members = job.members()
         samples = self._reader.read(members.user[: 4 * LEADER_LIMIT])
         stepd, others = set(members.stepd), set(members.user)
@@ -111,13 +111,13 @@ class JobMeter:
     def _read_environment(self, pids: Iterable[int]) -> None:
         if self._environment or not self._options.environment or self._environment_tries >= ENVIRONMENT_TRIES:
             return
-        asked = list(pids)[:ENVIRONMENT_PROCESSES]
-        self._environment_tries += bool(asked)
-        for pid in asked:
+        candidates = list(pids)[:ENVIRONMENT_PROCESSES]
+        self._environment_tries += bool(candidates)
+        for pid in candidates:
             with self._reader.process(pid) as process:
                 found = process if isinstance(process, Missing) else process.environment(self._options.environment)
             if not isinstance(found, Missing):
-                # Processes that were adopted into the job know less than those that Slurm started.
+                # Adopted processes have fewer variables than those that Slurm started.
                 self._environment = {**found, **self._environment}
 
 

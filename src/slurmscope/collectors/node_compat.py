@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from slurmscope.collectors.node_sums import GroupLabels, Measure, NodeGroup, Sum, amount, cluster, partition
-from slurmscope.metrics.family import Labels, seed_gauge
+from slurmscope.metrics.family import Labels, compat_gauge
 
 GPU = "gpu"
 
@@ -33,7 +33,7 @@ def _idle_gres(group: NodeGroup) -> Mapping[Labels, int]:
 
 
 def _sum(name: str, help: str, view: GroupLabels, measure: Measure, *labels: str) -> Sum:
-    return Sum(metric=seed_gauge(name, help, *labels), view=view, measure=measure)
+    return Sum(metric=compat_gauge(name, help, *labels), view=view, measure=measure)
 
 
 SUMS = (

@@ -13,8 +13,8 @@ import pytest
 
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.model.job_use import GroupKey, JobKey
-from slurmscope.services.node.job_reading import ENVIRONMENT_TRIES, LEADER_LIMIT, JobMeter, ReadingOptions
-from slurmscope.services.node.job_tracking import ProcessSources, has_capabilities
+from slurmscope.services.node.checks import ProcessSources, has_capabilities
+from slurmscope.services.node.job_meter import ENVIRONMENT_TRIES, LEADER_LIMIT, JobMeter, ReadingOptions
 from slurmscope.sources.cgroup import Members
 from slurmscope.sources.procfs.job_processes import ProcessDetail
 from slurmscope.sources.procfs.reader import ProcessReader

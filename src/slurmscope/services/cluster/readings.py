@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wire the cluster exporter: which command feeds which reading, and how often."""
+"""Set up the readings of the cluster exporter: which command feeds each one, and how often.
+
+Readings and commands are exported as metrics, also under the names of older exporters::
+
+    slurmscope_commands_total{command="squeue"} 360
+    slurm_job_scrape_duration 112
+"""
 
 from __future__ import annotations
 
@@ -10,15 +16,13 @@ from pathlib import Path
 
 from slurmscope.config import Config, parse_path
 from slurmscope.metrics.collector import Role
-from slurmscope.metrics.family import Family
+from slurmscope.metrics.family import Family, Metric, compat_counter, compat_gauge, counter
 from slurmscope.model.controller_config import ControllerConfig
 from slurmscope.model.job_list import JobList
 from slurmscope.services.cluster.completions import CompletionsTracker
 from slurmscope.services.cluster.queue import QueueReader
-from slurmscope.services.cluster.seed_scrapes import command_families, scrape_families
-from slurmscope.services.exporter.readings import SharedReading
+from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.services.exporter.settings import exporter_sections
-from slurmscope.services.exporter.wiring import Wiring
 from slurmscope.settings import Section, setting
 from slurmscope.sources.slurm import (
     sacctmgr_stats,
@@ -38,6 +42,32 @@ from slurmscope.units import parse_seconds
 KEEP_SECONDS = 300.0
 KEEP_INTERVALS = 3
 
+COMMANDS = counter("slurmscope_commands_total", "Runs of Slurm commands, by command.", "command")
+
+# Reading, gauge of milliseconds, error counters: the older documentation and code used different names.
+_COMPAT_NAMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("jobs", "slurm_job_scrape_duration", ("slurm_job_scrape_error", "job_scrape_errors")),
+    ("nodes", "slurm_node_scrape_duration", ("slurm_node_scrape_error",)),
+    ("diag", "slurm_diag_scrape_duration", ("slurm_diag_scrape_error",)),
+    ("licenses", "", ("slurm_lic_scrape_error",)),
+    ("limits", "slurm_limit_scrape_duration", ("slurm_account_scrape_error", "slurm_account_collect_error")),
+    ("shares", "slurm_fairshare_scrape_duration", ("slurm_fairshare_collect_error",)),
+)
+DURATIONS = {
+    reading: compat_gauge(name, f"Duration of the latest reading of {reading} in milliseconds.")
+    for reading, name, _ in _COMPAT_NAMES
+    if name
+}
+ERRORS = {
+    reading: tuple(compat_counter(name, f"Failed readings of {reading}.") for name in names)
+    for reading, _, names in _COMPAT_NAMES
+}
+COMMAND_METRICS: tuple[Metric, ...] = (
+    COMMANDS,
+    *DURATIONS.values(),
+    *(metric for metrics in ERRORS.values() for metric in metrics),
+)
+
 
 def _interval(default_seconds: float, what: str) -> float:
     return setting(
@@ -50,7 +80,7 @@ def _interval(default_seconds: float, what: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalSettings:
-    """How often each kind of question is asked; what changes slowly is asked for rarely."""
+    """How often each source is polled; sources that change slowly are polled rarely."""
 
     jobs: float = _interval(0.0, "the queue")
     job_list: float = _interval(0.0, "jobs one by one")
@@ -68,7 +98,7 @@ class IntervalSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionsSettings:
-    """Where counting of ended jobs begins and goes on."""
+    """From when ended jobs are counted."""
 
     state_file: Path | None = setting(
         None,
@@ -82,43 +112,48 @@ class CompletionsSettings:
 
 
 def cluster_sections() -> Iterator[Section]:
-    """Yield what can be set for the cluster exporter."""
+    """Yield the configuration sections of the cluster exporter."""
     yield Section(name="slurm", type=SlurmSettings)
     yield Section(name="slurm.interval", type=IntervalSettings)
     yield Section(name="completions", type=CompletionsSettings)
     yield from exporter_sections(Role.CLUSTER)
 
 
-def wire_cluster(config: Config, environment: Mapping[str, str]) -> Wiring:
-    """Make every reading that a cluster collector can name."""
-    settings = config.of(SlurmSettings)
-    commands = SlurmCommands(settings, environment)
-    intervals = config.of(IntervalSettings)
-    readings = {
-        name: _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)))
-        for name, read in _readers(commands, open_backend(settings, commands), config.of(CompletionsSettings)).items()
-    }
+class ClusterReadings(ReadingSet):
+    """Hold the readings of the cluster exporter; each runs one Slurm command or sends one request to slurmrestd."""
 
-    def own_families() -> Iterator[Family]:
-        yield from command_families(commands.runs)
-        yield from scrape_families(readings)
+    def __init__(self, config: Config, environment: Mapping[str, str]) -> None:
+        """Set up every reading; nothing is read yet."""
+        settings = config.of(SlurmSettings)
+        intervals = config.of(IntervalSettings)
+        self._commands = SlurmCommands(settings, environment)
+        self._respects_private_data = settings.private_data == "respect"
+        backend = open_backend(settings, self._commands)
+        readers = _readers(self._commands, backend, config.of(CompletionsSettings))
+        super().__init__(
+            *(
+                _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)))
+                for name, read in readers.items()
+            )
+        )
 
-    return Wiring(
-        readings=readings,
-        own_families=own_families,
-        hidden_labels=_hidden_labels(readings["config"]) if settings.private_data == "respect" else None,
-    )
+    def own_families(self) -> Iterator[Family]:
+        """Yield the number of runs per command, and durations and errors of readings under their older names."""
+        yield Family(COMMANDS, {(command,): count for command, count in sorted(self._commands.runs.items())})
+        for name, reading in self.readings.items():
+            if not reading.attempts:
+                continue
+            if name in DURATIONS and reading.duration_seconds is not None:
+                yield Family(DURATIONS[name], {(): round(reading.duration_seconds * 1000, 3)})
+            for metric in ERRORS.get(name, ()):
+                yield Family(metric, {(): sum(reading.errors.values())})
 
-
-def _hidden_labels(reading: SharedReading) -> Callable[[float], frozenset[str]]:
-    """Return a function that tells, before a given moment, which labels Slurm's PrivateData forbids."""
-
-    def hidden(until: float) -> frozenset[str]:
-        reading.request()
-        config = reading.wait(until).value
+    def hidden_labels(self, until: float) -> frozenset[str]:
+        """Return the labels that Slurm's PrivateData hides."""
+        if not self._respects_private_data:
+            return frozenset()
+        config = self.read(("config",), until)["config"].value
         return config.hidden_labels if isinstance(config, ControllerConfig) else frozenset()
-
-    return hidden
 
 
 def _readers(

@@ -10,23 +10,25 @@ from collections.abc import Iterable, Iterator
 
 from slurmscope.analysis.gpu_mapping import GpuHold
 from slurmscope.collectors.job_use_metrics import JOB, job_labels
-from slurmscope.metrics.family import Family, Labels, seed_gauge
+from slurmscope.metrics.family import Family, Labels, compat_gauge
 from slurmscope.model.gpus import Gpu
 
 MEBIBYTE = 1 << 20
 
-USED = seed_gauge("jobs_gpus_used", "Always 1: GPU allocated to the job.", *JOB, "gpuid")
-TEMPERATURE = seed_gauge("temperature_gpu", "Temperature of the GPU in degrees Celsius.", "gpu")
-UTILIZATION = seed_gauge("utilization_gpu", "Percent of time in which a kernel was running on the GPU.", "gpu")
-MEMORY_UTILIZATION = seed_gauge("utilization_memory", "Percent of time in which GPU memory was read or written.", "gpu")
-MEMORY_TOTAL = seed_gauge("memory_total", "Memory of the GPU in MiB.", "gpu")
-MEMORY_FREE = seed_gauge("memory_free", "Free memory of the GPU in MiB.", "gpu")
-MEMORY_USED = seed_gauge("memory_used", "Used memory of the GPU in MiB.", "gpu")
+USED = compat_gauge("jobs_gpus_used", "Always 1: GPU allocated to the job.", *JOB, "gpuid")
+TEMPERATURE = compat_gauge("temperature_gpu", "Temperature of the GPU in degrees Celsius.", "gpu")
+UTILIZATION = compat_gauge("utilization_gpu", "Percent of time in which a kernel was running on the GPU.", "gpu")
+MEMORY_UTILIZATION = compat_gauge(
+    "utilization_memory", "Percent of time in which GPU memory was read or written.", "gpu"
+)
+MEMORY_TOTAL = compat_gauge("memory_total", "Memory of the GPU in MiB.", "gpu")
+MEMORY_FREE = compat_gauge("memory_free", "Free memory of the GPU in MiB.", "gpu")
+MEMORY_USED = compat_gauge("memory_used", "Used memory of the GPU in MiB.", "gpu")
 
-SEED_METRICS = (USED, TEMPERATURE, UTILIZATION, MEMORY_UTILIZATION, MEMORY_TOTAL, MEMORY_FREE, MEMORY_USED)
+COMPAT_METRICS = (USED, TEMPERATURE, UTILIZATION, MEMORY_UTILIZATION, MEMORY_TOTAL, MEMORY_FREE, MEMORY_USED)
 
 
-def seed_families(gpus: Iterable[Gpu], holds: Iterable[GpuHold], host_name: str) -> Iterator[Family]:
+def compat_families(gpus: Iterable[Gpu], holds: Iterable[GpuHold], host_name: str) -> Iterator[Family]:
     """Yield the older names, for whole GPUs only: the older exporters did not know MIG."""
     whole = [gpu for gpu in gpus if not gpu.parent_uuid]
     held = [hold for hold in holds if hold.is_held]

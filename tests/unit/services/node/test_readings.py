@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes two readings or a name is added to the jobs of a node."""
+"""Check the readings of the node agent: busy cores, user names, paths, and what can be read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from slurmscope.config import load
+from slurmscope.metrics.collector import Role
 from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, NodeJobs
+from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.services.node.checks import check_node
-from slurmscope.services.node.wiring import NodeJobsReader, PathSettings
+from slurmscope.services.node.readings import NodeJobsReader, NodeReadings, PathSettings, node_sections
 
 
-class FakeTracker:
-    """Give what it is told to give."""
-
-    def __init__(self, *snapshots: NodeJobs) -> None:
-        self._snapshots: Iterator[NodeJobs] = iter(snapshots)
-
-    def snapshot(self) -> NodeJobs:
-        return next(self._snapshots)
+def snapshots(*given: NodeJobs) -> Callable[[], NodeJobs]:
+    """Return a function that returns one snapshot after the other."""
+    return iter(given).__next__
 
 
 def job(cpu_seconds: float | None, *, number: int = 1, has_ended: bool = False) -> JobUse:
@@ -35,8 +34,7 @@ def job(cpu_seconds: float | None, *, number: int = 1, has_ended: bool = False) 
 
 def read_twice(first: JobUse, second: JobUse, seconds: float = 10.0) -> float | None:
     times = iter([100.0, 100.0 + seconds])
-    tracker = FakeTracker(NodeJobs(jobs=(first,)), NodeJobs(jobs=(second,)))
-    reader = NodeJobsReader(tracker, str, lambda: next(times))
+    reader = NodeJobsReader(snapshots(NodeJobs(jobs=(first,)), NodeJobs(jobs=(second,))), str, lambda: next(times))
     assert reader.read().jobs[0].busy_cores is None
     return reader.read().jobs[0].busy_cores
 
@@ -50,24 +48,24 @@ def test_cpu_time_that_fell_is_no_negative_use() -> None:
 
 
 @pytest.mark.parametrize("second", [job(None), job(35.0, has_ended=True), job(35.0, number=2)])
-def test_use_is_not_told_without_two_readings_of_a_living_job(second: JobUse) -> None:
+def test_busy_cores_need_two_readings_of_a_running_job(second: JobUse) -> None:
     assert read_twice(job(20.0), second) is None
 
 
-def test_two_readings_at_the_same_moment_tell_nothing() -> None:
+def test_two_readings_at_the_same_time_give_no_busy_cores() -> None:
     assert read_twice(job(20.0), job(20.0), seconds=0.0) is None
 
 
-def test_users_are_named_and_processes_of_living_jobs_known() -> None:
+def test_users_are_named_and_processes_of_running_jobs_known() -> None:
     jobs = NodeJobs(jobs=(job(1.0), job(1.0, number=2), job(1.0, number=3, has_ended=True)))
-    reader = NodeJobsReader(FakeTracker(jobs, jobs), lambda uid: f"user{uid}")
+    reader = NodeJobsReader(snapshots(jobs, jobs), lambda uid: f"user{uid}")
 
     assert {1001: "user1001"} == reader.read().users
     assert {10, 20} == reader.read_pids()
 
 
-def test_readings_tell_the_name_of_the_host() -> None:
-    assert "n17" == NodeJobsReader(FakeTracker(NodeJobs(), NodeJobs()), str, host_name="n17").read().host_name
+def test_readings_have_the_name_of_the_host() -> None:
+    assert "n17" == NodeJobsReader(snapshots(NodeJobs(), NodeJobs()), str, host_name="n17").read().host_name
 
 
 def test_paths_move_with_the_root() -> None:
@@ -78,7 +76,7 @@ def test_paths_move_with_the_root() -> None:
     assert Path("fixture") == paths.below_root(Path("fixture"))
 
 
-def test_node_is_healthy_when_jobs_and_processes_can_be_seen() -> None:
+def test_node_is_healthy_if_jobs_and_processes_can_be_read() -> None:
     jobs = NodeJobs(layout="v2", available={"process_io": True, "cgroup_io": False})
 
     checks = {check.name: check for check in check_node(jobs, has_capabilities=True)}
@@ -94,3 +92,10 @@ def test_what_is_missing_comes_with_advice() -> None:
 
     assert {"layout", "capabilities", "source process_io"} == {n for n, c in checks.items() if not c.is_good}
     assert all(check.advice for check in checks.values())
+
+
+def test_every_collector_has_its_readings(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    config = load(node_sections(), flags={"path.rootfs": str(tmp_path)}, environment={})
+    with closing(NodeReadings(config)) as readings:
+        readings.require(all_collectors(Role.NODE))

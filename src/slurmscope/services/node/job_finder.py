@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the jobs of this node by their cgroups, or by their processes where Slurm makes no cgroups."""
+"""Find the jobs of this node by their cgroups, or by their processes if Slurm creates no cgroups."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from pathlib import Path
 from typing import Protocol
 
 from slurmscope.model.job_use import JobKey
-from slurmscope.services.node.job_reading import LiveJob
+from slurmscope.services.node.job_meter import LiveJob
 from slurmscope.sources.cgroup import CgroupLayout, JobCgroup, LayoutKind, TreeHealth
 from slurmscope.sources.cgroup.names import parse_step
 from slurmscope.sources.procfs.stepd_jobs import StepdJob
 
 BY_PROCESSES = "processes"
-# Steps of one job whose folders are watched; more at a time are the work of somebody who tries how far he gets.
+# Steps of one job whose directories are watched; no ordinary job runs more at a time.
 STEP_LIMIT = 64
 MIRROR_LIMIT = 10_000
 
 
 class Cgroups(Protocol):
-    """Be a tree of cgroups with jobs in it."""
+    """A cgroup tree with the cgroups of jobs."""
 
     @property
     def layout(self) -> CgroupLayout:
-        """Tell which hierarchies there are."""
+        """Return the mounted hierarchies."""
         ...
 
     @property
     def health(self) -> TreeHealth:
-        """Tell how the last scan went."""
+        """Return the statistics of the last scan."""
         ...
 
     def scan(self) -> Mapping[JobKey, JobCgroup]:
-        """Return the jobs that are here now."""
+        """Return the current jobs."""
         ...
 
     def watch_paths(self) -> list[Path]:
-        """Return where jobs come and go."""
+        """Return the directories in which job cgroups are created."""
         ...
 
 
 class Stepds(Protocol):
-    """Be the processes of slurmstepd with all below them."""
+    """The slurmstepd processes with their descendants."""
 
     def scan(self) -> Mapping[JobKey, StepdJob]:
-        """Return the jobs that are here now."""
+        """Return the current jobs."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFolders:
-    """Hold the names of a job's steps, and folders in which something is removed when a task of it has ended."""
+    """Hold the steps of a job, and the directories in which something is removed when one of its tasks ends."""
 
     steps: frozenset[str] = frozenset()
     watched: tuple[Path, ...] = field(default=())
 
 
 class JobFinder:
-    """Choose between the two ways at each scan: slurmd may be started, or configured anew, at any time."""
+    """Find jobs by cgroups or by processes, chosen at each scan: slurmd may be started or reconfigured at any time."""
 
     def __init__(self, cgroups: Cgroups, stepds: Stepds) -> None:
         self._cgroups = cgroups
@@ -71,9 +71,9 @@ class JobFinder:
         self.uses_processes = False
 
     def scan(self) -> Mapping[JobKey, LiveJob]:
-        """Return the jobs that are here now; the same job is the same object at each scan."""
+        """Return the current jobs; the same job is the same object at each scan."""
         jobs = self._cgroups.scan()
-        # A slurmd that uses cgroups has made a place for jobs before the first one comes.
+        # A slurmd that uses cgroups creates its scope before the first job.
         self.uses_processes = self._cgroups.health.scopes == 0
         if not self.uses_processes:
             return jobs
@@ -83,23 +83,23 @@ class JobFinder:
 
     @property
     def layout(self) -> str:
-        """Tell how jobs are found, in the words of ``NodeJobs.layout``."""
+        """Return how jobs are found, as in ``NodeJobs.layout``."""
         if not self.uses_processes:
             return self._cgroups.layout.kind.value
         return BY_PROCESSES if self._has_seen_stepd else LayoutKind.UNSUPPORTED.value
 
     @property
     def stale_cgroups(self) -> int:
-        """Tell how many cgroups of ended jobs were left behind."""
+        """Return the number of leftover cgroups of ended jobs."""
         return self._cgroups.health.stale
 
     def watch_paths(self) -> list[Path]:
-        """Return where jobs come and go, in each hierarchy that tells it."""
+        """Return the directories in which job cgroups are created and removed."""
         paths = self._cgroups.watch_paths()
         return [*paths, *filter(None, map(self._in_accounting, paths))]
 
-    def look_into(self, job: LiveJob) -> StepFolders:
-        """List the steps of a job."""
+    def list_steps(self, job: LiveJob) -> StepFolders:
+        """List the steps of a job and the directories to watch."""
         if job.path is None:
             return StepFolders(steps=job.steps if isinstance(job, StepdJob) else frozenset())
         steps = _step_folders(job.path)
@@ -110,9 +110,9 @@ class JobFinder:
         return StepFolders(steps=frozenset(steps), watched=(accounting, *folders[-STEP_LIMIT:]))
 
     def _in_accounting(self, path: Path) -> Path | None:
-        """Find a folder again in the v1 hierarchy that counts CPU time.
+        """Return the same directory in the v1 cpuacct hierarchy.
 
-        At the end of a step its folder goes there first, and task by task: it is the only warning that v1 gives.
+        When a step ends, its directories are removed there first, task by task: v1 gives no other warning.
         """
         if path not in self._mirrored:
             if len(self._mirrored) >= MIRROR_LIMIT:
@@ -130,12 +130,12 @@ class JobFinder:
 
 
 def _step_folders(path: Path) -> dict[str, str]:
-    """Return the folders of steps by the step; none when the job is gone."""
+    """Return the directory names of steps by step; empty if the job is gone."""
     try:
         with os.scandir(path) as entries:
             names = [entry.name for entry in itertools.islice(entries, 20_000)]
     except OSError:
         return {}
-    # By number, the newest last; those with a name, which last as long as the job, come after them.
+    # By number, the newest last, then the named steps, which last as long as the job.
     names.sort(key=lambda name: (len(name), name))
     return {step: name for name in names if (step := parse_step(name)) is not None}

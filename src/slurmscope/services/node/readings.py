@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Set up the readings of the node agent: its jobs, its processes and its GPUs."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from slurmscope.analysis.gpu_claims import ENVIRONMENT_NAMES
+from slurmscope.collectors.job_use import ACCOUNT, PARTITION, JobUseOptions
+from slurmscope.config import Config, own_environment, parse_path
+from slurmscope.metrics.collector import Role
+from slurmscope.model.check import Check
+from slurmscope.model.job_use import GroupKey, JobKey, NodeJobs
+from slurmscope.services.exporter.readings import ReadingSet, SharedReading
+from slurmscope.services.exporter.settings import exporter_sections
+from slurmscope.services.node.checks import ProcessSources, check_node, has_capabilities
+from slurmscope.services.node.cpu_budget import CpuBudget
+from slurmscope.services.node.job_finder import JobFinder
+from slurmscope.services.node.job_meter import JobMeter, ReadingOptions
+from slurmscope.services.node.job_registry import JobRegistry
+from slurmscope.services.node.job_tracker import STORM_BURST_SECONDS, STORM_SHARE, JobTracker
+from slurmscope.settings import Section, setting
+from slurmscope.sources.cgroup import CgroupTree, detect_layout
+from slurmscope.sources.gpu.gpus import GpuReader, GpuSettings
+from slurmscope.sources.machine.changes import ChangeWatcher
+from slurmscope.sources.machine.names import NameCache, look_up_below
+from slurmscope.sources.procfs.job_processes import ProcessDetail
+from slurmscope.sources.procfs.reader import ProcessReader
+from slurmscope.sources.procfs.stepd_jobs import StepdTree
+from slurmscope.sources.procfs.table import ProcessTableReader
+from slurmscope.units import parse_seconds
+
+NAME_PATIENCE_SECONDS = 0.25
+"""How long all user name lookups together may delay a reading: enough for a single page to have names."""
+
+ENVIRONMENT = (ACCOUNT, PARTITION, *ENVIRONMENT_NAMES)
+
+
+def _folder(default: str, what: str) -> Path:
+    return setting(Path(default), help=what, parse=parse_path, metavar="DIR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSettings:
+    """Where the kernel file systems are mounted; a container may have those of the host elsewhere."""
+
+    rootfs: Path = setting(
+        Path("/"), help="Folder that the machine's own root is mounted at.", parse=parse_path, metavar="DIR"
+    )
+    cgroup: Path = setting(
+        Path("/sys/fs/cgroup"), help="Where cgroups are mounted, below the root.", parse=parse_path, metavar="DIR"
+    )
+    procfs: Path = setting(
+        Path("/proc"), help="Where procfs is mounted, below the root.", parse=parse_path, metavar="DIR"
+    )
+
+    def below_root(self, path: Path) -> Path:
+        """Return a path of the host as this process sees it."""
+        return self.rootfs / path.relative_to("/") if path.is_absolute() else path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """How jobs are tracked."""
+
+    name: str = setting(
+        "",
+        help="Name of this node in Slurm, the label slurm_node; without it the host's name up to the first dot.",
+        metavar="NAME",
+    )
+    interval: float = setting(
+        1.0,
+        help="Shortest time between two readings of all jobs, however many scrapes there are.",
+        parse=parse_seconds,
+        metavar="DURATION",
+    )
+    grace: float = setting(
+        60.0,
+        help="How long the last numbers of a job that has ended are still served.",
+        parse=parse_seconds,
+        metavar="DURATION",
+    )
+    processes: bool = setting(True, help="Read the processes of jobs: I/O, open files, threads, programs.")
+    scratch: tuple[str, ...] = setting(
+        ("scratch",), help="Word in the path of a file that is on scratch. May be repeated.", metavar="WORD"
+    )
+
+
+def node_sections() -> Iterator[Section]:
+    """Yield the configuration sections of the node agent."""
+    yield Section(name="node", type=NodeSettings)
+    yield Section(name="path", type=PathSettings)
+    yield Section(name="gpu", type=GpuSettings)
+    yield from exporter_sections(Role.NODE)
+
+
+class NodeReadings(ReadingSet):
+    """Hold the readings of the node agent, and the thread that tracks jobs for them."""
+
+    def __init__(self, config: Config) -> None:
+        """Start tracking jobs; ``close`` stops it."""
+        settings, paths = config.of(NodeSettings), config.of(PathSettings)
+        self._procfs = paths.below_root(paths.procfs)
+        with ExitStack() as stack:
+            tracker = stack.enter_context(open_job_tracker(_tracking_options(config, paths, settings)))
+            names = NameCache(look_up_below(paths.rootfs), patience_seconds=NAME_PATIENCE_SECONDS)
+            stack.callback(names.close)
+            reader = ProcessReader(self._procfs)
+            stack.callback(reader.close)
+            self._jobs = NodeJobsReader(
+                tracker.snapshot, names.name, host_name=settings.name or socket.gethostname().partition(".")[0]
+            )
+            table = ProcessTableReader(reader, names.name)
+            gpus = GpuReader(config.of(GpuSettings), environment=own_environment(), procfs_root=self._procfs)
+            stack.callback(gpus.close)
+            self._stack = stack.pop_all()
+        readers: dict[str, Callable[[], object]] = {
+            "node_jobs": self._jobs.read,
+            "process_groups": lambda: table.read(self._jobs.read_pids()),
+            "gpus": gpus.read,
+        }
+        super().__init__(
+            *(SharedReading(name, read, interval_seconds=settings.interval) for name, read in readers.items())
+        )
+
+    def checks(self) -> Iterator[Check]:
+        """Check how jobs are detected and what can be read of them."""
+        return check_node(self._jobs.read(), has_capabilities=has_capabilities(self._procfs))
+
+    def is_idle(self) -> bool:
+        """Return whether the last reading found no job."""
+        return not self._jobs.last.jobs
+
+    def close(self) -> None:
+        """Stop tracking jobs."""
+        self._stack.close()
+
+
+class NodeJobsReader:
+    """Read all jobs, and add user names and the cores kept busy since the previous reading."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], NodeJobs],
+        name_of: Callable[[int], str],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        host_name: str = "",
+    ) -> None:
+        """Take the function that reads all jobs, and the one that looks up user names."""
+        self.last = NodeJobs()
+        self._snapshot = snapshot
+        self._name_of = name_of
+        self._clock = clock
+        self._host_name = host_name
+        self._before: dict[JobKey, tuple[float, float]] = {}
+
+    def read_pids(self) -> frozenset[int]:
+        """Return the processes of all jobs, from the last reading or, if it had no jobs, from a new one."""
+        jobs = (self.last if self.last.jobs else self._snapshot()).jobs
+        return frozenset().union(*(job.pids for job in jobs if not job.has_ended))
+
+    def read(self) -> NodeJobs:
+        """Return the current jobs with user names and busy cores."""
+        jobs, now = self._snapshot(), self._clock()
+        before, self._before = self._before, {}
+        with_rates = []
+        for job in jobs.jobs:
+            cpu_seconds = job.groups[GroupKey()].cpu.total_seconds if GroupKey() in job.groups else None
+            if cpu_seconds is None or job.has_ended:
+                with_rates.append(job)
+                continue
+            self._before[job.key] = (now, cpu_seconds)
+            then, spent = before.get(job.key, (now, cpu_seconds))
+            busy_cores = max(0.0, cpu_seconds - spent) / (now - then) if now > then else None
+            with_rates.append(replace(job, busy_cores=busy_cores))
+        users = {job.uid: self._name_of(job.uid) for job in jobs.jobs if job.uid is not None}
+        self.last = replace(jobs, jobs=tuple(with_rates), users=users, host_name=self._host_name)
+        return self.last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingOptions:
+    """Hold where jobs are found, what is read of each, and how long an ended job is served."""
+
+    cgroup_root: Path = Path("/sys/fs/cgroup")
+    procfs_root: Path = Path("/proc")
+    grace_seconds: float = 60.0
+    descriptors: int = 4096
+    storm_share: float = STORM_SHARE
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+
+
+@contextmanager
+def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
+    """Track jobs until the block ends."""
+    with ExitStack() as stack:
+        reader = ProcessReader(options.procfs_root)
+        stack.callback(reader.close)
+        layout = detect_layout(options.cgroup_root, options.procfs_root)
+        tree = CgroupTree(layout, options.procfs_root, descriptors=options.descriptors)
+        stack.callback(tree.close)
+        finder = JobFinder(tree, StepdTree(reader))
+        registry = JobRegistry(finder, lambda: JobMeter(reader, options.reading), grace_seconds=options.grace_seconds)
+        sources = ProcessSources(reader)
+
+        def available() -> dict[str, bool]:
+            measures = {f"cgroup_{name}": can for name, can in tree.measures().items()}
+            return measures | sources.available(has_jobs=bool(registry.live))
+
+        budget = CpuBudget(options.storm_share, STORM_BURST_SECONDS)
+        yield stack.enter_context(JobTracker(finder, registry, ChangeWatcher(), available=available, budget=budget))
+
+
+def _tracking_options(config: Config, paths: PathSettings, settings: NodeSettings) -> TrackingOptions:
+    has_steps = config.of(JobUseOptions, "collector.job_use").steps
+    read = settings.processes
+    detail = ProcessDetail(io=read, files=read, threads=read, switches=read, scratch_words=settings.scratch)
+    return TrackingOptions(
+        cgroup_root=paths.below_root(paths.cgroup),
+        procfs_root=paths.below_root(paths.procfs),
+        grace_seconds=settings.grace,
+        reading=ReadingOptions(has_steps=has_steps, has_tasks=has_steps, detail=detail, environment=ENVIRONMENT),
+    )
