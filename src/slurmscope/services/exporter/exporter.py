@@ -14,7 +14,7 @@ from typing import IO
 
 from slurmscope import log
 from slurmscope.config import Config
-from slurmscope.errors import ConfigError
+from slurmscope.errors import SlurmscopeError
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Metric
 from slurmscope.metrics.guard import Guard
@@ -81,7 +81,7 @@ class RunningExporter:
         try:
             config = self._exporter.load()
             self._build(config)
-        except ConfigError as error:
+        except SlurmscopeError as error:
             self._self_metrics.is_config_good = False
             logger.error("configuration not reloaded", extra=log.fields(error=str(error)))
         else:
