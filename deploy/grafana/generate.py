@@ -37,7 +37,7 @@ def dashboard(rows: Sequence[Row] = ROWS) -> Json:
         "id": None,
         "uid": "slurmscope-cluster",
         "title": "Slurm cluster",
-        "description": "What a Slurm cluster does, as slurmscope sees it.",
+        "description": "Jobs, nodes, GPUs and scheduler of a Slurm cluster, from slurmscope.",
         "tags": ["slurm", "slurmscope"],
         "schemaVersion": SCHEMA_VERSION,
         "version": 1,

@@ -16,7 +16,7 @@ NOW = Row(
             look=Look.NUMBER,
             width=4,
             words=UP_OR_DOWN,
-            text="Whether a controller answers.",
+            text="Whether a controller responds.",
         ),
         Panel(
             title="Running jobs",
@@ -46,13 +46,13 @@ NOW = Row(
             unit="percentunit",
         ),
         Panel(
-            title="Nodes that take no work",
+            title="Unavailable nodes",
             queries=(Query('sum(slurm_nodes{@, base_state!="future"}) - sum(slurm_nodes_usable{@})'),),
             look=Look.NUMBER,
             width=4,
             warn_from=1,
             bad_from=10,
-            text="Down, drained, in maintenance, about to boot, or not answering.",
+            text="Down, drained, in maintenance, booting, or not responding.",
         ),
     ),
 )
@@ -70,10 +70,10 @@ QUEUE = Row(
                 ),
             ),
             look=Look.STACK,
-            text="A pending job counts in each partition in which it may start.",
+            text="A pending job counts in every partition in which it can start.",
         ),
         Panel(
-            title="Why jobs wait",
+            title="Pending jobs, by reason",
             queries=(
                 Query('sum by (reason) (slurm_partition_pending_jobs{@, partition=~"$partition"})', "{{reason}}"),
             ),
@@ -93,7 +93,7 @@ QUEUE = Row(
             width=HALF,
         ),
         Panel(
-            title="CPUs asked for by waiting jobs, by account",
+            title="CPUs requested by pending jobs, by account",
             queries=(
                 Query('topk(12, slurm_account_job_cpus{@, account=~"$account", state="PENDING"})', "{{account}}"),
             ),
@@ -117,10 +117,10 @@ WAITS = Row(
                 for quantile, name in ((0.5, "half"), (0.95, "95 of 100"))
             ),
             unit="s",
-            text="Of the jobs that started within the last hour, half and 95 of 100 had waited no longer than this.",
+            text="Median and 95th percentile of the jobs that started within the last hour.",
         ),
         Panel(
-            title="Jobs that started, by wait",
+            title="Started jobs, by wait time",
             queries=(
                 Query(
                     'sum by (le) (increase(slurm_job_wait_seconds_bucket{@, partition=~"$partition"}'
@@ -132,10 +132,10 @@ WAITS = Row(
             unit="s",
         ),
         Panel(
-            title="Oldest waiting job",
+            title="Oldest pending job",
             queries=(Query('slurm_partition_oldest_pending_age_seconds{@, partition=~"$partition"}', "{{partition}}"),),
             unit="s",
-            text="Held jobs are left out.",
+            text="Without held jobs.",
         ),
     ),
 )
@@ -165,10 +165,10 @@ ENDED = Row(
                 for quantile, name in ((0.5, "half"), (0.95, "95 of 100"))
             ),
             unit="s",
-            text="Of the jobs that ended within the last hour, half and 95 of 100 had run no longer than this.",
+            text="Median and 95th percentile of the jobs that ended within the last hour.",
         ),
         Panel(
-            title="CPUs that ended jobs had held, by account",
+            title="CPUs of ended jobs, by account",
             queries=(
                 Query(
                     "topk(12, sum by (account) (increase(slurm_ended_job_cpu_seconds_total"
@@ -177,7 +177,7 @@ ENDED = Row(
                 ),
             ),
             look=Look.STACK,
-            text="CPU-hours per hour, told when jobs end: a long job counts as a whole at its end.",
+            text="CPU-hours per hour, counted when jobs end: all hours of a long job count at its end.",
         ),
     ),
 )
@@ -192,14 +192,14 @@ SHARES = Row(
                 Query('slurm_account_fairshare_norm_shares{@, account=~"$account"}', "{{account}} granted"),
             ),
             unit="percentunit",
-            text="Part of what all accounts with the same parent have used, and of what they were granted.",
+            text="Share of the usage and of the granted shares of all accounts with the same parent.",
         ),
         Panel(
             title="Users with the lowest fair share",
             queries=(Query('bottomk(12, slurm_user_fairshare{@, account=~"$account"})', "{{user}} ({{account}})"),),
             look=Look.BARS,
             unit="percentunit",
-            text="Their jobs get the least priority from it.",
+            text="Their jobs get the lowest fair-share priority.",
         ),
         Panel(
             title="Licences in use",
@@ -209,7 +209,7 @@ SHARES = Row(
             bad_from=1.0,
         ),
         Panel(
-            title="Limits of accounts and users that are nearest",
+            title="Account and user limits closest to being reached",
             queries=(
                 Query(
                     'topk(15, slurm_association_used_tres{@, account=~"$account"} / slurm_association_limit_tres{@})',
@@ -227,7 +227,7 @@ SHARES = Row(
             bad_from=1.0,
         ),
         Panel(
-            title="Limits of qualities of service that are nearest",
+            title="QOS limits closest to being reached",
             queries=(
                 Query(
                     "topk(15, slurm_qos_used_tres{@} / slurm_qos_limit_tres{@})",

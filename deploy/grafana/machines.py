@@ -21,7 +21,7 @@ NODES = Row(
         Panel(
             title="Nodes with a flag",
             queries=(Query("slurm_nodes_flagged{@} > 0", "{{flag}}"),),
-            text="A node may have several.",
+            text="A node can have several flags.",
         ),
         Panel(
             title="Load and allocated CPUs",
@@ -30,7 +30,7 @@ NODES = Row(
                 Query('slurm_cpus{@, state="allocated"}', "allocated"),
                 Query("sum(slurm_cpus{@})", "all"),
             ),
-            text="A load far below the allocated CPUs means that jobs hold CPUs and do not use them.",
+            text="A load far below the allocated CPUs means that jobs do not use the CPUs they have.",
         ),
         Panel(
             title="CPUs allocated, by partition",
@@ -63,7 +63,7 @@ NODES = Row(
             title="CPUs, by state",
             queries=(Query("sum by (state) (slurm_cpus{@})", "{{state}}"),),
             look=Look.STACK,
-            text="Unusable: idle, on nodes that take no work.",
+            text="Unusable: idle, on unavailable nodes.",
         ),
         Panel(
             title="Nodes that are down or drained",
@@ -101,10 +101,10 @@ GPUS = Row(
             title="GPUs, by state",
             queries=(Query('sum by (state) (slurm_gres{@, gres="gpu"})', "{{state}}"),),
             look=Look.STACK,
-            text="Unusable: idle, on nodes that take no work.",
+            text="Unusable: idle, on unavailable nodes.",
         ),
         Panel(
-            title="GPUs asked for, and idle ones",
+            title="Requested and idle GPUs",
             queries=(
                 Query('sum by (model) (slurm_job_gres{@, state="PENDING", gres="gpu"})', "{{model}} asked for"),
                 Query('sum by (model) (slurm_gres{@, gres="gpu", state="idle"})', "{{model}} idle"),
@@ -113,7 +113,7 @@ GPUS = Row(
         Panel(
             title="Idle GPUs without a free CPU",
             queries=(Query(or_zero(f"sum({IDLE_GPUS})", NODES_READ), "GPUs"),),
-            text="GPUs that no job can get, because jobs hold all CPUs of their nodes.",
+            text="No job can use these GPUs, because all CPUs of their nodes are allocated.",
         ),
         Panel(
             title="GPUs allocated, by partition",
@@ -150,7 +150,7 @@ SCHEDULER = Row(
     title="Scheduler and requests",
     panels=(
         Panel(
-            title="Length of a cycle",
+            title="Cycle duration",
             queries=(
                 Query("slurm_scheduler_last_cycle_seconds{@}", "main"),
                 Query("slurm_backfill_last_cycle_seconds{@}", "backfill"),
@@ -177,7 +177,7 @@ SCHEDULER = Row(
                 Query("slurm_scheduler_agent_queue_size{@}", "messages to nodes"),
                 Query("slurm_scheduler_dbd_queue_size{@}", "messages to slurmdbd"),
             ),
-            text="slurmctld has 256 threads at most. Messages to slurmdbd pile up while the database is away.",
+            text="slurmctld has at most 256 threads. Messages to slurmdbd are queued while the database is down.",
         ),
         Panel(
             title="Requests per second, by message",
@@ -194,14 +194,14 @@ SCHEDULER = Row(
             ),
         ),
         Panel(
-            title="Work of slurmctld, by message",
+            title="Processing time of slurmctld, by message",
             queries=(
                 Query("topk(10, sum by (message) (rate(slurm_rpc_seconds_total{@}[$__rate_interval])))", "{{message}}"),
             ),
-            text="Seconds per second that slurmctld works on requests.",
+            text="Seconds per second that slurmctld spends on requests.",
         ),
         Panel(
-            title="Depth of backfill",
+            title="Backfill depth",
             queries=(
                 Query("slurm_backfill_last_queue_length{@}", "waiting"),
                 Query("slurm_backfill_last_depth{@}", "looked at"),
@@ -225,17 +225,17 @@ SELF = Row(
             words=(("1", "good", "green"), ("0", "old or missing", "red")),
         ),
         Panel(
-            title="Age of readings",
+            title="Age of polled data",
             queries=(Query("slurmscope_reading_age_seconds{@}", "{{source}}"),),
             unit="s",
         ),
         Panel(
-            title="Time that readings take",
+            title="Poll duration",
             queries=(Query("slurmscope_reading_duration_seconds{@}", "{{source}}"),),
             unit="s",
         ),
         Panel(
-            title="Failed readings",
+            title="Failed polls",
             queries=(
                 Query(
                     "sum by (source) (increase(slurmscope_reading_errors_total{@}[$__rate_interval]))"
@@ -248,7 +248,7 @@ SELF = Row(
             title="Commands per minute",
             queries=(Query("60 * rate(slurmscope_commands_total{@}[$__rate_interval])", "{{command}}"),),
             look=Look.STACK,
-            text="What slurmscope costs the controller.",
+            text="The load that slurmscope puts on the controller.",
         ),
         Panel(
             title="Series served and dropped",
@@ -267,7 +267,7 @@ SELF = Row(
             title="CPU of the exporter",
             queries=(Query("rate(process_cpu_seconds_total{@}[$__rate_interval])", "CPU"),),
             unit="percentunit",
-            text="Commands of Slurm are not in it.",
+            text="Without the Slurm commands it runs.",
         ),
         Panel(
             title="Memory of the exporter",

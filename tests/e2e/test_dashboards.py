@@ -98,7 +98,7 @@ def test_numbers_are_those_of_slurm(prometheus: Server, slurm_lab: SlurmLab) -> 
     # One of four GPUs is held, two of ten licences, and one of four nodes is drained.
     assert {(): 0.25} == panel_values(prometheus, "GPUs allocated")
     assert {("matlab",): 0.2} == panel_values(prometheus, "Licences in use")
-    assert {(): 1} == panel_values(prometheus, "Nodes that take no work")
+    assert {(): 1} == panel_values(prometheus, "Unavailable nodes")
 
 
 def test_tables_tell_what_and_why(prometheus: Server, slurm_lab: SlurmLab) -> None:
