@@ -49,7 +49,7 @@ def main() -> int:
             server_cpu = cpu_seconds_of(server.pid) - server_cpu
     reports = [report for batch in made for report in batch]
     assert all(len(report.charts) >= 4 and report.summary.cpu.mean_cores for report in reports)
-    print(f"queries: {sum(count.questions for count in client.ledger.snapshot().by_kind.values())}")
+    print(f"queries: {sum(count.queries for count in client.counters.snapshot().by_kind.values())}")
     print(f"CPU per job: ours {cpu / JOBS * 1000:.1f} ms, the server's {server_cpu / JOBS * 1000:.1f} ms")
     print(f"summaries from Prometheus: {JOBS / seconds:.0f} jobs a second")
     return 0 if judge_seconds("summary of one job", seconds / JOBS, JOB_LIMIT, reference) else 1

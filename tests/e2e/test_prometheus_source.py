@@ -18,7 +18,7 @@ from lab.prometheus import Sample, Server
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
 from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.promql import curves_query, quote, quote_regex
+from slurmscope.sources.prometheus.promql import curves_expression, quote, quote_regex
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from tests.e2e.job_history import SCRAPE_SECONDS, History, prometheus_with, victoria_metrics_with
@@ -297,7 +297,7 @@ def test_too_many_samples_are_asked_for_in_parts(servers: dict[str, Server]) -> 
 
     answer = source.read_curves(MEMORY, [JobSpan(WIDE, START, START + 4500)], points=400, until=until())
 
-    counts = client.ledger.snapshot().by_kind["curves"]
+    counts = client.counters.snapshot().by_kind["curves"]
     curves = by_labels(answer.by_job[WIDE])
     assert {(f"n{node}",) for node in range(100)} == set(curves)
     assert {300} == {len(curve.times) for curve in curves.values()}
@@ -358,7 +358,7 @@ def match_in_victoria(server: Server, series: str, pattern: str) -> list[Sample]
 def test_text_in_a_selector_stays_one_value(servers: dict[str, Server], text: str) -> None:
     def formatted(value: str) -> str:
         wanted = SeriesQuery(metric="jobs_threads", how=Aggregation.MEAN, by=(), where=(("state", value),))
-        query = curves_query(wanted, [1, 2], window_seconds=60)
+        query = curves_expression(wanted, [1, 2], window_seconds=60)
         told: str = json.loads(servers["prometheus"].get("/api/v1/format_query", query=query))["data"]
         # Where it breaks lines depends on their length.
         return "".join(line.strip() for line in told.split("\n"))

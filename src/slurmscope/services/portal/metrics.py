@@ -101,7 +101,7 @@ def reporter_families(progress: Progress) -> Iterator[Family]:
 def series_families(counts: QueryCounts) -> Iterator[Family]:
     """Yield what questions to the server of time series cost."""
     kinds = sorted(counts.by_kind.items())
-    yield Family(QUESTIONS, {(kind,): count.questions for kind, count in kinds})
+    yield Family(QUESTIONS, {(kind,): count.queries for kind, count in kinds})
     yield Family(QUESTION_SECONDS, {(kind,): count.seconds for kind, count in kinds})
     yield Family(POINTS, {(kind,): count.points for kind, count in kinds})
     yield Family(RECEIVED, {(kind,): count.received_bytes for kind, count in kinds})

@@ -164,5 +164,5 @@ def _ask_count(settings: PrometheusSettings, expression: Callable[[str], str]) -
     matchers = ",".join(f"{label}={quote(value)}" for label, value in settings.matchers)
     query = f"count({expression(f'{CPU_TIME}{{{matchers}}}')})"
     until = time.monotonic() + PATIENCE_SECONDS
-    reply = Prometheus(settings).ask_instant(query, time.time(), kind="doctor", until=until)
+    reply = Prometheus(settings).query_instant(query, time.time(), kind="doctor", until=until)
     return int(reply.series[0].values[0]) if reply.points else 0

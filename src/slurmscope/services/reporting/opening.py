@@ -113,4 +113,4 @@ def _open_prometheus(settings: PrometheusSettings) -> tuple[SeriesSource | None,
     from slurmscope.sources.prometheus.series import PrometheusSeries
 
     client = Prometheus(settings)
-    return PrometheusSeries(client, settings), client.ledger
+    return PrometheusSeries(client, settings), client.counters

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the answers of Prometheus and of servers that speak like it, and tell their refusals apart."""
+"""Parse answers of Prometheus and compatible servers, and classify their errors."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ try:
 except ImportError as error:
     raise MissingExtraError("--prometheus.url", "reports") from error
 
-_WORDS_LIMIT = 300
-_NOT_LET_IN = frozenset({401, 403, 407, 511})
-_MAY_PASS = frozenset({408, 429, 500, 502, 503, 504})
-_TOO_LONG = frozenset({413, 414})
-# Servers repeat the question in their words, so a word that can be in a metric's name is not enough.
-_TOO_MUCH = re.compile(
+_MESSAGE_LIMIT = 300
+_ACCESS_DENIED = frozenset({401, 403, 407, 511})
+_TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
+_TOO_LARGE = frozenset({413, 414})
+# Servers repeat the query in their messages, so a word that can occur in a metric name is not enough.
+_TOO_LARGE_MESSAGE = re.compile(
     r"too many|exceeded maximum|exceeds |cannot exceed|cannot select more than|timed out|timeout exceeded|too long",
     re.IGNORECASE,
 )
 
 
-class TooMuchAsked(ServerError):
-    """The server works, but does not answer so much at once; half of it may do."""
+class QueryTooLarge(ServerError):
+    """The server is up but rejects the query as too large; a smaller one may succeed."""
 
     reason = "too_much"
 
 
-class NotLetIn(ServerRefused):
-    """The server wants to know who asks, and trying again does not help."""
+class AccessDenied(ServerRefused):
+    """The server rejects our credentials, or requires some; a retry does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSeries:
-    """Hold one series of an answer: finite values, in the order of time."""
+    """Hold one series of an answer: finite values in order of time."""
 
     labels: Mapping[str, str]
     times: tuple[float, ...]
@@ -50,14 +50,14 @@ class FoundSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """Hold what was answered; partial is what comes with a warning, for a part of the servers may have been silent."""
+    """Hold a parsed answer; it is partial where it has a warning, because some of the servers may not have answered."""
 
     series: tuple[FoundSeries, ...]
     is_partial: bool
 
     @property
     def points(self) -> int:
-        """Count the values."""
+        """Return the number of values."""
         return sum(len(found.times) for found in self.series)
 
 
@@ -90,23 +90,23 @@ _decode_refusal = msgspec.json.Decoder(_Refusal).decode
 
 
 def parse_answer(answer: HttpAnswer) -> Reply:
-    """Return the series of an answer, or raise what it says instead; status and body must both be good."""
+    """Return the series of an answer, or raise the error that its status or body reports."""
     if answer.status != 200:
         raise _failure(answer)
     try:
         body = _decode(answer.body)
     except (msgspec.DecodeError, RecursionError) as error:
         # An error in a body of status 200 may come with any data.
-        if _told(answer.body):
+        if _error_of(answer.body):
             raise _failure(answer) from error
         shown = escape(answer.body[:80].decode("utf-8", "replace"), 80)
         raise MalformedAnswer(
-            f"it answered with something else than series ({escape(str(error), _WORDS_LIMIT)}): {shown!r}"
+            f"it answered with something other than series ({escape(str(error), _MESSAGE_LIMIT)}): {shown!r}"
         ) from error
     if body.status != "success":
         raise _failure(answer)
     if body.data is None or body.data.result_type not in {"matrix", "vector"}:
-        raise MalformedAnswer("it answered with something else than series: no matrix and no vector")
+        raise MalformedAnswer("it answered with something other than series: neither a matrix nor a vector")
     found = tuple(_parse_entry(entry) for entry in body.data.result)
     return Reply(series=found, is_partial=body.is_partial or bool(body.warnings))
 
@@ -124,16 +124,16 @@ def _parse_entry(entry: _Entry) -> FoundSeries:
     try:
         values = tuple(float(text) for _, text in points)
     except ValueError as error:
-        raise MalformedAnswer(f"it answered with a value that is no number: {escape(str(error), 100)}") from error
+        raise MalformedAnswer(f"it answered with a value that is not a number: {escape(str(error), 100)}") from error
     # The sum is finite when every value is, and in nearly every answer it is.
     if math.isfinite(sum(values)) and all(map(operator.lt, times, times[1:])):
         return FoundSeries(entry.metric, times, values)
-    kept = _sound_points(times, values)
+    kept = _valid_points(times, values)
     return FoundSeries(entry.metric, tuple(kept), tuple(kept.values()))
 
 
-def _sound_points(times: Sequence[float], values: Sequence[float]) -> dict[float, float]:
-    """Leave out what is not finite, and what does not lie after the point before it."""
+def _valid_points(times: Sequence[float], values: Sequence[float]) -> dict[float, float]:
+    """Drop values that are not finite, and points that are not later than the one before."""
     kept: dict[float, float] = {}
     last = -math.inf
     for time, value in zip(times, values, strict=True):
@@ -144,22 +144,24 @@ def _sound_points(times: Sequence[float], values: Sequence[float]) -> dict[float
 
 
 def _failure(answer: HttpAnswer) -> ServerError:
-    told = _told(answer.body)
-    words = told or answer.body[:1000].decode("utf-8", "replace").strip() or "nothing"
-    said = f"it answered {answer.status}: {escape(words, _WORDS_LIMIT)}"
-    if answer.status in _NOT_LET_IN:
-        return NotLetIn(f"{said}; see --prometheus.bearer-token-file and --prometheus.user")
-    if answer.status in _TOO_LONG or (told and _TOO_MUCH.search(told)):
-        return TooMuchAsked(said)
+    reported = _error_of(answer.body)
+    text = reported or answer.body[:1000].decode("utf-8", "replace").strip() or "an empty body"
+    message = f"it answered {answer.status}: {escape(text, _MESSAGE_LIMIT)}"
+    if answer.status in _ACCESS_DENIED:
+        return AccessDenied(f"{message}; see --prometheus.bearer-token-file and --prometheus.user")
+    if answer.status in _TOO_LARGE or (reported and _TOO_LARGE_MESSAGE.search(reported)):
+        return QueryTooLarge(message)
     if 300 <= answer.status < 400:
-        return ServerError(f"it answered {answer.status}: it sends us elsewhere; give the address where it is")
-    return ServerBusy(said) if answer.status in _MAY_PASS else ServerError(said)
+        return ServerError(
+            f"it answered {answer.status}, a redirect, which is not followed; set --prometheus.url to the final address"
+        )
+    return ServerBusy(message) if answer.status in _TEMPORARY else ServerError(message)
 
 
-def _told(body: bytes) -> str:
-    """Return the error that the server names; nothing when it names none, or speaks another language."""
+def _error_of(body: bytes) -> str:
+    """Return the error message in a JSON body; empty when it has none or is not JSON."""
     try:
         refusal = _decode_refusal(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-    return refusal.error or ("an error that it does not name" if refusal.status == "error" else "")
+    return refusal.error or ("an error without a message" if refusal.status == "error" else "")

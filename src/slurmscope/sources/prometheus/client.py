@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask a Prometheus, or a server that speaks like it, within a deadline and a size.
+"""Query Prometheus or a compatible server, with deadlines, size limits and retries.
 
-A question goes out as a form, for a list of jobs is soon longer than an address can be. What may pass is tried again
-after a pause that grows; what is too much at once is told to the caller as ``TooMuchAsked``.
+A query is sent as a form, because a list of jobs can be longer than a URL. Temporary failures are retried after a
+growing pause; a query that is too large raises ``QueryTooLarge``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from slurmscope.errors import (
 )
 from slurmscope.http_client.request import AnswerTooLong, form_request, send, tls_context
 from slurmscope.log import escape
-from slurmscope.sources.prometheus.answers import NotLetIn, Reply, TooMuchAsked, parse_answer
+from slurmscope.sources.prometheus.answers import AccessDenied, QueryTooLarge, Reply, parse_answer
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _SECRET_LIMIT_BYTES = 16 * 1024
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
-# The server is told to give up a little before we do: its own words tell that it was too much, our clock does not.
+# The server gets a shorter timeout than ours: its error says that the query was too large, our timeout does not.
 _SERVER_SHARE = 0.9
 
 
@@ -46,7 +46,7 @@ def _random() -> float:
 
 
 class Prometheus:
-    """Ask one server; several threads may ask at the same time, so many at once as is set."""
+    """Query one server; any thread may, and ``max_questions`` limits the queries at the same time."""
 
     def __init__(
         self,
@@ -56,58 +56,60 @@ class Prometheus:
         sleep: Callable[[float], object] = time.sleep,
         random: Callable[[], float] = _random,
     ) -> None:
-        """Take where it is; nothing is asked yet."""
+        """Check the settings; no query is sent yet."""
         if settings.url is None:
-            raise ConfigError("--prometheus.url is not set, such as http://localhost:9090")
+            raise ConfigError("set --prometheus.url, for example http://localhost:9090")
         if bool(settings.user) != bool(settings.password_file) or (settings.user and settings.bearer_token_file):
-            raise ConfigError("give --prometheus.user with --prometheus.password-file, or a bearer token, or neither")
-        self.ledger = QueryCounters()
+            raise ConfigError(
+                "set --prometheus.user together with --prometheus.password-file, or a bearer token, or neither"
+            )
+        self.counters = QueryCounters()
         self._address = settings.url
         self._settings = settings
         self._tls = _tls_context(settings.ca_file) if settings.url.is_tls else None
-        self._free = threading.BoundedSemaphore(max(1, settings.max_questions))
+        self._slots = threading.BoundedSemaphore(max(1, settings.max_questions))
         self._clock = clock
         self._sleep = sleep
         self._random = random
 
-    def ask_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
-        """Evaluate at one time; ``until`` is a monotonic time, ``kind`` a word of the ledger."""
+    def query_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
+        """Evaluate at one time; ``until`` is a monotonic time, ``kind`` selects the counters."""
         form = {"query": query, "time": f"{at_seconds:.3f}"}
-        return self._ask("/api/v1/query", form, kind, until)
+        return self._query("/api/v1/query", form, kind, until)
 
-    def ask_range(
+    def query_range(
         self, query: str, times: tuple[float, float], step_seconds: float, *, kind: str, until: float
     ) -> Reply:
         """Evaluate at the first time and at every step up to the last."""
         start, end = times
         form = {"query": query, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step_seconds:.3f}"}
-        return self._ask("/api/v1/query_range", form, kind, until)
+        return self._query("/api/v1/query_range", form, kind, until)
 
-    def _ask(self, path: str, form: Mapping[str, str], kind: str, until: float) -> Reply:
+    def _query(self, path: str, form: Mapping[str, str], kind: str, until: float) -> Reply:
         attempt = 0
         while True:
             try:
-                with self._turn(until):
-                    return self._ask_once(path, form, kind, until)
+                with self._slot(until):
+                    return self._query_once(path, form, kind, until)
             except ServerError as error:
                 pause = self._pause(attempt)
-                if attempt >= self._settings.retries or not _may_pass(error) or self._clock() + pause >= until:
+                if attempt >= self._settings.retries or not _is_temporary(error) or self._clock() + pause >= until:
                     raise
             self._sleep(pause)
-            self.ledger.note_retry(kind)
+            self.counters.note_retry(kind)
             attempt += 1
 
     @contextlib.contextmanager
-    def _turn(self, until: float) -> Iterator[None]:
-        if not self._free.acquire(timeout=max(0.0, until - self._clock())):
-            raise ServerTimedOut(f"{self._address} was not asked: other questions took all the time")
+    def _slot(self, until: float) -> Iterator[None]:
+        if not self._slots.acquire(timeout=max(0.0, until - self._clock())):
+            raise ServerTimedOut(f"{self._address}: no query was sent in time, other queries were still running")
         try:
             yield
         finally:
-            self._free.release()
+            self._slots.release()
 
-    def _ask_once(self, path: str, form: Mapping[str, str], kind: str, until: float) -> Reply:
-        """Ask and note how it went."""
+    def _query_once(self, path: str, form: Mapping[str, str], kind: str, until: float) -> Reply:
+        """Send one query and count it."""
         secret = ""
         began = self._clock()
         deadline = min(until, began + self._settings.timeout)
@@ -120,28 +122,30 @@ class Prometheus:
             answer = send(self._address, request, deadline=deadline, tls=self._tls, limit_bytes=limit_bytes)
             reply = parse_answer(answer)
         except SourceError as error:
-            told = self._explained(error, secret)
-            is_up = isinstance(told, TooMuchAsked)
-            self.ledger.note_failure(kind, self._clock() - began, told.reason, is_up=is_up)
-            raise told from error
+            failure = self._described(error, secret)
+            is_up = isinstance(failure, QueryTooLarge)
+            self.counters.note_failure(kind, self._clock() - began, failure.reason, is_up=is_up)
+            raise failure from error
         seconds = self._clock() - began
-        self.ledger.note_answer(kind, seconds, points=reply.points, received_bytes=len(answer.body))
+        self.counters.note_answer(kind, seconds, points=reply.points, received_bytes=len(answer.body))
         return reply
 
-    def _explained(self, error: SourceError, secret: str) -> SourceError:
-        """Say who it was, and keep our secret out of what a server repeats."""
-        words = str(error).replace(secret, "SECRET") if secret else str(error)
-        words = words if str(self._address) in words else f"{self._address}: {words}"
+    def _described(self, error: SourceError, secret: str) -> SourceError:
+        """Add the address to an error and remove our secret, which a server may repeat."""
+        message = str(error).replace(secret, "SECRET") if secret else str(error)
+        message = message if str(self._address) in message else f"{self._address}: {message}"
         if isinstance(error, AnswerTooLong):
-            return TooMuchAsked(words)
-        return type(error)(words) if isinstance(error, ServerError | MalformedAnswer) else error
+            return QueryTooLarge(message)
+        return type(error)(message) if isinstance(error, ServerError | MalformedAnswer) else error
 
     def _authorization(self) -> tuple[str, dict[str, str]]:
-        """Return the secret of this moment and the header that carries it."""
+        """Return the current secret and the header that contains it."""
         if self._settings.bearer_token_file is not None:
             secret = _read_secret(self._settings.bearer_token_file)
-            if not secret.isascii():  # a header is
-                raise NotLetIn(escape(f"the file {self._settings.bearer_token_file} does not hold a token"))
+            if not secret.isascii():  # as a header must be
+                raise AccessDenied(
+                    escape(f"the file {self._settings.bearer_token_file} does not contain a valid token")
+                )
             return secret, {"Authorization": f"Bearer {secret}"}
         if self._settings.password_file is not None:
             pair = f"{self._settings.user}:{_read_secret(self._settings.password_file)}"
@@ -150,28 +154,28 @@ class Prometheus:
         return "", {}
 
     def _pause(self, attempt: int) -> float:
-        """Return how long to wait: twice as long each time, and never the same for two who failed together."""
+        """Return the pause before a retry: doubled each time, and randomised so that clients do not retry in step."""
         longest = min(_FIRST_PAUSE_SECONDS * (1 << attempt), _LONGEST_PAUSE_SECONDS)
         return longest * (0.5 + 0.5 * self._random())
 
 
-def _may_pass(error: ServerError) -> bool:
-    return isinstance(error, ServerBusy) or (isinstance(error, ServerRefused) and not isinstance(error, NotLetIn))
+def _is_temporary(error: ServerError) -> bool:
+    return isinstance(error, ServerBusy) or (isinstance(error, ServerRefused) and not isinstance(error, AccessDenied))
 
 
 def _read_secret(path: Path) -> str:
-    """Raise without the secret in the words."""
+    """Return the content of a secret file; raise an error that does not contain the secret."""
     try:
         with path.open("rb") as stream:
             data = stream.read(_SECRET_LIMIT_BYTES + 1)
     except OSError as error:
-        raise NotLetIn(escape(f"the file {path} cannot be read: {error.strerror}")) from error
+        raise AccessDenied(escape(f"cannot read the file {path}: {error.strerror}")) from error
     try:
         secret = data.decode("utf-8").strip("\r\n")
     except UnicodeDecodeError:
         secret = ""
     if not secret or not secret.isprintable() or len(data) > _SECRET_LIMIT_BYTES:
-        raise NotLetIn(escape(f"the file {path} does not hold one line of text"))
+        raise AccessDenied(escape(f"the file {path} must contain one line of text"))
     return secret
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Group runs of jobs into questions that a server of time series can answer at once.
+"""Group runs of jobs into queries that Prometheus can answer together.
 
-Steps are the scrape interval times a power of two, and all times of evaluation are multiples of the step. So runs of
-similar length share their times, and one question answers for all of them. What comes back is cut to each run later.
+Steps are the scrape interval times a power of two, and all evaluation times are multiples of the step. So runs of
+similar length share their times, and one query covers all of them. The answer is cut to each run later.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from dataclasses import dataclass, replace
 from slurmscope.model.series import Aggregation, JobSpan
 
 MAX_JOBS = 100
-"""Most jobs in one question."""
+"""Maximum number of jobs in one query."""
 
 RATE_SCRAPES = 4.0
 """A rate needs two samples in its window even when one scrape in between has failed."""
 _GAUGE_SCRAPES = 2.0
-"""Scrapes come a little early or late: a window of one interval is now and then empty."""
+"""Scrapes are a little early or late: a window of one interval is sometimes empty."""
 MOST_REACH_SECONDS = 60.0
 """Slurm starts a requeued job no sooner than 120 seconds after its last run ended, and for 60 of them agents show that
-run's last numbers: a window that begins so long before a run has none of them."""
+run's last values: a window that begins this long before a run contains none of them."""
 _MOST_LATER_SECONDS = 120.0
 _LEAST_STEPS = 8
 _LEAST_SCRAPES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurvesQuestion:
-    """Ask for curves of some runs, evaluated at the first time and every step up to the last.
+class CurvesQuery:
+    """Describe one range query for curves of some runs, evaluated at the first time and every step up to the last.
 
-    Points whose windows reach further than ``reach_seconds`` out of a run may hold numbers of another run of that job.
-    In their place, :meth:`first_part` and :meth:`last_part` are to be asked for.
+    Points whose windows reach further than ``reach_seconds`` out of a run may contain values of another run of that
+    job. They are replaced with separate queries for :meth:`first_part` and :meth:`last_part`.
     """
 
     spans: tuple[JobSpan, ...]
@@ -45,13 +45,13 @@ class CurvesQuestion:
     first_seconds: float
     last_seconds: float
 
-    def split(self) -> tuple[CurvesQuestion, ...]:
-        """Return two halves, by jobs or else by time; nothing when it is too small for that."""
+    def split(self) -> tuple[CurvesQuery, ...]:
+        """Return two halves, by jobs or else by time; nothing when the query is too small to split."""
         if len(self.spans) > 1:
             middle = len(self.spans) // 2
             halves = (self.spans[:middle], self.spans[middle:])
             return tuple(
-                _curves_question(half, self.step_seconds, self.window_seconds, self.reach_seconds) for half in halves
+                _curves_query(half, self.step_seconds, self.window_seconds, self.reach_seconds) for half in halves
             )
         steps = round((self.last_seconds - self.first_seconds) / self.step_seconds)
         if steps < 2 * _LEAST_STEPS:
@@ -63,32 +63,32 @@ class CurvesQuestion:
         )
 
     def settled_seconds(self, span: JobSpan) -> float:
-        """Return from when on windows begin late enough."""
+        """Return the first time whose window begins late enough."""
         return span.start_seconds + self.window_seconds - self.reach_seconds
 
     def first_part(self, span: JobSpan) -> JobSpan | None:
-        """Return the run up to its last point whose window begins too early; None where no window does."""
+        """Return the part of a run up to its last point whose window begins too early; None if there is none."""
         before_settled = (math.ceil(self.settled_seconds(span) / self.step_seconds) - 1) * self.step_seconds
         end = min(before_settled, span.end_seconds)
         return span._replace(end_seconds=end) if end > span.start_seconds else None
 
     def last_part(self, span: JobSpan) -> JobSpan | None:
-        """Return the last window that lies within the run; None where the point behind its end is good enough."""
-        behind = math.ceil(span.end_seconds / self.step_seconds) * self.step_seconds
-        if behind - span.end_seconds <= self.reach_seconds or self.first_part(span) == span:
+        """Return the last window within a run; None where the point after its end is accurate enough."""
+        after_end = math.ceil(span.end_seconds / self.step_seconds) * self.step_seconds
+        if after_end - span.end_seconds <= self.reach_seconds or self.first_part(span) == span:
             return None
         return span._replace(start_seconds=max(span.start_seconds, span.end_seconds - self.window_seconds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TotalsQuestion:
-    """Ask for one number for each series of some runs."""
+class TotalsQuery:
+    """Describe one instant query for one value per series of some runs."""
 
     spans: tuple[JobSpan, ...]
     least_seconds: float
 
-    def split(self) -> tuple[TotalsQuestion, ...]:
-        """Return two halves, by jobs or else by time; nothing when it is too small for that."""
+    def split(self) -> tuple[TotalsQuery, ...]:
+        """Return two halves, by jobs or else by time; nothing when the query is too small to split."""
         if len(self.spans) > 1:
             middle = len(self.spans) // 2
             return replace(self, spans=self.spans[:middle]), replace(self, spans=self.spans[middle:])
@@ -105,9 +105,9 @@ class TotalsQuestion:
 
 def plan_curves(
     spans: Sequence[JobSpan], how: Aggregation, *, points: int, max_points: int, scrape_seconds: float
-) -> Iterator[CurvesQuestion]:
-    """Yield questions for curves of at most so many points; none covers more than ``max_points`` steps."""
-    # The first step at or behind the end of a run is one point more.
+) -> Iterator[CurvesQuery]:
+    """Yield queries for curves of at most ``points`` points; no query covers more than ``max_points`` steps."""
+    # The first step at or after the end of a run adds one point.
     most = max(1, min(points, max_points) - 1)
     widest_steps = min(max_points - 2, 4 * points)
     scrapes = RATE_SCRAPES if how is Aggregation.RATE else _GAUGE_SCRAPES
@@ -115,25 +115,25 @@ def plan_curves(
     for step, members in itertools.groupby(sized, key=operator.itemgetter(0)):
         for packed in _packed([span for _, _, span in members], widest_steps * step):
             least_window = scrapes * scrape_seconds
-            yield _curves_question(packed, step, max(step, least_window), min(least_window, MOST_REACH_SECONDS))
+            yield _curves_query(packed, step, max(step, least_window), min(least_window, MOST_REACH_SECONDS))
 
 
 def plan_totals(
     spans: Sequence[JobSpan], how: Aggregation, *, jobs: int, scrape_seconds: float
-) -> Iterator[TotalsQuestion]:
-    """Yield questions for at most so many runs each.
+) -> Iterator[TotalsQuery]:
+    """Yield queries for at most ``jobs`` runs each.
 
-    For a maximum or a total, the two scrapes after a run count too: the agent shows the last numbers of a job for a
+    For a maximum or a total, the two scrapes after a run count too: the agent shows the last values of a job for a
     while, and only there a counter has its final value.
     """
     later_seconds = min(2 * scrape_seconds, _MOST_LATER_SECONDS) if how in {Aggregation.MAX, Aggregation.TOTAL} else 0.0
     ordered = sorted(span._replace(end_seconds=span.end_seconds + later_seconds) for span in spans)
     for begin in range(0, len(ordered), jobs):
-        yield TotalsQuestion(spans=tuple(ordered[begin : begin + jobs]), least_seconds=_LEAST_SCRAPES * scrape_seconds)
+        yield TotalsQuery(spans=tuple(ordered[begin : begin + jobs]), least_seconds=_LEAST_SCRAPES * scrape_seconds)
 
 
 def _packed(spans: Sequence[JobSpan], widest_seconds: float) -> Iterator[tuple[JobSpan, ...]]:
-    """Put runs together, in the order of their starts, as long as they lie close together."""
+    """Group runs, in the order of their starts, as long as they are close together."""
     group: list[JobSpan] = []
     for span in spans:
         if group and (len(group) == MAX_JOBS or span.end_seconds - group[0].start_seconds > widest_seconds):
@@ -149,13 +149,13 @@ def _step_seconds(span: JobSpan, points: int, scrape_seconds: float) -> float:
     return scrape_seconds * float(1 << doublings)
 
 
-def _curves_question(
+def _curves_query(
     spans: tuple[JobSpan, ...], step_seconds: float, window_seconds: float, reach_seconds: float
-) -> CurvesQuestion:
-    """Cover all the runs, up to the first step at or behind their ends."""
+) -> CurvesQuery:
+    """Return the query that covers these runs, up to the first step at or after their ends."""
     start = min(span.start_seconds for span in spans)
     end = max(span.end_seconds for span in spans)
-    return CurvesQuestion(
+    return CurvesQuery(
         spans=spans,
         step_seconds=step_seconds,
         window_seconds=window_seconds,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write questions in PromQL, with every text from outside quoted by one function.
+"""Write PromQL expressions, with every external text quoted by one function.
 
-What is written is understood by Prometheus since 2.33 and by VictoriaMetrics.
+The expressions work in Prometheus since 2.33 and in VictoriaMetrics.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from slurmscope.model.series import JOB_LABEL, Aggregation, JobSpan, SeriesQuery
 
 Matchers = tuple[tuple[str, str], ...]
-"""Labels and the values they must have."""
+"""Labels and the values that they must have."""
 
 # Growth instead of a rate: it is the same in the first seconds of a job, when only a part of the window is filled.
 _FUNCTIONS = {
@@ -23,26 +23,28 @@ _FUNCTIONS = {
 }
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
-_REGEX_SIGNS = re.compile(r"[\\.+*?()|\[\]{}^$]")
+_REGEX_CHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _NOT_PLAIN = re.compile(r"[^ !#-\[\]-~]")
 
 
 def quote(text: str) -> str:
-    """Write any text as a string of PromQL.
+    """Return any text as a PromQL string literal.
 
-    All but plain ASCII is spelled by number: Prometheus 2.42 takes U+FFFD itself for broken UTF-8. Half of a
-    surrogate pair is in no label; it becomes U+FFFD too.
+    All but plain ASCII is escaped by code point: Prometheus 2.42 takes U+FFFD itself for invalid UTF-8. Half of a
+    surrogate pair occurs in no label; it becomes U+FFFD too.
     """
-    return '"' + _NOT_PLAIN.sub(lambda found: _spell(found[0]), text) + '"'
+    return '"' + _NOT_PLAIN.sub(lambda found: _escape(found[0]), text) + '"'
 
 
 def quote_regex(values: Iterable[str]) -> str:
-    """Write the string of an anchored pattern that matches these values and no others."""
-    return quote("|".join(_REGEX_SIGNS.sub(r"\\\g<0>", value) for value in values))
+    """Return an anchored pattern, as a string literal, that matches these values and no others."""
+    return quote("|".join(_REGEX_CHARACTERS.sub(r"\\\g<0>", value) for value in values))
 
 
-def curves_query(wanted: SeriesQuery, job_ids: Sequence[int], *, window_seconds: float, matchers: Matchers = ()) -> str:
-    """Ask for one metric of several jobs, for evaluation at each step of a range.
+def curves_expression(
+    wanted: SeriesQuery, job_ids: Sequence[int], *, window_seconds: float, matchers: Matchers = ()
+) -> str:
+    """Return an expression for one metric of several jobs, to be evaluated at each step of a range.
 
     The value of a rate is the growth within the window.
     """
@@ -50,14 +52,14 @@ def curves_query(wanted: SeriesQuery, job_ids: Sequence[int], *, window_seconds:
     return _grouped(wanted, f"{_FUNCTIONS[wanted.how]}({selector}{_window(window_seconds)})")
 
 
-def totals_query(wanted: SeriesQuery, spans: Sequence[JobSpan], *, matchers: Matchers = ()) -> str:
-    """Ask for one number for each series of several jobs, each over exactly its own span.
+def totals_expression(wanted: SeriesQuery, spans: Sequence[JobSpan], *, matchers: Matchers = ()) -> str:
+    """Return an expression for one value per series of several jobs, each over exactly its own span.
 
-    Two runs of one job may not be in one question: the answer does not tell them apart. Of a total, the highest sample
-    is told, as a negative number where the counter fell: then the highest sample is not yet the total.
+    Two runs of one job must not be in one query: the answer does not distinguish them. For a total, the value is the
+    highest sample, negated where the counter fell: then the highest sample is not yet the total.
     """
     if wanted.how is Aggregation.TOTAL and set(wanted.each) != set(wanted.by):
-        raise ValueError("totals are not summed up: those of counters that fell are not known yet")
+        raise ValueError("totals cannot be summed by the server: counters that fell need a correction first")
     return _grouped(wanted, _joined([_term(wanted, span, matchers) for span in spans]))
 
 
@@ -81,7 +83,7 @@ def _selector(wanted: SeriesQuery, job_ids: Sequence[int], matchers: Matchers) -
 
 
 def _grouped(wanted: SeriesQuery, inner: str) -> str:
-    """Let the higher of two copies of a series count, then sum up over the labels that are not kept."""
+    """Take the higher of two copies of a series, then sum over the labels that are not kept."""
     each = f"max by ({_labels(wanted.each)}) ({inner})"
     if set(wanted.each) == set(wanted.by):
         return each
@@ -93,14 +95,14 @@ def _labels(names: Sequence[str]) -> str:
 
 
 def _joined(terms: Sequence[str]) -> str:
-    """Join as a tree: in a chain, the server would look at the first job's series once for every other job."""
+    """Join as a tree: in a chain, the server would process the first job's series once for every other job."""
     if len(terms) == 1:
         return terms[0]
     middle = len(terms) // 2
     return f"({_joined(terms[:middle])} or {_joined(terms[middle:])})"
 
 
-def _spell(char: str) -> str:
+def _escape(char: str) -> str:
     number = ord(char)
     if char in '\\"':
         return f"\\{char}"
@@ -111,5 +113,5 @@ def _spell(char: str) -> str:
 
 def _checked(pattern: re.Pattern[str], name: str) -> str:
     if not pattern.match(name):
-        raise ValueError(f"{name!r} is not a name that Prometheus knows")
+        raise ValueError(f"{name!r} is not a valid metric or label name")
     return name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count what questions to a server of time series cost, and how they went."""
+"""Count queries to Prometheus: their number, duration, size and failures."""
 
 from __future__ import annotations
 
@@ -10,75 +10,75 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCount:
-    """Hold the sums of one kind of question; ``seconds`` runs until an answer is understood or given up."""
+    """Hold the counters of one kind of query; ``seconds`` ends when the answer is parsed or the query has failed."""
 
-    questions: int = 0
+    queries: int = 0
     retries: int = 0
     splits: int = 0
-    """How often a question was put again in two halves, because it was too much at once."""
+    """Number of queries that were split in two because the server rejected them as too large."""
     points: int = 0
     received_bytes: int = 0
     seconds: float = 0.0
     failures: Mapping[str, int] = field(default_factory=dict)
-    """By the ``reason`` of the error."""
+    """Number of failures by the ``reason`` of the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryCounts:
-    """Hold the sums by kind of question, since the start."""
+    """Hold the counters by kind of query, since the start of the process."""
 
     by_kind: Mapping[str, QueryCount] = field(default_factory=dict)
     is_up: bool | None = None
-    """Whether the server could answer the last time; None when it was not asked yet."""
+    """Whether the server answered the last query; None before the first one."""
 
 
 class QueryCounters:
-    """Keep the sums; any thread may write and read."""
+    """Keep the counters; safe to use from any thread."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start all counters at zero."""
         self._lock = threading.Lock()
         self._counts: dict[str, QueryCount] = {}
         self._is_up: bool | None = None
 
     def note_answer(self, kind: str, seconds: float, *, points: int, received_bytes: int) -> None:
-        """Count a question that was answered."""
+        """Count a query that was answered."""
         with self._lock:
             old = self._counts.get(kind, QueryCount())
             self._is_up = True
             self._counts[kind] = replace(
                 old,
-                questions=old.questions + 1,
+                queries=old.queries + 1,
                 seconds=old.seconds + seconds,
                 points=old.points + points,
                 received_bytes=old.received_bytes + received_bytes,
             )
 
     def note_failure(self, kind: str, seconds: float, reason: str, *, is_up: bool) -> None:
-        """Count a question without a usable answer; ``is_up`` tells whether the server works all the same."""
+        """Count a query without a usable answer; ``is_up`` is whether the server is up nevertheless."""
         with self._lock:
             old = self._counts.get(kind, QueryCount())
             self._is_up = is_up
             self._counts[kind] = replace(
                 old,
-                questions=old.questions + 1,
+                queries=old.queries + 1,
                 seconds=old.seconds + seconds,
                 failures={**old.failures, reason: old.failures.get(reason, 0) + 1},
             )
 
     def note_retry(self, kind: str) -> None:
-        """Count that a question is put once more."""
+        """Count a retry."""
         with self._lock:
             old = self._counts.get(kind, QueryCount())
             self._counts[kind] = replace(old, retries=old.retries + 1)
 
     def note_split(self, kind: str) -> None:
-        """Count that a question is put again in two halves."""
+        """Count a query that is split in two."""
         with self._lock:
             old = self._counts.get(kind, QueryCount())
             self._counts[kind] = replace(old, splits=old.splits + 1)
 
     def snapshot(self) -> QueryCounts:
-        """Return the sums of this moment."""
+        """Return the current counters."""
         with self._lock:
             return QueryCounts(by_kind=dict(self._counts), is_up=self._is_up)

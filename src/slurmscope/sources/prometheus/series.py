@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer questions about the past of jobs out of a Prometheus.
+"""Read curves and totals of jobs from Prometheus.
 
-A point of a curve stands for the window that ends at its time; the last one lies at the end of the run. A requeued job
-has the same number in all its runs. So where windows are long, the ends of a run are asked for by themselves, over
-exactly their time: of all other points, none reaches into another run, and no peak near the start or the end is lost.
+A point of a curve covers the window that ends at its time; the last one is at the end of the run. A requeued job has
+the same ID in all its runs. So where windows are long, the first and the last part of a run get separate queries over
+exactly their time: no other point reaches into another run, and no peak near the start or the end is lost.
 
-What a server refuses as too much at once is asked again in halves, down to a floor; what is then still missing makes
-the answer partial.
+A query that the server rejects as too large is split in two, down to a minimum size; what is then still missing makes
+the result partial.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from slurmscope.model.series import JOB_LABEL, Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals, total_of_rises
-from slurmscope.sources.prometheus.answers import FoundSeries, Reply, TooMuchAsked
+from slurmscope.sources.prometheus.answers import FoundSeries, QueryTooLarge, Reply
 from slurmscope.sources.prometheus.curves import CurvesByJob, add_curve, cut_curve, first_parts, last_parts, make_point
-from slurmscope.sources.prometheus.plan import MAX_JOBS, CurvesQuestion, TotalsQuestion, plan_curves, plan_totals
-from slurmscope.sources.prometheus.promql import curves_query, totals_query
+from slurmscope.sources.prometheus.plan import MAX_JOBS, CurvesQuery, TotalsQuery, plan_curves, plan_totals
+from slurmscope.sources.prometheus.promql import curves_expression, totals_expression
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
@@ -28,36 +28,36 @@ CURVES_KIND = "curves"
 TOTALS_KIND = "totals"
 
 _MAX_SPLITS = 64
-"""How often one reading may put a question again in halves; beyond that it is partial."""
-# VictoriaMetrics takes questions of up to 16 KiB.
+"""How many queries of one call may be split; beyond that the result is partial."""
+# VictoriaMetrics accepts queries of up to 16 KiB.
 _MAX_QUERY_BYTES = 12_000
 _RISE_POINTS = 300
-"""At how many points a counter that fell is looked at."""
+"""Points of the curve from which the total of a counter that fell is computed."""
 
-Question = TypeVar("Question", CurvesQuestion, TotalsQuestion)
+PlannedQuery = TypeVar("PlannedQuery", CurvesQuery, TotalsQuery)
 
 
-class Client(Protocol):
-    """Evaluate expressions; see ``sources.prometheus``."""
+class QueryClient(Protocol):
+    """Evaluate PromQL expressions; see ``sources.prometheus.client``."""
 
     @property
-    def ledger(self) -> QueryCounters:
-        """Return where questions are counted."""
+    def counters(self) -> QueryCounters:
+        """Return the counters of queries."""
 
-    def ask_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
+    def query_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
         """Evaluate at one time."""
 
-    def ask_range(
+    def query_range(
         self, query: str, times: tuple[float, float], step_seconds: float, *, kind: str, until: float
     ) -> Reply:
         """Evaluate at the first time and every step up to the last."""
 
 
 class PrometheusSeries:
-    """Answer for many jobs at once; any thread may ask. Two runs of one job need two readings."""
+    """Read series of many jobs with few queries, from any thread. Two runs of one job need two calls."""
 
-    def __init__(self, client: Client, settings: PrometheusSettings) -> None:
-        """Take what asks the server, and how often it scrapes."""
+    def __init__(self, client: QueryClient, settings: PrometheusSettings) -> None:
+        """Set the client, and the settings with the scrape interval."""
         self._client = client
         self._settings = settings
 
@@ -67,19 +67,19 @@ class PrometheusSeries:
         return max(1, self._settings.max_questions)
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
-        """Return curves of at most so many points each."""
+        """Return curves of at most ``points`` points each."""
         spans = _check(spans)
         by_job: CurvesByJob = {}
         max_points, scrape_seconds = self._settings.max_points, self._settings.scrape_interval
         plan = list(plan_curves(spans, wanted.how, points=points, max_points=max_points, scrape_seconds=scrape_seconds))
-        answers = _Answers(self._client.ledger, CURVES_KIND)
-        for question, reply in answers.of(plan, lambda question: self._ask_curves(wanted, question, until)):
-            for span, labels, found in _sorted_out(reply, question.spans, wanted):
-                add_curve(by_job, span, cut_curve(found, span, question, wanted.how, labels))
+        runner = _QueryRunner(self._client.counters, CURVES_KIND)
+        for query, reply in runner.run(plan, lambda query: self._query_curves(wanted, query, until)):
+            for span, labels, found in _by_run(reply, query.spans, wanted):
+                add_curve(by_job, span, cut_curve(found, span, query, wanted.how, labels))
         for parts in (first_parts(plan, wanted.how), last_parts(plan)):
-            for (part, labels), value in self._read_parts(wanted, parts, answers, until):
+            for (part, labels), value in self._read_parts(wanted, parts, runner, until):
                 add_curve(by_job, part, Series(labels, (part.end_seconds,), (make_point(wanted.how, part, value),)))
-        return Curves({job: tuple(curves.values()) for job, curves in by_job.items()}, answers.is_partial)
+        return Curves({job: tuple(curves.values()) for job, curves in by_job.items()}, runner.is_partial)
 
     def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number per series, over the whole span of each job."""
@@ -89,11 +89,9 @@ class PrometheusSeries:
         jobs, scrape_seconds = self._jobs_at_once(wanted, spans), self._settings.scrape_interval
         plan = plan_totals(spans, wanted.how, jobs=jobs, scrape_seconds=scrape_seconds)
         pieces: dict[int, dict[tuple[str, ...], list[_Piece]]] = {}
-        answers = _Answers(self._client.ledger, TOTALS_KIND)
-        for question, reply in answers.of(
-            plan, lambda question: self._ask_totals(wanted, question, TOTALS_KIND, until)
-        ):
-            for (span, labels), value in _highest(_sorted_out(reply, question.spans, wanted)).items():
+        runner = _QueryRunner(self._client.counters, TOTALS_KIND)
+        for query, reply in runner.run(plan, lambda query: self._query_totals(wanted, query, TOTALS_KIND, until)):
+            for (span, labels), value in _highest(_by_run(reply, query.spans, wanted)).items():
                 piece = _Piece(value, span.end_seconds - span.start_seconds)
                 pieces.setdefault(span.job_id, {}).setdefault(labels, []).append(piece)
         run_seconds = {span.job_id: span.end_seconds - span.start_seconds for span in spans}
@@ -102,109 +100,111 @@ class PrometheusSeries:
             for job, series in pieces.items()
         }
         if wanted.how is Aggregation.TOTAL:
-            return self._with_rises(wanted, spans, Totals(by_job, answers.is_partial), until)
-        return Totals(by_job, answers.is_partial)
+            return self._with_rises(wanted, spans, Totals(by_job, runner.is_partial), until)
+        return Totals(by_job, runner.is_partial)
 
     def _with_rises(self, wanted: SeriesQuery, spans: Sequence[JobSpan], totals: Totals, until: float) -> Totals:
-        """Look at the whole course of those counters that fell: that is rare, and costs two or three more questions.
+        """Compute totals from curves for counters that fell: that is rare, and costs two or three more queries.
 
-        What a counter grew within the step of its fall is not seen; so the total is a little too low, never too high.
+        The growth within the step of the fall is not seen; so the total is a little too low, never too high.
         """
         fallen = [span for span in spans if min(totals.by_job.get(span.job_id, {}).values(), default=0.0) < 0]
         curves = self.read_curves(wanted, fallen, points=_RISE_POINTS, until=until)
-        by_job = {job: {labels: abs(value) for labels, value in told.items()} for job, told in totals.by_job.items()}
-        for job, courses in curves.by_job.items():
-            told = totals.by_job[job]
-            for course in courses:
-                if told.get(course.labels, 0.0) < 0:
-                    by_job[job][course.labels] = max(by_job[job][course.labels], total_of_rises(course.values))
+        by_job = {
+            job: {labels: abs(value) for labels, value in values.items()} for job, values in totals.by_job.items()
+        }
+        for job, found in curves.by_job.items():
+            before = totals.by_job[job]
+            for curve in found:
+                if before.get(curve.labels, 0.0) < 0:
+                    by_job[job][curve.labels] = max(by_job[job][curve.labels], total_of_rises(curve.values))
         return Totals(by_job, totals.is_partial or curves.is_partial)
 
     def _read_parts(
-        self, wanted: SeriesQuery, parts: Sequence[JobSpan], answers: _Answers, until: float
+        self, wanted: SeriesQuery, parts: Sequence[JobSpan], runner: _QueryRunner, until: float
     ) -> Iterator[tuple[tuple[JobSpan, tuple[str, ...]], float]]:
-        """Fold the samples of each part; one of each job."""
+        """Yield one value per series for each part; each job has at most one part."""
         jobs = self._jobs_at_once(wanted, parts) if parts else 1
         plan = (
-            TotalsQuestion(spans=tuple(parts[begin : begin + jobs]), least_seconds=math.inf)
+            TotalsQuery(spans=tuple(parts[begin : begin + jobs]), least_seconds=math.inf)
             for begin in range(0, len(parts), jobs)
         )
-        for question, reply in answers.of(
-            plan, lambda question: self._ask_totals(wanted, question, CURVES_KIND, until)
-        ):
-            yield from _highest(_sorted_out(reply, question.spans, wanted)).items()
+        for query, reply in runner.run(plan, lambda query: self._query_totals(wanted, query, CURVES_KIND, until)):
+            yield from _highest(_by_run(reply, query.spans, wanted)).items()
 
     def _jobs_at_once(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> int:
-        return max(1, min(MAX_JOBS, _MAX_QUERY_BYTES // len(self._totals_query(wanted, spans[:1]))))
+        return max(1, min(MAX_JOBS, _MAX_QUERY_BYTES // len(self._totals_expression(wanted, spans[:1]))))
 
-    def _ask_curves(self, wanted: SeriesQuery, question: CurvesQuestion, until: float) -> Reply:
-        job_ids = [span.job_id for span in question.spans]
-        matchers, window = self._settings.matchers, question.window_seconds
-        query = curves_query(wanted, job_ids, window_seconds=window, matchers=matchers)
-        times = (question.first_seconds, question.last_seconds)
-        return self._client.ask_range(query, times, question.step_seconds, kind=CURVES_KIND, until=until)
+    def _query_curves(self, wanted: SeriesQuery, query: CurvesQuery, until: float) -> Reply:
+        job_ids = [span.job_id for span in query.spans]
+        matchers, window = self._settings.matchers, query.window_seconds
+        expression = curves_expression(wanted, job_ids, window_seconds=window, matchers=matchers)
+        times = (query.first_seconds, query.last_seconds)
+        return self._client.query_range(expression, times, query.step_seconds, kind=CURVES_KIND, until=until)
 
-    def _ask_totals(self, wanted: SeriesQuery, question: TotalsQuestion, kind: str, until: float) -> Reply:
-        query = self._totals_query(wanted, question.spans)
-        at_seconds = max(span.end_seconds for span in question.spans)
-        return self._client.ask_instant(query, at_seconds, kind=kind, until=until)
+    def _query_totals(self, wanted: SeriesQuery, query: TotalsQuery, kind: str, until: float) -> Reply:
+        expression = self._totals_expression(wanted, query.spans)
+        at_seconds = max(span.end_seconds for span in query.spans)
+        return self._client.query_instant(expression, at_seconds, kind=kind, until=until)
 
-    def _totals_query(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> str:
-        return totals_query(wanted, spans, matchers=self._settings.matchers)
+    def _totals_expression(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> str:
+        return totals_expression(wanted, spans, matchers=self._settings.matchers)
 
 
-class _Answers:
-    """Put questions, in halves where they are too much, and keep in mind whether something was left out."""
+class _QueryRunner:
+    """Run planned queries, split those that are too large, and record whether something is missing."""
 
-    def __init__(self, ledger: QueryCounters, kind: str) -> None:
+    def __init__(self, counters: QueryCounters, kind: str) -> None:
         self.is_partial = False
-        self._ledger = ledger
+        self._counters = counters
         self._kind = kind
         self._splits_left = _MAX_SPLITS
 
-    def of(self, plan: Iterable[Question], ask: Callable[[Question], Reply]) -> Iterator[tuple[Question, Reply]]:
+    def run(
+        self, plan: Iterable[PlannedQuery], send: Callable[[PlannedQuery], Reply]
+    ) -> Iterator[tuple[PlannedQuery, Reply]]:
         for planned in plan:
             waiting = [planned]
             while waiting:
-                question = waiting.pop()
+                query = waiting.pop()
                 try:
-                    reply = ask(question)
-                except TooMuchAsked:
-                    waiting.extend(reversed(self._halves(question)))
+                    reply = send(query)
+                except QueryTooLarge:
+                    waiting.extend(reversed(self._split(query)))
                     continue
                 self.is_partial |= reply.is_partial
-                yield question, reply
+                yield query, reply
 
-    def _halves(self, question: Question) -> tuple[Question, ...]:
-        halves = question.split() if self._splits_left else ()
+    def _split(self, query: PlannedQuery) -> tuple[PlannedQuery, ...]:
+        halves = query.split() if self._splits_left else ()
         if not halves:
             self.is_partial = True
             return ()
         self._splits_left -= 1
-        self._ledger.note_split(self._kind)
+        self._counters.note_split(self._kind)
         return halves
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Hold the number of a part of a run, and how long that part is."""
+    """Hold the value of a part of a run, and the length of that part."""
 
     value: float
     seconds: float
 
 
 def _check(spans: Sequence[JobSpan]) -> list[JobSpan]:
-    """Leave out what did not last; refuse what an answer could not tell apart."""
+    """Drop empty spans; reject two runs of one job, which an answer does not distinguish."""
     lasting = [span for span in spans if span.end_seconds > span.start_seconds]
     if len({span.job_id for span in lasting}) != len(lasting):
-        raise ValueError("two runs of one job cannot be read together: an answer is by job number")
+        raise ValueError("two runs of one job cannot be read together: an answer is by job ID")
     return lasting
 
 
-def _sorted_out(
+def _by_run(
     reply: Reply, spans: Sequence[JobSpan], wanted: SeriesQuery
 ) -> Iterator[tuple[JobSpan, tuple[str, ...], FoundSeries]]:
-    """Give each series to its run; what nobody asked for is left out."""
+    """Yield each series with its run; drop series of other jobs."""
     by_label = {str(span.job_id): span for span in spans}
     for found in reply.series:
         span = by_label.get(found.labels.get(JOB_LABEL, ""))
@@ -223,7 +223,7 @@ def _highest(
 
 
 def _total(how: Aggregation, pieces: Sequence[_Piece], run_seconds: float) -> float:
-    """Make one number of the parts of a run: mostly there is one part only."""
+    """Combine the parts of a run, of which there is usually one, into one value."""
     if how is Aggregation.MAX:
         return max(piece.value for piece in pieces)
     if how is Aggregation.TOTAL:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare how a Prometheus, or a server that speaks like it, is asked."""
+"""Declare the settings for queries to Prometheus or a compatible server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _USER = re.compile(r"[^:]{0,256}\Z")
 
 
 def parse_matchers(given: object) -> tuple[tuple[str, str], ...]:
-    """Read labels and their values: repeated flags, a list in the file, or commas in the environment."""
+    """Parse labels and their values: repeated flags, a list in the file, or commas in the environment."""
     items = given.split(",") if isinstance(given, str) else given
     if not isinstance(items, list | tuple):
         raise ValueError(f"{given!r} is not a list of LABEL=VALUE")
@@ -25,15 +25,15 @@ def parse_matchers(given: object) -> tuple[tuple[str, str], ...]:
 
 
 def parse_user(given: object) -> str:
-    """Read a user name that can stand before a colon."""
+    """Parse a user name for basic authentication, which cannot contain a colon."""
     text = parse_text(given)
     if not _USER.match(text):
-        raise ValueError(f"{given!r} is not a user name: it has a colon, or more than 256 letters")
+        raise ValueError(f"{given!r} is not a valid user name: it contains a colon or has more than 256 characters")
     return text
 
 
 def parse_size(given: object) -> int:
-    """Read a size in bytes, from 1 KiB on."""
+    """Parse a size in bytes, at least 1 KiB."""
     size_bytes = parse_bytes(given) if isinstance(given, str) else given
     if isinstance(size_bytes, bool) or not isinstance(size_bytes, int) or not 1024 <= size_bytes <= 2**40:
         raise ValueError(f"{given!r} is not a size of 1K to 1T, such as 64M")
@@ -42,7 +42,7 @@ def parse_size(given: object) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrometheusSettings:
-    """Where the past of jobs is asked for, and how much at once."""
+    """Hold the address of Prometheus and the limits of queries."""
 
     url: ServerAddress | None = setting(
         None,

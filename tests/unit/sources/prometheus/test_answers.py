@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An answer is used only when its status and its body are good, and every refusal says what to do about it."""
+"""Check that answers are parsed and errors are classified."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slurmscope.errors import MalformedAnswer, ServerBusy, ServerError, SourceError
 from slurmscope.http_client.request import HttpAnswer
-from slurmscope.sources.prometheus.answers import FoundSeries, NotLetIn, TooMuchAsked, parse_answer
+from slurmscope.sources.prometheus.answers import AccessDenied, FoundSeries, QueryTooLarge, parse_answer
 
 GOOD = {
     "status": "success",
@@ -42,21 +42,21 @@ def matrix(values: object) -> HttpAnswer:
     return answer({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": values}]}})
 
 
-def test_series_are_read() -> None:
+def test_matrix_is_parsed() -> None:
     reply = parse_answer(answer(GOOD))
 
     assert (FoundSeries({"slurm_job": "7"}, (15.0, 30.25), (1.5, 2.0)),) == reply.series
     assert (2, False) == (reply.points, reply.is_partial)
 
 
-def test_vector_is_read() -> None:
+def test_vector_is_parsed() -> None:
     entry = {"metric": {"a": "b"}, "value": [15.5, "-3e2"]}
     reply = parse_answer(answer({"status": "success", "data": {"resultType": "vector", "result": [entry]}}))
 
     assert (FoundSeries({"a": "b"}, (15.5,), (-300.0,)),) == reply.series
 
 
-def test_empty_answer_is_an_answer() -> None:
+def test_empty_answer_is_valid() -> None:
     assert () == parse_answer(answer({"status": "success", "data": {"resultType": "vector", "result": []}})).series
 
 
@@ -79,7 +79,7 @@ def test_warning_makes_an_answer_partial(more: dict[str, object]) -> None:
     assert parse_answer(answer({**GOOD, **more})).is_partial
 
 
-def test_labels_that_are_no_utf8_do_not_cost_the_answer() -> None:
+def test_invalid_utf8_in_labels_is_replaced() -> None:
     body = json.dumps(GOOD).encode().replace(b'"7"', b'"7\xff"')
 
     assert {"slurm_job": "7\ufffd"} == parse_answer(answer(body)).series[0].labels
@@ -101,7 +101,7 @@ def test_labels_that_are_no_utf8_do_not_cost_the_answer() -> None:
         {"status": "success", "data": {"resultType": "matrix", "result": [{"values": [[1]]}]}},
     ],
 )
-def test_something_else_than_series_is_malformed(body: object) -> None:
+def test_answer_without_series_is_malformed(body: object) -> None:
     with pytest.raises(MalformedAnswer, match="it answered with"):
         parse_answer(answer(body))
 
@@ -109,12 +109,12 @@ def test_something_else_than_series_is_malformed(body: object) -> None:
 @pytest.mark.parametrize(
     ("given_answer", "expected"),
     [
-        (refusal(TOO_MANY, 422), TooMuchAsked),
-        (refusal(RESOLUTION, 400, "bad_data"), TooMuchAsked),
-        (refusal(TIMED_OUT, 503, "timeout"), TooMuchAsked),
-        (refusal(VICTORIA, 422, "422"), TooMuchAsked),
-        (refusal(TOO_MANY, 200), TooMuchAsked),
-        (answer(b"Request Entity Too Large", 413), TooMuchAsked),
+        (refusal(TOO_MANY, 422), QueryTooLarge),
+        (refusal(RESOLUTION, 400, "bad_data"), QueryTooLarge),
+        (refusal(TIMED_OUT, 503, "timeout"), QueryTooLarge),
+        (refusal(VICTORIA, 422, "422"), QueryTooLarge),
+        (refusal(TOO_MANY, 200), QueryTooLarge),
+        (answer(b"Request Entity Too Large", 413), QueryTooLarge),
         (refusal('invalid parameter "query": jobs_memory_limit_bytes', 400, "bad_data"), ServerError),
         (refusal("something else", 422), ServerError),
         (answer({"status": "error", "data": 7}, 200), ServerError),
@@ -123,32 +123,32 @@ def test_something_else_than_series_is_malformed(body: object) -> None:
         (answer(b"", 503), ServerBusy),
         (refusal("storage is not ready", 500, "internal"), ServerBusy),
         (answer(b"slow down", 429), ServerBusy),
-        (answer(b"Unauthorized", 401), NotLetIn),
-        (answer(b"", 403), NotLetIn),
+        (answer(b"Unauthorized", 401), AccessDenied),
+        (answer(b"", 403), AccessDenied),
         (answer(b"404 page not found", 404), ServerError),
         (answer(b"", 302), ServerError),
         (answer(b"\xff\xfe", 418), ServerError),
     ],
 )
-def test_refusals_are_told_apart(given_answer: HttpAnswer, expected: type[ServerError]) -> None:
-    with pytest.raises(ServerError, match=r"it answered \d\d\d") as told:
+def test_errors_are_classified(given_answer: HttpAnswer, expected: type[ServerError]) -> None:
+    with pytest.raises(ServerError, match=r"it answered \d\d\d") as caught:
         parse_answer(given_answer)
 
-    assert expected is type(told.value)
-    assert "\n" not in str(told.value)
+    assert expected is type(caught.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_redirect_says_that_the_address_is_wrong() -> None:
-    with pytest.raises(ServerError, match="sends us elsewhere"):
+def test_redirect_is_reported_with_a_hint() -> None:
+    with pytest.raises(ServerError, match="redirect"):
         parse_answer(answer(b'<a href="/graph">Found</a>', 302))
 
 
 @given(st.sampled_from([200, 200, 302, 401, 422, 503]), st.binary(max_size=200))
 def test_any_bytes_are_a_source_error(status: int, body: bytes) -> None:
-    with pytest.raises(SourceError) as told:
+    with pytest.raises(SourceError) as caught:
         parse_answer(HttpAnswer(status=status, body=body))
 
-    assert str(told.value).isprintable()
+    assert str(caught.value).isprintable()
 
 
 def test_missing_package_names_the_extra() -> None:

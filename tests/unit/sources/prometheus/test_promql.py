@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions are what they are meant to be, whatever text is put into them."""
+"""Check PromQL expressions and their quoting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.model.series import Aggregation, JobSpan, SeriesQuery
-from slurmscope.sources.prometheus.promql import curves_query, quote, quote_regex, totals_query
+from slurmscope.sources.prometheus.promql import curves_expression, quote, quote_regex, totals_expression
 
 ONE_STRING = re.compile(r'"(?:[ !#-\[\]-~]|\\[\\"]|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*"')
 ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
@@ -18,13 +18,13 @@ ANY_TEXT = st.text(st.characters(exclude_categories=()))
 
 
 def unquote(literal: str) -> str:
-    """Read a string as the language says, written without a look at how we write it."""
+    """Decode a PromQL string literal by the rules of the language, independently of our code."""
     assert ONE_STRING.fullmatch(literal)
     return ESCAPE.sub(lambda found: found[3] or chr(int(found[1] or found[2], 16)), literal[1:-1])
 
 
 @given(ANY_TEXT)
-def test_any_text_becomes_one_string_that_says_the_same(text: str) -> None:
+def test_any_text_becomes_a_literal_of_that_text(text: str) -> None:
     assert re.sub("[\ud800-\udfff]", "\ufffd", text) == unquote(quote(text))
 
 
@@ -47,7 +47,7 @@ def test_pattern_matches_its_values_and_no_other(values: list[str], other: str) 
         ("half \ud800", r'"half \ufffd"'),
     ],
 )
-def test_quoting_by_hand(text: str, expected: str) -> None:
+def test_quoting_examples(text: str, expected: str) -> None:
     assert expected == quote(text)
 
 
@@ -56,7 +56,7 @@ def test_curves_are_taken_from_the_higher_copy_and_kept_by_node() -> None:
 
     assert (
         'max by (slurm_job, slurm_node) (increase(jobs_cpu_seconds_total{slurm_job=~"7|12",cluster="a\\"b"}[60000ms]))'
-    ) == curves_query(wanted, [7, 12], window_seconds=60.0, matchers=(("cluster", 'a"b'),))
+    ) == curves_expression(wanted, [7, 12], window_seconds=60.0, matchers=(("cluster", 'a"b'),))
 
 
 def test_labels_that_are_not_kept_are_summed_over() -> None:
@@ -67,7 +67,7 @@ def test_labels_that_are_not_kept_are_summed_over() -> None:
     assert (
         "sum by (slurm_job) (max by (slurm_job, slurm_node, state) "
         '(avg_over_time(jobs_threads{slurm_job="7",state="running"}[2500ms])))'
-    ) == curves_query(wanted, [7], window_seconds=2.5)
+    ) == curves_expression(wanted, [7], window_seconds=2.5)
 
 
 def test_totals_have_the_span_of_each_job() -> None:
@@ -78,7 +78,7 @@ def test_totals_have_the_span_of_each_job() -> None:
         'max by (slurm_job, slurm_node) ((max_over_time(jobs_cores{slurm_job="1"}[60500ms] @ 160.500)'
         ' or (max_over_time(jobs_cores{slurm_job="2"}[90000ms] @ 200.000)'
         ' or max_over_time(jobs_cores{slurm_job="3"}[1000ms] @ 151.000))))'
-    ) == totals_query(wanted, spans)
+    ) == totals_expression(wanted, spans)
 
 
 def test_total_of_a_counter_that_fell_is_marked_by_its_sign() -> None:
@@ -86,12 +86,12 @@ def test_total_of_a_counter_that_fell_is_marked_by_its_sign() -> None:
 
     assert (
         f"max by (slurm_job, slurm_node) (max_over_time({samples}) * (1 - 2 * (resets({samples}) > bool 0)))"
-    ) == totals_query(SeriesQuery(metric="jobs_io_reads_total", how=Aggregation.TOTAL), [JobSpan(1, 100.0, 160.5)])
+    ) == totals_expression(SeriesQuery(metric="jobs_io_reads_total", how=Aggregation.TOTAL), [JobSpan(1, 100.0, 160.5)])
 
 
-def test_totals_with_such_marks_are_not_summed_up() -> None:
-    with pytest.raises(ValueError, match="not summed up"):
-        totals_query(
+def test_sum_of_totals_is_rejected() -> None:
+    with pytest.raises(ValueError, match="cannot be summed"):
+        totals_expression(
             SeriesQuery(metric="jobs_io_reads_total", how=Aggregation.TOTAL, by=()), [JobSpan(1, 100.0, 160.5)]
         )
 
@@ -99,7 +99,7 @@ def test_totals_with_such_marks_are_not_summed_up() -> None:
 def test_window_is_never_empty() -> None:
     wanted = SeriesQuery(metric="jobs_cores", how=Aggregation.MAX)
 
-    assert "[1ms]" in totals_query(wanted, [JobSpan(1, 5.0, 5.0000001)])
+    assert "[1ms]" in totals_expression(wanted, [JobSpan(1, 5.0, 5.0000001)])
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,6 @@ def test_window_is_never_empty() -> None:
         SeriesQuery(metric="jobs", how=Aggregation.MAX, where=(("a\n", "b"),)),
     ],
 )
-def test_names_are_not_quoted_but_checked(wanted: SeriesQuery) -> None:
-    with pytest.raises(ValueError, match="not a name"):
-        curves_query(wanted, [1], window_seconds=60.0)
+def test_names_are_validated(wanted: SeriesQuery) -> None:
+    with pytest.raises(ValueError, match="not a valid metric or label name"):
+        curves_expression(wanted, [1], window_seconds=60.0)

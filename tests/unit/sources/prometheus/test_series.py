@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers are cut to the runs they belong to, put together from parts, and say when something is missing."""
+"""Check that answers are cut to their runs, merged from parts, and marked as partial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from slurmscope.errors import ServerRefused
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
-from slurmscope.sources.prometheus.answers import FoundSeries, Reply, TooMuchAsked
+from slurmscope.sources.prometheus.answers import FoundSeries, QueryTooLarge, Reply
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.series import PrometheusSeries
@@ -30,7 +30,7 @@ NO_LIMIT = 1e12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Hold what the source asked."""
+    """Hold one query of the source."""
 
     query: str
     first: float
@@ -39,12 +39,12 @@ class Question:
 
     @property
     def job_ids(self) -> list[int]:
-        """Return the jobs in the question."""
+        """Return the jobs in the query."""
         return [int(number) for text in re.findall(r'slurm_job=~?"([^"]+)"', self.query) for number in text.split("|")]
 
     @property
     def windows_seconds(self) -> list[float]:
-        """Return the windows in the question."""
+        """Return the windows in the query."""
         return [int(number) / 1000 for number in re.findall(r"\[(\d+)ms\]", self.query)]
 
     @property
@@ -57,23 +57,23 @@ class Question:
 
 @dataclass(slots=True)
 class FakeClient:
-    """Answer by a function of the question, and remember all questions."""
+    """Answer with a function of the query, and keep all queries."""
 
     answer: Callable[[Question], Reply]
-    ledger: QueryCounters = field(default_factory=QueryCounters)
-    questions: list[Question] = field(default_factory=list)
+    counters: QueryCounters = field(default_factory=QueryCounters)
+    queries: list[Question] = field(default_factory=list)
 
-    def ask_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
+    def query_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
         return self._ask(Question(query=query, first=at_seconds, last=at_seconds))
 
-    def ask_range(
+    def query_range(
         self, query: str, times: tuple[float, float], step_seconds: float, *, kind: str, until: float
     ) -> Reply:
         return self._ask(Question(query=query, first=times[0], last=times[1], step=step_seconds))
 
-    def _ask(self, question: Question) -> Reply:
-        self.questions.append(question)
-        return self.answer(question)
+    def _ask(self, query: Question) -> Reply:
+        self.queries.append(query)
+        return self.answer(query)
 
 
 def reply(*series: FoundSeries, is_partial: bool = False) -> Reply:
@@ -83,9 +83,9 @@ def reply(*series: FoundSeries, is_partial: bool = False) -> Reply:
 def level(value: float) -> Callable[[Question], Reply]:
     """Answer with a value that every job has on node n1 all the time, before and after it too."""
 
-    def answer(question: Question) -> Reply:
-        times = tuple(question.times) if question.step else (question.first,)
-        return reply(*(found(job_id, times, (value,) * len(times)) for job_id in question.job_ids))
+    def answer(query: Question) -> Reply:
+        times = tuple(query.times) if query.step else (query.first,)
+        return reply(*(found(job_id, times, (value,) * len(times)) for job_id in query.job_ids))
 
     return answer
 
@@ -118,7 +118,7 @@ def test_run_that_ends_on_a_step_has_one_point_there() -> None:
     assert (15.0, 30.0) == curves.by_job[1][0].times
 
 
-def test_point_far_behind_the_end_does_not_count() -> None:
+def test_point_far_after_the_end_is_dropped() -> None:
     _, source = opened(lambda _: reply(found(1, (30.0, 75.0), (1.0, 9.0))))
     curves = source.read_curves(GAUGE, [JobSpan(1, 0.0, 40.0), JobSpan(2, 0.0, 90.0)], points=300, until=NO_LIMIT)
 
@@ -140,11 +140,11 @@ DAY = 86400.0
 
 
 def of_two_runs(wanted: SeriesQuery) -> Callable[[Question], Reply]:
-    """Answer with 60 where a window reaches before 100 or behind the day after it, else with 2."""
+    """Answer with 60 where a window reaches before 100 or after the day after it, else with 2."""
 
-    def answer(question: Question) -> Reply:
-        (window,) = question.windows_seconds
-        times = question.times if question.step else [float(question.query.split("@ ")[1].split(")")[0])]
+    def answer(query: Question) -> Reply:
+        (window,) = query.windows_seconds
+        times = query.times if query.step else [float(query.query.split("@ ")[1].split(")")[0])]
         values = tuple(2.0 if at - window >= 100.0 and at <= 100.0 + DAY else 60.0 for at in times)
         return reply(found(1, tuple(times), tuple(v * window if wanted.how is Aggregation.RATE else v for v in values)))
 
@@ -159,43 +159,43 @@ def test_long_windows_do_not_reach_into_other_runs_of_the_job(wanted: SeriesQuer
     # A day in steps of 480 seconds; the first one lasts 380, the last one 100.
     assert (480.0, *(480.0 * step for step in range(2, 181)), 100.0 + DAY) == curve.times
     assert [pytest.approx(2.0)] * 181 == list(curve.values)
-    assert 3 == len(client.questions)
+    assert 3 == len(client.queries)
 
 
-def test_no_rate_is_made_of_the_first_seconds_of_a_long_window() -> None:
+def test_first_seconds_of_a_long_window_give_no_rate() -> None:
     client, source = opened(level(960.0))
     (curve,) = source.read_curves(COUNTER, [JobSpan(1, 400.0, 400.0 + DAY)], points=300, until=NO_LIMIT).by_job[1]
 
     # From 400 to 480 are less than half of a window.
     assert (960.0, 2.0) == (curve.times[0], curve.values[0])
-    assert 2 == len(client.questions)
+    assert 2 == len(client.queries)
 
 
-def test_ends_of_many_long_runs_take_two_questions_more() -> None:
+def test_ends_of_many_long_runs_take_two_more_queries() -> None:
     client, source = opened(level(2.0))
     spans = [JobSpan(number, 100.0 + number, 100.0 + number + DAY) for number in range(1, 51)]
     curves = source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
 
     assert 50 == len(curves.by_job)
-    assert 3 == len(client.questions)
+    assert 3 == len(client.queries)
 
 
-def test_total_of_a_counter_that_never_fell_takes_one_question() -> None:
+def test_total_of_a_counter_that_never_fell_takes_one_query() -> None:
     client, source = opened(level(900.0))
 
     assert {1: {("n1",): 900.0}} == source.read_totals(TOTAL, [JobSpan(1, 0.0, 600.0)], until=NO_LIMIT).by_job
-    assert 1 == len(client.questions)
+    assert 1 == len(client.queries)
 
 
-def test_total_of_a_counter_that_fell_is_all_that_it_grew() -> None:
+def test_total_of_a_counter_that_fell_is_the_sum_of_its_rises() -> None:
     # 900 at the first four points; then it begins anew, and grows to 800.
     course = (900.0, 900.0, 900.0, 900.0, 0.0, 800.0)
 
-    def answer(question: Question) -> Reply:
-        if question.step:
-            return reply(*(found(1, tuple(question.times[1:7]), course, node) for node in ("n1", "n2", "n3")))
+    def answer(query: Question) -> Reply:
+        if query.step:
+            return reply(*(found(1, tuple(query.times[1:7]), course, node) for node in ("n1", "n2", "n3")))
         values = {"n1": -900.0, "n2": 900.0}
-        return reply(*(found(1, (question.first,), (value,), node) for node, value in values.items()))
+        return reply(*(found(1, (query.first,), (value,), node) for node, value in values.items()))
 
     _, source = opened(answer)
     totals = source.read_totals(TOTAL, [JobSpan(1, 0.0, 600.0)], until=NO_LIMIT)
@@ -213,20 +213,20 @@ def test_labels_that_an_answer_does_not_have_are_empty() -> None:
 
 
 @pytest.mark.parametrize("job", [2, "01", "1 ", "", "x"])
-def test_series_that_nobody_asked_for_are_left_out(job: int | str) -> None:
+def test_series_of_other_jobs_are_dropped(job: int | str) -> None:
     _, source = opened(lambda _: reply(found(job, (15.0,), (1.0,))))
 
     assert {} == source.read_curves(GAUGE, [JobSpan(1, 0.0, 60.0)], points=300, until=NO_LIMIT).by_job
     assert {} == source.read_totals(GAUGE, [JobSpan(1, 0.0, 60.0)], until=NO_LIMIT).by_job
 
 
-def test_series_without_a_point_in_the_run_is_not_known() -> None:
+def test_series_without_a_point_in_the_run_is_dropped() -> None:
     _, source = opened(lambda _: reply(found(1, (), ()), found(1, (900.0,), (1.0,), "n2")))
 
     assert {} == source.read_curves(GAUGE, [JobSpan(1, 0.0, 60.0)], points=300, until=NO_LIMIT).by_job
 
 
-def test_of_series_that_come_twice_the_higher_counts() -> None:
+def test_higher_of_two_copies_of_a_series_is_used() -> None:
     twice = reply(found(1, (15.0, 30.0), (1.0, 5.0)), found(1, (30.0, 45.0), (3.0, 4.0)))
     _, source = opened(lambda _: twice)
     spans = [JobSpan(1, 0.0, 60.0)]
@@ -246,16 +246,16 @@ def test_partial_answer_stays_partial() -> None:
     assert source.read_totals(GAUGE, spans, until=NO_LIMIT).is_partial
 
 
-def test_runs_that_did_not_last_are_not_asked_for() -> None:
+def test_empty_runs_are_not_queried() -> None:
     client, source = opened(level(1.0))
     spans = [JobSpan(1, 5.0, 5.0), JobSpan(2, 9.0, 3.0)]
 
     assert {} == source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT).by_job
     assert {} == source.read_totals(GAUGE, spans, until=NO_LIMIT).by_job
-    assert [] == client.questions
+    assert [] == client.queries
 
 
-def test_two_runs_of_one_job_are_refused() -> None:
+def test_two_runs_of_one_job_are_rejected() -> None:
     _, source = opened(level(1.0))
     spans = [JobSpan(1, 0.0, 60.0), JobSpan(1, 90.0, 120.0)]
 
@@ -265,7 +265,7 @@ def test_two_runs_of_one_job_are_refused() -> None:
         source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
 
 
-def test_many_jobs_take_few_questions() -> None:
+def test_many_jobs_take_few_queries() -> None:
     client, source = opened(level(2.0))
     spans = [JobSpan(10_000_000 + number, number * 10.0, number * 10.0 + 1000) for number in range(100)]
 
@@ -273,9 +273,9 @@ def test_many_jobs_take_few_questions() -> None:
     totals = source.read_totals(GAUGE, spans, until=NO_LIMIT)
 
     assert (100, 100) == (len(curves.by_job), len(totals.by_job))
-    assert len(client.questions) <= 3
-    assert all(len(question.query) < 16_384 for question in client.questions)
-    assert all('cluster="lab"' in question.query for question in client.questions)
+    assert len(client.queries) <= 3
+    assert all(len(query.query) < 16_384 for query in client.queries)
+    assert all('cluster="lab"' in query.query for query in client.queries)
 
 
 def test_total_growth_is_a_mean_rate() -> None:
@@ -285,40 +285,40 @@ def test_total_growth_is_a_mean_rate() -> None:
 
 
 def too_much_over(limit: int, answer: Callable[[Question], Reply]) -> Callable[[Question], Reply]:
-    """Refuse ranges of more points over all jobs."""
+    """Reject ranges of more points over all jobs."""
 
-    def limited(question: Question) -> Reply:
-        if len(question.times) * len(question.job_ids) > limit:
-            raise TooMuchAsked("too many samples")
-        return answer(question)
+    def limited(query: Question) -> Reply:
+        if len(query.times) * len(query.job_ids) > limit:
+            raise QueryTooLarge("too many samples")
+        return answer(query)
 
     return limited
 
 
-def test_range_is_halved_until_the_server_can_answer() -> None:
+def test_range_is_split_until_the_server_answers() -> None:
     client, source = opened(too_much_over(51, level(3.0)))
     curves = source.read_curves(GAUGE, [JobSpan(1, 0.0, 3000.0)], points=300, until=NO_LIMIT)
 
     assert not curves.is_partial
     assert tuple(15.0 * index for index in range(1, 201)) == curves.by_job[1][0].times
-    assert 3 == client.ledger.snapshot().by_kind["curves"].splits
+    assert 3 == client.counters.snapshot().by_kind["curves"].splits
 
 
-def test_jobs_are_halved_until_the_server_can_answer() -> None:
+def test_jobs_are_split_until_the_server_answers() -> None:
     client, source = opened(too_much_over(450, level(3.0)))
     spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 5)]
     curves = source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
 
     assert not curves.is_partial
     assert {1, 2, 3, 4} == set(curves.by_job)
-    assert [[1, 2, 3, 4], [1, 2], [3, 4]] == [question.job_ids for question in client.questions]
+    assert [[1, 2, 3, 4], [1, 2], [3, 4]] == [query.job_ids for query in client.queries]
 
 
-def test_one_job_that_is_too_much_costs_only_itself() -> None:
-    def answer(question: Question) -> Reply:
-        if 2 in question.job_ids:
-            raise TooMuchAsked("too many series")
-        return level(3.0)(question)
+def test_one_job_that_is_too_large_affects_no_other() -> None:
+    def answer(query: Question) -> Reply:
+        if 2 in query.job_ids:
+            raise QueryTooLarge("too many series")
+        return level(3.0)(query)
 
     client, source = opened(answer)
     spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 5)]
@@ -327,27 +327,27 @@ def test_one_job_that_is_too_much_costs_only_itself() -> None:
 
     assert (True, {1, 3, 4}) == (curves.is_partial, set(curves.by_job))
     assert (True, {1, 3, 4}) == (totals.is_partial, set(totals.by_job))
-    assert len(client.questions) < 100
+    assert len(client.queries) < 100
 
 
-def test_halving_has_an_end() -> None:
-    def answer(question: Question) -> Reply:
-        raise TooMuchAsked("too much")
+def test_number_of_splits_is_limited() -> None:
+    def answer(query: Question) -> Reply:
+        raise QueryTooLarge("too much")
 
     client, source = opened(answer)
     spans = [JobSpan(number, 0.0, 3000.0) for number in range(100)]
 
     assert source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT).is_partial
-    assert len(client.questions) <= 130
+    assert len(client.queries) <= 130
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(GAUGE, 8.0), (COUNTER, 15.0 / 1000), (MEAN, 7.5), (TOTAL, 8.0)])
-def test_halves_of_a_total_are_put_together(wanted: SeriesQuery, expected: float) -> None:
-    def answer(question: Question) -> Reply:
-        window = max(question.windows_seconds)
+def test_halves_of_a_total_are_combined(wanted: SeriesQuery, expected: float) -> None:
+    def answer(query: Question) -> Reply:
+        window = max(query.windows_seconds)
         if window > 800:
-            raise TooMuchAsked("too many samples")
-        return reply(found(1, (question.first,), (7.0 if question.first < 600 else 8.0,)))
+            raise QueryTooLarge("too many samples")
+        return reply(found(1, (query.first,), (7.0 if query.first < 600 else 8.0,)))
 
     _, source = opened(answer)
 
@@ -357,8 +357,8 @@ def test_halves_of_a_total_are_put_together(wanted: SeriesQuery, expected: float
     )
 
 
-def test_other_failures_are_told() -> None:
-    def answer(question: Question) -> Reply:
+def test_other_failures_are_raised() -> None:
+    def answer(query: Question) -> Reply:
         raise ServerRefused("down")
 
     _, source = opened(answer)
@@ -366,7 +366,7 @@ def test_other_failures_are_told() -> None:
         source.read_totals(GAUGE, [JobSpan(1, 0.0, 60.0)], until=NO_LIMIT)
 
 
-def test_odd_answers_of_a_server_come_out_as_curves() -> None:
+def test_unusual_answers_become_curves() -> None:
     points = [(-5.0, "9"), (15.0, "1"), (30.0, "NaN"), (45.0, "+Inf"), (45.0, "2"), (60.0, "3"), (9e9, "4")]
     fake = FakePrometheus(
         [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of Prometheus are read as people write them."""
+"""Check the parsers of the Prometheus settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_port_follows_from_the_scheme(text: str, expected: ServerAddress) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "prom:9090", "ftp://prom", "http://user:secret@prom", 7])
-def test_address_that_is_none_is_refused(text: object) -> None:
+def test_invalid_address_is_rejected(text: object) -> None:
     with pytest.raises(ValueError, match="not of the form"):
         parse_address(text)
 
@@ -48,7 +48,7 @@ def test_matchers_are_labels_and_values(given: object, expected: object) -> None
 
 
 @pytest.mark.parametrize("given", [7, ["cluster"], ['a="b'], ['a="b"c'], ["a-b=c"], ["=c"], [7], ["a=b\n"], "a=~b\x00"])
-def test_matcher_that_is_none_is_refused(given: object) -> None:
+def test_invalid_matcher_is_rejected(given: object) -> None:
     with pytest.raises(ValueError, match="is not"):
         parse_matchers(given)
 
@@ -60,7 +60,7 @@ def test_sizes_have_bounds() -> None:
             parse_size(wrong)
 
 
-def test_user_has_no_colon() -> None:
+def test_user_with_a_colon_is_rejected() -> None:
     assert "ada" == parse_user("ada")
     for wrong in ("a:b", "a" * 257, "a\n"):
         with pytest.raises(ValueError, match="is not"):
