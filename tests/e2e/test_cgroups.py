@@ -23,7 +23,7 @@ from lab.cgroups import has_cgroup_v1
 from lab.users import find_user
 from lab.waiting import wait_until
 from slurmscope.model.job_use import CgroupUse, GroupKey, JobKey
-from slurmscope.sources.cgroup import CgroupLayout, CgroupTree, JobCgroup, LayoutKind, detect_layout
+from slurmscope.sources.cgroup import CgroupLayout, CgroupTree, JobCgroup, LayoutKind, Members, detect_layout
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("freezer", "cpuacct", "memory")
@@ -177,7 +177,7 @@ def test_numbers_are_those_of_the_kernel(v1: Sandbox) -> None:
         assert use.cpu.total_seconds == int((cpu / "cpuacct.usage").read_text()) / 1e9
         assert 200 * MEBIBYTE == use.memory.limit_bytes
         assert 1001 == job.uid
-        assert [process.pid] == job.pids()
+        assert Members(user=(process.pid,)) == job.members()
         # What the interpreter had before it came into the cgroup is charged elsewhere.
         assert 50 * MEBIBYTE <= use.memory.anon_bytes <= psutil.Process(process.pid).memory_full_info().uss
         assert use == read(job)
@@ -228,11 +228,11 @@ def test_list_of_processes_is_never_an_old_one(v1: Sandbox) -> None:
     with open_tree(v1) as tree:
         v1.make(f"{JOB}/step_0")
         job = tree.scan()[KEY]
-        assert [] == job.pids()
+        assert Members() == job.members()
         process = v1.run("time.sleep(600)", v1.roots["freezer"] / JOB / "step_0")
-        assert [process.pid] == job.pids()
+        assert Members(user=(process.pid,)) == job.members()
         v1.end(process)
-        assert [] == job.pids()
+        assert Members() == job.members()
 
 
 @can_make_v1
@@ -306,11 +306,10 @@ def test_v2_job_is_read_until_it_goes(v2: Sandbox) -> None:
         assert 0 < int(stat["usage_usec"])
         pressure = re.findall(r"(some|full) .*total=(\d+)", (top / "cpu.pressure").read_text())
         assert {kind for kind, _ in pressure} == {kind for name, kind in use.pressure_seconds if name == "cpu"}
-        assert ([stepd.pid], [task.pid]) == (job.stepd_pids(), job.user_pids())
-        assert job.has_processes()
+        assert Members(stepd=(stepd.pid,), user=(task.pid,)) == job.members()
         v2.end(task)
         v2.end(stepd)
-        assert not job.has_processes()
+        assert Members() == job.members()
         # What was used is still told after the last process has left.
         assert read(job).cpu.total_seconds == pytest.approx(use.cpu.total_seconds, abs=0.1)
         v2.remove(f"{scope}/job_42")
@@ -372,7 +371,7 @@ def test_real_job_is_found_and_read(clean_lab: SlurmLab) -> None:
         )
         job = tree.scan()[key]
         assert find_user(ALICE).uid == job.uid
-        assert _processes_of(number) == (set(job.stepd_pids()), set(job.user_pids()))
+        assert _processes_of(number) == (set(job.members().stepd), set(job.members().user))
         use, groups = read(job), job.read_groups(steps=True, tasks=True)
         expected = {GroupKey("batch"), GroupKey("batch", "0"), *(GroupKey("0", task) for task in ("", "0", "1"))}
         assert expected == set(groups)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parse single cgroup files: bytes in, numbers out.
 
-An empty file, or one in a shape we do not know, gives None or nothing: never a zero that was not measured. Keys are
-looked up by name, since kernels add and drop lines.
+An empty file, or one in an unknown format, gives None or nothing: never a zero that was not measured. Keys are looked
+up by name, since kernels add and drop lines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slurmscope.model.job_use import BlockUse
 
-# v1 writes "no limit" as the highest number of pages it can count, which depends on the page size and the kernel.
+# v1 writes "no limit" as the highest number of pages that it can count, which depends on the page size and the kernel.
 UNLIMITED_FROM = 1 << 62
 MOST_CORES = 1 << 16
 MOST_DEVICES = 4096
@@ -25,8 +25,8 @@ _IO_KEYS = {b"rbytes": "read_bytes", b"wbytes": "write_bytes", b"rios": "reads",
 
 
 def parse_number(data: bytes) -> int | None:
-    """Read a file that holds one number."""
-    if not data:  # mostly a file that is not there; raising costs five times as much
+    """Parse a file with one number."""
+    if not data:  # usually a missing file; an exception costs five times as much
         return None
     try:
         return int(data)
@@ -35,25 +35,25 @@ def parse_number(data: bytes) -> int | None:
 
 
 def parse_limit(data: bytes) -> int | None:
-    """Read a limit; None where there is none, be it written ``max`` (v2) or as a huge number (v1)."""
+    """Parse a limit; None where there is none, written as ``max`` (v2) or as a huge number (v1)."""
     number = parse_number(data)
     return number if number is not None and 0 <= number < UNLIMITED_FROM else None
 
 
 def count_of(data: bytes, key: bytes) -> int | None:
-    """Read the line of one key in a file of "key number" lines."""
+    """Parse the line of one key in a file of "key number" lines."""
     return counts_of(data, line_keys(key.decode("ascii")))[0]
 
 
 def line_keys(*names: str) -> tuple[bytes, ...]:
-    """Prepare keys to be looked up; in the order in which the kernel writes them they are found fastest."""
+    """Return keys for ``counts_of``; the lookup is fastest in the order in which the kernel writes them."""
     return tuple(f"\n{name} ".encode("ascii") for name in names)
 
 
 def counts_of(data: bytes, keys: Sequence[bytes]) -> list[int | None]:
-    """Read the lines of some keys, made by ``line_keys``, in a file of "key number" lines.
+    """Parse the lines of some keys, made by ``line_keys``, in a file of "key number" lines.
 
-    Looking for a few keys costs a fifth of splitting a file of fifty lines.
+    Searching a few keys costs a fifth of splitting a file of fifty lines.
     """
     if not data:
         return [None] * len(keys)
@@ -77,12 +77,12 @@ def counts_of(data: bytes, keys: Sequence[bytes]) -> list[int | None]:
 
 
 def in_units(count: int | None, divisor: int) -> float | None:
-    """Turn a count of small units, such as microseconds, into the base unit."""
+    """Convert a count of small units, such as microseconds, into the base unit."""
     return None if count is None else count / divisor
 
 
 def parse_counts(data: bytes) -> dict[str, int]:
-    """Read all lines of "key number"; others are left out."""
+    """Parse all lines of "key number" and skip others."""
     counts = {}
     for line in data.splitlines():
         key, _, value = line.partition(b" ")
@@ -93,7 +93,7 @@ def parse_counts(data: bytes) -> dict[str, int]:
 
 
 def parse_cores(data: bytes) -> tuple[int, ...] | None:
-    """Read a list of cores such as ``0-3,8``; None when it is empty or not such a list."""
+    """Parse a list of cores such as ``0-3,8``; None when it is empty or invalid."""
     cores: list[int] = []
     for part in data.strip().split(b","):
         first, dash, last = part.partition(b"-")
@@ -106,7 +106,7 @@ def parse_cores(data: bytes) -> tuple[int, ...] | None:
 
 
 def parse_core_seconds(data: bytes, cores: Iterable[int] | None) -> dict[int, float]:
-    """Read ``cpuacct.usage_percpu``: of the given cores, or of all that were used where none are given."""
+    """Parse ``cpuacct.usage_percpu`` for the given cores, or for all that were used."""
     spent = data.split()
     wanted = range(len(spent)) if cores is None else cores
     seconds = {}
@@ -118,7 +118,7 @@ def parse_core_seconds(data: bytes, cores: Iterable[int] | None) -> dict[int, fl
 
 
 def parse_pressure(data: bytes) -> dict[str, float]:
-    """Read the seconds of stalls by kind: ``some`` or ``full`` (older kernels have no ``full`` for the CPU)."""
+    """Parse the stall seconds by kind: ``some`` or ``full`` (older kernels have no ``full`` for the CPU)."""
     seconds = {}
     for line in data.splitlines():
         kind = _PRESSURE_KINDS.get(line[:5])
@@ -129,10 +129,10 @@ def parse_pressure(data: bytes) -> dict[str, float]:
 
 
 def parse_io(data: bytes) -> dict[str, BlockUse]:
-    """Read v2 ``io.stat`` by device.
+    """Parse v2 ``io.stat`` by device.
 
-    Some kernels print devices without numbers, also several in one line: such a device did nothing yet, or its
-    numbers are not known, and is left out.
+    Some kernels print devices without values, also several in one line: such a device did no I/O yet, or its
+    values are not known, and is left out.
     """
     found: dict[str, dict[str, int]] = {}
     device = ""
@@ -148,7 +148,7 @@ def parse_io(data: bytes) -> dict[str, BlockUse]:
 
 
 def parse_blkio(service_bytes: bytes, serviced: bytes) -> dict[str, BlockUse]:
-    """Read v1 ``blkio.throttle.io_service_bytes`` and ``io_serviced`` by device."""
+    """Parse v1 ``blkio.throttle.io_service_bytes`` and ``io_serviced`` by device."""
     found: dict[str, dict[str, int]] = {}
     for data, names in (
         (service_bytes, {b"Read": "read_bytes", b"Write": "write_bytes"}),
@@ -165,10 +165,10 @@ def parse_blkio(service_bytes: bytes, serviced: bytes) -> dict[str, BlockUse]:
 
 
 def _block_use(found: Mapping[str, Mapping[str, int]]) -> dict[str, BlockUse]:
-    # A device of which only a part is known would show zeros that nobody measured.
+    # A partly known device would show zeros that were not measured.
     return {device: BlockUse(**numbers) for device, numbers in found.items() if len(numbers) == len(_IO_KEYS)}
 
 
 def parse_pids(data: bytes) -> list[int]:
-    """Read ``cgroup.procs``; 0 stands for a process of another pid namespace and names nobody."""
+    """Parse ``cgroup.procs``; skip 0, which stands for a process of another PID namespace."""
     return [pid for word in data.split() if (pid := parse_number(word)) is not None and pid > 0]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say how the folders of jobs are found without walking the whole tree each time.
+"""List the folders of jobs without walking the whole tree at each scan.
 
-The folders that hold jobs are searched for now and then, and remembered; only they are listed at each scan.
+The folders that contain jobs are searched for once a minute and cached; a scan lists only those.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from slurmscope.sources.cgroup.kept import PASSING
+from slurmscope.sources.cgroup.folders import subfolders
+from slurmscope.sources.cgroup.kept_files import TEMPORARY_ERRORS
 from slurmscope.sources.cgroup.names import NOT_JOBS, JobName, parse_job
-from slurmscope.sources.cgroup.nodes import subfolders
 
 SEARCH_SECONDS = 60.0
-# While no slurmd has a place for jobs here: it may be starting just now.
+# While no slurmd has a folder for jobs: it may be starting.
 WAIT_SECONDS = 5.0
 
 
@@ -25,7 +25,7 @@ WAIT_SECONDS = 5.0
 class FoundJob:
     """Hold a job's folder; ``relative`` is its path below the root of its hierarchy, the same in all of v1.
 
-    ``is_stray`` marks one that is not in the hierarchy where its processes are tracked: mostly a leftover.
+    ``is_stray`` marks one that is not in the hierarchy where its processes are tracked: usually a leftover.
     """
 
     name: JobName
@@ -39,7 +39,7 @@ class FoundJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobParent:
-    """Hold a folder in which jobs are; the fields mean what they mean for a job."""
+    """Hold a folder that contains jobs; the fields have the same meaning as those of a job."""
 
     path: str
     relative: str
@@ -49,42 +49,42 @@ class JobParent:
 
 
 class KnownFolders:
-    """List job folders and remember those that are known, which is most of them at each scan."""
+    """List job folders and cache them: at most scans, most of them are already known."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start with an empty cache."""
         self.unknown = 0
         self.refused = 0
         self._known: dict[str, FoundJob] = {}
         self._seen: dict[str, FoundJob] = {}
 
     def begin(self) -> None:
-        """Begin a scan: what it does not come across is forgotten with the next one."""
+        """Begin a scan; folders that it does not find are dropped from the cache at the next one."""
         self.unknown = 0
         self._known, self._seen = self._seen, {}
 
     def jobs_in(self, parent: JobParent) -> Iterator[FoundJob]:
-        """Give the jobs in a folder; what is neither a job nor a known neighbour is counted."""
+        """Yield the jobs in a folder; count folders that are neither a job nor one of Slurm's own."""
         for name, inode in self.list_folder(parent.path).items():
             path = f"{parent.path}/{name}"
             job = self._known.get(path)
             if job is None or job.inode != inode or job.is_stray != parent.is_stray:
-                job = self._recognise(name, path, inode, parent)
+                job = self._parse(name, path, inode, parent)
             if job:
                 self._seen[path] = job
                 yield job
 
     def list_folder(self, path: str) -> dict[str, int]:
-        """List a folder; one that is closed to us is counted, but a lack of descriptors must not look like no jobs."""
+        """List a folder; count one that we may not read, but raise when descriptors run out: that is not "no jobs"."""
         try:
             return subfolders(path)
         except OSError as error:
-            if error.errno in PASSING:
+            if error.errno in TEMPORARY_ERRORS:
                 raise
             self.refused += 1
             return {}
 
-    def _recognise(self, name: str, path: str, inode: int, parent: JobParent) -> FoundJob | None:
+    def _parse(self, name: str, path: str, inode: int, parent: JobParent) -> FoundJob | None:
         job = parse_job(name)
         if job is None:
             self.unknown += name not in NOT_JOBS
@@ -106,23 +106,23 @@ class FolderFinder(Protocol):
     folders: KnownFolders
 
     def find(self) -> Iterator[FoundJob]:
-        """Give every job's folder."""
+        """Yield the folder of every job."""
 
     def parents(self) -> list[Path]:
-        """Return the folders in which job folders, or such folders themselves, appear and vanish."""
+        """Return the folders in which job folders, or parents of job folders, appear and vanish."""
 
     def measures(self) -> dict[str, bool]:
-        """Tell what the cgroups of jobs can tell here: cpu, cpuset, memory, io, pids, pressure."""
+        """Return which measurements are available: cpu, cpuset, memory, io, pids, pressure."""
 
     @property
     def scopes(self) -> int:
-        """Return how many slurmd have a place for jobs here."""
+        """Return the number of slurmd daemons with a folder for jobs."""
 
 
 def trusted_links(path: str) -> int:
-    """Return the link count of a folder of root's or our own; 0 for others.
+    """Return the link count of a folder that root or we own; 0 for others.
 
-    Users may own parts of the tree, and call a folder there what they like.
+    Users may own parts of the tree and give folders there any name.
     """
     try:
         found = Path(path).stat()

@@ -1,55 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read one job's cgroup: the whole job, its steps and tasks, its processes."""
+"""Follow one job's cgroup: its job ID and user, its processes, and the use of the job, its steps and tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 from slurmscope.model.job_use import CgroupUse, GroupKey, JobKey
-from slurmscope.sources.cgroup.members import Members
+from slurmscope.sources.cgroup.find import FoundJob
+from slurmscope.sources.cgroup.folders import CgroupFolder, Members, RereadTimer
 from slurmscope.sources.cgroup.names import parse_step, parse_task
-from slurmscope.sources.cgroup.nodes import CgroupFolder
-from slurmscope.sources.cgroup.places import CgroupReader, Place
+from slurmscope.sources.cgroup.owners import ProcessOwners
 
 MOST_GROUPS = 10_000
 
 
-class JobCgroup:
-    """Be one life of one job on this node.
+class CgroupReader(Protocol):
+    """Read the use of one job, step or task."""
 
-    The tree that found it closes it when its folder is gone. Not safe for two threads at once.
+    def read(self) -> CgroupUse | None:
+        """Read everything now; None when the cgroup is gone."""
+
+    def release(self) -> None:
+        """Close all descriptors; the files stay readable."""
+
+    def close(self) -> None:
+        """Close all descriptors permanently."""
+
+
+class JobFolders(Protocol):
+    """Access the folders of one job, whichever cgroup version has them."""
+
+    def open_group(self, relative: str, *, is_optional: bool) -> CgroupReader:
+        """Return the reader of a folder below the job's; the empty path is the job itself."""
+
+    def steps(self) -> list[CgroupFolder]:
+        """Return the folders directly below the job."""
+
+    def tasks(self, step: CgroupFolder) -> tuple[str, list[CgroupFolder]]:
+        """Return the path from a step to its tasks, and the folders there."""
+
+    def members(self) -> Members:
+        """Return the processes."""
+
+    def has_processes(self) -> bool:
+        """Return whether there is any process."""
+
+    def release(self) -> None:
+        """Close all descriptors; the files stay readable."""
+
+    def close(self) -> None:
+        """Close all descriptors permanently."""
+
+
+class JobCgroup:
+    """Read the cgroups of one run of a job on this node.
+
+    The tree that found the job closes it when its folder is gone. Not thread-safe.
     """
 
-    def __init__(self, key: JobKey, path: Path, place: Place, uid: int | None) -> None:
-        """Take the job's name, its folder (the main one of cgroup v1) and its user where that is known."""
+    def __init__(self, key: JobKey, path: Path, folders: JobFolders, uid: int | None) -> None:
+        """Set the key of the job, its folder (the tracking one of cgroup v1), and its user where known."""
         self.key = key
         self.path = path
         self.uid = uid
-        self._place = place
-        self._top = place.open_group("", is_spare=False)
+        self._folders = folders
+        self._top = folders.open_group("", is_optional=False)
         self._groups: dict[GroupKey, tuple[CgroupFolder, CgroupReader]] = {}
 
     def read(self) -> CgroupUse | None:
-        """Read the whole job now; None when its cgroup is gone, or there is none yet that could be read."""
+        """Read the whole job; None when its cgroup is gone or not complete yet."""
         return self._top.read()
 
     def read_groups(self, *, steps: bool, tasks: bool) -> dict[GroupKey, CgroupUse]:
-        """Read the steps, the tasks or both, as many as there are now; a group that just went is left out."""
+        """Read the current steps, tasks or both; a group that has just vanished is left out."""
         before, self._groups = self._groups, {}
         uses: dict[GroupKey, CgroupUse] = {}
-        for key, relative, node in self._list_groups(tasks=tasks):
+        for key, relative, cgroup in self._list_groups(tasks=tasks):
             if (not key.task and not steps) or len(self._groups) >= MOST_GROUPS:
                 continue
             known, group = before.pop(key, (None, None))
-            if group is None or known is not node:
+            if group is None or known is not cgroup:
                 if group:
                     group.close()
-                group = self._place.open_group(relative, is_spare=True)
-            self._groups[key] = (node, group)
+                group = self._folders.open_group(relative, is_optional=True)
+            self._groups[key] = (cgroup, group)
             use = group.read()
             if use is None:
-                node.look()  # it is gone: let its parent know
+                cgroup.refresh()  # marks it as gone, which its parent checks
             else:
                 uses[key] = use
         for _, group in before.values():
@@ -57,35 +96,18 @@ class JobCgroup:
         return uses
 
     def members(self) -> Members:
-        """List the processes, those of the user apart from slurmstepd, in one pass."""
-        return self._place.members()
-
-    def pids(self) -> list[int]:
-        """List all processes, slurmstepd too."""
-        members = self.members()
-        return sorted((*members.stepd, *members.user))
-
-    def user_pids(self) -> list[int]:
-        """List the processes of the user; the sleep of the extern step is among them."""
-        return list(self.members().user)
-
-    def stepd_pids(self) -> list[int]:
-        """List Slurm's own processes, one per step."""
-        return list(self.members().stepd)
-
-    def has_processes(self) -> bool:
-        """Tell whether any process is left."""
-        return self._place.has_processes()
+        """Return the processes, those of the user separate from slurmstepd."""
+        return self._folders.members()
 
     def release(self) -> None:
-        """Close all descriptors; everything stays readable."""
-        self._place.release()
+        """Close all descriptors; the files stay readable."""
+        self._folders.release()
         for group in self._open_groups():
             group.release()
 
     def close(self) -> None:
-        """Close all descriptors for good; what is read afterwards is gone."""
-        self._place.close()
+        """Close all descriptors permanently; later reads return nothing."""
+        self._folders.close()
         for group in self._open_groups():
             group.close()
         self._groups.clear()
@@ -95,13 +117,101 @@ class JobCgroup:
         yield from (group for _, group in self._groups.values())
 
     def _list_groups(self, *, tasks: bool) -> Iterator[tuple[GroupKey, str, CgroupFolder]]:
-        for step_node in self._place.steps():
-            step = parse_step(step_node.name)
+        for step_cgroup in self._folders.steps():
+            step = parse_step(step_cgroup.name)
             if step is None:
                 continue
-            yield GroupKey(step=step), step_node.name, step_node
+            yield GroupKey(step=step), step_cgroup.name, step_cgroup
             if tasks:
-                path, task_nodes = self._place.tasks(step_node)
-                for node in task_nodes:
-                    if (task := parse_task(node.name)) is not None:
-                        yield GroupKey(step=step, task=task), f"{step_node.name}/{path}{node.name}", node
+                path, task_cgroups = self._folders.tasks(step_cgroup)
+                for cgroup in task_cgroups:
+                    if (task := parse_task(cgroup.name)) is not None:
+                        yield GroupKey(step=step, task=task), f"{step_cgroup.name}/{path}{cgroup.name}", cgroup
+
+
+# How long a cgroup may be without a process before it counts as stale: a new one gets its first process a moment after
+# it is made, and vanishes a moment after its last process.
+STALE_SECONDS = 10.0
+# Longest interval between two checks whether an old job still has a process.
+PROCESS_CHECK_SECONDS = 120.0
+
+
+class JobEntry:
+    """Track one job folder: its job ID, its user, and whether it still has processes."""
+
+    def __init__(
+        self, found: FoundJob, folders: JobFolders, owners: ProcessOwners, clock: Callable[[], float], *, is_old: bool
+    ) -> None:
+        """Set the folder; an old folder without a process is stale at once, a new one after a grace period."""
+        self.found = found
+        self.job: JobCgroup | None = None
+        self.is_stale = False
+        self._folders = folders
+        self._owners = owners
+        self._clock = clock
+        self._empty_since: float | None = None
+        self._empty_limit = 0.0 if is_old else STALE_SECONDS
+        self._process_timer = RereadTimer(clock, found.relative, PROCESS_CHECK_SECONDS)
+        self._timer = RereadTimer(clock, found.relative)
+
+    def is_same(self, found: FoundJob) -> bool:
+        """Return whether a folder is the known one, and not a new one of the same name.
+
+        A job whose main folder vanished first still has the others; inodes of two hierarchies are not comparable.
+        """
+        return found.path != self.found.path or found.inode == self.found.inode
+
+    def refresh(self) -> None:
+        """Check what may have changed since the last scan."""
+        self._check_processes()
+        if not self.is_stale and (self.job is None or self.job.uid is None):
+            self._identify()
+
+    def close(self) -> None:
+        """Close the job permanently."""
+        self._folders.close()
+        if self.job:
+            self.job.close()
+
+    def _check_processes(self) -> None:
+        # An old job seldom loses its last process, and leftovers, which may be many, seldom get a new one.
+        is_waiting = self._empty_since is not None and not self.is_stale
+        if not is_waiting and not self._process_timer.is_due():
+            return
+        if self._folders.has_processes():
+            self._empty_since, self.is_stale = None, False
+            self._empty_limit = STALE_SECONDS
+            return
+        now = self._clock()
+        self._empty_since = now if self._empty_since is None else self._empty_since
+        self.is_stale = now - self._empty_since >= self._empty_limit
+        if self.is_stale:
+            (self.job or self._folders).release()
+
+    def _identify(self) -> None:
+        """Find the job ID of a SLUID and the user; what is not found is retried later."""
+        if self.job is None and self.found.name.job_id is not None:
+            self.job = self._open(self.found.name.job_id)
+        if (self.job and self.job.uid is not None) or not self._timer.is_due():
+            return
+        members = self._folders.members()
+        if not members.user:  # too young: try again at the next scan
+            self._timer = RereadTimer(self._clock, self.found.relative)
+        job_id = self._resolve(members) if self.job is None else None
+        if job_id is not None:
+            self.job = self._open(job_id)
+        if self.job and self.job.uid is None:
+            self.job.uid = self._owners.common_user(members.user)
+
+    def _open(self, job_id: int) -> JobCgroup:
+        key = JobKey(job_id, self.found.node_name, self.found.name.sluid)
+        return JobCgroup(key, Path(self.found.path), self._folders, self.found.uid)
+
+    def _resolve(self, members: Members) -> int | None:
+        jobs = {pid: self._owners.titled_job(pid) for pid in members.stepd}
+        # The PID of a process that ended meanwhile may be reused by another job: only processes that still exist count.
+        still_here = set(self._folders.members().stepd)
+        titled = {job for pid, job in jobs.items() if job is not None and pid in still_here}
+        if titled:
+            return titled.pop() if len(titled) == 1 else None
+        return self._owners.agreed_job(members.user)

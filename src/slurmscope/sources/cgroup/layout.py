@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find out which cgroup hierarchies this machine has, and where."""
+"""Detect which cgroup hierarchies this machine has, and where they are mounted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 STANDARD_ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = frozenset({"blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "memory", "pids"})
-# What a hierarchy must have to hold jobs; on a hybrid machine the v2 one usually has no controller at all.
+# Controllers that a hierarchy needs for jobs; on a hybrid machine the v2 one usually has no controller at all.
 MAIN_CONTROLLERS = frozenset({"cpu", "memory"})
 MOST_MOUNT_BYTES = 4 << 20
 
 
 class LayoutKind(enum.Enum):
-    """Say which version of cgroups holds the jobs; the values are those of ``NodeJobs.layout``."""
+    """Name the cgroup version that contains the jobs; the values are those of ``NodeJobs.layout``."""
 
     V1 = "v1"
     V2 = "v2"
@@ -26,9 +26,9 @@ class LayoutKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupLayout:
-    """Hold where jobs may be: ``unified`` is the v2 tree, ``hierarchies`` the v1 trees by controller.
+    """Hold the trees that may contain jobs: ``unified`` is the v2 tree, ``hierarchies`` the v1 trees by controller.
 
-    On a hybrid machine jobs live in the v1 trees, since Slurm refuses its v2 plugin there.
+    On a hybrid machine jobs are in the v1 trees, since Slurm's v2 plugin does not start there.
     """
 
     kind: LayoutKind
@@ -37,13 +37,13 @@ class CgroupLayout:
 
 
 def detect_layout(cgroup_root: Path, procfs_root: Path) -> CgroupLayout:
-    """Look at the table of mounts and, where that tells nothing of this root, at the names of its folders."""
+    """Detect the layout from the mount table or, where it does not list this root, from the names of its folders."""
     hierarchies = dict(_mounted_hierarchies(cgroup_root, procfs_root)) or dict(_named_hierarchies(cgroup_root))
     for unified in (cgroup_root, cgroup_root / "unified"):
         controllers = _read(unified / "cgroup.controllers")
         if controllers is None:
             continue
-        # A v2 tree that has the controllers is the one that counts, whatever else is mounted beside it.
+        # A v2 tree that has the controllers is used, whatever else is mounted.
         if unified == cgroup_root or MAIN_CONTROLLERS.issubset(controllers.split()):
             return CgroupLayout(kind=LayoutKind.V2, unified=unified)
         if hierarchies:
@@ -67,7 +67,7 @@ def _mounted_hierarchies(cgroup_root: Path, procfs_root: Path) -> Iterator[tuple
 
 
 def _moved(mounted: Path, cgroup_root: Path) -> Path | None:
-    """Find a mount below our root, which may be a copy or another view of the standard one."""
+    """Return a mount point below our root, which may be a copy or another mount of the standard one."""
     if mounted.is_relative_to(cgroup_root):
         return mounted
     if mounted.is_relative_to(STANDARD_ROOT):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell from the name of a cgroup folder what Slurm means by it.
+"""Parse the names that Slurm gives to cgroup folders.
 
 ::
 
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 SCOPE_SUFFIX = "slurmstepd.scope"
 STEPD_FOLDER = "slurm"
 USER_FOLDER = "user"
-# Beside the jobs of a scope: the waiting room of slurmstepd, and slurmd itself where systemd does not hold it.
+# Next to the jobs of a scope: where slurmstepd processes start, and slurmd itself where systemd does not manage it.
 NOT_JOBS = frozenset({"system", "slurmd"})
 
-# Slurm counts jobs in 32 bits; more digits than that are somebody else's folder.
+# Job IDs have 32 bits; a folder with more digits is not Slurm's.
 _JOB = re.compile(r"job_([0-9]{1,10})")
 _SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
 _UID = re.compile(r"uid_([0-9]{1,10})")
@@ -32,14 +32,14 @@ _TASK = re.compile(r"task_([0-9A-Za-z]{1,32})")
 
 @dataclass(frozen=True, slots=True)
 class JobName:
-    """Hold what a job's folder is called: its number, or the SLUID that stands for it."""
+    """Hold the name of a job's folder: the job ID, or the SLUID instead of it."""
 
     job_id: int | None = None
     sluid: str = ""
 
 
 def parse_job(name: str) -> JobName | None:
-    """Read the name of a job's folder; None for any other folder."""
+    """Parse the name of a job's folder; None for any other folder."""
     if match := _JOB.fullmatch(name):
         return JobName(job_id=int(match[1]))
     if _SLUID.fullmatch(name):
@@ -48,19 +48,19 @@ def parse_job(name: str) -> JobName | None:
 
 
 def parse_uid(name: str) -> int | None:
-    """Read the name of a user's folder (v1 only)."""
+    """Parse the name of a user's folder (v1 only)."""
     match = _UID.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def parse_step(name: str) -> str | None:
-    """Read the name of a step's folder."""
+    """Parse the name of a step's folder."""
     match = _STEP.fullmatch(name)
     return match[1] if match else None
 
 
 def parse_task(name: str) -> str | None:
-    """Read the name of a task's folder."""
+    """Parse the name of a task's folder."""
     match = _TASK.fullmatch(name)
     return match[1] if match else None
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask processes which job and which user they belong to.
+"""Find the job and the user of a process.
 
-slurmstepd writes its job into its own title, which everybody may read unless /proc is mounted with hidepid.
+slurmstepd writes its job ID into its process title, which all users may read unless /proc is mounted with hidepid.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ TITLE = re.compile(rb"slurmstepd: \[([0-9]{1,10})\.[^\]\0]{1,64}\]")
 JOB_VARIABLE = re.compile(rb"(?:\A|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|\Z)")
 REAL_UID = re.compile(rb"^Uid:\s+([0-9]{1,10})\s", re.MULTILINE)
 MOST_BYTES = 1 << 20
-# Enough to trust what they agree on.
-MOST_ASKED = 16
+# Processes per job that are checked.
+MAX_PROCESSES = 16
 
 
 class ProcessOwners:
-    """Read the few files of a process that tell whose it is."""
+    """Read the files of a process that identify its job and user."""
 
     def __init__(self, procfs_root: Path) -> None:
-        """Take the folder where /proc is."""
+        """Set the root of /proc."""
         self.refused = 0
         self._root = procfs_root
 
     def find_stepd(self, pids: Iterable[int]) -> int | None:
-        """Return the one process that is a slurmstepd: it is the oldest in its folder, so the first asked."""
+        """Return the process that is slurmstepd: it is the oldest in its folder, so the first that is checked."""
         return next((pid for pid in sorted(pids) if self.titled_job(pid) is not None), None)
 
     def titled_job(self, pid: int) -> int | None:
-        """Return the job that a slurmstepd has in its title; None for any other process."""
+        """Return the job ID in the title of a slurmstepd; None for any other process."""
         match = TITLE.match(self._read(pid, "cmdline"))
         return int(match[1]) if match else None
 
     def agreed_job(self, pids: Iterable[int]) -> int | None:
-        """Return the job that is in the environment of these processes; None unless all of them agree.
+        """Return the job ID in the environment of these processes; None unless all of them agree.
 
-        Users can change what their processes tell here. It needs the right to look into other users' processes.
+        Users can change the environment of their processes. Reading it needs permission for other users' processes.
         """
-        texts = (self._read(pid, "environ") for pid in sorted(pids)[:MOST_ASKED])
+        texts = (self._read(pid, "environ") for pid in sorted(pids)[:MAX_PROCESSES])
         jobs = {int(match[1]) for text in texts if (match := JOB_VARIABLE.search(text))}
         return jobs.pop() if len(jobs) == 1 else None
 
     def common_user(self, pids: Iterable[int]) -> int | None:
-        """Return the first user other than root; the extern step's sleep is root's, whoever owns the job."""
-        for pid in sorted(pids)[:MOST_ASKED]:
+        """Return the first user other than root: the sleep process of the extern step always runs as root."""
+        for pid in sorted(pids)[:MAX_PROCESSES]:
             match = REAL_UID.search(self._read(pid, "status"))
             if match and int(match[1]) != 0:
                 return int(match[1])

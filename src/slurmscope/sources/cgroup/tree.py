@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the cgroups of all jobs of this node, from their first sight to their end."""
+"""Track the cgroups of all jobs on this node."""
 
 from __future__ import annotations
 
@@ -10,28 +10,23 @@ from pathlib import Path
 
 from slurmscope.errors import SourceError
 from slurmscope.model.job_use import JobKey
-from slurmscope.sources.cgroup.controller_finder import ControllerFinder
-from slurmscope.sources.cgroup.controller_place import ControllerPlace
-from slurmscope.sources.cgroup.entry import Entry
 from slurmscope.sources.cgroup.find import FolderFinder, FoundJob
-from slurmscope.sources.cgroup.job import JobCgroup
-from slurmscope.sources.cgroup.kept import DescriptorBudget
+from slurmscope.sources.cgroup.job import JobCgroup, JobEntry, JobFolders
+from slurmscope.sources.cgroup.kept_files import DescriptorBudget
 from slurmscope.sources.cgroup.layout import CgroupLayout
-from slurmscope.sources.cgroup.limits import InheritedLimits
 from slurmscope.sources.cgroup.owners import ProcessOwners
-from slurmscope.sources.cgroup.places import Place, TreeTools
-from slurmscope.sources.cgroup.unified_finder import UnifiedFinder
-from slurmscope.sources.cgroup.unified_place import UnifiedPlace
+from slurmscope.sources.cgroup.shared import InheritedLimits, SharedState
+from slurmscope.sources.cgroup.v1 import V1Finder, V1JobFolders
+from slurmscope.sources.cgroup.v2 import V2Finder, V2JobFolders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeHealth:
-    """Tell how the last scan went.
+    """Hold the result of the last scan.
 
-    ``scopes`` is the number of slurmd that have a place for jobs; ``stale`` cgroups have no process any more;
-    ``unknown`` folders are beside jobs and none; ``unresolved`` are SLUIDs of which nobody told the number;
-    ``duplicates`` are second folders of one job; ``refused`` counts since the start how often a folder or a process was
-    closed to us.
+    ``scopes`` is the number of slurmd daemons with a folder for jobs; ``stale`` counts cgroups without a process,
+    ``unknown`` folders next to jobs that are none, ``unresolved`` SLUIDs whose job ID was not found, ``duplicates``
+    second folders of one job, and ``refused``, since the start, folders and processes that we may not read.
     """
 
     scopes: int = 0
@@ -44,7 +39,7 @@ class TreeHealth:
 
 
 class CgroupTree:
-    """Find jobs and keep what was opened of them between two scans. Not safe for two threads at once."""
+    """Find jobs and keep their files open between scans. Not thread-safe."""
 
     def __init__(
         self,
@@ -54,14 +49,14 @@ class CgroupTree:
         descriptors: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take how many descriptors may stay open; what exceeds them is opened for each read."""
+        """Set how many descriptors may stay open; files beyond that are opened for each read."""
         self.layout = layout
         self.health = TreeHealth()
         self._clock = clock
         self._budget = DescriptorBudget(descriptors)
         self._owners = ProcessOwners(procfs_root)
         self._hierarchies = {name: str(path) for name, path in layout.hierarchies.items()}
-        self._tools = TreeTools(
+        self._shared = SharedState(
             budget=self._budget,
             keeps_processes=not self._hierarchies,
             limits=InheritedLimits(clock),
@@ -69,30 +64,30 @@ class CgroupTree:
             clock=clock,
         )
         self._finder = self._open_finder()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, JobEntry] = {}
         self._is_first = True
 
     def scan(self) -> dict[JobKey, JobCgroup]:
-        """Return the jobs that are here now; the same job is the same object at each scan.
+        """Return the current jobs; the same job is the same object at each scan.
 
-        Those left behind without a process are not among them. Jobs that are gone are closed.
+        Stale cgroups, which have no process, are left out. Jobs that are gone are closed.
         """
         try:
             found = list(self._finder.find()) if self._finder else []
         except OSError as error:
-            raise SourceError(f"the cgroups of jobs cannot be listed: {error}") from error
-        self._renew(found)
-        return self._sort()
+            raise SourceError(f"cannot list the cgroups of jobs: {error}") from error
+        self._update(found)
+        return self._identify()
 
     def watch_paths(self) -> list[Path]:
-        """Return where changes happen: parents of jobs, jobs, and on v2 the files that tell of their last process."""
+        """Return the paths to watch: parents of jobs, jobs, and on v2 the files that report their last process."""
         jobs = [entry.found.path for entry in self._entries.values() if not entry.is_stale]
-        events = [f"{path}/cgroup.events" for path in jobs] if isinstance(self._finder, UnifiedFinder) else []
+        events = [f"{path}/cgroup.events" for path in jobs] if isinstance(self._finder, V2Finder) else []
         parents = self._finder.parents() if self._finder else []
         return [*parents, *map(Path, (*jobs, *events))]
 
     def measures(self) -> dict[str, bool]:
-        """Tell what the cgroups of jobs can tell here: cpu, cpuset, memory, io, pids, pressure."""
+        """Return which measurements are available: cpu, cpuset, memory, io, pids, pressure."""
         return self._finder.measures() if self._finder else {}
 
     def close(self) -> None:
@@ -103,10 +98,10 @@ class CgroupTree:
 
     def _open_finder(self) -> FolderFinder | None:
         if self._hierarchies:
-            return ControllerFinder(self._hierarchies, self._clock)
-        return UnifiedFinder(self.layout.unified, self._clock) if self.layout.unified else None
+            return V1Finder(self._hierarchies, self._clock)
+        return V2Finder(self.layout.unified, self._clock) if self.layout.unified else None
 
-    def _renew(self, found: list[FoundJob]) -> None:
+    def _update(self, found: list[FoundJob]) -> None:
         before, self._entries = self._entries, {}
         for job in found:
             entry = before.pop(job.relative, None)
@@ -115,22 +110,22 @@ class CgroupTree:
                 entry = None
             if entry is None:
                 is_old = self._is_first or job.is_stray
-                entry = Entry(job, self._open_place(job), self._owners, self._clock, is_old=is_old)
+                entry = JobEntry(job, self._open_folders(job), self._owners, self._clock, is_old=is_old)
             self._entries[job.relative] = entry
         for entry in before.values():
             entry.close()
         self._is_first = False
 
-    def _open_place(self, found: FoundJob) -> Place:
+    def _open_folders(self, found: FoundJob) -> JobFolders:
         if self._hierarchies:
-            return ControllerPlace(self._hierarchies, found.relative, self._tools)
-        return UnifiedPlace(found.path, self._tools)
+            return V1JobFolders(self._hierarchies, found.relative, self._shared)
+        return V2JobFolders(found.path, self._shared)
 
-    def _sort(self) -> dict[JobKey, JobCgroup]:
+    def _identify(self) -> dict[JobKey, JobCgroup]:
         jobs: dict[JobKey, JobCgroup] = {}
         stale = unresolved = duplicates = 0
         for entry in self._entries.values():
-            entry.renew()
+            entry.refresh()
             if entry.is_stale:
                 stale += 1
             elif entry.job is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give small trees of captured cgroups and a clock that stands still."""
+"""Provide captured cgroup trees and a clock that stands still."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N2 = JobKey(1, "n2")
 
 
 class Clock:
-    """Be a monotonic clock that moves when it is told to."""
+    """Fake a monotonic clock that tests move."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -30,7 +30,7 @@ class Clock:
 
 
 class Machine:
-    """Be a captured machine: its folders, and what we make of them."""
+    """Provide the captured folders of a machine, and the tree that reads them."""
 
     def __init__(self, root: Path, descriptors: int) -> None:
         self.cgroups = root / "sys" / "fs" / "cgroup"
@@ -50,7 +50,7 @@ class Machine:
         return self._trees[0]
 
     def job(self, key: JobKey = N1) -> JobCgroup:
-        """Return one of the jobs that are there now."""
+        """Return one of the current jobs."""
         return self.tree.scan()[key]
 
     def write(self, path: str, text: str) -> None:
@@ -81,7 +81,7 @@ def count_descriptors() -> int:
 
 @contextlib.contextmanager
 def no_descriptors_left() -> Iterator[None]:
-    """Let the kernel refuse every further descriptor."""
+    """Lower the limit so that no further descriptor can be opened."""
     lowest_free = os.dup(0)
     os.close(lowest_free)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -111,11 +111,11 @@ def make_machine(tmp_path: Path) -> Iterator[MakeMachine]:
 
 @pytest.fixture
 def v1(make_machine: MakeMachine) -> Machine:
-    """Give a node of cgroup v1: one job with steps batch, extern and 0. Nothing stays open, as plain files want it."""
+    """Return a node with cgroup v1 and one job with steps batch, extern and 0; no file stays open."""
     return make_machine("v1-slurm-22.05", 0)
 
 
 @pytest.fixture
 def v2(make_machine: MakeMachine) -> Machine:
-    """Give a node of cgroup v2 with two slurmd and one job on both. Nothing stays open, as plain files want it."""
+    """Return a node with cgroup v2, two slurmd daemons and one job on both; no file stays open."""
     return make_machine("v2-slurm-22.05", 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that reading in one go gives what reading one by one gives, and never a file of somebody else."""
+"""Check that a batch reads the same content as single reads, and never another file."""
 
 import os
 from collections.abc import Iterator
@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from slurmscope.sources.cgroup.batch import SIZE, Batch, Memo
-from slurmscope.sources.cgroup.kept import DescriptorBudget, Folder
+from slurmscope.sources.cgroup.kept_files import DescriptorBudget, Folder
 
 NAMES = ("a", "b", "c")
 
 
 @pytest.fixture
 def budget() -> DescriptorBudget:
-    """Let everything stay open."""
+    """Return a budget that keeps everything open."""
     return DescriptorBudget(10)
 
 
 @pytest.fixture
 def folder(tmp_path: Path, budget: DescriptorBudget) -> Iterator[Folder]:
-    """Give a folder with three files, each with its own name in it."""
+    """Return a folder with three files that contain their names."""
     for name in NAMES:
         (tmp_path / name).write_text(name)
     folder = Folder(str(tmp_path), budget)
@@ -47,7 +47,7 @@ def test_file_that_was_missing_is_read_after_a_reset(folder: Folder, budget: Des
     assert [b"here"] == batch.read()
 
 
-def test_number_of_a_closed_descriptor_is_not_read_for_its_old_file(
+def test_reused_descriptor_number_is_not_read_for_the_old_file(
     folder: Folder, budget: DescriptorBudget, tmp_path: Path
 ) -> None:
     (tmp_path / "stranger").write_text("stranger")
@@ -75,7 +75,7 @@ def test_closing_elsewhere_does_not_slow_others_down(folder: Folder, budget: Des
 
 
 @pytest.mark.parametrize("limit", [0, 2, 3])
-def test_too_few_descriptors_change_nothing_but_the_cost(tmp_path: Path, limit: int) -> None:
+def test_results_do_not_depend_on_the_descriptor_limit(tmp_path: Path, limit: int) -> None:
     budget = DescriptorBudget(limit)
     folder = Folder(str(tmp_path), budget)
     for name in NAMES:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that the parsers read what kernels write and survive what they do not."""
+"""Check the parsers with output of real kernels and with arbitrary bytes."""
 
 import pytest
 from hypothesis import given
@@ -153,5 +153,5 @@ def test_blkio_with_one_of_its_files_is_not_measured() -> None:
     assert {} == parse_blkio(b"8:0 Read 10\n8:0 Write 20\n", b"")
 
 
-def test_process_of_another_namespace_names_nobody() -> None:
+def test_process_of_another_namespace_is_skipped() -> None:
     assert [12, 3] == parse_pids(b"12\n0\n3\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that every way to mount cgroups is recognised, below a root that can be moved."""
+"""Check that every way to mount cgroups is detected, below any root."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ V1 = "cgroup /sys/fs/cgroup/{folder} cgroup rw,relatime,{options} 0 0\n"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Give an empty machine."""
+    """Return an empty machine."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "cgroup").mkdir()
     return tmp_path
@@ -47,7 +47,7 @@ def test_v1_beside_a_bare_v2_is_hybrid(v1: Machine) -> None:
     assert v1.cgroups / "memory" == layout.hierarchies["memory"]
 
 
-def test_v2_with_the_controllers_counts_more_than_v1_without_them(root: Path) -> None:
+def test_v2_with_the_controllers_is_preferred_to_v1_without_them(root: Path) -> None:
     mount(root, "net_cls", "net_cls")
     (root / "cgroup" / "unified").mkdir()
     (root / "cgroup" / "unified" / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that only Slurm's own folders are taken for jobs, steps and tasks."""
+"""Check that only Slurm's own folders are taken for jobs, steps and tasks."""
 
 import pytest
 

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that a job is never given the wrong number or user."""
+"""Check that a job never gets the wrong ID or user."""
 
 import shutil
 
 import pytest
 
 from slurmscope.model.job_use import JobKey
-from slurmscope.sources.cgroup.entry import Entry
 from slurmscope.sources.cgroup.find import FoundJob
-from slurmscope.sources.cgroup.members import Members
+from slurmscope.sources.cgroup.folders import CgroupFolder, Members
+from slurmscope.sources.cgroup.job import CgroupReader, JobEntry
 from slurmscope.sources.cgroup.names import JobName
-from slurmscope.sources.cgroup.nodes import CgroupFolder
 from slurmscope.sources.cgroup.owners import ProcessOwners
-from slurmscope.sources.cgroup.places import CgroupReader
 from tests.unit.sources.cgroup.conftest import Clock, Machine
 
 SLUID = "sEKNKTV3WPV500"
@@ -23,7 +21,7 @@ USER = (255, 259, 263, 289)
 
 @pytest.fixture
 def new_names(v2: Machine) -> Machine:
-    """Give the captured node as Slurm 26.05 would show it, with one slurmd only."""
+    """Return the captured node with the folder names of Slurm 26.05 and one slurmd."""
     (v2.cgroups / SCOPE / "job_1").rename(v2.cgroups / SCOPE / SLUID)
     shutil.rmtree(v2.cgroups / "system.slice" / "n2_slurmstepd.scope")
     return v2
@@ -52,13 +50,13 @@ def test_title_may_say_more_than_the_step(new_names: Machine) -> None:
     assert [JobKey(77, "n1", SLUID)] == list(new_names.tree.scan())
 
 
-def test_sluid_that_nobody_explains_is_counted_and_not_guessed(new_names: Machine) -> None:
+def test_unresolved_sluid_is_counted_and_not_guessed(new_names: Machine) -> None:
     hide_titles(new_names)
     assert {} == new_names.tree.scan()
     assert 1 == new_names.tree.health.unresolved
 
 
-def test_sluid_that_could_not_be_explained_is_asked_again(new_names: Machine) -> None:
+def test_unresolved_sluid_is_retried(new_names: Machine) -> None:
     titles = {pid: (new_names.procfs / str(pid) / "cmdline").read_bytes() for pid in STEPD}
     hide_titles(new_names)
     new_names.tree.scan()
@@ -68,25 +66,25 @@ def test_sluid_that_could_not_be_explained_is_asked_again(new_names: Machine) ->
     assert [JobKey(1, "n1", SLUID)] == list(new_names.tree.scan())
 
 
-def test_titles_that_contradict_each_other_are_not_believed(new_names: Machine) -> None:
+def test_contradictory_titles_are_ignored(new_names: Machine) -> None:
     (new_names.procfs / str(STEPD[0]) / "cmdline").write_bytes(b"slurmstepd: [2.batch]\0")
     assert {} == new_names.tree.scan()
     assert 1 == new_names.tree.health.unresolved
 
 
-def test_environment_tells_the_number_where_titles_are_hidden(new_names: Machine) -> None:
+def test_job_id_is_read_from_the_environment_where_titles_are_hidden(new_names: Machine) -> None:
     hide_titles(new_names)
     write_environments(new_names, "1", "", "1", "1")
     assert [JobKey(1, "n1", SLUID)] == list(new_names.tree.scan())
 
 
-def test_environments_that_contradict_each_other_are_not_believed(new_names: Machine) -> None:
+def test_contradictory_environments_are_ignored(new_names: Machine) -> None:
     hide_titles(new_names)
     write_environments(new_names, "1", "1", "2", "1")
     assert {} == new_names.tree.scan()
 
 
-def test_title_of_a_user_process_is_not_asked(new_names: Machine) -> None:
+def test_title_of_a_user_process_is_not_read(new_names: Machine) -> None:
     hide_titles(new_names)
     (new_names.procfs / str(USER[0]) / "cmdline").write_bytes(b"slurmstepd: [666.0]\0")
     assert {} == new_names.tree.scan()
@@ -98,7 +96,7 @@ def test_root_is_not_taken_for_the_user(v2: Machine) -> None:
     assert v2.job().uid is None
 
 
-def test_user_is_known_as_soon_as_he_has_a_process(v2: Machine) -> None:
+def test_user_is_known_after_the_first_process(v2: Machine) -> None:
     leaves = [*(v2.cgroups / SCOPE / "job_1").rglob("user/task_0/cgroup.procs")]
     texts = [leaf.read_text() for leaf in leaves]
     for leaf in leaves:
@@ -115,8 +113,8 @@ def test_user_of_processes_that_are_gone_is_unknown(v2: Machine) -> None:
     assert v2.job().uid is None
 
 
-class EndingPlace:
-    """Be a job whose slurmstepd ends after the first look, so that its process id may mean another one."""
+class EndingJobFolders:
+    """Fake a job whose slurmstepd ends after the first call, so that its process ID may be reused."""
 
     def __init__(self) -> None:
         self.answers = [Members(stepd=STEPD[:1]), Members()]
@@ -127,7 +125,7 @@ class EndingPlace:
     def has_processes(self) -> bool:
         return True
 
-    def open_group(self, relative: str, *, is_spare: bool) -> CgroupReader:
+    def open_group(self, relative: str, *, is_optional: bool) -> CgroupReader:
         raise AssertionError("nobody may take this for a known job")
 
     def steps(self) -> list[CgroupFolder]:
@@ -143,8 +141,8 @@ class EndingPlace:
         pass
 
 
-def test_process_id_that_was_used_again_does_not_name_a_job(v2: Machine) -> None:
+def test_reused_process_id_does_not_identify_a_job(v2: Machine) -> None:
     found = FoundJob(name=JobName(sluid=SLUID), path="/x", relative="x", inode=1)
-    entry = Entry(found, EndingPlace(), ProcessOwners(v2.procfs), Clock(), is_old=False)
-    entry.renew()
+    entry = JobEntry(found, EndingJobFolders(), ProcessOwners(v2.procfs), Clock(), is_old=False)
+    entry.refresh()
     assert entry.job is None

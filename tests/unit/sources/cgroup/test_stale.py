@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that cgroups left behind are told from running, young and ending ones."""
+"""Check that stale cgroups are distinguished from running, new and ending ones."""
 
 import shutil
 
@@ -7,7 +7,7 @@ import pytest
 
 from slurmscope.model.job_use import JobKey
 from slurmscope.sources.cgroup import TreeHealth
-from slurmscope.sources.cgroup.entry import STALE_SECONDS
+from slurmscope.sources.cgroup.job import STALE_SECONDS
 from tests.unit.sources.cgroup.conftest import N1, N2, Machine, MakeMachine
 
 SCOPE = "system.slice/n1_slurmstepd.scope"
@@ -15,20 +15,20 @@ V1_JOB = "slurm_n1/uid_1001/job_1"
 
 
 def leave(machine: Machine, path: str) -> None:
-    """Take all processes out of a folder and those below."""
+    """Remove all processes from a folder and those below."""
     for file in (machine.cgroups / path).rglob("cgroup.procs"):
         file.write_text("")
     for file in (machine.cgroups / path).rglob("cgroup.events"):
         file.write_text("populated 0\nfrozen 0\n")
 
 
-def test_job_that_was_empty_before_we_came_is_left_behind(v2: Machine) -> None:
+def test_job_that_was_empty_at_startup_is_stale(v2: Machine) -> None:
     leave(v2, f"{SCOPE}/job_1")
     assert {N2} == set(v2.tree.scan())
     assert TreeHealth(scopes=2, stale=1) == v2.tree.health
 
 
-def test_young_job_may_wait_for_its_first_process(v2: Machine) -> None:
+def test_new_job_may_wait_for_its_first_process(v2: Machine) -> None:
     v2.tree.scan()
     v2.write(f"{SCOPE}/job_2/cgroup.events", "populated 0\n")
     assert JobKey(2, "n1") in v2.tree.scan()
@@ -44,7 +44,7 @@ def test_job_that_lost_its_last_process_is_kept_for_a_moment_only(v2: Machine) -
     assert 1 == v2.tree.health.stale
 
 
-def test_job_that_was_left_behind_can_come_back_to_life(v2: Machine) -> None:
+def test_stale_job_with_a_new_process_is_active_again(v2: Machine) -> None:
     leave(v2, f"{SCOPE}/job_1")
     v2.tree.scan()
     v2.write(f"{SCOPE}/job_1/cgroup.events", "populated 1\n")
@@ -69,7 +69,7 @@ def test_stale_job_keeps_no_descriptor(make_machine: MakeMachine, name: str) -> 
     assert groups == job.read_groups(steps=True, tasks=True)
 
 
-def test_v1_job_without_processes_is_left_behind(v1: Machine) -> None:
+def test_v1_job_without_processes_is_stale(v1: Machine) -> None:
     leave(v1, ".")
     assert {} == v1.tree.scan()
     assert TreeHealth(scopes=1, stale=1) == v1.tree.health
@@ -82,13 +82,13 @@ def test_v1_leftover_in_another_hierarchy_is_stale_at_once(v1: Machine) -> None:
     assert TreeHealth(scopes=1, stale=1) == v1.tree.health
 
 
-def test_v1_job_that_is_not_in_the_freezer_is_found_if_it_lives(v1: Machine) -> None:
+def test_v1_job_outside_the_freezer_is_found_if_it_has_processes(v1: Machine) -> None:
     shutil.rmtree(v1.cgroups / "freezer" / V1_JOB)
     assert {N1} == set(v1.tree.scan())
     assert TreeHealth(scopes=1) == v1.tree.health
 
 
-def test_v1_leftover_that_somebody_removed_is_forgotten(v1: Machine) -> None:
+def test_removed_v1_leftover_is_dropped(v1: Machine) -> None:
     leftover = v1.cgroups / "memory" / "slurm_n1" / "uid_1001" / "job_7"
     leftover.mkdir()
     v1.tree.scan()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that every job of the node is found, once, under its right name, and nothing else is."""
+"""Check that every job of the node is found once, with its right key, and nothing else is."""
 
 import os
 import shutil
@@ -64,7 +64,7 @@ def test_v1_with_several_slurmd_has_the_jobs_of_each(v1: Machine) -> None:
 
 
 @needs_root
-def test_scope_that_a_user_made_is_not_believed(v2: Machine) -> None:
+def test_scope_that_a_user_made_is_ignored(v2: Machine) -> None:
     fake = v2.cgroups / "user.slice" / "user-1000.slice" / "slurmstepd.scope"
     shutil.copytree(v2.cgroups / SCOPE, fake)
     os.chown(fake, 1000, 1000)
@@ -87,7 +87,7 @@ def test_v1_folders_that_are_no_jobs_are_counted_once(v1: Machine) -> None:
     assert TreeHealth(scopes=1, unknown=2) == v1.tree.health
 
 
-def test_ended_job_is_closed_and_forgotten(v2: Machine) -> None:
+def test_ended_job_is_closed_and_dropped(v2: Machine) -> None:
     job = v2.job()
     shutil.rmtree(v2.cgroups / JOB)
     assert {N2} == set(v2.tree.scan())
@@ -157,11 +157,11 @@ def test_lack_of_descriptors_leaves_the_known_processes(make_machine: MakeMachin
     with no_descriptors_left():
         short = job.members()
     assert expected == short
-    assert 9999 in job.user_pids()
+    assert 9999 in job.members().user
 
 
 @needs_root
-def test_folder_that_is_closed_to_us_is_counted_and_costs_its_own_jobs_only() -> None:
+def test_unreadable_folder_is_counted_and_affects_its_own_jobs_only() -> None:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         machine = Machine(unpack("v2-slurm-22.05", Path(name)), 0)
@@ -188,7 +188,7 @@ def test_paths_to_watch_on_v1_are_those_of_the_freezer(v1: Machine) -> None:
     assert expected == [str(path.relative_to(v1.cgroups)) for path in v1.tree.watch_paths()]
 
 
-def test_what_can_be_measured_is_told(v1: Machine, v2: Machine) -> None:
+def test_available_measurements_are_reported(v1: Machine, v2: Machine) -> None:
     v1.tree.scan()
     v2.tree.scan()
     no_io = {"cpu": True, "cpuset": True, "memory": True, "io": False, "pids": False}
@@ -196,7 +196,7 @@ def test_what_can_be_measured_is_told(v1: Machine, v2: Machine) -> None:
     assert no_io | {"pressure": False} == v1.tree.measures()
 
 
-def test_closing_gives_every_descriptor_back(make_machine: MakeMachine) -> None:
+def test_close_closes_every_descriptor(make_machine: MakeMachine) -> None:
     before = count_descriptors()
     for name in ("v1-slurm-22.05", "v2-slurm-22.05"):
         machine = make_machine(name, 1000)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Add up how often a cgroup v1 and those below it met their memory limit.
+"""Add up how often a v1 cgroup and those below it hit their memory limit or had a process OOM-killed.
 
-On v2 the kernel counts events for a whole subtree. On v1 each folder counts its own only: a kill is counted in the
-folder of the killed task, a full limit in the folder whose limit it was. Slurm removes these folders when a step ends,
-so what they showed last is kept.
+On v2 the kernel counts events for a whole subtree. On v1 each folder counts only its own: a kill is counted in the
+folder of the killed task, a reached limit in the folder that has the limit. Slurm removes these folders when a step
+ends, so their last counts are kept.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from collections.abc import Callable
 
 from slurmscope.sources.cgroup.batch import Batch
 from slurmscope.sources.cgroup.files import count_of, parse_number
-from slurmscope.sources.cgroup.kept import DescriptorBudget
-from slurmscope.sources.cgroup.nodes import SLOWEST_SECONDS, CgroupFolder
-from slurmscope.sources.cgroup.pace import Pace
+from slurmscope.sources.cgroup.folders import SLOWEST_SECONDS, CgroupFolder, RereadTimer
+from slurmscope.sources.cgroup.kept_files import DescriptorBudget
 
 
-class EventCounts:
-    """Count the events of one folder and of all below it; the counts never fall."""
+class MemoryEvents:
+    """Count the events of one folder and of all below it; the counts never decrease."""
 
-    def __init__(self, node: CgroupFolder, budget: DescriptorBudget, clock: Callable[[], float]) -> None:
-        """Take a folder of the memory hierarchy and a monotonic clock."""
-        self._node = node
+    def __init__(self, cgroup: CgroupFolder, budget: DescriptorBudget, clock: Callable[[], float]) -> None:
+        """Set a folder of the memory hierarchy and a monotonic clock."""
+        self._cgroup = cgroup
         self._budget = budget
-        self._pace = Pace(clock, node.folder.path, SLOWEST_SECONDS)
+        self._timer = RereadTimer(clock, cgroup.folder.path, SLOWEST_SECONDS)
         self._counters: dict[CgroupFolder, _Counters] = {}
         self._batch = Batch(budget)
         self._texts: list[bytes] = []
@@ -33,13 +32,13 @@ class EventCounts:
         self._counts: dict[str, int] = {}
 
     def read(self) -> dict[str, int]:
-        """Return the counts under the names that v2 has for them; what the kernel does not count is absent."""
-        if not self._node.is_settled() or self._pace.is_due():
+        """Return the counts by their v2 names; counts that the kernel does not have are absent."""
+        if not self._cgroup.is_settled() or self._timer.is_due():
             self._follow()
         texts = self._batch.read()
         if texts != self._texts:
             self._take(texts)
-            if any(node.folder.is_gone for node in self._counters):  # another step may have come instead
+            if any(cgroup.folder.is_gone for cgroup in self._counters):  # another step may have started instead
                 self._follow()
                 self._take(self._batch.read())
             self._add_up()
@@ -47,9 +46,9 @@ class EventCounts:
 
     def _follow(self) -> None:
         before, self._counters = self._counters, {}
-        for node in self._node.walk() if self._node.look() else ():
-            known = before.pop(node, None)
-            self._counters[node] = _Counters(node) if known is None else known
+        for cgroup in self._cgroup.walk() if self._cgroup.refresh() else ():
+            known = before.pop(cgroup, None)
+            self._counters[cgroup] = _Counters(cgroup) if known is None else known
         for counters in before.values():
             self._ended_limits += counters.limits or 0
             self._ended_kills += counters.kills or 0
@@ -74,14 +73,14 @@ class EventCounts:
 
 
 class _Counters:
-    """Hold the counters of one folder; None where the kernel has none. What cannot be read leaves the last count."""
+    """Hold the counters of one folder; None where the kernel has none. A failed read keeps the last count."""
 
     __slots__ = ("files", "kills", "limits")
 
-    def __init__(self, node: CgroupFolder) -> None:
+    def __init__(self, cgroup: CgroupFolder) -> None:
         self.limits: int | None = None
         self.kills: int | None = None
-        self.files = tuple(node.folder.open_file(name) for name in ("memory.failcnt", "memory.oom_control"))
+        self.files = tuple(cgroup.folder.open_file(name) for name in ("memory.failcnt", "memory.oom_control"))
 
     def take(self, failures: bytes, oom_control: bytes) -> None:
         limits = parse_number(failures)

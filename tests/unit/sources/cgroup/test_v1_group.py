@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that the folders of cgroup v1 are read as the kernel wrote them, whichever of them there are."""
+"""Check the values of cgroup v1, with all or only some of the hierarchies."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from slurmscope.model.job_use import BlockUse, CpuUse, GroupKey, JobKey, MemoryUse
+from slurmscope.sources.cgroup import Members
 from tests.unit.sources.cgroup.conftest import Machine, MakeMachine
 
 JOB = "slurm_n1/uid_1001/job_1"
@@ -155,7 +156,7 @@ def test_events_of_steps_and_tasks_count_for_the_job(v1: Machine) -> None:
     assert {"max": 0, "oom_kill": 0} == groups[GroupKey("batch")].memory.events
 
 
-def test_events_of_an_ended_step_are_not_forgotten(v1: Machine) -> None:
+def test_events_of_an_ended_step_are_kept(v1: Machine) -> None:
     v1.write(f"memory/{JOB}/step_0/task_0/memory.oom_control", "oom_kill 2\n")
     v1.write(f"memory/{JOB}/step_0/memory.failcnt", "126\n")
     job = v1.job()
@@ -177,7 +178,7 @@ def test_kernel_that_does_not_count_kills_has_no_such_count(v1: Machine) -> None
     assert {"max": 0} == use.memory.events
 
 
-def test_file_that_cannot_be_read_is_told(v1: Machine) -> None:
+def test_unreadable_file_is_reported(v1: Machine) -> None:
     (v1.cgroups / "cpuacct" / JOB / "cpuacct.usage").unlink()
     (v1.cgroups / "cpuacct" / JOB / "cpuacct.usage").mkdir()
     use = v1.job().read()
@@ -205,7 +206,7 @@ def test_closed_job_reads_nothing(v1: Machine) -> None:
     job.close()
     assert job.read() is None
     assert {} == job.read_groups(steps=True, tasks=True)
-    assert [] == job.pids()
+    assert Members() == job.members()
 
 
 def test_numbers_do_not_depend_on_the_descriptors_that_stay_open(make_machine: MakeMachine) -> None:

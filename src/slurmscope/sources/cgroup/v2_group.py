@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read all that one cgroup v2 folder tells."""
+"""Read the cgroup v2 folder of one job, step or task."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from slurmscope.sources.cgroup.files import (
     parse_number,
     parse_pressure,
 )
-from slurmscope.sources.cgroup.kept import PAGE, Folder
-from slurmscope.sources.cgroup.pace import Pace
-from slurmscope.sources.cgroup.places import TreeTools
+from slurmscope.sources.cgroup.folders import RereadTimer
+from slurmscope.sources.cgroup.kept_files import PAGE, Folder
+from slurmscope.sources.cgroup.shared import SharedState
 
 PRESSURES = ("cpu", "memory", "io")
 FILES = (
@@ -39,29 +39,29 @@ CPU_KEYS = line_keys("usage_usec", "user_usec", "system_usec", "nr_periods", "nr
 MEMORY_KEYS = line_keys("anon", "file", "kernel", "shmem", "file_mapped")
 
 
-class UnifiedGroup:
+class V2Group:
     """Read a job, a step or a task of cgroup v2."""
 
-    def __init__(self, folder: Folder, top: str, tools: TreeTools) -> None:
-        """Take the folder, which becomes ours, and its job's folder."""
+    def __init__(self, folder: Folder, top: str, shared: SharedState) -> None:
+        """Set the folder, which this object closes, and the path of its job's folder."""
         self._folder = folder
-        self._limits = tools.limits
+        self._limits = shared.limits
         self._top = top
-        self._pace = Pace(tools.clock, folder.path)
-        self._batch = Batch(tools.budget, [folder.open_file(name, SIZES.get(name, PAGE)) for name in FILES])
+        self._timer = RereadTimer(shared.clock, folder.path)
+        self._batch = Batch(shared.budget, [folder.open_file(name, SIZES.get(name, PAGE)) for name in FILES])
         self._parse_events = Memo(parse_counts)
         self._parse_pressures = [Memo(functools.partial(_parse_pressure, name)) for name in PRESSURES]
         self._parse_io = Memo(parse_io)
-        self._rare = {name: folder.rare_file(name) for name in ("memory.max", "memory.swap.max", "pids.max")}
-        self._effective_cores = folder.rare_file("cpuset.cpus.effective")
-        self._own_cores = [folder.rare_file(name) for name in _cpuset_names(folder.path, top)]
+        self._seldom = {name: folder.seldom_file(name) for name in ("memory.max", "memory.swap.max", "pids.max")}
+        self._effective_cores = folder.seldom_file("cpuset.cpus.effective")
+        self._own_cores = [folder.seldom_file(name) for name in _cpuset_names(folder.path, top)]
         self._limit_of: dict[str, int | None] = {}
         self._cores: tuple[int, ...] | None = None
 
     def read(self) -> CgroupUse | None:
         """Read everything now; None when the cgroup is gone."""
-        if self._pace.is_due():
-            self._read_rare()
+        if self._timer.is_due():
+            self._read_seldom()
         cpu, current, stat, peak, swap, events, *pressures, io, pids = self._batch.read()
         if self._folder.was_replaced() or self._folder.is_gone:
             return None
@@ -76,11 +76,11 @@ class UnifiedGroup:
         )
 
     def release(self) -> None:
-        """Close all descriptors; everything stays readable."""
+        """Close all descriptors; the files stay readable."""
         self._folder.release()
 
     def close(self) -> None:
-        """Close all descriptors for good."""
+        """Close all descriptors permanently."""
         self._folder.close()
 
     def _parse_cpu(self, text: bytes) -> CpuUse:
@@ -117,15 +117,15 @@ class UnifiedGroup:
             seconds.update(parse(text))
         return seconds
 
-    def _read_rare(self) -> None:
+    def _read_seldom(self) -> None:
         if self._folder.retry():
             self._batch.reset()
         path = self._folder.path
         self._limit_of = {
-            name: self._limits.effective(file.read(), path, self._top, name) for name, file in self._rare.items()
+            name: self._limits.effective(file.read(), path, self._top, name) for name, file in self._seldom.items()
         }
         # Without a set of its own, here or in a folder up to the job's, the cgroup may use every core of the node:
-        # nothing was given to it.
+        # it has no allocation.
         is_bound = any(file.read().strip() for file in self._own_cores)
         self._cores = parse_cores(self._effective_cores.read()) if is_bound else None
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that a cgroup v2 is read as the kernel wrote it, and that what is not there is not invented."""
+"""Check the values of cgroup v2, and that missing files are not measured."""
 
 import shutil
 
 import pytest
 
 from slurmscope.model.job_use import BlockUse, CpuUse, GroupKey, MemoryUse
+from slurmscope.sources.cgroup import Members
 from tests.unit.sources.cgroup.conftest import N2, Machine, MakeMachine
 
 SCOPE = "system.slice/n1_slurmstepd.scope"
@@ -57,7 +58,7 @@ def test_controllers_that_are_off_are_not_measured(v2: Machine) -> None:
     assert (None, None) == (use.pids, use.pids_limit)
 
 
-def test_controllers_that_slurm_was_told_to_enable_are_measured(v2: Machine) -> None:
+def test_controllers_enabled_in_slurm_are_measured(v2: Machine) -> None:
     v2.write(f"{JOB}/io.stat", "254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=0 dios=0\n")
     v2.write(f"{JOB}/pids.current", "12\n")
     v2.write(f"{JOB}/pids.max", "500\n")
@@ -103,11 +104,11 @@ def test_task_that_stayed_empty_is_a_task(v2: Machine) -> None:
 
 
 @pytest.mark.parametrize(("steps", "tasks", "expected"), [(True, False, 2), (False, True, 2), (False, False, 0)])
-def test_only_what_is_asked_for_is_read(v2: Machine, steps: bool, tasks: bool, expected: int) -> None:
+def test_only_requested_groups_are_read(v2: Machine, steps: bool, tasks: bool, expected: int) -> None:
     assert expected == len(v2.job().read_groups(steps=steps, tasks=tasks))
 
 
-def test_odd_steps_and_tasks_keep_their_names(v2: Machine) -> None:
+def test_unusual_steps_and_tasks_keep_their_names(v2: Machine) -> None:
     for path in ("step_0+1/user/task_special", "step_interactive/user/task_0", "step_TBD/user/task_0"):
         v2.write(f"{JOB}/{path}/cpu.stat", "usage_usec 5000000\n")
     v2.write(f"{JOB}/gpu_probe/cpu.stat", "usage_usec 1\n")
@@ -210,7 +211,7 @@ def test_task_has_the_cores_of_its_job(v2: Machine) -> None:
     assert (0,) == v2.job().read_groups(steps=False, tasks=True)[GroupKey("0", "0")].cpu.cores
 
 
-def test_file_that_cannot_be_read_is_told_and_costs_its_own_number_only(v2: Machine) -> None:
+def test_unreadable_file_is_reported_and_affects_its_own_value_only(v2: Machine) -> None:
     (v2.cgroups / JOB / "memory.current").unlink()
     (v2.cgroups / JOB / "memory.current").mkdir()
     use = v2.job().read()
@@ -226,7 +227,7 @@ def test_removed_job_is_gone(v2: Machine) -> None:
     shutil.rmtree(v2.cgroups / JOB)
     assert job.read() is None
     assert {} == job.read_groups(steps=True, tasks=True)
-    assert [] == job.pids()
+    assert Members() == job.members()
 
 
 def test_new_folder_of_the_same_name_is_not_read_for_the_old_one(v2: Machine) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that files are read whole, on few descriptors, and that failures are told apart."""
+"""Check that files are read completely, on few descriptors, and that failures are distinguished."""
 
 import os
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.sources.cgroup.kept import MOST_BYTES, PAGE, DescriptorBudget, Folder
+from slurmscope.sources.cgroup.kept_files import MOST_BYTES, PAGE, DescriptorBudget, Folder
 from tests.unit.sources.cgroup.conftest import count_descriptors, no_descriptors_left
 
 NOBODY = 65534
@@ -16,7 +16,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
-    """Give a folder of which everything may stay open."""
+    """Return a folder whose files may all stay open."""
     folder = Folder(str(tmp_path), DescriptorBudget(10))
     yield folder
     folder.close()
@@ -37,14 +37,14 @@ def test_file_longer_than_expected_is_read_whole(folder: Folder, tmp_path: Path,
     assert [size] * 3 == [len(file.read()), len(file.read()), len(file.read_list())]
 
 
-def test_file_that_is_too_long_is_refused(folder: Folder, tmp_path: Path) -> None:
+def test_overlong_file_is_rejected(folder: Folder, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"x" * (MOST_BYTES + 1))
     assert b"" == folder.open_file("f").read()
     assert b"" == folder.open_file("f").read_list()
     assert {"f": "File too large"} == folder.unreadable
 
 
-def test_missing_file_is_looked_for_again_only_when_told(folder: Folder, tmp_path: Path) -> None:
+def test_missing_file_is_opened_again_only_after_retry(folder: Folder, tmp_path: Path) -> None:
     file = folder.open_file("f")
     assert b"" == file.read()
     (tmp_path / "f").write_text("1\n")
@@ -59,7 +59,7 @@ def test_missing_file_is_no_missing_folder(folder: Folder) -> None:
     assert not folder.is_gone
 
 
-def test_refusal_that_ended_is_not_told_any_more(folder: Folder, tmp_path: Path) -> None:
+def test_file_that_becomes_readable_is_no_longer_reported(folder: Folder, tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     file = folder.open_file("f")
     file.read()
@@ -91,11 +91,11 @@ def test_budget_is_kept_and_given_back(tmp_path: Path) -> None:
 
 def test_steps_leave_half_of_the_budget_to_jobs() -> None:
     budget = DescriptorBudget(4)
-    assert [True, True, False] == [budget.take(is_spare=True) for _ in range(3)]
-    assert [True, True, False] == [budget.take(is_spare=False) for _ in range(3)]
+    assert [True, True, False] == [budget.take(is_optional=True) for _ in range(3)]
+    assert [True, True, False] == [budget.take(is_optional=False) for _ in range(3)]
 
 
-def test_no_descriptor_left_on_the_machine_is_a_passing_trouble(tmp_path: Path) -> None:
+def test_lack_of_descriptors_is_temporary(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("1\n")
     folder = Folder(str(tmp_path), DescriptorBudget(0))
     file = folder.open_file("f")
@@ -108,7 +108,7 @@ def test_no_descriptor_left_on_the_machine_is_a_passing_trouble(tmp_path: Path) 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")
-def test_file_that_is_closed_to_us_is_told() -> None:
+def test_unreadable_file_is_reported() -> None:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         (Path(name) / "f").write_text("1\n")

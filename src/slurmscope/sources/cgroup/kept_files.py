@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read files of cgroup folders again and again on descriptors that stay open.
+"""Read files of cgroup folders on descriptors that stay open.
 
-Reading a kept descriptor costs one call into the kernel instead of three, and a fifth of the time. A descriptor of a
-removed cgroup answers ENODEV, so old numbers are never taken for new ones.
+Reading an open descriptor costs one system call instead of three, and a fifth of the time. A descriptor of a removed
+cgroup returns ENODEV, so old values are never taken for new ones.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from collections.abc import Callable
 
 PAGE = 4096
 MOST_BYTES = 4 << 20
-# Not an error: the kernel, the layout or the boot options have no such file, or it went with its cgroup.
-NOT_THERE = frozenset(
+# Not a failure: the kernel, the layout or the boot options have no such file, or it vanished with its cgroup.
+MISSING_ERRORS = frozenset(
     {errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.EINVAL, errno.ENOTDIR, errno.EOPNOTSUPP, errno.ESTALE}
 )
-# The machine is short of something just now; the file may be readable next time.
-PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
+# The machine lacks a resource at the moment; the file may be readable next time.
+TEMPORARY_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
 
 
 class DescriptorBudget:
-    """Say how many descriptors may stay open; what finds no room is opened, read and closed each time.
+    """Limit how many descriptors stay open; files beyond the limit are opened, read and closed each time.
 
-    Steps and tasks are a luxury: they may take the first half only, so that every job finds room.
+    Steps and tasks may take only the first half, so that there is room for every job.
     """
 
     def __init__(self, limit: int) -> None:
-        """Take the highest number of descriptors; 0 keeps none."""
+        """Set the maximum number of descriptors; 0 keeps none open."""
         self.limit = limit
         self.taken = 0
         self.closings = 0
 
-    def take(self, *, is_spare: bool) -> bool:
-        """Ask for one; a yes must be given back."""
-        if self.taken >= (self.limit // 2 if is_spare else self.limit):
+    def take(self, *, is_optional: bool) -> bool:
+        """Reserve one; return whether there was room. A reserved one must be given back."""
+        if self.taken >= (self.limit // 2 if is_optional else self.limit):
             return False
         self.taken += 1
         return True
 
     def give_back(self) -> None:
-        """Return one; ``closings`` counts them, for those who remember descriptors."""
+        """Release one; ``closings`` counts them, so that a Batch knows that its descriptors are outdated."""
         self.taken -= 1
         self.closings += 1
 
@@ -51,20 +51,30 @@ NOTHING_KEPT = DescriptorBudget(0)
 
 
 class Folder:
-    """Hold one cgroup folder: whether it is still there, and which of its files cannot be read.
+    """Hold one cgroup folder: whether it still exists, and which of its files cannot be read.
 
-    ``was_opened`` tells that a file was opened since ``was_replaced`` was asked.
+    ``was_opened`` is whether a file was opened since the last call of ``was_replaced``.
     """
 
-    __slots__ = ("_budget", "_files", "_inode", "_is_spare", "_skipped", "is_gone", "path", "unreadable", "was_opened")
+    __slots__ = (
+        "_budget",
+        "_files",
+        "_inode",
+        "_is_optional",
+        "_skipped",
+        "is_gone",
+        "path",
+        "unreadable",
+        "was_opened",
+    )
 
-    def __init__(self, path: str, budget: DescriptorBudget, *, is_spare: bool = False) -> None:
-        """Look at the folder; ``is_gone`` tells when there is none."""
+    def __init__(self, path: str, budget: DescriptorBudget, *, is_optional: bool = False) -> None:
+        """Check the folder; ``is_gone`` is set when there is none."""
         self.path = path
         self.is_gone = False
         self.unreadable: dict[str, str] = {}
         self._budget = budget
-        self._is_spare = is_spare
+        self._is_optional = is_optional
         self._files: list[KeptFile] = []
         self._skipped: list[KeptFile] = []
         self._inode = 0
@@ -72,36 +82,36 @@ class Folder:
         self.count_links()
 
     def open_file(self, name: str, size: int = PAGE) -> KeptFile:
-        """Return a file that changes all the time; ``size`` is what it usually needs."""
-        return self._add(KeptFile(self, name, size, budget=self._budget, is_spare=self._is_spare))
+        """Return a file that is read at each scrape; ``size`` is its usual size."""
+        return self._add(KeptFile(self, name, size, budget=self._budget, is_optional=self._is_optional))
 
-    def rare_file(self, name: str) -> KeptFile:
-        """Return a file that is read seldom: it is kept open only where there is room to spare."""
-        return self._add(KeptFile(self, name, PAGE, budget=self._budget, is_spare=True))
+    def seldom_file(self, name: str) -> KeptFile:
+        """Return a file that is read seldom: it stays open only where the budget has room for optional files."""
+        return self._add(KeptFile(self, name, PAGE, budget=self._budget, is_optional=True))
 
     def fresh_file(self, name: str) -> KeptFile:
-        """Return a file of which a kept descriptor would repeat itself."""
-        return self._add(KeptFile(self, name, PAGE, budget=NOTHING_KEPT, is_spare=True))
+        """Return a file that is opened for each read, because an open descriptor would return old content."""
+        return self._add(KeptFile(self, name, PAGE, budget=NOTHING_KEPT, is_optional=True))
 
     def count_links(self) -> int:
         """Return the link count, which is 2 plus the number of folders below; 0 when the folder is gone.
 
-        Another folder of the same name is not this one: the job's number came back with a new life.
+        Another folder of the same name is not this one: the job was requeued and runs again.
         """
         try:
             found = self._stat()
         except OSError as error:
-            self.is_gone = self.is_gone or error.errno in NOT_THERE
+            self.is_gone = self.is_gone or error.errno in MISSING_ERRORS
             return 0
         self._inode = self._inode or found.st_ino
         self.is_gone = self.is_gone or found.st_ino != self._inode
         return 0 if self.is_gone else found.st_nlink
 
     def was_replaced(self) -> bool:
-        """Tell, after reading, whether it was another folder of the same name that was read.
+        """Return, after a read, whether another folder of the same name was read.
 
-        A kept descriptor never does that; a file that was opened anew may. Numbers of a folder that went just now
-        are good.
+        This cannot happen on an open descriptor, only on a file that was opened again. Values of a folder that has
+        just vanished are valid.
         """
         was_opened, self.was_opened = self.was_opened, False
         if was_opened:
@@ -110,7 +120,7 @@ class Folder:
         return was_opened and self.is_gone
 
     def retry(self) -> bool:
-        """Try files again that were missing or refused; tell whether there are any."""
+        """Read missing or unreadable files again from now on; return whether there are any."""
         has_any = bool(self._skipped)
         for file in self._skipped:
             file.is_skipped = False
@@ -118,7 +128,7 @@ class Folder:
         return has_any
 
     def skip(self, file: KeptFile) -> None:
-        """Leave a file alone until it is time to try again."""
+        """Skip a file until the next ``retry``."""
         file.is_skipped = True
         self._skipped.append(file)
 
@@ -128,7 +138,7 @@ class Folder:
             file.release()
 
     def close(self) -> None:
-        """Close all descriptors for good."""
+        """Close all descriptors permanently."""
         self.is_gone = True
         self.release()
 
@@ -142,25 +152,25 @@ class Folder:
 
 
 class KeptFile:
-    """Read one file; an empty answer means that nothing was read, for whatever reason."""
+    """Read one file; an empty result means that nothing was read, for whatever reason."""
 
-    __slots__ = ("_budget", "_folder", "_is_spare", "_path", "_size", "descriptor", "is_skipped", "name")
+    __slots__ = ("_budget", "_folder", "_is_optional", "_path", "_size", "descriptor", "is_skipped", "name")
 
-    def __init__(self, folder: Folder, name: str, size: int, *, budget: DescriptorBudget, is_spare: bool) -> None:
-        """Open nothing yet."""
+    def __init__(self, folder: Folder, name: str, size: int, *, budget: DescriptorBudget, is_optional: bool) -> None:
+        """Set the path; the file is opened at the first read."""
         self.name = name
         self.is_skipped = False
         self._folder = folder
         self._path = f"{folder.path}/{name}"
         self._size = size
         self._budget = budget
-        self._is_spare = is_spare
+        self._is_optional = is_optional
         self.descriptor = -1
 
     def read(self) -> bytes:
-        """Read a file that the kernel writes in one piece."""
+        """Read a file that the kernel returns in one piece."""
         if self.descriptor < 0:
-            return self._read_anew(_read_record)
+            return self._open_and_read(_read_record)
         try:
             data = os.pread(self.descriptor, self._size, 0)
             return data if len(data) < self._size else _read_record(self.descriptor, self._size)
@@ -168,9 +178,9 @@ class KeptFile:
             return self._fail(error)
 
     def read_list(self) -> bytes:
-        """Read a file that the kernel may hand out in several pieces, such as ``cgroup.procs``."""
+        """Read a file that the kernel may return in several pieces, such as ``cgroup.procs``."""
         if self.descriptor < 0:
-            return self._read_anew(_read_pieces)
+            return self._open_and_read(_read_pieces)
         try:
             return _read_pieces(self.descriptor, self._size)
         except OSError as error:
@@ -183,7 +193,7 @@ class KeptFile:
             self.descriptor = -1
             self._budget.give_back()
 
-    def _read_anew(self, read: Callable[[int, int], bytes]) -> bytes:
+    def _open_and_read(self, read: Callable[[int, int], bytes]) -> bytes:
         if self.is_skipped or self._folder.is_gone:
             return b""
         try:
@@ -197,7 +207,7 @@ class KeptFile:
             return self._fail(error)
         self._folder.was_opened = True
         self._folder.unreadable.pop(self.name, None)
-        if self._budget.take(is_spare=self._is_spare):
+        if self._budget.take(is_optional=self._is_optional):
             self.descriptor = descriptor
         else:
             os.close(descriptor)
@@ -205,12 +215,12 @@ class KeptFile:
 
     def _fail(self, error: OSError) -> bytes:
         self.release()
-        if error.errno in NOT_THERE:
+        if error.errno in MISSING_ERRORS:
             self._folder.unreadable.pop(self.name, None)
             self._folder.skip(self)
             self._folder.count_links()
             return b""
-        if error.errno not in PASSING:
+        if error.errno not in TEMPORARY_ERRORS:
             self._folder.skip(self)
         self._folder.unreadable[self.name] = error.strerror or str(error)
         return b""

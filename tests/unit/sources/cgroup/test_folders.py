@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that the user's processes are told from slurmstepd in every hierarchy."""
+"""Check that user processes are distinguished from slurmstepd in every hierarchy."""
 
 import shutil
 
@@ -15,32 +15,25 @@ V1_STEPD = (13524, 13535, 13555)
 V1_USER = (13529, 13543, 13544, 13545, 13548, 13560)
 
 
-def test_v2_processes_are_told_apart_by_their_folder(v2: Machine) -> None:
+def test_v2_processes_are_distinguished_by_their_folder(v2: Machine) -> None:
     assert Members(stepd=(248, 276), user=(255, 259, 263, 289)) == v2.job().members()
     assert Members(stepd=(275,), user=(287,)) == v2.job(N2).members()
 
 
-def test_lists_of_processes_are_sorted(v2: Machine) -> None:
-    job = v2.job()
-    assert [248, 255, 259, 263, 276, 289] == job.pids()
-    assert [255, 259, 263, 289] == job.user_pids()
-    assert [248, 276] == job.stepd_pids()
-
-
 def test_process_in_a_folder_that_a_user_made_belongs_to_the_job(v2: Machine) -> None:
     v2.write(f"{V2_JOB}/step_0/user/task_0/container/init/cgroup.procs", "9999\n")
-    assert 9999 in v2.job().user_pids()
+    assert 9999 in v2.job().members().user
 
 
 def test_folder_called_slurm_that_a_user_made_is_not_slurms(v2: Machine) -> None:
     v2.write(f"{V2_JOB}/step_0/user/task_0/slurm/cgroup.procs", "9999\n")
     job = v2.job()
-    assert 9999 in job.user_pids()
-    assert 9999 not in job.stepd_pids()
+    assert 9999 in job.members().user
+    assert 9999 not in job.members().stepd
 
 
 @pytest.mark.parametrize("only", ["freezer", "memory", "devices", "cpuset"])
-def test_v1_processes_are_told_apart_in_every_hierarchy(v1: Machine, only: str) -> None:
+def test_v1_processes_are_distinguished_in_every_hierarchy(v1: Machine, only: str) -> None:
     for name in ("freezer", "cpuacct", "memory", "devices", "cpuset"):
         if name != only:
             shutil.rmtree(v1.cgroups / name)
@@ -69,7 +62,7 @@ def test_freezer_is_used_as_soon_as_the_job_is_in_it(v1: Machine) -> None:
 def test_list_of_many_processes_is_complete(v2: Machine) -> None:
     pids = list(range(100000, 120000))
     v2.write(f"{V2_JOB}/step_0/user/task_0/cgroup.procs", "".join(f"{pid}\n" for pid in pids))
-    assert [255, 259, 263, *pids] == v2.job().user_pids()
+    assert (255, 259, 263, *pids) == v2.job().members().user
 
 
 def test_processes_of_a_step_that_came_later_are_found(make_machine: MakeMachine) -> None:
@@ -77,18 +70,18 @@ def test_processes_of_a_step_that_came_later_are_found(make_machine: MakeMachine
     job = machine.job()
     job.members()
     machine.write(f"{V2_JOB}/step_7/user/task_0/cgroup.procs", "9999\n")
-    assert 9999 in job.user_pids()
+    assert 9999 in job.members().user
 
 
 def test_emptied_job_has_no_processes(v1: Machine) -> None:
     job = v1.job()
-    assert job.has_processes()
+    assert job._folders.has_processes()
     for file in v1.cgroups.rglob("cgroup.procs"):
         file.write_text("")
-    assert not job.has_processes()
-    assert [] == job.pids()
+    assert not job._folders.has_processes()
+    assert Members() == job.members()
 
 
 def test_v2_without_its_events_file_is_walked(v2: Machine) -> None:
     (v2.cgroups / V2_JOB / "cgroup.events").unlink()
-    assert v2.job().has_processes()
+    assert v2.job()._folders.has_processes()
