@@ -97,7 +97,7 @@ class FakeFinder:
         """Return the jobs."""
         self.scans += 1
         if self.fails:
-            raise SourceError("the cgroups of jobs cannot be listed")
+            raise SourceError("cannot list the cgroups of jobs")
         return dict(self.jobs)
 
     def list_steps(self, job: LiveJob) -> StepFolders:

@@ -215,7 +215,7 @@ class JobTracker:
                 self._watch_leaders(tracked)
         for pid in [pid for pid, tracked in self._job_of.items() if not self._registry.is_live(tracked)]:
             del self._job_of[pid]
-            self._changes.forget_process(pid)
+            self._changes.unwatch_process(pid)
         paths = (path for tracked in self._registry.live for path in tracked.watched)
         return self._changes.watch({*self._finder.watch_paths(), *paths})
 

@@ -19,7 +19,10 @@ from slurmscope.sources.cgroup.shared import SharedState
 MOST_LEVELS = 8
 MOST_CHILDREN = 20_000
 # Longest interval between two checks of an old folder for new subfolders.
-SLOWEST_SECONDS = 120.0
+FOLDER_SECONDS = 120.0
+# Shortest and longest interval between two reads of a file that seldom changes.
+FIRST_SECONDS = 0.02
+SLOWEST_SECONDS = 60.0
 
 
 class CgroupFolder:
@@ -41,7 +44,7 @@ class CgroupFolder:
         open_procs = self.folder.open_file if shared.keeps_processes else self.folder.fresh_file
         self._procs = open_procs("cgroup.procs")
         self._shared = shared
-        self._timer = RereadTimer(shared.clock, path, SLOWEST_SECONDS)
+        self._timer = RereadTimer(shared.clock, path, FOLDER_SECONDS)
         self._children: dict[str, CgroupFolder] = {}
         self._links = 0
         self._links_now = 0
@@ -120,10 +123,6 @@ def subfolders(path: str) -> dict[str, int]:
         if error.errno in MISSING_ERRORS:
             return {}
         raise
-
-
-FIRST_SECONDS = 0.02
-SLOWEST_SECONDS = 60.0
 
 
 class RereadTimer:

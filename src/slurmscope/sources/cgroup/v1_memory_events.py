@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from slurmscope.sources.cgroup.batch import Batch
 from slurmscope.sources.cgroup.files import count_of, parse_number
-from slurmscope.sources.cgroup.folders import SLOWEST_SECONDS, CgroupFolder, RereadTimer
+from slurmscope.sources.cgroup.folders import FOLDER_SECONDS, CgroupFolder, RereadTimer
 from slurmscope.sources.cgroup.kept_files import DescriptorBudget
 
 
@@ -23,7 +23,7 @@ class MemoryEvents:
         """Set a folder of the memory hierarchy and a monotonic clock."""
         self._cgroup = cgroup
         self._budget = budget
-        self._timer = RereadTimer(clock, cgroup.folder.path, SLOWEST_SECONDS)
+        self._timer = RereadTimer(clock, cgroup.folder.path, FOLDER_SECONDS)
         self._counters: dict[CgroupFolder, _Counters] = {}
         self._batch = Batch(budget)
         self._texts: list[bytes] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask the kernel which user opened a connection that comes from this machine.
+"""Find the user who opened a connection from this machine.
 
-The kernel is asked for this one connection through sock_diag, as ss does: 60 µs. Where that is not allowed, its tables
-are searched; to write them it walks through all of its memory of connections, which takes milliseconds.
+The kernel is queried for this one connection through sock_diag, as ss does: 60 µs. Where that is not permitted, the
+tables in /proc are searched; the kernel generates them from all connections, which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ _SOCK_DIAG_BY_FAMILY = 20
 _NLM_F_REQUEST = 1
 _ANY_STATE = 0xFFFFFFFF
 _HEADER = struct.Struct("=IHHII")
-_QUESTION = struct.Struct("=BBBxI2s2s16s16sI8s")
+_REQUEST = struct.Struct("=BBBxI2s2s16s16sI8s")
 _ANSWER = struct.Struct("=BBBB2s2s16s16sI8sIIIII")
 
 
 def find_owner(client: Endpoint, server: Endpoint) -> int | None:
-    """Return the user number of the process at the client's end, or None when the kernel does not tell.
+    """Return the user ID of the process at the client's end, or None when it is not known.
 
-    A connection that its process has closed already belongs to nobody: it has no inode, and its user of 0 means
-    nothing.
+    A connection that its process has already closed has no owner: it has no inode, and its user ID of 0 is
+    meaningless.
     """
-    asked = ask_for_owner(client, server)
-    return asked if asked is not None else search_for_owner(client, server)
+    owner = query_owner(client, server)
+    return owner if owner is not None else search_owner(client, server)
 
 
-def ask_for_owner(client: Endpoint, server: Endpoint) -> int | None:
-    """Ask for one connection; None when it is not there, or asking is not possible."""
+def query_owner(client: Endpoint, server: Endpoint) -> int | None:
+    """Query the kernel for one connection; None when it does not exist or the query is not possible."""
     ends = _parse(client, server)
     if ends is None:
         return None
     ports = [port.to_bytes(2, "big") for _, port in ends]
     addresses = [address.packed.ljust(16, b"\0") for address, _ in ends]
     family = socket.AF_INET if ends[0][0].version == 4 else socket.AF_INET6
-    question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, _ANY_STATE, *ports, *addresses, 0, b"\xff" * 8)
-    head = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
+    request = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _ANY_STATE, *ports, *addresses, 0, b"\xff" * 8)
+    head = _HEADER.pack(_HEADER.size + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as kernel:
             kernel.settimeout(_WAIT_SECONDS)
-            kernel.send(head + question)
+            kernel.send(head + request)
             answer = kernel.recv(8192)
     except OSError:
         return None
     return _read_answer(answer, ports)
 
 
-def search_for_owner(client: Endpoint, server: Endpoint, *, net: Path = _NET) -> int | None:
-    """Search the tables of all connections.
+def search_owner(client: Endpoint, server: Endpoint, *, net: Path = _NET) -> int | None:
+    """Search the tables of all connections in /proc.
 
     ::
 
@@ -71,17 +71,17 @@ def search_for_owner(client: Endpoint, server: Endpoint, *, net: Path = _NET) ->
     ends = _parse(client, server)
     if ends is None:
         return None
-    # A program may reach IPv4 through a socket of IPv6: its row is in the other table.
+    # A program may use IPv4 through an IPv6 socket: its row is in the other table.
     for table, is_ipv6 in (("tcp", False), ("tcp6", True)):
         if is_ipv6 or ends[0][0].version == 4:
-            uid = _find_in(net / table, " ".join(_spell(*end, is_ipv6=is_ipv6) for end in ends))
+            uid = _find_in(net / table, " ".join(_format_end(*end, is_ipv6=is_ipv6) for end in ends))
             if uid is not None:
                 return uid
     return None
 
 
 def _parse(client: Endpoint, server: Endpoint) -> _Ends | None:
-    """Read both ends; IPv4 that is written as IPv6 is IPv4."""
+    """Parse both ends; an IPv4 address in IPv6 notation is IPv4."""
     try:
         here, there = (ipaddress.ip_address(host) for host, _ in (client, server))
     except ValueError:
@@ -99,13 +99,13 @@ def _read_answer(answer: bytes, ports: list[bytes]) -> int | None:
     if len(answer) < _HEADER.size + _ANSWER.size or _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
         return None
     found = _ANSWER.unpack_from(answer, _HEADER.size)
-    # Without such a connection, the kernel may tell of somebody who listens on the client's port.
+    # Without such a connection, the kernel may return a socket that listens on the client's port.
     uid, inode = found[13], found[14]
     return int(uid) if list(found[4:6]) == ports and inode else None
 
 
-def _spell(address: _Address, port: int, *, is_ipv6: bool) -> str:
-    """Write an end as the tables do: words of 32 bits in the machine's order."""
+def _format_end(address: _Address, port: int, *, is_ipv6: bool) -> str:
+    """Return an end in the notation of the tables: 32-bit words in native byte order."""
     packed = bytes(10) + b"\xff\xff" + address.packed if is_ipv6 and address.version == 4 else address.packed
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
@@ -117,11 +117,11 @@ def _find_in(table: Path, ends: str) -> int | None:
             rows = file.read(_TABLE_LIMIT_BYTES)
     except OSError:
         return None
-    # A plain search is many times faster than taking the rows apart.
+    # A plain search is many times faster than splitting the rows.
     at = rows.find(f": {ends} ".encode("ascii"))
     if at < 0:
         return None
     columns = rows[at : at + 400].split(b"\n", 1)[0].split()
-    # The columns behind the colon: ends, state, queues, timer, retransmissions, user, timeout, inode.
+    # The columns after the colon: ends, state, queues, timer, retransmissions, user, timeout, inode.
     uid, inode = columns[7], columns[9]
     return int(uid) if int(inode) else None

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hear from the kernel when folders and files below watched paths change.
+"""Watch folders and files for changes with inotify.
 
-Works on cgroup file systems: a folder tells of folders that come and go in it, and ``cgroup.events`` of
-version 2 is "modified" when the last process has left a cgroup. What /proc and other virtual files do
-goes unheard.
+Works on cgroup file systems: a folder reports subfolders that appear and vanish, and ``cgroup.events`` of version 2 is
+"modified" when the last process has left a cgroup. Changes of /proc and other virtual files are not reported.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from typing import Self
 
 from slurmscope.errors import SourceError
 
-# From the kernel's <linux/inotify.h>; they are part of its promise to programs and the same on all machines.
+# From the kernel's <linux/inotify.h>; they are part of its stable ABI and the same on all architectures.
 _NONBLOCK, _CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC
 _HEADER = struct.Struct("iIII")  # watch, mask, cookie, length of the name that follows
 # One read never returns more; a name is at most 256 bytes, so this is at least 240 events.
 _READ_BYTES = 65536
-# A storm fills the queue as fast as it is emptied; what is left is read the next time.
+# A burst may fill the queue as fast as it is emptied; what is left is read the next time.
 _READS_AT_ONCE = 16
 
 
 class Change(enum.IntFlag):
-    """Tell what happened, and at adding a watch what to tell of."""
+    """Name a change; for a new watch, the changes to report."""
 
     MODIFIED = 0x002
     MOVED_FROM = 0x040
@@ -55,14 +54,14 @@ FILE_CHANGES = Change.MODIFIED | Change.SELF_DELETED
 
 
 class InotifyUnavailable(SourceError):
-    """The kernel gives no further watch or instance: limits of the user, or no inotify at all."""
+    """The kernel allows no further watch or instance: limits of the user, or no inotify at all."""
 
     reason = "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Tell one change: where, what, and the name of the entry (empty for the watched thing itself).
+    """Hold one change: where, what, and the name of the entry (empty for the watched path itself).
 
     ``path`` is None when the kernel dropped events: everything may have changed.
     """
@@ -73,15 +72,15 @@ class Event:
 
     @property
     def has_lost_others(self) -> bool:
-        """Tell whether events before this one were dropped, so that only a full look helps."""
+        """Return whether events before this one were dropped, so that a full scan is needed."""
         return Change.OVERFLOWED in self.change
 
 
 class Inotify:
-    """Hold a set of watches and give what they heard; for one thread, and closed by ``with`` or ``close``."""
+    """Hold a set of watches and return their events; for one thread, closed by ``with`` or ``close``."""
 
     def __init__(self, library: object = None) -> None:
-        """Open a queue; raise InotifyUnavailable where the kernel has none left for us."""
+        """Open an inotify instance; raise InotifyUnavailable where the kernel allows none."""
         self._library = library or ctypes.CDLL(None, use_errno=True)
         self._path_of: dict[int, Path] = {}
         self._watch_of: dict[Path, int] = {}
@@ -97,19 +96,19 @@ class Inotify:
         self.close()
 
     def fileno(self) -> int:
-        """Give the descriptor to wait on."""
+        """Return the descriptor to wait on."""
         return self._descriptor
 
     @property
     def paths(self) -> frozenset[Path]:
-        """Give what is watched now; what vanished leaves this set when its last event is read."""
+        """Return the watched paths; a path that vanished is removed when its last event is read."""
         return frozenset(self._watch_of)
 
     def add(self, path: Path, changes: Change = FOLDER_CHANGES) -> bool:
-        """Watch a folder or file; tell False when it is gone or may not be read.
+        """Watch a folder or file; return False when it is gone or may not be read.
 
-        Raise InotifyUnavailable when the limit of watches is reached. What happened before this call is not told:
-        look once after adding.
+        Raise InotifyUnavailable when the limit of watches is reached. Changes before this call are not reported:
+        scan once after adding.
         """
         try:
             watch = self._call("inotify_add_watch", self._descriptor, os.fsencode(path), int(changes))
@@ -117,10 +116,10 @@ class Inotify:
             if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.EACCES, errno.EPERM}:
                 return False
             raise
-        # A folder made anew under an old name: what is still queued for the old one must not touch the new watch.
+        # A folder recreated under an old name: events still queued for the old one must not affect the new watch.
         if (outdated := self._watch_of.pop(path, watch)) != watch:
             self._path_of.pop(outdated, None)
-        # The same folder under a second name has the same watch, and is told under the newer name.
+        # The same folder under a second name has the same watch, and is reported under the newer name.
         if (former := self._path_of.get(watch, path)) != path:
             self._watch_of.pop(former, None)
         self._path_of[watch] = path
@@ -128,16 +127,16 @@ class Inotify:
         return True
 
     def remove(self, path: Path) -> None:
-        """Stop watching; a path that is not watched any more is fine."""
+        """Stop watching a path; one that is no longer watched is ignored."""
         if (watch := self._watch_of.pop(path, None)) is None:
             return
         self._path_of.pop(watch, None)
-        # The kernel may have let go of it already: then this fails with EINVAL.
+        # The kernel may have removed it already: then this fails with EINVAL.
         with contextlib.suppress(OSError):
             self._call("inotify_rm_watch", self._descriptor, watch)
 
     def read(self) -> list[Event]:
-        """Give what was heard since the last call, without waiting; a storm is given in parts."""
+        """Return the events since the last call, without waiting; a burst is returned in parts."""
         events: list[Event] = []
         for _ in range(_READS_AT_ONCE):
             try:
@@ -148,7 +147,7 @@ class Inotify:
         return events
 
     def close(self) -> None:
-        """Give the queue and all watches back; closing twice is fine."""
+        """Close the instance and all watches; closing twice is harmless."""
         descriptor, self._descriptor = self._descriptor, -1
         self._path_of.clear()
         self._watch_of.clear()
@@ -178,13 +177,13 @@ class Inotify:
         if number in {errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.ENOSYS, errno.ENOMEM}:
             raise InotifyUnavailable(
                 f"{function}: {os.strerror(number)}; raise fs.inotify.max_user_watches or"
-                " fs.inotify.max_user_instances, until then changes are found by looking"
+                " fs.inotify.max_user_instances; until then cgroups are polled"
             )
         raise OSError(number, os.strerror(number), function)
 
 
 def parse_events(block: bytes) -> Iterator[tuple[int, Change, str]]:
-    """Take what the kernel wrote apart into watch, change and name; a cut end is left out."""
+    """Parse events into watch, change and name; skip a truncated end."""
     offset = 0
     while offset + _HEADER.size <= len(block):
         watch, mask, _cookie, length = _HEADER.unpack_from(block, offset)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn numbers of users into names without being held up by the name service.
+"""Resolve user IDs to names without blocking on the name service.
 
-Names come from files, LDAP or SSSD, which may hang for minutes. One thread of our own asks; a caller gets the name
-if it is known, and else the number, and finds the name the next time. Where a page is made only once there is no next
-time: for that, callers may wait a little, in all and not each.
+Names come from files, LDAP or SSSD, which may hang for minutes. A background thread resolves them; a caller gets the
+name if it is cached, and else the number, and the name at a later call. Where a page is made only once there is no
+later call: for that, callers may wait a little, in total and not each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Known:
 
 
 def look_up(uid: int) -> str | None:
-    """Ask the machine's name service; None for a user without a name."""
+    """Query the machine's name service; None for a user without a name."""
     try:
         return pwd.getpwuid(uid).pw_name or None
     except (KeyError, ValueError, OSError, OverflowError):
@@ -55,11 +55,11 @@ def _find_in_passwd(passwd: Path, uid: int) -> str | None:
 
 
 class NameCache:
-    """Remember names of users; safe to use from any thread.
+    """Cache user names; safe to use from any thread.
 
-    A name that is older than ``lifetime_seconds`` is still given while it is asked for again: an old name is better
-    than a number. ``queue_limit`` bounds what waits for a service that hangs; what does not fit is asked for later.
-    ``patience_seconds`` is how long all callers together wait, in the whole life of the cache, for unknown names.
+    A name that is older than ``lifetime_seconds`` is still returned while it is resolved again: an old name is better
+    than a number. ``queue_limit`` bounds the lookups that wait for a slow service; others are queued later.
+    ``patience_seconds`` is how long all callers together wait for unknown names, since the cache was created.
     """
 
     def __init__(  # noqa: PLR0913 - limits, all by keyword
@@ -80,23 +80,23 @@ class NameCache:
         self._patience_seconds = patience_seconds
         self._size_limit = size_limit
         self._known: dict[int, _Known] = {}
-        self._asked: set[int] = set()
+        self._queued: set[int] = set()
         self._queue: queue.Queue[int | None] = queue.Queue(queue_limit)
         self._lock = threading.Condition()
         self._worker: threading.Thread | None = None
         self._is_closed = False
 
     def name(self, uid: int) -> str:
-        """Return the user's name, or the number as text where there is none or it is not known yet."""
+        """Return the name of a user, or the user ID as text where there is none or it is not known yet."""
         known = self._known.get(uid)
         if known is None or known.until_seconds <= self._clock():
-            self._ask(uid, known)
+            self._enqueue(uid, known)
         if known is None and self._patience_seconds > 0:
             known = self._wait_for(uid)
         return known.name if known is not None else str(uid)
 
     def close(self) -> None:
-        """Ask no more; a lookup that hangs is left to itself."""
+        """Stop resolving names; a lookup that hangs is not waited for."""
         with self._lock:
             self._is_closed = True
             self._lock.notify_all()
@@ -115,17 +115,17 @@ class NameCache:
             self._patience_seconds -= time.monotonic() - started
             return self._known.get(uid)
 
-    def _ask(self, uid: int, known: _Known | None) -> None:
+    def _enqueue(self, uid: int, known: _Known | None) -> None:
         with self._lock:
-            # The answer may have come since the caller looked.
+            # The name may have been resolved since the caller checked.
             if self._is_closed or self._known.get(uid) is not known:
                 return
-            if uid not in self._asked:
+            if uid not in self._queued:
                 try:
                     self._queue.put_nowait(uid)
                 except queue.Full:
                     return
-                self._asked.add(uid)
+                self._queued.add(uid)
             if self._worker is None:
                 self._start()
 
@@ -134,21 +134,21 @@ class NameCache:
         worker = threading.Thread(target=self._work, name="user-names", daemon=True)
         try:
             worker.start()
-        except RuntimeError:  # the system gives no more threads: the next caller tries again
+        except RuntimeError:  # no more threads: the next caller tries again
             return
         self._worker = worker
 
     def _work(self) -> None:
         while (uid := self._queue.get()) is not None and not self._is_closed:
-            self._remember(uid, self._look_up(uid))
+            self._store(uid, self._look_up(uid))
 
-    def _remember(self, uid: int, name: str | None) -> None:
+    def _store(self, uid: int, name: str | None) -> None:
         lifetime_seconds = self._nameless_lifetime_seconds if name is None else self._lifetime_seconds
         with self._lock:
-            self._asked.discard(uid)
-            # Taken out first, so that the oldest entry is always the first.
+            self._queued.discard(uid)
+            # Removed first, so that the oldest entry is always the first.
             old = self._known.pop(uid, None)
-            # A service that is down answers as if there were no such user: a known name stays.
+            # A service that is down answers as if the user did not exist: keep a known name.
             name = name or (old.name if old else str(uid))
             self._known[uid] = _Known(name, self._clock() + lifetime_seconds)
             while len(self._known) > self._size_limit:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read what the kernel knows of this very process."""
+"""Read the resource use of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROC_STAT = Path("/proc/stat")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnProcess:
-    """Hold this process's own use of the machine."""
+    """Hold the resource use of this process."""
 
     cpu_seconds: float
     resident_bytes: int
@@ -26,7 +26,7 @@ class OwnProcess:
 
 
 def read_own_process() -> OwnProcess | None:
-    """Read ``/proc/self``; None where there is no such thing."""
+    """Read ``/proc/self``; None where procfs is not mounted."""
     try:
         stat = (PROC_SELF / "stat").read_bytes()
         boot = (PROC_STAT).read_bytes()
@@ -37,7 +37,7 @@ def read_own_process() -> OwnProcess | None:
 
 
 def parse_own_process(stat: bytes, boot: bytes, open_files: int) -> OwnProcess:
-    """Take the fields after the last parenthesis: the command name may hold anything."""
+    """Parse the fields after the last parenthesis: the command name may contain any character."""
     fields = stat[stat.rindex(b")") + 2 :].split()
     ticks = os.sysconf("SC_CLK_TCK")
     boot_seconds = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith(b"btime "))

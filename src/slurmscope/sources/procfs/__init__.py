@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read what the kernel tells of processes."""
+"""Read processes from /proc."""

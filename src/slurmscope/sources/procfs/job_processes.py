@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follow the processes of one job from scan to scan."""
+"""Track the processes of one job from scan to scan."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from slurmscope.model.job_use import IoUse, ProcessUse
-from slurmscope.sources.procfs.io_ledger import IoTotals
+from slurmscope.sources.procfs.io_totals import IoTotals
 from slurmscope.sources.procfs.process import IoReading, Missing, OpenFiles, Process
-from slurmscope.sources.procfs.programs import GrowthTotals, ProgramTotals, bounded
-from slurmscope.sources.procfs.reader import SCANS_PER_LOOK, ProcessReader
+from slurmscope.sources.procfs.process_totals import FileTally, GrowthTotals, ProgramTotals, ThreadTally, bounded
+from slurmscope.sources.procfs.reader import SCANS_PER_RECHECK, ProcessReader
 from slurmscope.sources.procfs.stat import IoCounts, ProcessSample
-from slurmscope.sources.procfs.summary import FileTally, ThreadTally
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
-# Open files of a process that are remembered while it does nothing.
+# Open files of a process that are cached while it is idle.
 _KEPT_TARGETS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessDetail:
-    """Say what is read beyond the one line that each process always costs.
+    """Select what is read of each process besides its ``stat`` line.
 
-    Limits hold for one job: threads whose state is read, and descriptors whose target is.
+    Limits are per job: threads whose state is read, and descriptors whose target is.
     """
 
     io: bool = True
@@ -41,12 +40,12 @@ class ProcessDetail:
 
 
 class JobProcesses:
-    """Remember what the processes of one job did, those that are gone too; it lives as long as the job."""
+    """Keep the totals of the processes of one job, ended ones included, as long as the job runs."""
 
     def __init__(self, reader: ProcessReader, detail: ProcessDetail | None = None) -> None:
         self._reader = reader
         self._detail = detail or ProcessDetail()
-        self._memory = _Memory({}, {}, {}, {}, {})
+        self._last_scan = _LastScan({}, {}, {}, {}, {})
         self._io = IoTotals()
         self._has_io = False
         self._programs = ProgramTotals(self._detail.programs)
@@ -59,21 +58,21 @@ class JobProcesses:
         *,
         list_again: Callable[[], Collection[int]] | None = None,
     ) -> ProcessUse | None:
-        """Read all processes of the job; None when it has some but we may not see them.
+        """Read all processes of the job; None when it has some but we may not read them.
 
-        ``stepd_pids`` are Slurm's own: they are not counted, but they hold the I/O of tasks that ended.
-        ``list_again`` lists the processes of the job once more: the number of one that ended may meanwhile belong
-        to a process of another job, so nobody is let in who is not on the second list too.
+        ``stepd_pids`` are Slurm's own: they are not counted, but they have the I/O of tasks that ended.
+        ``list_again`` lists the processes of the job once more: the PID of one that ended may meanwhile belong to a
+        process of another job, so only processes that are on the second list too are added.
         """
         denied_before = self._denied()
-        scan = _Scan(self._detail, self._memory)
+        scan = _Scan(self._detail, self._last_scan)
         newcomers = {*user_pids, *stepd_pids}
-        for before in sorted(self._memory.known.values(), key=_age):
+        for before in sorted(self._last_scan.known.values(), key=_age):
             if self._take(scan, before, stepd_pids, is_listed=before.pid in newcomers):
                 newcomers.discard(before.pid)
-        for first in self._let_in(newcomers, list_again):
+        for first in self._admit(newcomers, list_again):
             self._take(scan, first, stepd_pids, is_listed=True)
-        self._memory = scan.memory()
+        self._last_scan = scan.to_keep()
         is_hidden = user_pids and not scan.samples and self._reader.hides_processes()
         return None if is_hidden or self._denied() > denied_before else self._sum_up(scan, stepd_pids)
 
@@ -81,7 +80,7 @@ class JobProcesses:
         counts = self._reader.denials.counts
         return counts["process"] + counts["stat"]
 
-    def _let_in(
+    def _admit(
         self, newcomers: Collection[int], list_again: Callable[[], Collection[int]] | None
     ) -> list[ProcessSample]:
         samples = self._reader.read(sorted(newcomers))
@@ -91,10 +90,10 @@ class JobProcesses:
         return sorted(samples, key=_age)
 
     def _take(self, scan: _Scan, before: ProcessSample, stepd_pids: Collection[int], *, is_listed: bool) -> bool:
-        """Read a process again; tell whether it is still the same and belongs to the job.
+        """Read a process again; return whether it is still the same and belongs to the job.
 
-        One that is not listed any more may be a zombie: the kernel takes those off its lists, but their
-        numbers can still be read, and their parent may get them much later.
+        One that is no longer listed may be a zombie: the kernel does not list those, but their counters can still
+        be read, and their parent may receive them much later.
         """
         opened = self._reader.open(before.pid)
         if isinstance(opened, Missing):
@@ -139,12 +138,12 @@ class JobProcesses:
 
 
 def _age(sample: ProcessSample) -> tuple[int, int]:
-    """Sort parents before their children, as the ledger of I/O needs it."""
+    """Sort parents before their children, as IoTotals needs it."""
     return sample.start_ticks, sample.pid
 
 
-class _Memory(NamedTuple):
-    """Hold what one scan leaves to the next, by the number of the process."""
+class _LastScan(NamedTuple):
+    """Hold what the next scan needs of the last one, by PID."""
 
     known: dict[int, ProcessSample]
     io: dict[int, IoReading]
@@ -155,9 +154,9 @@ class _Memory(NamedTuple):
 
 
 class _Scan:
-    """Gather one scan of a job, with the last one at hand; what is denied for one process is not asked of the next."""
+    """Collect one scan of a job; what is denied for one process is not read of the next."""
 
-    def __init__(self, detail: ProcessDetail, last: _Memory) -> None:
+    def __init__(self, detail: ProcessDetail, last: _LastScan) -> None:
         self._detail = detail
         self._last = last
         self._thread_room = detail.thread_limit
@@ -170,12 +169,12 @@ class _Scan:
         self.threads = ThreadTally()
         self.files = FileTally(detail.scratch_words, detail.target_limit) if detail.files else None
 
-    def memory(self) -> _Memory:
+    def to_keep(self) -> _LastScan:
         """Return what the next scan needs."""
-        return _Memory(self.known, self.io or {}, self._limits, self._open_files, self.switches, self._last.scans + 1)
+        return _LastScan(self.known, self.io or {}, self._limits, self._open_files, self.switches, self._last.scans + 1)
 
     def measured_files(self) -> FileTally | None:
-        """Return the open files; None where there are processes and of none the kernel told."""
+        """Return the open files; None where there are processes but none could be read."""
         return self.files if self.files and (self.files.processes or not self.samples) else None
 
     def io_by_age(self) -> list[tuple[ProcessSample, IoCounts]]:
@@ -183,7 +182,7 @@ class _Scan:
         return [(self.known[pid], reading.counts) for pid, reading in (self.io or {}).items()]
 
     def take(self, process: Process, sample: ProcessSample, *, is_stepd: bool) -> None:
-        """Read what is wanted of one process; of Slurm's own only the I/O."""
+        """Read one process; of slurmstepd only the I/O."""
         self.known[sample.pid] = sample
         if self.io is not None:
             reading = process.io(self._last.io.get(sample.pid))
@@ -194,21 +193,21 @@ class _Scan:
         if is_stepd:
             return
         self.samples.append(sample)
-        is_unmoved = self._is_unmoved(sample)
+        is_idle = self._is_idle(sample)
         threads = self._take_threads(process, sample)
         if self._detail.switches:
             for thread_id in threads or (sample.pid,):
-                self._take_switches(process, sample, thread_id, is_unmoved=is_unmoved)
+                self._take_switches(process, sample, thread_id, is_idle=is_idle)
         if self.files is not None and sample.state != "Z":
-            self._take_files(process, sample, self.files, is_unmoved=is_unmoved)
+            self._take_files(process, sample, self.files, is_idle=is_idle)
 
-    def _is_unmoved(self, sample: ProcessSample) -> bool:
-        """Tell whether the process did nothing since the last scan; now and then say no all the same.
+    def _is_idle(self, sample: ProcessSample) -> bool:
+        """Return whether the process was idle since the last scan; False now and then in any case.
 
         It may have opened a file without reading, without a fault and within a clock tick.
         """
         pid = sample.pid
-        if sample is not self._last.known.get(pid) or (pid + self._last.scans) % SCANS_PER_LOOK == 0:
+        if sample is not self._last.known.get(pid) or (pid + self._last.scans) % SCANS_PER_RECHECK == 0:
             return False
         return self.io is not None and self.io.get(pid) is self._last.io.get(pid)
 
@@ -221,15 +220,15 @@ class _Scan:
         self.threads.add(sample, threads)
         return [thread.thread_id for thread in threads or ()]
 
-    def _take_switches(self, process: Process, sample: ProcessSample, thread_id: int, *, is_unmoved: bool) -> None:
+    def _take_switches(self, process: Process, sample: ProcessSample, thread_id: int, *, is_idle: bool) -> None:
         key = (sample.pid, sample.start_ticks, thread_id)
-        counts = self._last.switches.get(key) if is_unmoved else None
+        counts = self._last.switches.get(key) if is_idle else None
         found = counts or process.switches(thread_id)
         if not isinstance(found, Missing):
             self.switches[key] = found
 
-    def _take_files(self, process: Process, sample: ProcessSample, files: FileTally, *, is_unmoved: bool) -> None:
-        known = self._last.files.get(sample.pid) if is_unmoved else None
+    def _take_files(self, process: Process, sample: ProcessSample, files: FileTally, *, is_idle: bool) -> None:
+        known = self._last.files.get(sample.pid) if is_idle else None
         found = known or process.open_files(files.room)
         if isinstance(found, Missing):
             if found is Missing.DENIED:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the files of one process that may vanish at any moment, or may not be ours to read.
+"""Read the files of one process, which may vanish at any moment or be unreadable.
 
-A process is reached through a descriptor of its own folder: when its number is given to another process, the
-descriptor still means the old one and answers that it is gone. So all that is read through one :class:`Process`
-belongs together. Nothing here follows a path of a user: a dead file system would hang us.
+A process is accessed through a descriptor of its folder: when its PID is reused, the descriptor still refers to the
+old process and reports that it is gone. So all values that are read through one :class:`Process` belong together.
+Nothing here follows a user's path: a dead file system would block us.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from slurmscope.sources.procfs.stat import (
 
 logger = logging.getLogger(__name__)
 
-# What a read may return is set aside first: for files that each process costs, not more than needed.
+# A read allocates its limit first: for files that are read of each process, no more than needed.
 STAT_LIMIT_BYTES = 2048
 IO_LIMIT_BYTES = 512
 TEXT_LIMIT_BYTES = 16 * 1024
@@ -47,7 +47,7 @@ _DENIED = frozenset({errno.EACCES, errno.EPERM})
 
 
 class Missing(enum.Enum):
-    """Say why there is no answer: the process is gone, or the kernel does not let us look."""
+    """Name why nothing was read: the process is gone, or we have no permission."""
 
     GONE = "gone"
     DENIED = "denied"
@@ -55,26 +55,26 @@ class Missing(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Denials:
-    """Tell gone from denied, count what was denied by the kind of file, and log the first of each kind."""
+    """Distinguish gone from denied, count denied reads by kind of file, and log the first of each kind."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
-    def judge(self, error: OSError, source: str) -> Missing:
-        """Say what an error means; anything else, such as too many open files, fails the whole reading."""
+    def classify(self, error: OSError, source: str) -> Missing:
+        """Return the meaning of an error; raise SourceError for any other, such as too many open files."""
         if error.errno in _GONE:
             return Missing.GONE
         if error.errno not in _DENIED:
-            raise SourceError(f"{source} of a process cannot be read: {error.strerror}") from error
+            raise SourceError(f"cannot read {source} of a process: {error.strerror}") from error
         if source not in self.counts:
-            logger.warning("the kernel does not let us read processes", extra=fields(source, file=source))
+            logger.warning("no permission to read files of processes", extra=fields(source, file=source))
         self.counts[source] += 1
         return Missing.DENIED
 
 
 class OpenFiles(NamedTuple):
-    """Hold the number of a process's open files; ``targets`` are what they point at, None where that is not for us.
+    """Hold the number of open files of a process and their targets; None where we may not read the targets.
 
-    There are at most as many targets as were asked for.
+    There are at most as many targets as the caller requested.
     """
 
     number: int
@@ -82,25 +82,25 @@ class OpenFiles(NamedTuple):
 
 
 class IoReading(NamedTuple):
-    """Hold the I/O of a process, and the text that tells it."""
+    """Hold the I/O of a process, and the text that it was parsed from."""
 
     text: bytes
     counts: IoCounts
 
 
 class Process:
-    """Read the files of one process; each answer may be that it is missing."""
+    """Read the files of one process; each result may be ``Missing``."""
 
     __slots__ = ("_denials", "_folder", "pid")
 
     def __init__(self, pid: int, folder: int, denials: Denials) -> None:
-        """Take over the descriptor of the process's folder; :meth:`close` closes it."""
+        """Own the descriptor of the process's folder; :meth:`close` closes it."""
         self.pid = pid
         self._folder = folder
         self._denials = denials
 
     def close(self) -> None:
-        """Let the process go."""
+        """Close the descriptor."""
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1
@@ -108,14 +108,14 @@ class Process:
     def sample(self, before: ProcessSample | None = None) -> ProcessSample | Missing:
         """Read ``stat``, and the user from the owner of the folder: ``status`` would cost twice as much.
 
-        ``before`` is what was read last of the process; it is returned if nothing changed, as with all that sleep.
+        ``before`` is the last sample of the process; it is returned if nothing changed, as for a sleeping process.
         """
         try:
             # The folder belongs to the effective user even where the process may not be inspected.
             uid = os.fstat(self._folder).st_uid
             text = read_file("stat", self._folder, STAT_LIMIT_BYTES)
         except OSError as error:
-            return self._denials.judge(error, "stat")
+            return self._denials.classify(error, "stat")
         if before is not None and before.text == text and before.uid == uid:
             return before
         return parse_stat(text, uid) if text else Missing.GONE
@@ -123,7 +123,7 @@ class Process:
     def io(self, before: IoReading | None = None) -> IoReading | Missing:
         """Read ``io``; it can be read of a zombie too, and is then final.
 
-        ``before`` is what was read last; it is returned if nothing changed.
+        ``before`` is the last reading; it is returned if nothing changed.
         """
         text = self._read("io", IO_LIMIT_BYTES)
         if isinstance(text, Missing):
@@ -134,7 +134,7 @@ class Process:
         return Missing.GONE if counts is None else IoReading(text, counts)
 
     def switches(self, thread_id: int) -> tuple[int, int] | Missing:
-        """Read the context switches of one thread, voluntary and not; the kernel does not add up threads."""
+        """Read the context switches of one thread, voluntary and involuntary; the kernel does not add up threads."""
         text = self._read(f"task/{thread_id}/status", source="status")
         if isinstance(text, Missing):
             return text
@@ -160,7 +160,7 @@ class Process:
         return text if isinstance(text, Missing) else parse_environment(text, names)
 
     def open_files(self, target_limit: int) -> OpenFiles | Missing:
-        """Count descriptors and tell what they point at, without touching any of it."""
+        """Count descriptors and read their targets, without opening any of them."""
         found = self._list("fd")
         if isinstance(found, Missing):
             return found
@@ -186,8 +186,8 @@ class Process:
         for name in names:
             try:
                 targets.append(os.readlink(name, dir_fd=folder))
-            except OSError as error:  # closed meanwhile, or the list may be seen but not what it points at
-                if self._denials.judge(error, "fd_target") is Missing.DENIED:
+            except OSError as error:  # closed meanwhile, or the list is readable but not the targets
+                if self._denials.classify(error, "fd_target") is Missing.DENIED:
                     return None
         return targets
 
@@ -196,7 +196,7 @@ class Process:
             try:
                 text = read_file(f"{name}/stat", folder, STAT_LIMIT_BYTES)
             except OSError as error:
-                self._denials.judge(error, "task")
+                self._denials.classify(error, "task")
                 continue
             if text:
                 yield parse_thread_stat(text)
@@ -206,22 +206,22 @@ class Process:
         try:
             folder = os.open(name, _LIST, dir_fd=self._folder)
         except OSError as error:
-            return self._denials.judge(error, name)
+            return self._denials.classify(error, name)
         try:
             return folder, os.listdir(folder)  # noqa: PTH208 - a Path for each entry would cost more than the entry
         except OSError as error:
             os.close(folder)
-            return self._denials.judge(error, name)
+            return self._denials.classify(error, name)
 
     def _read(self, name: str, limit_bytes: int = TEXT_LIMIT_BYTES, *, source: str = "") -> bytes | Missing:
         try:
             return read_file(name, self._folder, limit_bytes)
         except OSError as error:
-            return self._denials.judge(error, source or name)
+            return self._denials.classify(error, source or name)
 
 
 def read_file(name: str, folder: int, limit_bytes: int) -> bytes:
-    """Read a file below an open folder, up to a limit, in one piece."""
+    """Read a file below an open folder, up to a limit, in one call."""
     file = os.open(name, _READ, dir_fd=folder)
     try:
         return os.read(file, limit_bytes)

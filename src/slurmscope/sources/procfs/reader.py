@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find processes below a procfs root that can be moved."""
+"""List and open processes below a configurable procfs root."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from slurmscope.sources.procfs.stat import ProcessSample, parse_memory_bytes, pa
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-SCANS_PER_LOOK = 8
-"""How often a process that does nothing is looked at closely all the same."""
+SCANS_PER_RECHECK = 8
+"""An idle process is read completely once in this many scans."""
 
 
 class ProcessReader:
-    """Open processes by their number. Not thread-safe: one thread reads at a time."""
+    """Open processes by PID. Not thread-safe."""
 
     def __init__(self, procfs_root: Path) -> None:
         """Open the root; :meth:`close` closes it."""
@@ -49,7 +49,7 @@ class ProcessReader:
         try:
             return Process(pid, os.open(str(pid), _FOLDER, dir_fd=self._folder), self.denials)
         except OSError as error:
-            return self.denials.judge(error, "process")
+            return self.denials.classify(error, "process")
 
     @contextmanager
     def process(self, pid: int) -> Iterator[Process | Missing]:
@@ -62,9 +62,9 @@ class ProcessReader:
                 opened.close()
 
     def read(self, pids: Iterable[int], before: Mapping[int, ProcessSample] | None = None) -> list[ProcessSample]:
-        """Return a sample of each process that is there and may be read.
+        """Return a sample of each process that exists and is readable.
 
-        ``before`` has the samples of the last scan by number: whoever did not move costs no parsing.
+        ``before`` has the samples of the last scan by PID: an unchanged line is not parsed again.
         """
         known = before or {}
         self._scans += 1
@@ -88,18 +88,18 @@ class ProcessReader:
             opened.close()
 
     def _read_again(self, before: ProcessSample) -> ProcessSample | Missing | None:
-        """Read a process without a descriptor of its folder, which is cheaper; None if it may be another one now.
+        """Read a process without a descriptor of its folder, which is cheaper; None if the PID may have been reused.
 
-        Who did not move has not become another user either; now and then that is looked at all the same.
+        An idle process has not changed its user either; that is checked only now and then.
         """
         name = str(before.pid)
         try:
             text = read_file(name + "/stat", self._folder, STAT_LIMIT_BYTES)
-            if text == before.text and (before.pid + self._scans) % SCANS_PER_LOOK:
+            if text == before.text and (before.pid + self._scans) % SCANS_PER_RECHECK:
                 return before
             uid = os.stat(name, dir_fd=self._folder).st_uid
         except OSError as error:
-            return self.denials.judge(error, "stat")
+            return self.denials.classify(error, "stat")
         if uid != before.uid:
             return None
         if text == before.text:
@@ -108,14 +108,14 @@ class ProcessReader:
         return sample if sample is not None and sample.start_ticks == before.start_ticks else None
 
     def process_ids(self) -> list[int]:
-        """Return the numbers of all processes that the kernel shows us, in rising order."""
+        """Return the PIDs of all visible processes, in ascending order."""
         with _raising(self.root):
             names = os.listdir(self.root)  # noqa: PTH208 - a Path for each entry would cost more than the entry
         return sorted(int(name) for name in names if name.isdecimal())
 
     def hides_processes(self) -> bool:
-        """Tell whether the kernel hides processes of other users from us (the mount option hidepid)."""
-        # There is always a first process, and it is never ours.
+        """Return whether the kernel hides processes of other users (mount option hidepid)."""
+        # Process 1 always exists and is never ours.
         try:
             os.stat("1", dir_fd=self._folder)
         except OSError:
@@ -123,11 +123,11 @@ class ProcessReader:
         return False
 
     def uptime_seconds(self) -> float:
-        """Read the time since the machine started."""
+        """Return the time since the machine started."""
         return parse_uptime_seconds(self._read("uptime"))
 
     def memory_bytes(self) -> int:
-        """Read the size of the machine's memory."""
+        """Return the memory size of the machine."""
         return parse_memory_bytes(self._read("meminfo"))
 
     def _read(self, name: str) -> bytes:
@@ -140,4 +140,4 @@ def _raising(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}; is procfs mounted there?") from error
+        raise SourceError(f"cannot read {path}: {error.strerror}; check that procfs is mounted there") from error

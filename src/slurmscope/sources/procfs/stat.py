@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn the text of files below ``/proc`` into numbers."""
+"""Parse files below ``/proc``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMAND_LIMIT = 64
 
 
 class ProcessSample(NamedTuple):
-    """Hold what ``/proc/PID/stat`` tells of one process, all threads together, and the user it acts for.
+    """Hold ``/proc/PID/stat`` of one process, all threads together, and its effective user.
 
     A tuple, because thousands are made at each scrape and a frozen dataclass takes five times as long to make.
     ``child_minor_faults`` are those of children that ended and were waited for. ``text`` is the line itself.
@@ -50,7 +50,7 @@ class ProcessSample(NamedTuple):
 
 
 class ThreadSample(NamedTuple):
-    """Hold what ``/proc/PID/task/TID/stat`` tells of one thread."""
+    """Hold ``/proc/PID/task/TID/stat`` of one thread."""
 
     thread_id: int
     start_ticks: int
@@ -59,7 +59,7 @@ class ThreadSample(NamedTuple):
 
 
 class IoCounts(NamedTuple):
-    """Hold ``/proc/PID/io``: what the process did, with all children that ended and were waited for."""
+    """Hold ``/proc/PID/io``: the I/O of the process and of all children that ended and were waited for."""
 
     read_chars: int
     write_chars: int
@@ -74,7 +74,7 @@ _IO_KEYS = [b"rchar:", b"wchar:", b"syscr:", b"syscw:", b"read_bytes:", b"write_
 
 
 def parse_stat(text: bytes, uid: int) -> ProcessSample:
-    """Read the line of a process; the command stands in parentheses and may itself hold any character."""
+    """Parse the line of a process; the command is in parentheses and may contain any character."""
     try:
         begin, end = text.index(b"("), text.rindex(b")")
         rest = text[end + 2 :].split()
@@ -98,17 +98,17 @@ def parse_stat(text: bytes, uid: int) -> ProcessSample:
             text,
         )
     except (ValueError, IndexError) as error:
-        raise MalformedAnswer(f"a process has a stat file of unknown shape: {text[:200]!r}") from error
+        raise MalformedAnswer(f"a process has a stat file of unknown format: {text[:200]!r}") from error
 
 
 def parse_thread_stat(text: bytes) -> ThreadSample:
-    """Read the line of a thread; it has the shape of that of a process."""
+    """Parse the line of a thread, which has the format of that of a process."""
     sample = parse_stat(text, 0)
     return ThreadSample(sample.pid, sample.start_ticks, sample.state, sample.processor)
 
 
 def clean_command(name: bytes) -> str:
-    """Make a command's name one line of text: a process may call itself anything but a zero byte."""
+    """Return a command name as one printable line: a process may set any name without a zero byte."""
     text = name.decode("utf-8", "replace")
     if not text.isprintable():
         text = "".join(char if char.isprintable() else "?" for char in text)
@@ -116,7 +116,7 @@ def clean_command(name: bytes) -> str:
 
 
 def parse_io(text: bytes) -> IoCounts | None:
-    """Read the counters; None when the file is empty or has another shape."""
+    """Parse the counters; None when the file is empty or has another format."""
     words = text.split()
     if words[:12:2] != _IO_KEYS:
         return None
@@ -127,8 +127,8 @@ def parse_io(text: bytes) -> IoCounts | None:
 
 
 def parse_switches(status: bytes) -> tuple[int, int] | None:
-    """Read a thread's context switches, voluntary and not, from its ``status``."""
-    # The lines are the last two, or nearly: look from the end, the middle is long.
+    """Parse the voluntary and involuntary context switches of a thread from its ``status``."""
+    # The lines are the last two, or nearly: search from the end, the middle is long.
     voluntary = status.rfind(b"\nvoluntary_ctxt_switches:")
     involuntary = status.rfind(b"\nnonvoluntary_ctxt_switches:")
     if voluntary < 0 or involuntary < 0:
@@ -140,7 +140,7 @@ def parse_switches(status: bytes) -> tuple[int, int] | None:
 
 
 def parse_file_limit(limits: bytes) -> int | None:
-    """Read how many files a process may have open; None for no limit."""
+    """Parse the limit of open files; None for no limit."""
     for line in limits.splitlines():
         if line.startswith(b"Max open files"):
             soft = line[len(b"Max open files") :].split(None, 1)[:1]
@@ -149,7 +149,7 @@ def parse_file_limit(limits: bytes) -> int | None:
 
 
 def parse_environment(text: bytes, names: Collection[str]) -> dict[str, str]:
-    """Read the named variables; where one is set twice the first counts, as for the program itself."""
+    """Parse the named variables; where one is set twice the first counts, as for the program itself."""
     found: dict[str, str] = {}
     for entry in text.split(b"\0"):
         name, equals, value = entry.partition(b"=")
@@ -160,17 +160,17 @@ def parse_environment(text: bytes, names: Collection[str]) -> dict[str, str]:
 
 
 def parse_uptime_seconds(text: bytes) -> float:
-    """Read the time since the machine started, from ``/proc/uptime``."""
+    """Parse the time since the machine started from ``/proc/uptime``."""
     try:
         return float(text.split(None, 1)[0])
     except (ValueError, IndexError) as error:
-        raise MalformedAnswer(f"the uptime file has an unknown shape: {text[:200]!r}") from error
+        raise MalformedAnswer(f"the uptime file has an unknown format: {text[:200]!r}") from error
 
 
 def parse_memory_bytes(meminfo: bytes) -> int:
-    """Read the machine's memory, from ``/proc/meminfo``."""
+    """Parse the memory size from ``/proc/meminfo``."""
     for line in meminfo.splitlines():
         words = line.split()
         if len(words) == 3 and words[0] == b"MemTotal:" and words[1].isdigit():
             return int(words[1]) * 1024
-    raise MalformedAnswer("the meminfo file does not tell the machine's memory")
+    raise MalformedAnswer("the meminfo file has no MemTotal line")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find jobs by their processes, where Slurm makes no cgroups for them (proctrack/linuxproc).
+"""Find jobs by their processes, where Slurm does not create cgroups for them (proctrack/linuxproc).
 
-Each step has a slurmstepd that bears the job's number in its title; what it started, and all that these started in
-turn, is the job. A process that leaves its parents stays in the job once it was seen in it.
+Each step has a slurmstepd with the job ID in its title; its descendants are the processes of the job. A process that
+is reparented stays in the job once it was seen in it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from slurmscope.sources.procfs.stat import ProcessSample
 
 COMMAND = "slurmstepd"
 TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([0-9A-Za-z+]{1,32})")
-# A number that was another process's may be a job's by now; all are looked at again after this time.
-RENEW_SECONDS = 30.0
+# The PID of another process may have been reused by a job; all processes are checked again after this time.
+RECHECK_SECONDS = 30.0
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class StepdJob:
-    """Be one job that is known by its processes."""
+    """Read one job that was found by its processes."""
 
     def __init__(self, key: JobKey, reader: ProcessReader) -> None:
         self.key = key
@@ -41,13 +41,14 @@ class StepdJob:
 
     @property
     def steps(self) -> frozenset[str]:
-        """Name the steps that run."""
+        """Return the names of the running steps."""
         return frozenset(step for _, step in self.stepds.values())
 
     def read(self) -> CgroupUse | None:
-        """Read what can be known without a cgroup: the CPU time, with that of children that were waited for.
+        """Read the CPU time, with that of children that were waited for; nothing else is known without a cgroup.
 
-        Of slurmstepd only its children's time belongs to the job. What nobody waited for is lost when it ends.
+        Of slurmstepd only its children's time belongs to the job. The time of a child without a waiting parent is
+        lost when it ends.
         """
         user = system = 0
         samples = self._samples()
@@ -68,60 +69,60 @@ class StepdJob:
         )
 
     def read_groups(self, *, steps: bool, tasks: bool) -> Mapping[GroupKey, CgroupUse]:
-        """Return nothing: steps are not told apart."""
+        """Return nothing: steps are not distinguished."""
         return {}
 
     def members(self) -> Members:
-        """List the processes of the last scan that are still the same."""
+        """Return the processes of the last scan that are still the same."""
         pids = sorted(sample.pid for sample in self._samples())
         stepd = tuple(pid for pid in pids if pid in self.stepds)
         return Members(stepd=stepd, user=tuple(pid for pid in pids if pid not in self.stepds))
 
     def remove(self, pid: int) -> None:
-        """Forget a process that is gone."""
+        """Drop a process that is gone."""
         self.stepds.pop(pid, None)
         self.starts.pop(pid, None)
 
     def _samples(self) -> list[ProcessSample]:
-        # Parents first: of a child that ends meanwhile we then miss something for once, and count nothing twice.
+        # Parents first: the time of a child that ends meanwhile is missed once instead of counted twice.
         samples = self._reader.read(sorted(self.starts, key=lambda pid: (self.starts[pid], pid)))
         return [sample for sample in samples if self.starts[sample.pid] == sample.start_ticks]
 
 
 class StepdTree:
-    """Keep the jobs that have a slurmstepd on this node. Not safe for two threads at once."""
+    """Track the jobs that have a slurmstepd on this node. Not thread-safe."""
 
     def __init__(self, reader: ProcessReader, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = reader
         self._clock = clock
         self._trusted_uids = (0, os.geteuid())
-        self._renew_at = 0.0
+        self._recheck_at = 0.0
         self._jobs: dict[JobKey, StepdJob] = {}
         self._job_of: dict[int, StepdJob] = {}
         self._others: set[int] = set()
 
     def scan(self) -> dict[JobKey, StepdJob]:
-        """Return the jobs that are here now; the same job is the same object at each scan."""
+        """Return the current jobs; the same job is the same object at each scan."""
         current = set(self._reader.process_ids())
         for pid in self._job_of.keys() - current:
             self._remove(pid)
         self._others &= current
-        if self._clock() >= self._renew_at:
-            self._renew()
-        self._sort_in(self._reader.read(sorted(current - self._others - self._job_of.keys())))
+        if self._clock() >= self._recheck_at:
+            self._recheck()
+        self._assign(self._reader.read(sorted(current - self._others - self._job_of.keys())))
         self._jobs = {key: job for key, job in self._jobs.items() if job.starts}
         return dict(self._jobs)
 
-    def _renew(self) -> None:
-        self._renew_at = self._clock() + RENEW_SECONDS
+    def _recheck(self) -> None:
+        self._recheck_at = self._clock() + RECHECK_SECONDS
         self._others.clear()
         starts = {sample.pid: sample.start_ticks for sample in self._reader.read(self._job_of)}
         for pid, job in list(self._job_of.items()):
             if starts.get(pid) != job.starts[pid]:
                 self._remove(pid)
 
-    def _sort_in(self, samples: list[ProcessSample]) -> None:
-        """Give new processes to the jobs of their parents; parents mostly have lower numbers, but not always."""
+    def _assign(self, samples: list[ProcessSample]) -> None:
+        """Assign new processes to the jobs of their parents, which usually, but not always, have lower PIDs."""
         while samples:
             rest = [sample for sample in samples if not self._adopt(sample)]
             if len(rest) == len(samples):
@@ -134,7 +135,7 @@ class StepdTree:
         if parent is not None and parent.starts[sample.parent_id] <= sample.start_ticks:
             self._add(parent, sample)
             return True
-        # Anybody may call himself so; only Slurm's own runs as root.
+        # Any process may have this name; only Slurm's own runs as root.
         if sample.command != COMMAND or sample.uid not in self._trusted_uids:
             return False
         return self._adopt_stepd(sample)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read all processes of the machine in one pass, and sum them up by process group and by user."""
+"""Read all processes of the machine and sum them by process group and by user."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from slurmscope.sources.procfs.stat import ProcessSample
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 USER_LIMIT = 10_000
-"""Users who are remembered; who left first is forgotten first."""
+"""Maximum number of users; those without processes are dropped first."""
 
 
 class ProcessTableReader:
-    """Remember what processes had used, so that the totals of groups and users do not fall when one ends.
+    """Keep the use of ended processes, so that the totals of groups and users do not decrease.
 
-    ``name_of`` turns the number of a user into a name and must not wait.
+    ``name_of`` returns the name of a user ID and must not block.
     """
 
     def __init__(self, reader: ProcessReader, name_of: Callable[[int], str]) -> None:
@@ -42,7 +42,7 @@ class ProcessTableReader:
         for user in self._users.values():
             user.processes = user.pages = 0
         self._sum_up(samples, job_pids, machine)
-        self._forget_users()
+        self._drop_users()
         return ProcessTable(
             groups=tuple(group.freeze(self._name_of) for group in self._groups.values()),
             users=self._by_name(),
@@ -70,12 +70,12 @@ class ProcessTableReader:
                 self._users[sample.uid] = user = _User()
             user.add(sample, growth)
         for group_id, group in groups.items():
-            # None of its processes was there before: another group has got the same number.
+            # None of its processes existed before: the group ID was reused.
             if group.is_known and group_id in self._groups:
                 group.ticks += self._groups[group_id].ticks
         self._last, self._groups = seen, groups
 
-    def _forget_users(self) -> None:
+    def _drop_users(self) -> None:
         excess = len(self._users) - USER_LIMIT
         if excess > 0:
             gone = [uid for uid, user in self._users.items() if not user.processes]
@@ -83,7 +83,7 @@ class ProcessTableReader:
                 del self._users[uid]
 
     def _by_name(self) -> tuple[UserUse, ...]:
-        """Sum up by name: two numbers may have the same."""
+        """Sum by name: two user IDs may have the same."""
         uses: dict[str, UserUse] = {}
         for uid, user in self._users.items():
             name = self._name_of(uid)
@@ -99,7 +99,7 @@ class ProcessTableReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Machine:
-    """Hold what percentages are parts of."""
+    """Hold the machine totals that percentages refer to."""
 
     uptime_ticks: int
     memory_pages: int
@@ -114,13 +114,13 @@ def _growth(before: ProcessSample, sample: ProcessSample) -> int:
 
 
 def cpu_per_mille(ticks: int, elapsed_ticks: int) -> int:
-    """Return %CPU times ten as ps shows it: over the whole life, cut off after a tenth, from 100 % on after a whole."""
+    """Return %CPU times ten as ps shows it: since the start, truncated to tenths below 100 % and to units above."""
     per_mille = ticks * 1000 // elapsed_ticks if elapsed_ticks > 0 else 0
     return per_mille if per_mille <= 999 else per_mille // 10 * 10
 
 
 def memory_per_mille(resident_pages: int, memory_pages: int) -> int:
-    """Return %MEM times ten as ps shows it: cut off after a tenth, and never 100."""
+    """Return %MEM times ten as ps shows it: truncated to tenths, and never 100."""
     return min(999, resident_pages * 1000 // memory_pages) if memory_pages else 0
 
 

@@ -299,7 +299,7 @@ def test_failed_scan_is_told_and_the_next_one_is_good(node: Node) -> None:
     job = node.begin()
     until(lambda: job.reads)
     node.finder.fails = True
-    with pytest.raises(SourceError, match="cannot be listed"):
+    with pytest.raises(SourceError, match="cannot list the cgroups"):
         node.tracker.snapshot()
     node.finder.fails = False
     assert KEY == node.only().key

@@ -19,14 +19,14 @@ from slurmscope.sources.machine.inotify import Change, Event, Inotify, InotifyUn
 
 @pytest.fixture
 def changes() -> Iterator[ChangeWatcher]:
-    """Give open watches, and close them."""
+    """Yield an open watcher."""
     opened = ChangeWatcher()
     yield opened
     opened.close()
 
 
 def open_nothing() -> Inotify:
-    """Be a kernel that has no inotify left."""
+    """Fake a kernel that allows no inotify instance."""
     raise InotifyUnavailable("no more instances")
 
 
@@ -46,13 +46,13 @@ def test_new_folder_ends_the_sleep(changes: ChangeWatcher, tmp_path: Path) -> No
     assert [Event(tmp_path, Change.CREATED | Change.IS_FOLDER, "job_7")] == changes.wait(30.0).events
 
 
-def test_nothing_new_to_watch_is_told(changes: ChangeWatcher, tmp_path: Path) -> None:
+def test_nothing_new_to_watch_is_reported(changes: ChangeWatcher, tmp_path: Path) -> None:
     assert changes.watch([tmp_path])
     assert not changes.watch([tmp_path])
     assert not changes.watch([tmp_path / "missing"])
 
 
-def test_what_is_not_wanted_any_more_is_not_heard(changes: ChangeWatcher, tmp_path: Path) -> None:
+def test_what_is_not_wanted_any_more_is_not_reported(changes: ChangeWatcher, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     changes.watch([tmp_path])
     changes.watch([tmp_path / "a"])
@@ -78,7 +78,7 @@ def test_end_of_a_process_ends_the_sleep(changes: ChangeWatcher) -> None:
         assert [process.pid] == changes.wait(30.0).ended_pids
 
 
-def test_ended_process_is_told_once(changes: ChangeWatcher) -> None:
+def test_ended_process_is_reported_once(changes: ChangeWatcher) -> None:
     with subprocess.Popen(["true"]) as process:
         changes.watch_processes([process.pid])
         assert [process.pid] == changes.wait(30.0).ended_pids
@@ -91,11 +91,11 @@ def test_process_that_is_gone_is_not_watched(changes: ChangeWatcher) -> None:
     assert [] == changes.watch_processes([process.pid])
 
 
-def test_forgotten_process_is_not_told(changes: ChangeWatcher) -> None:
+def test_unwatched_process_is_not_reported(changes: ChangeWatcher) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         changes.watch_processes([process.pid])
-        changes.forget_process(process.pid)
-        changes.forget_process(process.pid)
+        changes.unwatch_process(process.pid)
+        changes.unwatch_process(process.pid)
         process.communicate(timeout=60)
     assert [] == changes.wait(0.05).ended_pids
 
@@ -123,7 +123,7 @@ def test_call_ends_one_sleep_only(changes: ChangeWatcher) -> None:
     assert time.monotonic() - began >= 0.05
 
 
-def test_rest_does_not_hear_and_loses_nothing(changes: ChangeWatcher, tmp_path: Path) -> None:
+def test_rest_does_not_read_and_loses_nothing(changes: ChangeWatcher, tmp_path: Path) -> None:
     changes.watch([tmp_path])
     (tmp_path / "job_7").mkdir()
     changes.rest(0.01)
@@ -138,7 +138,7 @@ def test_machine_without_inotify_is_polled(tmp_path: Path) -> None:
     changes.close()
 
 
-def test_machine_without_inotify_still_tells_the_end_of_processes() -> None:
+def test_machine_without_inotify_still_reports_the_end_of_processes() -> None:
     changes = ChangeWatcher(open_nothing)
     with subprocess.Popen(["true"]) as process:
         changes.watch_processes([process.pid])
@@ -175,12 +175,12 @@ class ForgetfulInotify(Inotify):
     """Lose all events of one reading, as the kernel does when its queue is full."""
 
     def read(self) -> list[Event]:
-        """Tell only that something was lost."""
+        """Report only that events were lost."""
         lost = super().read()
         return [Event(None, Change.OVERFLOWED)] if lost else []
 
 
-def test_folder_made_anew_while_events_were_lost_is_watched_again(tmp_path: Path) -> None:
+def test_folder_recreated_while_events_were_lost_is_watched_again(tmp_path: Path) -> None:
     changes = ChangeWatcher(ForgetfulInotify)
     folder = tmp_path / "job_7"
     folder.mkdir()

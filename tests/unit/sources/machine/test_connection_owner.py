@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from slurmscope.sources.machine.connection_owner import ask_for_owner, find_owner, search_for_owner
+from slurmscope.sources.machine.connection_owner import find_owner, query_owner, search_owner
 
 # Rows as Linux 6.18 writes them; the last one of TCP was left behind when its process closed it.
 TCP = """\
@@ -58,11 +58,11 @@ def net(tmp_path: Path) -> Path:
 def test_row_of_the_client_names_its_user(
     net: Path, client: tuple[str, int], server: tuple[str, int], uid: int | None
 ) -> None:
-    assert uid == search_for_owner(client, server, net=net)
+    assert uid == search_owner(client, server, net=net)
 
 
-def test_machine_that_does_not_tell_is_no_error(tmp_path: Path) -> None:
-    assert search_for_owner(("127.0.0.1", 1), SERVER, net=tmp_path) is None
+def test_machine_that_does_not_report_is_no_error(tmp_path: Path) -> None:
+    assert search_owner(("127.0.0.1", 1), SERVER, net=tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_machine_that_does_not_tell_is_no_error(tmp_path: Path) -> None:
     ],
     ids=["ipv4", "ipv6", "mapped"],
 )
-@pytest.mark.parametrize("find", [ask_for_owner, search_for_owner, find_owner])
+@pytest.mark.parametrize("find", [query_owner, search_owner, find_owner])
 def test_real_connection_is_ours(find: Find, family: socket.AddressFamily, bound: str, target: str) -> None:
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(family, bound))
@@ -89,8 +89,8 @@ def test_real_connection_is_ours(find: Find, family: socket.AddressFamily, bound
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-@pytest.mark.parametrize("find", [ask_for_owner, search_for_owner])
-def test_real_connection_of_somebody_else_is_theirs(find: Find) -> None:
+@pytest.mark.parametrize("find", [query_owner, search_owner])
+def test_real_connection_of_another_user_is_theirs(find: Find) -> None:
     program = "import socket, sys; c = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); sys.stdin.read()"
     with listen(socket.AF_INET, "127.0.0.1") as listener:
         command = ["/usr/bin/env", "python3", "-c", program, str(listener.getsockname()[1])]
@@ -103,8 +103,8 @@ def test_real_connection_of_somebody_else_is_theirs(find: Find) -> None:
     assert 65534 == owner
 
 
-@pytest.mark.parametrize("find", [ask_for_owner, search_for_owner])
-def test_connection_that_was_closed_belongs_to_nobody(find: Find) -> None:
+@pytest.mark.parametrize("find", [query_owner, search_owner])
+def test_connection_that_was_closed_has_no_owner(find: Find) -> None:
     with listen(socket.AF_INET, "127.0.0.1") as listener:
         with socket.create_connection(listener.getsockname(), timeout=30) as client:
             ends = client.getsockname(), client.getpeername()

@@ -28,13 +28,13 @@ QUEUE_LIMIT = Path("/proc/sys/fs/inotify/max_queued_events")
 
 @pytest.fixture
 def inotify() -> Iterator[Inotify]:
-    """Give an open queue, and close it."""
+    """Yield an open instance."""
     with Inotify() as opened:
         yield opened
 
 
 def hear(inotify: Inotify, count: int = 1, seconds: float = 10.0) -> list[Event]:
-    """Give at least this many events, waiting for them."""
+    """Wait for at least this many events."""
     events: list[Event] = []
     until = time.monotonic() + seconds
     while len(events) < count and time.monotonic() < until:
@@ -43,20 +43,20 @@ def hear(inotify: Inotify, count: int = 1, seconds: float = 10.0) -> list[Event]
     return events
 
 
-def test_new_folder_is_told_with_its_name(inotify: Inotify, tmp_path: Path) -> None:
+def test_new_folder_is_reported_with_its_name(inotify: Inotify, tmp_path: Path) -> None:
     assert inotify.add(tmp_path)
     (tmp_path / "job_7").mkdir()
     assert [Event(tmp_path, Change.CREATED | Change.IS_FOLDER, "job_7")] == hear(inotify)
 
 
-def test_removed_folder_is_told(inotify: Inotify, tmp_path: Path) -> None:
+def test_removed_folder_is_reported(inotify: Inotify, tmp_path: Path) -> None:
     (tmp_path / "job_7").mkdir()
     inotify.add(tmp_path)
     (tmp_path / "job_7").rmdir()
     assert [Event(tmp_path, Change.DELETED | Change.IS_FOLDER, "job_7")] == hear(inotify)
 
 
-def test_folder_moved_in_and_out_is_told(inotify: Inotify, tmp_path: Path) -> None:
+def test_folder_moved_in_and_out_is_reported(inotify: Inotify, tmp_path: Path) -> None:
     watched, other = tmp_path / "watched", tmp_path / "other"
     watched.mkdir()
     other.mkdir()
@@ -67,7 +67,7 @@ def test_folder_moved_in_and_out_is_told(inotify: Inotify, tmp_path: Path) -> No
     assert [("moved", Change.MOVED_TO | Change.IS_FOLDER), ("moved", Change.MOVED_FROM | Change.IS_FOLDER)] == changes
 
 
-def test_changed_file_is_told(inotify: Inotify, tmp_path: Path) -> None:
+def test_changed_file_is_reported(inotify: Inotify, tmp_path: Path) -> None:
     events = tmp_path / "cgroup.events"
     events.write_text("populated 1\n")
     assert inotify.add(events, FILE_CHANGES)
@@ -104,7 +104,7 @@ def test_vanished_folder_is_no_longer_watched(inotify: Inotify, tmp_path: Path) 
     assert frozenset() == inotify.paths
 
 
-def test_folder_made_anew_under_the_same_name_is_watched_again(inotify: Inotify, tmp_path: Path) -> None:
+def test_folder_recreated_under_the_same_name_is_watched_again(inotify: Inotify, tmp_path: Path) -> None:
     folder = tmp_path / "job_7"
     folder.mkdir()
     inotify.add(folder)
@@ -116,14 +116,14 @@ def test_folder_made_anew_under_the_same_name_is_watched_again(inotify: Inotify,
     assert {folder} == inotify.paths
 
 
-def test_watching_twice_tells_once(inotify: Inotify, tmp_path: Path) -> None:
+def test_watching_twice_reports_once(inotify: Inotify, tmp_path: Path) -> None:
     inotify.add(tmp_path)
     inotify.add(tmp_path)
     (tmp_path / "job_7").mkdir()
     assert 1 == len(hear(inotify))
 
 
-def test_second_name_of_a_folder_is_the_one_that_is_told(inotify: Inotify, tmp_path: Path) -> None:
+def test_second_name_of_a_folder_is_the_one_that_is_reported(inotify: Inotify, tmp_path: Path) -> None:
     (tmp_path / "cpu,cpuacct").mkdir()
     (tmp_path / "cpuacct").symlink_to("cpu,cpuacct")
     inotify.add(tmp_path / "cpu,cpuacct")
@@ -151,7 +151,7 @@ def test_removing_the_watch_of_a_vanished_folder_is_fine(inotify: Inotify, tmp_p
     assert frozenset() == inotify.paths
 
 
-def test_full_queue_tells_that_events_were_lost(inotify: Inotify, tmp_path: Path) -> None:
+def test_full_queue_reports_that_events_were_lost(inotify: Inotify, tmp_path: Path) -> None:
     limit = int(QUEUE_LIMIT.read_text())
     if limit > 100_000:
         pytest.skip(f"the queue of this machine holds {limit} events")
@@ -174,7 +174,7 @@ def test_closing_gives_the_descriptor_back_and_may_be_repeated(tmp_path: Path) -
 
 
 class BrokenLibrary:
-    """Be a C library whose kernel refuses one call."""
+    """Fake a C library in which one call fails."""
 
     def __init__(self, function: str, number: int) -> None:
         self._function, self._number = function, number
@@ -239,7 +239,7 @@ def test_limit_of_the_kernel_is_met_for_real() -> None:
 
 @contextmanager
 def own_cgroup(version: str) -> Iterator[Path]:
-    """Give a real cgroup of ours, and remove it."""
+    """Yield a real cgroup, and remove it."""
     candidates = [CGROUP_V1] if version == "v1" else [c for c in CGROUP_V2 if (c / "cgroup.controllers").exists()]
     folder = Path("/nonexistent") if not candidates else candidates[0] / f"slurmscope-test-{os.getpid()}"
     try:
@@ -254,7 +254,7 @@ def own_cgroup(version: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_cgroups_that_come_and_go_are_told(inotify: Inotify, version: str) -> None:
+def test_cgroups_that_come_and_go_are_reported(inotify: Inotify, version: str) -> None:
     with own_cgroup(version) as cgroup:
         assert inotify.add(cgroup)
         (cgroup / "job_7").mkdir()
@@ -263,7 +263,7 @@ def test_cgroups_that_come_and_go_are_told(inotify: Inotify, version: str) -> No
         assert expected == [(event.change, event.name) for event in hear(inotify, 2)]
 
 
-def test_last_process_that_leaves_a_cgroup_is_told(inotify: Inotify) -> None:
+def test_last_process_that_leaves_a_cgroup_is_reported(inotify: Inotify) -> None:
     with own_cgroup("v2") as cgroup:
         events = cgroup / "cgroup.events"
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:

@@ -64,7 +64,7 @@ def test_name_is_known_the_second_time(make: Callable[..., NameCache]) -> None:
     assert [1000] == service.asked
 
 
-def test_hanging_service_delays_nobody(make: Callable[..., NameCache]) -> None:
+def test_hanging_service_delays_no_caller(make: Callable[..., NameCache]) -> None:
     service = Service({})
     service.gate.clear()
     cache = make(service, queue_limit=10)
@@ -96,7 +96,7 @@ def test_patience_is_for_all_callers_together(make: Callable[..., NameCache]) ->
     assert time.monotonic() - started < 0.3 * 50
 
 
-def test_service_that_comes_back_is_asked_for_what_did_not_fit(make: Callable[..., NameCache]) -> None:
+def test_service_that_comes_back_resolves_what_did_not_fit(make: Callable[..., NameCache]) -> None:
     service = Service({uid: f"user{uid}" for uid in range(50)})
     service.gate.clear()
     cache = make(service, queue_limit=5)
@@ -108,7 +108,7 @@ def test_service_that_comes_back_is_asked_for_what_did_not_fit(make: Callable[..
     assert sorted(set(service.asked)) == sorted(service.asked)
 
 
-def test_user_without_name_stays_a_number_and_is_asked_again_later(make: Callable[..., NameCache]) -> None:
+def test_user_without_name_stays_a_number_and_is_resolved_again_later(make: Callable[..., NameCache]) -> None:
     clock, service = Time(), Service({})
     cache = make(service, clock=clock, nameless_lifetime_seconds=60.0)
     cache.name(1000)
@@ -123,7 +123,7 @@ def test_user_without_name_stays_a_number_and_is_asked_again_later(make: Callabl
     assert [1000, 1000] == service.asked
 
 
-def test_old_name_is_given_while_it_is_asked_for_again(make: Callable[..., NameCache]) -> None:
+def test_old_name_is_given_while_it_is_requested_again(make: Callable[..., NameCache]) -> None:
     clock, service = Time(), Service({1000: "alice"})
     cache = make(service, clock=clock, lifetime_seconds=600.0)
     until(lambda: cache.name(1000) == "alice")
@@ -143,21 +143,21 @@ def test_name_survives_a_service_that_is_down(make: Callable[..., NameCache]) ->
     service.names.clear()
     clock.now = 10_000.0
     cache.name(1000)
-    until(lambda: service.asked == [1000, 1000] and not cache._asked)
+    until(lambda: service.asked == [1000, 1000] and not cache._queued)
 
     assert "alice" == cache.name(1000)
 
 
-def test_oldest_names_are_forgotten_first(make: Callable[..., NameCache]) -> None:
+def test_oldest_names_are_dropped_first(make: Callable[..., NameCache]) -> None:
     cache = make(Service({uid: f"user{uid}" for uid in range(30)}), size_limit=10)
     for uid in range(30):
         cache.name(uid)
-    until(lambda: not cache._asked)
+    until(lambda: not cache._queued)
 
     assert list(range(20, 30)) == list(cache._known)
 
 
-def test_closed_cache_asks_no_more(make: Callable[..., NameCache]) -> None:
+def test_closed_cache_resolves_no_more(make: Callable[..., NameCache]) -> None:
     service = Service({1000: "alice"})
     cache = make(service)
     until(lambda: cache.name(1000) == "alice")

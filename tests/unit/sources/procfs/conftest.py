@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give tests of procfs a reader of this machine, and programs to look at."""
+"""Provide a reader of this machine, and programs to read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.sources.procfs.script import Script
 
 @pytest.fixture
 def script() -> Iterator[Callable[[str], Script]]:
-    """Give a function that starts a program; all of them end with the test."""
+    """Return a function that starts a program; all of them end with the test."""
     started: list[Script] = []
 
     def start(body: str) -> Script:
@@ -28,7 +28,7 @@ def script() -> Iterator[Callable[[str], Script]]:
 
 @pytest.fixture
 def reader() -> Iterator[ProcessReader]:
-    """Give a reader of this machine's processes."""
+    """Return a reader of this machine's processes."""
     opened = ProcessReader(Path("/proc"))
     yield opened
     opened.close()

@@ -102,7 +102,7 @@ sys.stdin.readline()
     assert all(60 * MEGABYTE <= amount <= 60 * MEGABYTE + TOLERANCE_BYTES for amount in seen)
 
 
-def test_child_that_nobody_saw_is_counted_where_its_parent_waits(
+def test_child_that_was_never_seen_is_counted_where_its_parent_waits(
     script: Callable[[str], Script], reader: ProcessReader
 ) -> None:
     program = script("""

@@ -124,7 +124,7 @@ def captured_writes(folder: str, pids: set[int]) -> int:
     return sum(int(amount) for text in texts for amount in re.findall(r"wchar: (\d+)", text))
 
 
-def test_second_look_at_the_list_keeps_strangers_out(tmp_path: Path) -> None:
+def test_second_list_keeps_strangers_out(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path)
     for pid in (5, 6):
         tree.add(pid, 5, ticks=100, io=written(10))
@@ -138,7 +138,7 @@ def test_second_look_at_the_list_keeps_strangers_out(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_number_that_is_somebody_else_by_now_is_not_the_job(tmp_path: Path) -> None:
+def test_reused_process_id_is_not_the_job(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path)
     tree.add(5, 5, start=10, ticks=100, io=written(10))
     reader = ProcessReader(tmp_path)
@@ -215,7 +215,7 @@ def test_process_without_io_file_is_left_out_of_the_sum(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_files_of_a_process_that_sleeps_are_looked_at_again_now_and_then(tmp_path: Path) -> None:
+def test_files_of_a_process_that_sleeps_are_read_again_now_and_then(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path)
     tree.add(5, 5, io=written(10))
     (tmp_path / "5" / "fd").mkdir()
@@ -235,7 +235,7 @@ def test_files_of_a_process_that_sleeps_are_looked_at_again_now_and_then(tmp_pat
     reader.close()
 
 
-def test_threads_and_files_of_one_job_are_looked_at_up_to_a_limit(
+def test_threads_and_files_of_one_job_are_read_up_to_a_limit(
     script: Callable[[str], Script], reader: ProcessReader, tmp_path: Path
 ) -> None:
     programs = [

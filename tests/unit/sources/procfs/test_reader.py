@@ -111,7 +111,7 @@ def test_captured_process_is_read_below_another_root() -> None:
     reader.close()
 
 
-def test_unmoved_process_is_not_read_anew(reader: ProcessReader) -> None:
+def test_idle_process_is_not_read_again(reader: ProcessReader) -> None:
     with sleeping() as child:
         until(lambda: reader.read([child.pid]) == reader.read([child.pid]))
         first = reader.read([child.pid])
@@ -120,7 +120,7 @@ def test_unmoved_process_is_not_read_anew(reader: ProcessReader) -> None:
         assert first[0] is again[0]
 
 
-def test_moved_process_is_read_anew(tmp_path: Path) -> None:
+def test_active_process_is_read_again(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path)
     tree.add(5, 5, ticks=1)
     reader = ProcessReader(tmp_path)
@@ -208,7 +208,7 @@ def test_zombie_keeps_its_numbers_and_nothing_else(reader: ProcessReader) -> Non
             assert () == process.command_line()
 
 
-def test_open_files_are_counted_and_told(reader: ProcessReader, tmp_path: Path) -> None:
+def test_open_files_are_counted_and_reported(reader: ProcessReader, tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a", "b\nc")]
     with (
         paths[0].open("w") as first,
@@ -270,14 +270,14 @@ def test_root_without_a_first_process_hides_some() -> None:
     reader.close()
 
 
-def test_missing_root_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is procfs mounted there"):
+def test_missing_root_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="check that procfs is mounted there"):
         ProcessReader(tmp_path / "nothing")
 
 
-def test_root_that_is_no_procfs_is_told(tmp_path: Path) -> None:
+def test_root_that_is_no_procfs_is_reported(tmp_path: Path) -> None:
     reader = ProcessReader(tmp_path)
-    with pytest.raises(SourceError, match="uptime cannot be read"):
+    with pytest.raises(SourceError, match=r"cannot read .*uptime"):
         reader.uptime_seconds()
     reader.close()
     reader.close()
@@ -300,15 +300,15 @@ def test_process_of_unknown_shape_fails_the_reading(tmp_path: Path) -> None:
 def test_gone_is_no_denial(number: int) -> None:
     denials = Denials()
 
-    assert Missing.GONE is denials.judge(OSError(number, "x"), "io")
+    assert Missing.GONE is denials.classify(OSError(number, "x"), "io")
     assert 0 == denials.counts.total()
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
-def test_denial_is_counted_and_told_once(number: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_denial_is_counted_and_reported_once(number: int, caplog: pytest.LogCaptureFixture) -> None:
     denials = Denials()
     with caplog.at_level(logging.WARNING):
-        answers = [denials.judge(OSError(number, "x"), "io") for _ in range(3)]
+        answers = [denials.classify(OSError(number, "x"), "io") for _ in range(3)]
 
     assert [Missing.DENIED] * 3 == answers
     assert {"io": 3} == dict(denials.counts)
@@ -317,7 +317,7 @@ def test_denial_is_counted_and_told_once(number: int, caplog: pytest.LogCaptureF
 
 def test_exhausted_descriptors_fail_the_reading_instead_of_hiding_processes() -> None:
     with pytest.raises(SourceError, match="Too many open files"):
-        Denials().judge(OSError(errno.EMFILE, "Too many open files"), "stat")
+        Denials().classify(OSError(errno.EMFILE, "Too many open files"), "stat")
 
 
 def test_reading_leaks_no_descriptors(reader: ProcessReader) -> None:

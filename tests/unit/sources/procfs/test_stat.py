@@ -77,7 +77,7 @@ def test_no_command_moves_the_numbers(command: bytes) -> None:
 
 
 @given(st.binary(max_size=400))
-def test_any_text_is_read_or_refused(text: bytes) -> None:
+def test_any_text_is_read_or_rejected(text: bytes) -> None:
     try:
         sample = parse_stat(text, 0)
     except MalformedAnswer:
@@ -168,7 +168,7 @@ def test_machine_is_read() -> None:
     assert 2014140 * 1024 == parse_memory_bytes((FIXTURES / "first" / "meminfo").read_bytes())
 
 
-def test_machine_of_another_shape_is_refused() -> None:
+def test_machine_of_another_shape_is_rejected() -> None:
     with pytest.raises(MalformedAnswer, match="uptime"):
         parse_uptime_seconds(b"")
     with pytest.raises(MalformedAnswer, match="meminfo"):

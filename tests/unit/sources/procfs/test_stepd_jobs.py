@@ -12,7 +12,7 @@ import pytest
 
 from slurmscope.model.job_use import JobKey
 from slurmscope.sources.procfs.reader import ProcessReader
-from slurmscope.sources.procfs.stepd_jobs import RENEW_SECONDS, StepdTree
+from slurmscope.sources.procfs.stepd_jobs import RECHECK_SECONDS, StepdTree
 
 TICKS = os.sysconf("SC_CLK_TCK")
 KEY = JobKey(7)
@@ -68,7 +68,7 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    """Give a machine with one process that belongs to nobody."""
+    """Return a machine with one process that belongs to no job."""
     reader = ProcessReader(tmp_path)
     made = Machine(tmp_path, StepdTree(reader, clock=lambda: made.now))
     made.add(1, 0, command="init")
@@ -167,7 +167,7 @@ def test_job_whose_processes_are_gone_is_gone(machine: Machine) -> None:
     assert {} == machine.tree.scan()
 
 
-def test_same_job_is_the_same_object_and_a_new_life_another(machine: Machine) -> None:
+def test_same_job_is_the_same_object_and_a_new_run_another(machine: Machine) -> None:
     machine.add_stepd(100)
     job = machine.tree.scan()[KEY]
     assert job is machine.tree.scan()[KEY]
@@ -191,7 +191,7 @@ def test_number_given_to_a_job_is_found_after_a_while(machine: Machine) -> None:
     machine.add(50, command="bash")
     assert ((100,), ()) == machine.pids()
     machine.add(50, 100, start=999)
-    machine.now = RENEW_SECONDS
+    machine.now = RECHECK_SECONDS
     assert ((100,), (50,)) == machine.pids()
 
 
@@ -228,7 +228,7 @@ def test_cpu_time_never_falls(machine: Machine) -> None:
     assert pytest.approx(200 / TICKS) == machine.seconds()
 
 
-def test_steps_are_not_told_apart_and_there_is_no_folder(machine: Machine) -> None:
+def test_steps_are_not_distinguished_and_there_is_no_folder(machine: Machine) -> None:
     machine.add_stepd(100)
     job = machine.tree.scan()[KEY]
     assert ({}, None) == (job.read_groups(steps=True, tasks=True), job.path)

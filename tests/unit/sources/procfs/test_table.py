@@ -112,7 +112,7 @@ def test_user_without_processes_keeps_the_total(tree: ProcTree, reader: ProcessT
     assert UserUse(user=ME, processes=0, cpu_seconds=1.0, resident_bytes=0) == user_of(table)
 
 
-def test_number_given_to_another_group_starts_anew(tree: ProcTree, reader: ProcessTableReader) -> None:
+def test_number_given_to_another_group_starts_again(tree: ProcTree, reader: ProcessTableReader) -> None:
     tree.add(7, 7, ticks=100, start=10)
     reader.read()
     tree.add(7, 7, ticks=3, start=20)
@@ -144,7 +144,7 @@ def test_two_numbers_of_one_name_are_one_user(tree: ProcTree) -> None:
     processes.close()
 
 
-def test_users_who_left_are_forgotten_in_the_end(tree: ProcTree, reader: ProcessTableReader) -> None:
+def test_users_who_left_are_dropped_in_the_end(tree: ProcTree, reader: ProcessTableReader) -> None:
     tree.add(7, 7, ticks=100)
     for uid in range(100_000, 100_000 + table_module.USER_LIMIT):
         reader._users[uid] = table_module._User()

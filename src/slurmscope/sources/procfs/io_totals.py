@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Add up what the processes of a job read and wrote, so that the total stays right when processes end.
+"""Add up the I/O of the processes of a job, so that the total stays right when processes end.
 
 When a process ends and its parent waits for it, the kernel adds its counters to those of the parent, with all that
-it got itself in that way; so the numbers are still there. When nobody waits (the parent ignores SIGCHLD, or is gone
-and the process fell to one outside the job) they are lost, and what was seen last has to be kept. Adding both up
-would count twice, so each process that vanished is looked for in its nearest ancestor that lives:
+it received itself in that way; so nothing is lost. When no process waits (the parent ignores SIGCHLD, or is gone and
+the process was adopted by one outside the job) the counters are lost, and their last values have to be kept. Adding
+both would count twice, so each process that vanished is searched for in its nearest living ancestor:
 
 - Faults are handed over together with I/O, into a counter that the parent's own work never moves. If that grew by
   less than the lost process had, the process was not waited for.
@@ -12,9 +12,9 @@ would count twice, so each process that vanished is looked for in its nearest an
 - Otherwise it was: a living parent either waits for all its children or for none.
 
 Files are not read at one moment, so a hand-over can show in one counter and not yet in the other. A process without
-proof gets a second look at the next scan. Parents have to be read before their children: else a child could be seen
-alive after its parent already had its numbers. What a process does between the last scan and its end is lost where
-nobody waits; of a parent that waits, even children that were never seen are counted.
+proof is checked again at the next scan. Parents have to be read before their children: else a child could be seen
+alive after its parent already had its counts. What a process does between the last scan and its end is lost where
+no process waits; where the parent waits, even children that were never seen are counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_CHAIN = 1000
 
 
 class IoTotals:
-    """Keep the total of one job; it never falls."""
+    """Keep the total of one job; it never decreases."""
 
     def __init__(self) -> None:
         self._scan = 0
@@ -41,9 +41,9 @@ class IoTotals:
         self._total = NO_IO
 
     def update(self, seen: Iterable[tuple[ProcessSample, IoCounts]], stepd_ids: Collection[int]) -> IoCounts:
-        """Take one scan, parents first and zombies included, and return the total.
+        """Add one scan, parents first and zombies included, and return the total.
 
-        Of slurmstepd (``stepd_ids``) only what its children left it belongs to the job.
+        Of slurmstepd (``stepd_ids``) only what its children handed over belongs to the job.
         """
         self._scan += 1
         before, self._known = self._known, self._enter(seen, stepd_ids)
@@ -70,7 +70,7 @@ class IoTotals:
         return known
 
     def _settle(self, lost: Iterable[_Entry]) -> Counts:
-        """Find out who has the numbers of lost processes; return those that nobody has for now."""
+        """Find the counts of vanished processes in their ancestors; return those that are in none yet."""
         self._waiting = []
         below: dict[int, list[tuple[int, _Entry]]] = {}
         for entry in lost:
@@ -90,35 +90,37 @@ class IoTotals:
         return None, _LONGEST_CHAIN
 
     def _settle_below(self, ancestor: _Entry, lost: list[tuple[int, _Entry]]) -> Counts:
-        """Look for lost processes in the growth of one ancestor.
+        """Search vanished processes in the growth of one ancestor.
 
         What one process explains is no proof for the next, so it is taken off; nearest and largest first.
         """
         recent, longer = ancestor.recent_growth, ancestor.longer_growth
         waiting: list[Counts] = [NO_IO]
-        for _, entry in sorted(lost, key=lambda item: (item[0], -item[1].estate[0])):
-            is_first_look = entry.scan == self._scan - 1
-            if not any(map(gt, entry.estate, recent if is_first_look else longer)):
-                longer = tuple(map(sub, longer, entry.estate))
-                recent = tuple(map(sub, recent, entry.estate)) if is_first_look else tuple(map(min, recent, longer))
-            elif is_first_look:
+        for _, entry in sorted(lost, key=lambda item: (item[0], -item[1].handed_over[0])):
+            is_first_check = entry.scan == self._scan - 1
+            if not any(map(gt, entry.handed_over, recent if is_first_check else longer)):
+                longer = tuple(map(sub, longer, entry.handed_over))
+                recent = (
+                    tuple(map(sub, recent, entry.handed_over)) if is_first_check else tuple(map(min, recent, longer))
+                )
+            elif is_first_check:
                 self._waiting.append(entry)
                 waiting.append(entry.share)
             else:
                 self._kept = _sum([self._kept, entry.share])
         ancestor.leave_unexplained(recent)
-        # Until it is sure, count only what cannot be in the ancestor already.
+        # Until this is certain, count only what cannot be in the ancestor already.
         return tuple(max(0, mine - its) for mine, its in zip(_sum(waiting), recent[1:], strict=True))
 
 
 class _Entry:
-    """Remember one process over scans.
+    """Track one process over scans.
 
-    ``estate`` is what it would hand over to a parent that waits, ``received`` are the counters where those of its
-    own children arrive, ``share`` is its part of the job's total.
+    ``handed_over`` is what a parent that waits would receive, ``received`` are the counters that include those of
+    ended children, ``share`` is its part of the job's total.
     """
 
-    __slots__ = ("_before", "_held", "_longer_before", "estate", "is_stepd", "parent", "pid", "received", "scan",
+    __slots__ = ("_before", "_held", "_longer_before", "handed_over", "is_stepd", "parent", "pid", "received", "scan",
                  "share", "start_ticks")  # fmt: skip
 
     def __init__(self, sample: ProcessSample, io: IoCounts, *, is_stepd: bool) -> None:
@@ -127,18 +129,18 @@ class _Entry:
         self.is_stepd = is_stepd
         self.parent: _Entry | None = None
         self.scan = 0
-        self.estate: Counts = (sample.minor_faults + sample.child_minor_faults, *io)
+        self.handed_over: Counts = (sample.minor_faults + sample.child_minor_faults, *io)
         self.received: Counts = (sample.child_minor_faults, *io)
         self._before: Counts = self.received
         self._longer_before: Counts = self.received
-        # A slurmstepd that never waited for anybody has only its own chatter.
+        # A slurmstepd that never waited for a child has only its own I/O.
         self.share: Counts = io if not is_stepd or sample.child_minor_faults else NO_IO
         self._held: Counts = NO_IO
 
     def advance(self, sample: ProcessSample, io: IoCounts) -> None:
-        """Take the numbers of the next scan."""
+        """Add the values of the next scan."""
         self._longer_before, self._before = self._before, self.received
-        self.estate = (sample.minor_faults + sample.child_minor_faults, *io)
+        self.handed_over = (sample.minor_faults + sample.child_minor_faults, *io)
         self.received = (sample.child_minor_faults, *io)
         if self.is_stepd:
             self._take_gains()
@@ -146,7 +148,7 @@ class _Entry:
             self.share = io
 
     def _take_gains(self) -> None:
-        """Count what slurmstepd gained when children ended, but not what it does all day for itself.
+        """Count what slurmstepd received when children ended, but not its own I/O.
 
         Its faults are read a moment before its I/O: the gain may show one scan before its proof.
         """

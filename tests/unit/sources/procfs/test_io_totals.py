@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from slurmscope.sources.procfs.io_ledger import IoTotals
+from slurmscope.sources.procfs.io_totals import IoTotals
 from slurmscope.sources.procfs.stat import NO_IO, IoCounts, ProcessSample
 from tests.unit.sources.procfs.proc_tree import sample, written
 
@@ -30,14 +30,14 @@ def test_child_that_was_waited_for_is_counted_in_its_parent() -> None:
     assert 62 == total(ledger, parent)
 
 
-def test_child_that_nobody_waited_for_is_kept() -> None:
+def test_child_without_a_waiting_parent_is_kept() -> None:
     ledger = IoTotals()
     total(ledger, (sample(10), written(5)), (sample(11, 10), written(50)))
 
     assert [55, 55, 55] == [total(ledger, (sample(10), written(5))) for _ in range(3)]
 
 
-def test_busy_parent_that_waits_for_nobody_does_not_hide_its_child() -> None:
+def test_busy_parent_that_does_not_wait_does_not_hide_its_child() -> None:
     ledger = IoTotals()
     total(ledger, (sample(10), written(5)), (sample(11, 10), written(50)))
 
