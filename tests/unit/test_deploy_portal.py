@@ -23,6 +23,7 @@ EXAMPLE = DEPLOY / "portal.toml"
 UNITS = ("slurmscope-portal.service", "slurmscope-digest.service")
 MAIL_PROGRAM = DEPLOY / "mail-slurmscope"
 PROXIES = {"nginx-portal.conf": "proxy_set_header X-Remote-User", "apache-portal.conf": "RequestHeader"}
+SUBJECT = 'Slurm Job_id=7 Name=$(id) "a b" Ended'
 MOST_EXPOSURE = 25
 """In tenths, as systemd counts from 0 (none) to 10."""
 
@@ -135,7 +136,7 @@ def test_every_place_of_nginx_that_reaches_the_portal_replaces_the_name() -> Non
 
 
 def mail_program(
-    folder: Path, *, slurmscope_ends_with: int, recipient: str = "ada"
+    folder: Path, *, slurmscope_ends_with: int, recipient: str = "ada", subject: str = SUBJECT
 ) -> subprocess.CompletedProcess[str]:
     """Run the script as slurmctld does, over programs that write down what they were given."""
     for name, code in (("slurmscope", slurmscope_ends_with), ("mail", 0)):
@@ -146,14 +147,14 @@ def mail_program(
     text = text.replace("/opt/slurmscope/bin/slurmscope", f"{folder}/slurmscope")
     script = folder / "script"
     script.write_text(text.replace("/usr/bin/mail", f"{folder}/mail"), encoding="utf-8")
-    argv = ["/bin/sh", str(script), "-s", 'Slurm Job_id=7 Name=$(id) "a b" Ended', recipient]
+    argv = ["/bin/sh", str(script), "-s", subject, recipient]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env={})
 
 
 def test_mail_program_hands_over_what_slurm_said(tmp_path: Path) -> None:
     done = mail_program(tmp_path, slurmscope_ends_with=0)
 
-    given = ["mail", "--config.file", "/etc/slurmscope/mail.toml", "-s", 'Slurm Job_id=7 Name=$(id) "a b" Ended', "ada"]
+    given = ["mail", "--config.file", "/etc/slurmscope/mail.toml", "-s", SUBJECT, "ada"]
     assert given == (tmp_path / "slurmscope.given").read_text().splitlines()
     assert (0, "", False) == (done.returncode, done.stdout, (tmp_path / "mail.given").exists())
 
@@ -161,15 +162,49 @@ def test_mail_program_hands_over_what_slurm_said(tmp_path: Path) -> None:
 def test_mail_goes_the_usual_way_when_slurmscope_cannot_send_it(tmp_path: Path) -> None:
     done = mail_program(tmp_path, slurmscope_ends_with=2)
 
-    given = ["-s", 'Slurm Job_id=7 Name=$(id) "a b" Ended', "ada"]
+    given = ["-s", SUBJECT, "ada"]
     assert given == (tmp_path / "mail.given").read_text().splitlines()
     assert 0 == done.returncode
 
 
-def test_recipient_that_would_be_an_option_gets_no_mail(tmp_path: Path) -> None:
-    done = mail_program(tmp_path, slurmscope_ends_with=2, recipient="-Xshell touch here")
+@pytest.mark.parametrize(
+    "recipient",
+    [
+        "-Xshell touch here", "|id>out", "ada,|id", "/some/file", "ada,/some/file", "+folder", "ada,+folder", "ada,-X",
+        "", "ada,", ",", "ada b", "ada\nb", "a;id", "$(id)", "`id`", "~/file", "%s|id", "\u00e4da", "a\\b", "!id",
+        ":file", "@",
+    ],
+)  # fmt: skip
+def test_recipient_that_is_no_address_reaches_no_program(tmp_path: Path, recipient: str) -> None:
+    done = mail_program(tmp_path, slurmscope_ends_with=2, recipient=recipient)
 
-    assert (1, False) == (done.returncode, (tmp_path / "mail.given").exists())
+    assert (1, "mail-slurmscope: the recipient is not a mail address\n") == (done.returncode, done.stderr)
+    assert [] == [path.name for path in tmp_path.glob("*.given")]
+
+
+@pytest.mark.parametrize(
+    "recipient", ["ada", "ada@example.org", "a.d+x@example.org,bob", "user_1", "u=x%y@h-1.example"]
+)
+def test_addresses_are_mailed(tmp_path: Path, recipient: str) -> None:
+    mail_program(tmp_path, slurmscope_ends_with=2, recipient=recipient)
+
+    assert recipient == (tmp_path / "mail.given").read_text().splitlines()[-1]
+
+
+def test_mail_program_takes_what_slurm_gives_and_nothing_else(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [MAIL_PROGRAM, "-s", "x", "-a", "ada"], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (1, "mail-slurmscope: usage: mail-slurmscope -s SUBJECT RECIPIENT\n") == (done.returncode, done.stderr)
+
+
+def test_line_ends_in_a_job_name_add_no_mail_header(tmp_path: Path) -> None:
+    mail_program(tmp_path, slurmscope_ends_with=2, subject="Slurm Job_id=7 Name=x\nBcc: eve@example.org\r\n Ended")
+
+    assert ["-s", "Slurm Job_id=7 Name=x Bcc: eve@example.org   Ended", "ada"] == (
+        (tmp_path / "mail.given").read_text().splitlines()
+    )
 
 
 def test_mail_program_can_be_run() -> None:
