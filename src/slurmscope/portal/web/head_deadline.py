@@ -1,55 +1,103 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Close connections on which no request is completed: by default, uvicorn waits for its head without end."""
+"""Close connections that do not complete the head of a request in time.
+
+uvicorn has no timeout for this (measured with 0.54: such a connection stays open until the client closes it), but
+counts these connections: 1000 of them, and it answers every request with 503. The timeout is added around uvicorn's
+protocol by watching the bytes in both directions, so that it depends on nothing inside uvicorn.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable
+from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0
-"""From the first moment of a connection, or the first byte of a later request, to the end of its head."""
+"""Time from opening a connection, or from the first byte of a later request, to the end of its head."""
+
+_END_OF_HEAD = re.compile(rb"\n\r?\n")
 
 
-class HeadDeadline(H11Protocol):
-    """Be uvicorn's protocol with one more limit.
+class HeadDeadline(asyncio.Protocol):
+    """Forward everything to uvicorn's protocol, and close the connection if a head is not completed in time.
 
-    Connections are counted, and beyond a number of them nobody is served. Who opens them and says nothing, or a byte
-    now and then, would shut out everybody else. Between two requests uvicorn's own keep-alive time goes on to count.
+    From the end of a head until the response, ``RequestLimits`` limits the time; after it, uvicorn's keep-alive
+    timeout does. The next received bytes belong to a new head.
     """
 
     head_seconds = HEAD_SECONDS
-    _head_timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        """Begin to count."""
-        super().connection_made(transport)
-        self._count()
+    def __init__(self, **options: Any) -> None:
+        """Pass on the options with which uvicorn creates a protocol."""
+        self._protocol = H11Protocol(**options)
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_head_complete = False
+        self._last_bytes = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the timeout."""
+        self._transport = transport
+        watched = _WatchedTransport(cast("asyncio.Transport", transport), self._expect_head)
+        self._protocol.connection_made(cast("asyncio.Transport", watched))
+        self._start_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Count on, unless this was the end of a head."""
-        super().data_received(data)
-        self._count()
+        """Start the timeout unless these bytes complete a head; further bytes do not extend it."""
+        if not self._is_head_complete:
+            received = self._last_bytes + data
+            self._is_head_complete = _END_OF_HEAD.search(received) is not None
+            self._last_bytes = received[-2:]
+            if self._is_head_complete:
+                self._stop_timer()
+            elif self._timer is None:
+                self._start_timer()
+        self._protocol.data_received(data)
+
+    def eof_received(self) -> None:
+        """Forward the end of the client's data."""
+        self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        """Forward that the send buffer is full."""
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Forward that the send buffer has room again."""
+        self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count no more."""
-        super().connection_lost(exc)
-        self._stop()
+        """Stop the timeout."""
+        self._stop_timer()
+        self._protocol.connection_lost(exc)
 
-    def _count(self) -> None:
-        """Count from the first byte: further ones give no more time."""
-        if self._is_answering or self.transport.is_closing():
-            self._stop()
-        elif self._head_timer is None and self.timeout_keep_alive_task is None:
-            self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
+    def _expect_head(self) -> None:
+        """Take the next received bytes for a new head, because a response was started."""
+        self._stop_timer()
+        self._is_head_complete, self._last_bytes = False, b""
 
-    def _stop(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _start_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.head_seconds, self._transport.close)
 
-    @property
-    def _is_answering(self) -> bool:
-        """Tell whether a request is under way; how long that may take is limited by those who answer it."""
-        # Before the first request, uvicorn has None there.
-        return not getattr(self.cycle, "response_complete", True)
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _WatchedTransport:
+    """Report each write, and forward everything to the transport."""
+
+    def __init__(self, transport: asyncio.Transport, on_write: Callable[[], None]) -> None:
+        self._transport = transport
+        self._on_write = on_write
+
+    def write(self, data: bytes) -> None:
+        self._on_write()
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody holds a connection without asking for something, and whoever asks gets the whole answer."""
+"""Connections without a complete request head are closed, and complete requests are not affected."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from slurmscope.portal.scope import AsgiApp, Receive, Send
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.web.head_deadline import HEAD_SECONDS, HeadDeadline
 from slurmscope.portal.web.server import make_server
-from tests.fakes.raw_http import ask, read_all
+from tests.fakes.raw_http import ask, read_all, read_answer
 from tests.processes import until
 
 GENEROUS_SECONDS = 30.0
@@ -26,14 +27,14 @@ SHORT_SECONDS = 1.5
 NO_HEAD = b"GET / HTTP/1.1\r\nHost: loc"
 
 
-class Hurried(HeadDeadline):
-    """Wait for a head no longer than a test does."""
+class ShortDeadline(HeadDeadline):
+    """Use a timeout short enough for tests."""
 
     head_seconds = SHORT_SECONDS
 
 
-async def answer_slowly(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-    """Take much longer for an answer than a head may."""
+async def respond_slowly(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    """Respond much later than the head timeout."""
     if scope["type"] != "http":
         return
     if scope["path"] == "/slow":
@@ -44,9 +45,9 @@ async def answer_slowly(scope: MutableMapping[str, Any], receive: Receive, send:
 
 @contextlib.contextmanager
 def serving(app: AsgiApp, keep_alive_seconds: int) -> Iterator[tuple[str, int]]:
-    """Serve with the short limit and give the address."""
+    """Serve with the short timeout and yield the address."""
     config = uvicorn.Config(
-        app, http=Hurried, ws="none", lifespan="off", log_config=None, timeout_keep_alive=keep_alive_seconds
+        app, http=ShortDeadline, ws="none", lifespan="off", log_config=None, timeout_keep_alive=keep_alive_seconds
     )
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -62,7 +63,7 @@ def serving(app: AsgiApp, keep_alive_seconds: int) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
-    with serving(answer_slowly, LONG_SECONDS) as address:
+    with serving(respond_slowly, LONG_SECONDS) as address:
         yield address
 
 
@@ -72,14 +73,14 @@ def client(address: tuple[str, int]) -> Iterator[socket.socket]:
         yield client
 
 
-@pytest.mark.parametrize("said", [b"", b"G", NO_HEAD])
-def test_who_says_nothing_or_not_enough_is_cut_off(client: socket.socket, said: bytes) -> None:
-    client.sendall(said)
+@pytest.mark.parametrize("data", [b"", b"G", NO_HEAD])
+def test_connection_without_a_complete_head_is_closed(client: socket.socket, data: bytes) -> None:
+    client.sendall(data)
 
     assert b"" == read_all(client)
 
 
-def test_byte_now_and_then_gives_no_more_time(client: socket.socket) -> None:
+def test_single_bytes_do_not_extend_the_timeout(client: socket.socket) -> None:
     stop = threading.Event()
 
     def drip() -> None:
@@ -96,11 +97,27 @@ def test_byte_now_and_then_gives_no_more_time(client: socket.socket) -> None:
         dripping.join(GENEROUS_SECONDS)
 
 
-def test_answer_that_takes_longer_than_a_head_may_still_comes(client: socket.socket) -> None:
+def test_slow_response_to_a_head_in_pieces_is_complete(client: socket.socket) -> None:
+    for piece in (b"GET /slow HTTP/1.1\r\nHost: x\r", b"\n\r", b"\n"):
+        client.sendall(piece)
+        time.sleep(SHORT_SECONDS / 10)
+
+    assert b"done" == read_answer(client).body
+
+
+def test_slow_response_to_a_body_in_pieces_is_complete(client: socket.socket) -> None:
+    client.sendall(b"POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na")
+    time.sleep(SHORT_SECONDS / 10)
+    client.sendall(b"b")
+
+    assert b"done" == read_answer(client).body
+
+
+def test_slow_response_is_complete(client: socket.socket) -> None:
     assert b"done" == ask(client, "/slow").body
 
 
-def test_connection_is_kept_between_requests_for_longer_than_a_head_may_take(client: socket.socket) -> None:
+def test_idle_connection_is_kept_between_requests(client: socket.socket) -> None:
     ask(client, "/")
     client.settimeout(3 * SHORT_SECONDS)
     with pytest.raises(TimeoutError):
@@ -110,23 +127,23 @@ def test_connection_is_kept_between_requests_for_longer_than_a_head_may_take(cli
     assert b"done" == ask(client, "/").body
 
 
-def test_second_request_that_stops_halfway_is_cut_off(client: socket.socket) -> None:
+def test_connection_without_a_complete_second_head_is_closed(client: socket.socket) -> None:
     ask(client, "/")
     client.sendall(NO_HEAD)
 
     assert b"" == read_all(client)
 
 
-def test_keep_alive_time_still_ends_a_connection() -> None:
+def test_keep_alive_timeout_still_closes_a_connection() -> None:
     with (
-        serving(answer_slowly, keep_alive_seconds=0) as address,
+        serving(respond_slowly, keep_alive_seconds=0) as address,
         socket.create_connection(address, timeout=GENEROUS_SECONDS) as client,
     ):
         assert b"done" == ask(client, "/").body
         assert b"" == read_all(client)
 
 
-def test_portal_is_served_with_the_limit() -> None:
-    server = make_server(answer_slowly, PortalSettings())
+def test_portal_is_served_with_the_timeout() -> None:
+    server = make_server(respond_slowly, PortalSettings())
 
     assert (HeadDeadline, 10.0, 10.0) == (server.config.http, HEAD_SECONDS, HeadDeadline.head_seconds)
