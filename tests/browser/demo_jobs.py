@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask the demo's API which jobs there are, to visit some of every kind."""
+"""Find jobs of every kind with the API of the demo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoJobs:
-    """Name a job of each kind, by the numbers that users write."""
+    """Hold the id of one job of each kind."""
 
     wasteful: str
     other_wasteful: str
@@ -26,7 +26,7 @@ class DemoJobs:
 
 
 def find_jobs(base: str) -> DemoJobs:
-    """Choose jobs; the demo goes on archiving older ones while it is looked at."""
+    """Choose jobs; wait until the demo has archived some of each kind."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         jobs = _list(base, "limit=500")
@@ -50,6 +50,6 @@ def find_jobs(base: str) -> DemoJobs:
 
 
 def _list(base: str, query: str) -> list[dict[str, Any]]:
-    answer = httpx.get(f"{base}/api/v2/jobs?{query}", timeout=PATIENCE_SECONDS, trust_env=False)
-    found: list[dict[str, Any]] = answer.raise_for_status().json()["jobs"]
+    response = httpx.get(f"{base}/api/v2/jobs?{query}", timeout=PATIENCE_SECONDS, trust_env=False)
+    found: list[dict[str, Any]] = response.raise_for_status().json()["jobs"]
     return found

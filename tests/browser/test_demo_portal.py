@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do in a real browser what a user does with the demo on the first day."""
+"""Use the demo in a real browser as a new user does."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_first_page_is_full(window: Watched) -> None:
     expect(page.get_by_role("heading", name="My jobs")).to_be_visible()
     expect(page.locator("table.jobs").first.locator("tbody tr")).to_have_count(12)
     expect(page.locator("dl.tiles dd").first).not_to_have_text("0")
-    window.shoot("visit-first-page")
+    window.shoot("demo-first-page")
 
 
 def test_wasteful_job_is_found_and_its_findings_are_read(window: Watched) -> None:
@@ -52,9 +52,9 @@ def test_wasteful_job_is_found_and_its_findings_are_read(window: Watched) -> Non
     finding = page.locator(".finding.critical").first
     expect(finding).to_be_visible()
     sentences = finding.locator("p").last.inner_text()
-    assert re.search(r"\d", sentences), "a finding tells the job's own numbers"
+    assert re.search(r"\d", sentences), "a finding has numbers of the job"
     assert 2 <= sentences.count(".")
-    window.shoot("visit-findings")
+    window.shoot("demo-findings")
 
 
 def drag(page: Page, chart: str, start: float, end: float) -> None:
@@ -86,7 +86,7 @@ def test_dragging_over_a_chart_zooms_all_of_them(window: Watched, demo: str, job
     assert times[0] + 0.25 * whole == pytest.approx(int(zoomed[1]), abs=tolerance)
     assert times[0] + 0.75 * whole == pytest.approx(int(zoomed[2]), abs=tolerance)
     assert before != memory.screenshot()
-    window.shoot("visit-zoomed")
+    window.shoot("demo-zoomed")
     page.get_by_role("button", name="Whole run").click()
     assert "#" not in page.url
 
@@ -102,7 +102,7 @@ def test_zoom_is_part_of_the_address(window: Watched, jobs: DemoJobs) -> None:
     expect(page.get_by_role("button", name="Whole run")).to_be_hidden()
 
 
-def test_pdf_is_downloaded_and_tells_the_findings(window: Watched, jobs: DemoJobs, tmp_path: Path) -> None:
+def test_downloaded_pdf_contains_the_findings(window: Watched, jobs: DemoJobs, tmp_path: Path) -> None:
     page = window.open(f"/jobs/{jobs.wasteful}")
     title = page.locator(".finding strong").first.inner_text()
     with page.expect_download() as download:
@@ -118,7 +118,7 @@ def test_pdf_is_downloaded_and_tells_the_findings(window: Watched, jobs: DemoJob
 def test_two_jobs_are_compared(window: Watched, jobs: DemoJobs) -> None:
     page = window.open(f"/jobs/{jobs.wasteful}")
     page.get_by_role("link", name="Compare", exact=True).last.click()
-    page.get_by_label("Job numbers").fill(f"{jobs.wasteful} {jobs.other_wasteful}")
+    page.get_by_label("Job ids").fill(f"{jobs.wasteful} {jobs.other_wasteful}")
     page.get_by_role("button", name="Compare").click()
     page.wait_for_load_state("networkidle")
     heads = page.locator("table.compare thead th").all_inner_texts()
@@ -126,7 +126,7 @@ def test_two_jobs_are_compared(window: Watched, jobs: DemoJobs) -> None:
     legend = page.locator('[data-chart="cpu"] .u-legend')
     expect(legend).to_contain_text(f"job {jobs.wasteful}")
     expect(legend).to_contain_text(f"job {jobs.other_wasteful}")
-    window.shoot("visit-compared")
+    window.shoot("demo-compared")
 
 
 def shown_jobs(page: Page) -> list[str]:
@@ -149,8 +149,8 @@ def test_list_is_filtered_and_the_filter_is_in_the_address(window: Watched) -> N
     expect(page.get_by_label("State")).to_have_value("")
 
 
-def test_list_goes_on_to_older_jobs_and_back(window: Watched, demo: str) -> None:
-    # The history of the demo is archived while pages can be seen already.
+def test_list_is_paged(window: Watched, demo: str) -> None:
+    # The demo archives its history while pages are already served.
     until(lambda: 'rel="next"' in httpx.get(f"{demo}/jobs?state=COMPLETED", trust_env=False, timeout=60).text, 120)
     page = window.open("/jobs?state=COMPLETED")
     first = shown_jobs(page)
@@ -166,13 +166,13 @@ def test_list_goes_on_to_older_jobs_and_back(window: Watched, demo: str) -> None
 
 def test_search_finds_jobs_users_and_names(window: Watched, jobs: DemoJobs) -> None:
     page = window.open("/")
-    for text, place in ((jobs.wasteful, f"/jobs/{jobs.wasteful}"), (jobs.account, f"/accounts/{jobs.account}")):
+    for text, target in ((jobs.wasteful, f"/jobs/{jobs.wasteful}"), (jobs.account, f"/accounts/{jobs.account}")):
         page.get_by_role("searchbox").fill(text)
         page.get_by_role("searchbox").press("Enter")
-        page.wait_for_url(window.base + place)
+        page.wait_for_url(window.base + target)
 
 
-def test_running_job_renews_itself_without_losing_the_charts(window: Watched, jobs: DemoJobs) -> None:
+def test_running_job_is_updated_without_losing_the_charts(window: Watched, jobs: DemoJobs) -> None:
     page = window.open(f"/jobs/{jobs.running}")
     expect(page.locator(".live-note")).to_be_visible()
     with page.expect_response(re.compile("/charts.json")):

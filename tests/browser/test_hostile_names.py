@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""W3: names that users choose run nothing in a real browser, on any page, out of a real archive."""
+"""Text from users runs no scripts in a real browser, on any page, with a real archive (W3)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import pytest
 from playwright.sync_api import Browser
 
 from slurmscope.model.report import JobReport
-from slurmscope.portal.app import make_app
 from slurmscope.portal.views.cluster_now import NodeProblem
 from tests.browser.watching import watching
-from tests.fakes.archive_desk import open_archive_desk
+from tests.fakes.archive_backend import open_archive_backend
 from tests.fakes.asgi import running
-from tests.fakes.portal_desk import CLUSTER, WHO, make_jobs
+from tests.fakes.portal_backend import CLUSTER, USER_HEADER, make_jobs
 from tests.fakes.reports import HOSTILE_NAME, make_finding, make_record, make_report
 
 PRINTABLE = "\"'><img id=evil src=x onerror=alert(2)><svg onload=alert(3)>{{7*7}}"
-"""A name that can be looked for, so that its own page exists."""
+"""A name that can be searched for, so that its own page exists."""
 HOSTILE = f"{HOSTILE_NAME}{PRINTABLE}</script><script id=evil>alert(4)</script>"
 
 PAGES = (
@@ -32,7 +31,7 @@ PAGES = (
 
 
 def make_hostile_jobs() -> list[JobReport]:
-    """Make jobs in which every text that a user, or a node, can choose is hostile."""
+    """Make jobs in which all text from users and nodes is hostile."""
     record = make_record(
         61, name=HOSTILE, user=PRINTABLE, account=PRINTABLE, partition=HOSTILE, qos=HOSTILE, work_dir=HOSTILE,
         submit_line=HOSTILE, reason=HOSTILE, nodes=(HOSTILE,), array_job_id=60, array_task_id=1, state="RUNNING",
@@ -56,16 +55,16 @@ def make_hostile_jobs() -> list[JobReport]:
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("hostile")
-    with open_archive_desk(folder, make_hostile_jobs()) as desk:
-        desk.missing = (HOSTILE,)
-        desk.cluster = replace(CLUSTER, troubles=(NodeProblem(node=HOSTILE, state=HOSTILE, reason=HOSTILE),))
-        with running(make_app(desk), desk.settings) as listener:
+    with open_archive_backend(folder, make_hostile_jobs()) as backend:
+        backend.fake.problems = (HOSTILE,)
+        backend.fake.cluster = replace(CLUSTER, troubles=(NodeProblem(node=HOSTILE, state=HOSTILE, reason=HOSTILE),))
+        with running(backend.make_app(), backend.fake.settings) as listener:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("path", PAGES)
 def test_names_are_texts_in_a_browser(browser: Browser, portal: str, path: str) -> None:
-    with watching(browser, portal, extra_http_headers={WHO: "root"}) as window:
+    with watching(browser, portal, extra_http_headers={USER_HEADER: "root"}) as window:
         page = window.open(path.replace("{}", quote(PRINTABLE, safe="")))
         # Charts draw names into their legends.
         page.wait_for_load_state("networkidle")
@@ -74,12 +73,12 @@ def test_names_are_texts_in_a_browser(browser: Browser, portal: str, path: str) 
         assert all(re.match("/static/", source) for source in sources)
         links = page.evaluate("Array.from(document.links, (link) => link.protocol)")
         assert {"http:"} >= set(links)
-        # A job that cannot be is not found, which the browser says in the console.
-        window.mishaps[:] = [text for text in window.mishaps if "status of 404" not in text]
+        # Invalid jobs are not found, which the browser logs to the console.
+        window.errors[:] = [text for text in window.errors if "status of 404" not in text]
 
 
 def test_hostile_name_is_shown_as_it_is_written(browser: Browser, portal: str) -> None:
-    with watching(browser, portal, extra_http_headers={WHO: "root"}) as window:
+    with watching(browser, portal, extra_http_headers={USER_HEADER: "root"}) as window:
         page = window.open("/jobs/66")
         assert "<script>alert(1)</script>" in page.locator("h1").inner_text()
         assert "<img id=evil" in page.locator(".u-legend").first.inner_text()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open pages in a real browser, and remember everything that must not happen there."""
+"""Open pages in a real browser, and record errors."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _VIOLATIONS = """document.addEventListener("securitypolicyviolation", (event) =>
 
 @dataclass
 class Watched:
-    """Be one window of a browser."""
+    """Hold one window of a browser."""
 
     page: Page
     base: str
-    mishaps: list[str] = field(default_factory=list)
-    """Errors in the console or in scripts, dialogs, requests to other hosts, and servers' own failures."""
+    errors: list[str] = field(default_factory=list)
+    """Errors in the console or in scripts, dialogs, requests to other hosts, and server errors."""
 
     def open(self, path: str) -> Page:
-        """Go to a page of the portal, and wait until nothing moves any more."""
+        """Open a page of the portal, and wait until it is loaded."""
         self.page.goto(self.base + path)
         self.page.wait_for_load_state("networkidle")
         return self.page
 
     def shoot(self, name: str) -> None:
-        """Keep a picture of the whole page."""
+        """Save a screenshot of the whole page."""
         self.page.screenshot(path=screenshot_folder() / f"{name}.png", full_page=True)
 
     def find_barriers(self) -> list[str]:
-        """Return what keeps people out who cannot see, or cannot use a mouse: serious and critical ones."""
+        """Return serious and critical accessibility violations."""
         violations = Axe().run(self.page).response["violations"]
         return [
             f"{found['id']}: {found['nodes'][0]['target']}"
@@ -51,13 +51,13 @@ class Watched:
         ]
 
     def is_wider_than_its_window(self) -> bool:
-        """Tell whether one would have to scroll sideways."""
+        """Return whether the page scrolls sideways."""
         return bool(self.page.evaluate("document.documentElement.scrollWidth > window.innerWidth"))
 
 
 @contextmanager
 def watching(browser: Browser, base: str, **options: Any) -> Iterator[Watched]:
-    """Open a window, and fail at its end if anything went wrong in it."""
+    """Open a window, and fail at its end if errors were recorded."""
     context = browser.new_context(**{"viewport": WIDE, **options})
     context.set_default_timeout(PATIENCE_MILLISECONDS)
     context.add_init_script(_VIOLATIONS)
@@ -65,14 +65,14 @@ def watching(browser: Browser, base: str, **options: Any) -> Iterator[Watched]:
     _watch(watched)
     try:
         yield watched
-        if watched.mishaps:
-            raise AssertionError("\n".join(watched.mishaps))
+        if watched.errors:
+            raise AssertionError("\n".join(watched.errors))
     finally:
         context.close()
 
 
 def screenshot_folder() -> Path:
-    """Return where pictures are kept; git does not look into it."""
+    """Return the folder of screenshots, which git ignores."""
     folder = Path(os.environ.get("SLURMSCOPE_SCREENSHOTS") or Path(__file__).parent / "output")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".gitignore").write_text("*\n")
@@ -80,19 +80,19 @@ def screenshot_folder() -> Path:
 
 
 def _watch(watched: Watched) -> None:
-    page, mishaps, host = watched.page, watched.mishaps, urlsplit(watched.base).netloc
+    page, errors, host = watched.page, watched.errors, urlsplit(watched.base).netloc
 
-    def note_request(url: str) -> None:
+    def check_request(url: str) -> None:
         if urlsplit(url).scheme != "data" and urlsplit(url).netloc != host:
-            mishaps.append(f"request to {url}")
+            errors.append(f"request to {url}")
 
-    page.on("request", lambda request: note_request(request.url))
-    page.on("console", lambda said: mishaps.append(said.text) if said.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: mishaps.append(str(error)))
-    page.on("response", lambda answer: mishaps.append(answer.url) if answer.status >= 500 else None)
+    page.on("request", lambda request: check_request(request.url))
+    page.on("console", lambda message: errors.append(message.text) if message.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("response", lambda response: errors.append(response.url) if response.status >= 500 else None)
 
-    def refuse(dialog: Any) -> None:
-        mishaps.append(f"dialog: {dialog.message}")
+    def dismiss(dialog: Any) -> None:
+        errors.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
-    page.on("dialog", refuse)
+    page.on("dialog", dismiss)

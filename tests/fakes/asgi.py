@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Call an ASGI application without a server, and run one on a real server."""
+"""Call an ASGI application directly, or serve it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sent:
 
 
 def call(app: AsgiApp, scope: MutableMapping[str, Any], blocks: Iterable[bytes] = (b"",)) -> Sent:
-    """Send one request whose body comes in blocks."""
+    """Send one request whose body arrives in blocks."""
     sent, left = Sent(), list(blocks)
 
     async def receive() -> AsgiMessage:
@@ -59,7 +59,7 @@ async def _call(app: AsgiApp, scope: MutableMapping[str, Any], receive: Receive,
 
 @contextlib.contextmanager
 def running(app: AsgiApp, settings: PortalSettings, listener: socket.socket | None = None) -> Iterator[socket.socket]:
-    """Serve an application by uvicorn, as the portal is served, and give the socket it listens on."""
+    """Serve an application as the portal does, and yield the listening socket."""
     listener = listener or open_listener(ListenAddress(host="127.0.0.1", port=0))
     server = make_server(app, settings)
     thread = threading.Thread(target=asyncio.run, args=(server.serve(sockets=[listener]),), daemon=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask the portal for pages as one person, and read them with another parser than a browser's."""
+"""Request pages of the portal as one viewer, and parse them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from html.parser import HTMLParser
 import httpx
 
 from slurmscope.portal.scope import AsgiApp
-from tests.fakes.portal_desk import WHO
+from tests.fakes.portal_backend import USER_HEADER
 
 _WITHOUT_END = frozenset({"br", "img", "input", "link", "meta", "source"})
 
 
 @dataclass
-class Visitor:
-    """Send requests in somebody's name; with no name, nobody is signed in."""
+class PortalClient:
+    """Send requests as one user; without a name, not signed in."""
 
     app: AsgiApp
     name: str = ""
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         if self.name:
-            headers[WHO] = self.name
+            headers[USER_HEADER] = self.name
         return asyncio.run(self._get(path, {key.replace("_", "-"): value for key, value in headers.items()}))
 
     async def _get(self, path: str, headers: dict[str, str]) -> httpx.Response:
@@ -35,7 +35,7 @@ class Visitor:
 
 @dataclass
 class Page(HTMLParser):
-    """Hold the elements and the text of a page."""
+    """Collect the elements and the text of a page."""
 
     html: str
     elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fill in the forms of the portal's pages, and send them."""
+"""Read and submit the forms of portal pages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import httpx
 
 from slurmscope.portal.scope import AsgiApp
 from tests.fakes.browser import Page
-from tests.fakes.portal_desk import WHO
+from tests.fakes.portal_backend import USER_HEADER
 
 
 def post(
     app: AsgiApp, path: str, fields: Mapping[str, str], who: str = "", *, headers: Mapping[str, str] | None = None
 ) -> httpx.Response:
-    """Send fields as a form in somebody's name, as a browser does; with no name, nobody is signed in."""
-    return asyncio.run(_post(app, path, fields, {**({WHO: who} if who else {}), **(headers or {})}))
+    """Submit a form as one user, as a browser does; without a name, not signed in."""
+    return asyncio.run(_post(app, path, fields, {**({USER_HEADER: who} if who else {}), **(headers or {})}))
 
 
 async def _post(app: AsgiApp, path: str, fields: Mapping[str, str], headers: dict[str, str]) -> httpx.Response:
@@ -29,7 +29,7 @@ async def _post(app: AsgiApp, path: str, fields: Mapping[str, str], headers: dic
 
 @dataclass(frozen=True, slots=True)
 class ShownForm:
-    """Hold a form that changes something: where it is sent, what it carries, and what its buttons say."""
+    """Hold the address, fields and button texts of a POST form."""
 
     action: str
     fields: dict[str, str]
@@ -37,14 +37,14 @@ class ShownForm:
 
 
 def find_form(html: str) -> ShownForm | None:
-    """Return the one form of a page that is sent by POST."""
+    """Return the POST form of a page, if any."""
     reader = _FormReader(html)
     assert len(reader.forms) <= 1
     return reader.forms[0] if reader.forms else None
 
 
 class _FormReader(Page):
-    """Gather forms while a page is read."""
+    """Collect forms while a page is parsed."""
 
     def __init__(self, html: str) -> None:
         self.forms: list[ShownForm] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Be the requests, tokens and clocks that tests of signing in need."""
+"""Fake the requests, tokens and clocks for tests of sign-in."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
+from slurmscope.portal.sign_in.bearer_token import SignInLimits
 from slurmscope.portal.sign_in.identity import Identifier
-from slurmscope.portal.sign_in.limits import SignInLimits
-from slurmscope.portal.sign_in.local_mode import Residents
+from slurmscope.portal.sign_in.local_mode import LocalUsers
 
 PROXY_ADDRESS = "10.0.0.5"
 STRANGER = "203.0.113.9"
@@ -24,7 +24,7 @@ PROXY_SETTINGS = PortalSettings(
 def make_scope(
     *headers: tuple[str, str | bytes], client: str | None = "127.0.0.1", method: str = "GET", path: str = "/"
 ) -> dict[str, Any]:
-    """Make the scope of one request; without a client it came through the unix socket."""
+    """Make the scope of one request; without a client it comes from the unix socket."""
     return {
         "type": "http",
         "method": method,
@@ -39,7 +39,7 @@ def make_scope(
 
 @dataclass(slots=True)
 class FakeClock:
-    """Show the time that a test sets."""
+    """Return the time that a test sets."""
 
     seconds: float = 1000.0
 
@@ -49,13 +49,13 @@ class FakeClock:
 
 @dataclass(slots=True)
 class FakeTokens:
-    """Know tokens in clear, and remember which ones were looked up."""
+    """Store tokens in clear, and record lookups."""
 
     known: dict[str, Viewer] = field(default_factory=lambda: {GOOD_TOKEN: Viewer(name="ada")})
-    asked: list[str] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
 
     def find(self, token: str) -> Viewer | None:
-        self.asked.append(token)
+        self.lookups.append(token)
         return self.known.get(token)
 
 
@@ -64,12 +64,12 @@ def coordinates_nothing(user: str) -> frozenset[str]:
 
 
 def owned_by(uid: int | None) -> Callable[[tuple[str, int], tuple[str, int]], int | None]:
-    """Make a kernel that says the same of every connection."""
+    """Return a function that reports this owner for every connection."""
 
-    def owner_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    def find_owner(client: tuple[str, int], server: tuple[str, int]) -> int | None:
         return uid
 
-    return owner_of
+    return find_owner
 
 
 def make_identifier(
@@ -78,10 +78,10 @@ def make_identifier(
     tokens: FakeTokens | None = None,
     coordinators: Callable[[str], frozenset[str]] = coordinates_nothing,
     clock: Callable[[], float] | None = None,
-    residents: Residents | None = None,
+    local_users: LocalUsers | None = None,
 ) -> Identifier:
-    """Make an identifier that takes everybody on this machine for the user ``runner``, unless told otherwise."""
+    """Make an identifier; by default all local connections belong to the user ``runner``."""
     limits = SignInLimits(clock=clock or FakeClock())
     name = settings.local_user or "runner"
-    residents = residents or Residents(name=name, names={1001: name}, owner_of=owned_by(1001))
-    return Identifier(settings, tokens or FakeTokens(), coordinators, limits, residents=residents)
+    local_users = local_users or LocalUsers(name=name, names={1001: name}, find_owner=owned_by(1001))
+    return Identifier(settings, (tokens or FakeTokens()).find, coordinators, limits, local_users=local_users)

@@ -113,6 +113,21 @@ class UseTotal:
     used_gpu_seconds: float
     jobs_with_findings: int
 
+    @property
+    def cpu_ratio(self) -> float | None:
+        """Return the used share of the measured core time."""
+        return self.used_core_seconds / self.measured_core_seconds if self.measured_core_seconds else None
+
+    @property
+    def idle_core_seconds(self) -> float | None:
+        """Return the measured core time that was not used."""
+        return self.measured_core_seconds - self.used_core_seconds if self.measured_core_seconds else None
+
+    @property
+    def gpu_ratio(self) -> float | None:
+        """Return the used share of the measured GPU time."""
+        return self.used_gpu_seconds / self.measured_gpu_seconds if self.measured_gpu_seconds else None
+
 
 class Archive(Protocol):
     """Keep reports of jobs. What goes wrong is an ``ArchiveError``."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve pages about jobs to people."""
+"""Serve web pages about jobs."""

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say what the portal needs from those who run it."""
+"""Define the services that the portal's pages use."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any, Protocol
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 from slurmscope.model.archive import Archive
 from slurmscope.model.report import Chart, JobReport
@@ -15,85 +17,44 @@ from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.views.cluster_now import ClusterNow
 
 
-class Identifies(Protocol):
-    """Tell who asks; whoever is not known is turned away with ``NotSignedIn`` or ``Refused``."""
-
-    def identify(self, scope: MutableMapping[str, Any]) -> Viewer:
-        """Return the person behind a request."""
-        ...
-
-    def is_by_token(self, scope: Scope) -> bool:
-        """Tell whether it is an API token that identifies this request."""
-        ...
-
-
 class DigestOptOuts(Protocol):
-    """Remember who wants no weekly letters. What goes wrong is an ``ArchiveError``."""
+    """Store which users do not want the weekly digest. Failures are raised as ``ArchiveError``."""
 
     def is_opted_out(self, user: str) -> bool:
-        """Tell whether somebody wants none."""
+        """Return whether a user has opted out."""
         ...
 
     def set_opt_out(self, user: str, is_opted_out: bool) -> None:  # noqa: FBT001 - a fact, not a switch
-        """Remember whether somebody wants none."""
+        """Store whether a user has opted out."""
         ...
 
 
-class PortalBackend(Protocol):
-    """Answer the portal's questions, from any thread.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortalBackend:
+    """Hold what the pages call, from any thread.
 
-    What is kept in the archive, letters and audited looks included, may raise ``ArchiveError``; nothing else may fail.
+    The archive, the opt-outs, ``find_report`` and ``audit`` may raise ``ArchiveError``, ``identify`` may raise
+    ``SignInError``; nothing else may fail.
     """
 
-    @property
-    def settings(self) -> PortalSettings:
-        """Return what the site has set."""
-        ...
+    settings: PortalSettings
+    archive: Archive
+    opt_outs: DigestOptOuts
+    csrf: Csrf
+    identify: Callable[[Scope], Viewer]
+    find_report: Callable[[Viewer, str], JobReport | None]
+    """Return the newest run of a job, archived or live; None if it does not exist or the viewer has no access."""
+    now: Callable[[], ClusterNow]
+    """Return the last known state of the cluster."""
+    problems: Callable[[], tuple[str, ...]]
+    """Return one sentence for each server that is currently failing."""
+    audit: Callable[[Viewer, str, str], None]
+    """Record that a viewer accessed, through a route, a subject such as ``job 4711`` or ``user ada``.
 
-    @property
-    def identifier(self) -> Identifies:
-        """Return who knows people."""
-        ...
-
-    @property
-    def archive(self) -> Archive:
-        """Return the jobs of the past."""
-        ...
-
-    @property
-    def letters(self) -> DigestOptOuts:
-        """Return who knows whom to send no letters."""
-        ...
-
-    @property
-    def csrf(self) -> Csrf:
-        """Return who knows the forms of our own pages."""
-        ...
-
-    def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
-        """Return the newest run of a job, from the archive or live; None when absent, or not for this viewer."""
-        ...
-
-    def now(self) -> ClusterNow:
-        """Return the last known state of the cluster, without waiting for Slurm."""
-        ...
-
-    def cluster_charts(self) -> tuple[Chart, ...]:
-        """Return charts of the cluster's last day; none where that is not recorded here."""
-        ...
-
-    def problems(self) -> tuple[str, ...]:
-        """Return a sentence for each server that is missing now."""
-        ...
-
-    def find_uid(self, name: str) -> int | None:
-        """Return the number of a user; None when the system knows nobody of that name."""
-        ...
-
-    def audit(self, viewer: Viewer, route: str, subject: str) -> None:
-        """Note that staff looked at what belongs to somebody else, or changed it."""
-        ...
-
-    def clock(self) -> float:
-        """Return the seconds since 1970."""
-        ...
+    Repeated access to the same subject within a few minutes is recorded once: open pages poll.
+    """
+    find_uid: Callable[[str], int | None]
+    """Return the uid of a user name; None if the system does not know it."""
+    cluster_charts: Callable[[], tuple[Chart, ...]] = tuple
+    """Return charts of the cluster's last 24 hours, if they are recorded here."""
+    clock: Callable[[], float] = time.time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare what can be set about the portal."""
+"""Declare the settings of the portal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from slurmscope.errors import ConfigError
-from slurmscope.portal.peers import UNIX, PeerList, parse_ip, parse_peers
+from slurmscope.portal.scope import UNIX, PeerList, parse_ip, parse_peers
 from slurmscope.settings import one_of, parse_list, parse_text, setting
 
 LOCAL = "local"
@@ -17,39 +17,39 @@ _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.%]+)\]|(?P<plain>[^:\[\]/
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 _BASE_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 _DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}")
-# A unix socket's address has 108 bytes in Linux, its closing zero included.
-_LONGEST_SOCKET_PATH_BYTES = 107
-# Headers that mean something else to a server; whoever may set them could be anybody.
-_TAKEN_HEADERS = frozenset({"host", "authorization", "cookie", "connection", "content-length", "transfer-encoding"})
+# Linux limits a unix socket address to 108 bytes, including the terminating NUL.
+_MAX_SOCKET_PATH_BYTES = 107
+# Headers with another meaning: clients may set them freely.
+_RESERVED_HEADERS = frozenset({"host", "authorization", "cookie", "connection", "content-length", "transfer-encoding"})
 USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,255}")
-"""What a user name may be: ASCII, for databases take accented letters for plain ones when they compare."""
+"""Allowed user names: ASCII only, because databases may treat accented letters as equal to plain ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenAddress:
-    """Hold where the portal listens; ``socket_path`` stands for host and port where it is given."""
+    """Hold where the portal listens: host and port, or ``socket_path``."""
 
     host: str = ""
     port: int = 0
     socket_path: str = ""
 
     def __str__(self) -> str:
-        """Write the address as users do."""
+        """Return the address as users write it."""
         if self.socket_path:
             return f"unix:{self.socket_path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def is_on_this_machine(self) -> bool:
-        """Tell whether only somebody on this machine can connect."""
+    def is_local(self) -> bool:
+        """Return whether only this machine can connect."""
         address = parse_ip(self.host)
         return bool(self.socket_path) or self.host == "localhost" or (address is not None and address.is_loopback)
 
 
 def parse_listen_address(given: object) -> ListenAddress:
-    """Read where to listen: HOST:PORT, [IPV6]:PORT, :PORT or unix:/PATH."""
+    """Parse a listen address: HOST:PORT, [IPV6]:PORT, :PORT or unix:/PATH."""
     text = parse_text(given) if not isinstance(given, ListenAddress) else str(given)
-    if text.startswith("unix:/") and len(text.encode()) <= len("unix:") + _LONGEST_SOCKET_PATH_BYTES:
+    if text.startswith("unix:/") and len(text.encode()) <= len("unix:") + _MAX_SOCKET_PATH_BYTES:
         return ListenAddress(socket_path=text.removeprefix("unix:"))
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
@@ -58,7 +58,7 @@ def parse_listen_address(given: object) -> ListenAddress:
 
 
 def parse_base_path(given: object) -> str:
-    """Read the path under which a proxy shows the portal, without a slash at its end."""
+    """Parse the path under which a proxy serves the portal; a trailing slash is dropped."""
     path = parse_text(given).rstrip("/")
     if not _BASE_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
         raise ValueError(f"{given!r} is not a path such as /portal")
@@ -66,15 +66,15 @@ def parse_base_path(given: object) -> str:
 
 
 def parse_header_name(given: object) -> str:
-    """Read the name of the header in which the proxy tells the user."""
+    """Parse the name of the header in which the proxy passes the user name."""
     name = parse_text(given)
-    if not _HEADER.fullmatch(name) or name.lower() in _TAKEN_HEADERS:
+    if not _HEADER.fullmatch(name) or name.lower() in _RESERVED_HEADERS:
         raise ValueError(f"{given!r} is not a header for a user name, such as X-Remote-User")
     return name
 
 
 def parse_user_names(given: object) -> tuple[str, ...]:
-    """Read names of users."""
+    """Parse a list of user names."""
     names = parse_list(given)
     for name in names:
         if not USER_NAME.fullmatch(name):
@@ -83,13 +83,13 @@ def parse_user_names(given: object) -> tuple[str, ...]:
 
 
 def parse_user_name(given: object) -> str:
-    """Read the name of one user, or nothing."""
+    """Parse one user name; empty is allowed."""
     name = parse_text(given)
     return parse_user_names([name])[0] if name else ""
 
 
 def parse_domains(given: object) -> tuple[str, ...]:
-    """Read domains or realms, without their at sign."""
+    """Parse a list of domains or realms, without the at sign."""
     domains = parse_list(given)
     for domain in domains:
         if not _DOMAIN.fullmatch(domain):
@@ -98,7 +98,7 @@ def parse_domains(given: object) -> tuple[str, ...]:
 
 
 def parse_link(given: object) -> str:
-    """Read the address of a page; nothing that a browser would run."""
+    """Parse a link; schemes that run code in a browser are rejected."""
     link = parse_text(given)
     if link and not link.startswith(("https://", "http://", "mailto:")):
         raise ValueError(f"{given!r} is not an https://, http:// or mailto: address")
@@ -107,7 +107,7 @@ def parse_link(given: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalSettings:
-    """Where the portal listens, and whom it believes."""
+    """Hold where the portal listens and how people sign in."""
 
     listen_address: ListenAddress = setting(
         ListenAddress(host="127.0.0.1", port=8080),
@@ -168,21 +168,21 @@ class PortalSettings:
 
 
 def check_settings(settings: PortalSettings) -> None:
-    """Raise a ConfigError, one sentence, for settings that would let in strangers or nobody."""
+    """Raise a ConfigError for settings that give access to strangers or make sign-in impossible."""
     address = settings.listen_address
     if settings.mode == LOCAL:
-        if not address.is_on_this_machine:
+        if not address.is_local:
             raise ConfigError(
-                f"the portal would show everybody's jobs to whoever reaches {address}: "
+                f"portal.mode is local, which gives full access to everyone who can connect to {address}: "
                 "listen on 127.0.0.1, or set portal.mode to proxy"
             )
         return
     peers = PeerList(settings.proxy_peers)
     if address.socket_path and UNIX not in settings.proxy_peers:
         raise ConfigError(
-            "nobody could sign in: the portal listens on a unix socket, but portal.proxy-peers lacks unix"
+            "sign-in is impossible: the portal listens on a unix socket, but portal.proxy-peers does not list unix"
         )
     if not address.socket_path and not peers.has_addresses:
         raise ConfigError(
-            f"nobody could sign in: the portal listens on {address}, but portal.proxy-peers names no address of a proxy"
+            f"sign-in is impossible: the portal listens on {address}, but portal.proxy-peers lists no proxy address"
         )

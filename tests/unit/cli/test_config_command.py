@@ -51,7 +51,7 @@ def test_check_refuses_what_the_portal_would_refuse() -> None:
     done = run_here("config", "check", "portal", "--portal.mode", "proxy")
 
     assert (2, "") == (done.returncode, done.stdout)
-    assert "nobody could sign in" in done.stderr
+    assert "sign-in is impossible" in done.stderr
 
 
 @pytest.mark.parametrize("role", ["cluster", "node"])

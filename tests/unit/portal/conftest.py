@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give tests of pages a desk with some jobs, and one of their owners."""
+"""Provide a backend with some jobs, and a client of one of their owners."""
 
 import pytest
 
-from slurmscope.portal.app import make_app
-from tests.fakes.browser import Visitor
-from tests.fakes.portal_desk import FakeDesk, make_desk
+from tests.fakes.browser import PortalClient
+from tests.fakes.portal_backend import FakeBackend, make_backend
 
 
 @pytest.fixture
-def desk() -> FakeDesk:
-    """Give a desk of its own to each test."""
-    return make_desk()
+def backend() -> FakeBackend:
+    """Provide a new backend for each test."""
+    return make_backend()
 
 
 @pytest.fixture
-def ada(desk: FakeDesk) -> Visitor:
-    """Let ada, who has jobs, look."""
-    return Visitor(make_app(desk), "ada")
+def ada(backend: FakeBackend) -> PortalClient:
+    """Sign in as ada, who has jobs."""
+    return PortalClient(backend.make_app(), "ada")

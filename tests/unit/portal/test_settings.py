@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that would let in strangers, or nobody, are refused before the portal starts."""
+"""Settings that give access to strangers or make sign-in impossible are rejected before the portal starts."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ def test_local_mode_starts_on_this_machine_only(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", [":8080", "0.0.0.0:8080", "[::]:8080", "10.0.0.1:80", "portal.example.org:80"])
-def test_local_mode_does_not_start_where_others_reach_it(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"portal\.mode") as refused:
+def test_local_mode_does_not_start_on_a_public_address(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"portal\.mode") as rejected:
         check_settings(load_settings(listen_address=address))
 
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(rejected.value)
 
 
 @pytest.mark.parametrize(
     ("address", "peers"),
     [(":8080", "10.0.0.5"), ("unix:/run/portal", "unix"), ("[2001:db8::1]:80", "unix,2001:db8::/64")],
 )
-def test_proxy_mode_starts_where_its_proxies_reach_it(address: str, peers: str) -> None:
+def test_proxy_mode_starts_on_an_address_of_its_proxies(address: str, peers: str) -> None:
     check_settings(load_settings(mode="proxy", listen_address=address, proxy_peers=peers))
 
 
 @pytest.mark.parametrize(("address", "peers"), [(":8080", "unix"), ("unix:/run/portal", "10.0.0.5")])
-def test_proxy_mode_does_not_start_where_nobody_could_sign_in(address: str, peers: str) -> None:
-    with pytest.raises(ConfigError, match="nobody could sign in"):
+def test_proxy_mode_does_not_start_if_sign_in_is_impossible(address: str, peers: str) -> None:
+    with pytest.raises(ConfigError, match="sign-in is impossible"):
         check_settings(load_settings(mode="proxy", listen_address=address, proxy_peers=peers))
 
 
@@ -80,11 +80,11 @@ def test_proxy_mode_does_not_start_where_nobody_could_sign_in(address: str, peer
         ("help_link", "javascript:alert(1)"), ("help_link", "//evil.example"), ("title", "a\nb"),
     ],
 )  # fmt: skip
-def test_wrong_value_is_one_sentence_that_names_its_flag(name: str, value: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_error_of_an_invalid_value_names_its_flag(name: str, value: str) -> None:
+    with pytest.raises(ConfigError) as rejected:
         load_settings(**{name: value})
 
-    assert f"--portal.{name.replace('_', '-')}" in str(refused.value)
+    assert f"--portal.{name.replace('_', '-')}" in str(rejected.value)
 
 
 @pytest.mark.parametrize(
@@ -104,5 +104,5 @@ def test_wrong_value_is_one_sentence_that_names_its_flag(name: str, value: str) 
         (parse_link, "", ""),
     ],
 )
-def test_right_value_is_read(parse: Parse, given: object, expected: object) -> None:
+def test_valid_value_is_parsed(parse: Parse, given: object, expected: object) -> None:
     assert expected == parse(given)

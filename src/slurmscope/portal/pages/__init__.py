@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer the routes of the portal: pages and API."""
+"""Implement the routes of the portal: pages and API."""

@@ -1,91 +1,153 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer programs: jobs, reports, curves, sums and the cluster as JSON.
+"""Serve the JSON API: jobs, reports, charts, totals and the cluster.
 
-Whoever asks sees what the same person sees on the pages. ``/api/openapi.json`` describes it all.
+Access rules are those of the pages. ``/api/openapi.json`` describes the API.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from slurmscope.model.archive import GroupBy, JobFilter
+from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
 from slurmscope.model.finding import Severity
-from slurmscope.portal.pages.api_schemas import ERRORS, ChartsAnswer, JobsAnswer, TotalsAnswer
-from slurmscope.portal.pages.visit import Visiting
+from slurmscope.portal.pages.context import Context
 from slurmscope.portal.views.chart_data import encode_charts
 from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queries import MAX_DAYS, parse_filter, parse_key, render_key
+from slurmscope.portal.views.queries import MAX_DAYS, parse_filter, parse_position, render_position
 from slurmscope.reports.json import render_json
 
-MOST_JOBS = 500
+MAX_JOBS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiError:
+    """An error message."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsAnswer:
+    """One page of jobs, newest submission first; pass ``next`` as ``after`` to get the following page."""
+
+    jobs: tuple[JobRow, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalsAnswer:
+    """Totals by group, most wasted core time first; days in order."""
+
+    by: GroupBy
+    since_seconds: int
+    totals: tuple[UseTotal, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartLineAnswer:
+    """One line of a chart; null is a gap."""
+
+    label: str
+    values: list[float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartAnswer:
+    """One chart; times are Unix timestamps in seconds."""
+
+    name: str
+    title: str
+    unit: str
+    times: list[float]
+    lines: list[ChartLineAnswer]
+    reference: float | None
+    reference_label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartsAnswer:
+    """The charts of one job."""
+
+    charts: list[ChartAnswer]
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ApiError, "description": "The request is invalid."},
+    401: {"model": ApiError, "description": "Not signed in."},
+    403: {"model": ApiError, "description": "Access denied: the identity is not trusted."},
+    404: {"model": ApiError, "description": "It does not exist, or the viewer has no access to it."},
+    422: {"model": ApiError, "description": "A parameter is invalid."},
+    429: {"model": ApiError, "description": "Too many wrong tokens from this address."},
+    503: {"model": ApiError, "description": "The archive is unreachable."},
+}
+"""All error responses of the API."""
 
 router = APIRouter(prefix="/api/v2", responses=ERRORS, tags=["version 2"])
 
-ShownId = Annotated[
-    str, Path(pattern=r"^[0-9]{1,10}([_+][0-9]{1,10})?$", description="A job's number: 12, 12_3, 12+1.")
-]
+ShownId = Annotated[str, Path(pattern=r"^[0-9]{1,10}([_+][0-9]{1,10})?$", description="Job id: 12, 12_3 or 12+1.")]
 Text = Annotated[str, Query(max_length=200)]
-Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description="A day of submission, in UTC.")]
+Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description="Day of submission, in UTC.")]
 
 
 @router.get("/jobs")
 def list_jobs(  # noqa: PLR0913 - the filters of the list
-    visit: Visiting,
+    context: Context,
     *,
     user: Text = "",
     account: Text = "",
     partition: Text = "",
     state: Text = "",
-    name: Annotated[str, Query(max_length=200, description="What the job's name begins with.")] = "",
+    name: Annotated[str, Query(max_length=200, description="Beginning of the job name.")] = "",
     rule: Text = "",
     worst: Severity | None = None,
     since: Day = "",
     until: Day = "",
-    after: Annotated[str, Query(pattern=r"^([0-9]{1,10}-[0-9]{1,10})?$")] = "",
-    limit: Annotated[int, Query(ge=1, le=MOST_JOBS)] = 50,
+    after: Annotated[str, Query(pattern=r"^([0-9]{1,10}-[0-9]{1,10})?$", description="Position to continue at.")] = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_JOBS)] = 50,
 ) -> JobsAnswer:
-    """List jobs, newest submission first, a page at a time."""
+    """List jobs page by page, newest submission first."""
     given = {"user": user, "account": account, "partition": partition, "state": state, "name": name, "rule": rule}
     wanted = parse_filter({**given, "worst": worst.value if worst else "", "since": since, "until": until})
-    visit.audit(f"jobs of {f'user {user}' if user else 'everybody'}", owner=user)
-    page = visit.archive.list_jobs(visit.viewer, wanted, after=parse_key(after), limit=limit)
-    return JobsAnswer(jobs=page.rows, next=render_key(page.next_key))
+    context.audit(f"jobs of {f'user {user}' if user else 'all users'}", owner=user)
+    page = context.archive.list_jobs(context.viewer, wanted, after=parse_position(after), limit=limit)
+    return JobsAnswer(jobs=page.rows, next=render_position(page.next_key))
 
 
 @router.get("/jobs/{shown_id}", response_model=dict[str, object])
-def read_job(visit: Visiting, shown_id: ShownId) -> Response:
-    """Tell everything about one job, its findings and curves included."""
-    return Response(render_json(visit.find_report(shown_id)), media_type="application/json")
+def read_job(context: Context, shown_id: ShownId) -> Response:
+    """Return the full report of one job, including its findings and charts."""
+    return Response(render_json(context.find_report(shown_id)), media_type="application/json")
 
 
 @router.get("/jobs/{shown_id}/charts", response_model=ChartsAnswer)
-def read_charts(visit: Visiting, shown_id: ShownId) -> Response:
-    """Give the curves of one job; of many lines the highest, the median and the lowest."""
-    charts = [chart for chart in visit.find_report(shown_id).charts if chart.times]
+def read_charts(context: Context, shown_id: ShownId) -> Response:
+    """Return the charts of one job; charts with many lines are reduced to highest, median and lowest."""
+    charts = [chart for chart in context.find_report(shown_id).charts if chart.times]
     return Response(encode_charts(charts), media_type="application/json")
 
 
 @router.get("/totals")
 def read_totals(
-    visit: Visiting,
+    context: Context,
     by: GroupBy = GroupBy.DAY,
     days: Annotated[int, Query(ge=1, le=MAX_DAYS)] = 30,
     user: Text = "",
     account: Text = "",
 ) -> TotalsAnswer:
-    """Sum up the jobs of the last days that the viewer may see."""
-    since = visit.since(days)
+    """Return totals over recent jobs that the viewer has access to."""
+    since = context.since(days)
     named = parse_filter({"user": user, "account": account})
     wanted = JobFilter(user=named.user, account=named.account, since_seconds=since)
-    visit.audit(f"sums of {f'user {user}' if user else 'everybody'}", owner=user)
-    totals = visit.archive.total(visit.viewer, wanted, by, limit=400)
+    context.audit(f"totals of {f'user {user}' if user else 'all users'}", owner=user)
+    totals = context.archive.total(context.viewer, wanted, by, limit=400)
     return TotalsAnswer(by=by, since_seconds=since, totals=totals)
 
 
 @router.get("/cluster")
-def read_cluster(visit: Visiting) -> ClusterNow:
-    """Tell the state of queue and nodes, without anybody's name; why nodes are away is for staff."""
-    return visit.now()
+def read_cluster(context: Context) -> ClusterNow:
+    """Return the state of queue and nodes, without user names; only staff get the reasons of down and drained nodes."""
+    return context.now()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show the cluster: as it is now, and what was wasted on it."""
+"""Show the state of the cluster, and wasted resources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.report import Chart
-from slurmscope.portal.pages.visit import Visit, Visiting, absent
+from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queries import BadQuery, parse_days, parse_format
@@ -28,64 +28,64 @@ _WASTE_GROUPS = (GroupBy.USER, GroupBy.ACCOUNT, GroupBy.RULE, GroupBy.PARTITION)
 
 
 @router.get("/cluster")
-def show_cluster(visit: Visiting) -> Response:
-    """Show queue, nodes, partitions and the last day; why nodes are away is for staff."""
-    now, form = visit.now(), parse_format(visit.query)
-    if form != "html":
-        name = visit.query.get("table", "partitions")
-        return make_table_response(_choose_table(now, name), form, f"cluster-{name}")
-    charts = [(chart, make_data_table(chart)) for chart in visit.desk.cluster_charts()]
-    return visit.page("cluster.html", now=now, charts=charts)
+def show_cluster(context: Context) -> Response:
+    """Show queue, nodes, partitions and the last 24 hours; staff also see down and drained nodes."""
+    now, table_format = context.now(), parse_format(context.query)
+    if table_format != "html":
+        name = context.query.get("table", "partitions")
+        return make_table_response(_choose_table(now, name), table_format, f"cluster-{name}")
+    charts = [(chart, make_data_table(chart)) for chart in context.backend.cluster_charts()]
+    return context.page("cluster.html", now=now, charts=charts)
 
 
 @router.get("/cluster/charts.json")
-def send_cluster_charts(visit: Visiting) -> Response:
-    """Send the curves to the script on the page."""
-    return Response(encode_charts(visit.desk.cluster_charts()), media_type="application/json")
+def send_cluster_charts(context: Context) -> Response:
+    """Send the charts to the script on the page."""
+    return Response(encode_charts(context.backend.cluster_charts()), media_type="application/json")
 
 
 @router.get("/cluster/charts/{name}.svg")
-def send_cluster_picture(visit: Visiting, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
-    """Draw one chart for a browser without scripts."""
-    picture = render_chart_svg(_find_chart(visit, name), width=720, height=260, dark=dark)
-    return Response(picture, media_type="image/svg+xml")
+def send_cluster_image(context: Context, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
+    """Draw one chart for browsers without scripts."""
+    image = render_chart_svg(_find_chart(context, name), width=720, height=260, dark=dark)
+    return Response(image, media_type="image/svg+xml")
 
 
 @router.get("/cluster/charts/{name}.{format}")
-def send_cluster_chart_table(visit: Visiting, name: str, format: str) -> Response:
-    """Send every point of a chart."""
+def send_cluster_chart_table(context: Context, name: str, format: str) -> Response:
+    """Send all points of a chart."""
     if format not in {"csv", "json"}:
-        raise absent()
-    return make_table_response(make_chart_table(_find_chart(visit, name)), format, f"cluster-{name}-day")
+        raise not_found()
+    return make_table_response(make_chart_table(_find_chart(context, name)), format, f"cluster-{name}-day")
 
 
 @router.get("/waste")
-def show_waste(visit: Visiting) -> Response:
-    """Show to staff whose jobs held most without using it, and what the rules found most."""
-    if not visit.viewer.is_staff:
-        raise HTTPException(403, "This page is for those who support the users of this cluster.")
-    days, form = parse_days(visit.query), parse_format(visit.query)
-    visit.audit("waste of everybody")
-    lately = JobFilter(since_seconds=visit.since(days))
-    if form != "html":
-        by = _parse_group(visit.query.get("table", "user"))
-        totals = visit.archive.total(visit.viewer, lately, by, limit=1000)
-        return make_table_response(make_total_table(totals), form, f"waste-{by}")
-    groups = {by: visit.archive.total(visit.viewer, lately, by, limit=20) for by in _WASTE_GROUPS}
-    return visit.page("waste.html", days=days, groups=groups, rule_link=visit.make_rule_link(lately))
+def show_waste(context: Context) -> Response:
+    """Show staff who wastes most, and the most frequent findings."""
+    if not context.viewer.is_staff:
+        raise HTTPException(403, "Only support staff and administrators have access to this page.")
+    days, table_format = parse_days(context.query), parse_format(context.query)
+    context.audit("waste of all users")
+    recent = JobFilter(since_seconds=context.since(days))
+    if table_format != "html":
+        by = _parse_group(context.query.get("table", "user"))
+        totals = context.archive.total(context.viewer, recent, by, limit=1000)
+        return make_table_response(make_total_table(totals), table_format, f"waste-{by}")
+    groups = [(by, context.archive.total(context.viewer, recent, by, limit=20)) for by in _WASTE_GROUPS]
+    return context.page("waste.html", days=days, groups=groups, rule_link=context.make_rule_link(recent))
 
 
 def _parse_group(text: str) -> GroupBy:
     if text not in set(_WASTE_GROUPS):
-        raise BadQuery("Waste is summed up by user, account, rule or partition.")
+        raise BadQuery("The table must be user, account, rule or partition.")
     return GroupBy(text)
 
 
-def _find_chart(visit: Visit, name: str) -> Chart:
-    for chart in visit.desk.cluster_charts():
+def _find_chart(context: RequestContext, name: str) -> Chart:
+    for chart in context.backend.cluster_charts():
         if chart.name == name:
             return chart
-    raise absent()
+    raise not_found()
 
 
 def _choose_table(now: ClusterNow, name: str) -> Table:
@@ -93,5 +93,5 @@ def _choose_table(now: ClusterNow, name: str) -> Table:
         return make_partition_table(now.partitions)
     counts = {"jobs": now.jobs_by_state, "reasons": now.pending_by_reason, "nodes": now.nodes_by_state}
     if name not in counts:
-        raise BadQuery("The cluster's tables are partitions, jobs, reasons and nodes.")
+        raise BadQuery("The table must be partitions, jobs, reasons or nodes.")
     return Table(columns=("name", "count"), rows=tuple((counts[name] or {}).items()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer what went wrong with one sentence, as a page or as JSON, and never with a stack trace."""
+"""Turn errors into error pages or JSON, never into a stack trace."""
 
 from __future__ import annotations
 
@@ -14,60 +14,59 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from slurmscope.errors import ArchiveError, MissingExtraError
 from slurmscope.log import escape, fields
 from slurmscope.portal.backend import PortalBackend
-from slurmscope.portal.pages.visit import ABSENT, is_let_in
+from slurmscope.portal.pages.context import NOT_FOUND, is_signed_in
 from slurmscope.portal.sign_in.errors import SignInError
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queries import BadQuery
-from slurmscope.portal.web.templating import PageMaker
+from slurmscope.portal.web.templating import PageRenderer
 
 _logger = logging.getLogger(__name__)
 
 _TITLES = {
-    400: "This address cannot be understood",
-    401: "Please sign in",
-    403: "This is not for you",
-    404: "Nothing here",
-    405: "This cannot be done here",
-    429: "Please wait",
-    500: "Something broke",
-    503: "The archive is away",
+    400: "Invalid request",
+    401: "Not signed in",
+    403: "Access denied",
+    404: "Not found",
+    405: "Method not allowed",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Archive unreachable",
 }
-_ARCHIVE_AWAY = "Jobs of the past cannot be shown now, because their database does not answer. Try again in a minute."
-_MAY_BE_MISSING = "Not everything that knows of jobs answers now, so a job of this moment may be missing."
+_ARCHIVE_UNREACHABLE = "Past jobs cannot be shown because the archive database is unreachable. Try again in a minute."
+_MAY_BE_MISSING = "Some servers are unreachable, so a current job may be missing."
 
 
 def add_error_pages(app: FastAPI) -> None:
-    """Let every kind of failure be answered."""
-    app.add_exception_handler(HTTPException, _answer_http_error)
-    app.add_exception_handler(RequestValidationError, _answer_bad_request)
-    app.add_exception_handler(BadQuery, _answer_bad_query)
-    app.add_exception_handler(SignInError, _answer_sign_in_error)
-    app.add_exception_handler(ArchiveError, _answer_archive_error)
-    app.add_exception_handler(MissingExtraError, _answer_missing_extra)
-    app.add_exception_handler(Exception, _answer_surprise)
+    """Register the handlers of all errors."""
+    app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid_parameter)
+    app.add_exception_handler(BadQuery, _handle_bad_query)
+    app.add_exception_handler(SignInError, _handle_sign_in_error)
+    app.add_exception_handler(ArchiveError, _handle_archive_error)
+    app.add_exception_handler(MissingExtraError, _handle_missing_extra)
+    app.add_exception_handler(Exception, _handle_unexpected_error)
 
 
 def make_error(
     request: Request,
     status: int,
-    sentence: str,
+    message: str,
     *,
     headers: Mapping[str, str] | None = None,
     problems: tuple[str, ...] = (),
     now: ClusterNow | None = None,
 ) -> Response:
-    """Make the answer in the form that was asked for; ``problems`` and ``now`` are for those who were let in."""
+    """Make the response in the requested format; pass ``problems`` and ``now`` for signed-in viewers only."""
     if _wants_json(request):
-        return JSONResponse({"error": " ".join((sentence, *problems))}, status, headers=headers)
-    pages: PageMaker = request.app.state.pages
-    context: dict[str, object] = {
-        "title": _TITLES.get(status, "This did not work"),
-        "sentence": sentence,
-        "status": status,
+        return JSONResponse({"error": " ".join((message, *problems))}, status, headers=headers)
+    pages: PageRenderer = request.app.state.pages
+    values: dict[str, object] = {
+        "title": _TITLES.get(status, "Error"),
+        "message": message,
         "now": now,
         "problems": problems,
     }
-    return HTMLResponse(pages.render("error.html", None, context), status, headers=headers)
+    return HTMLResponse(pages.render("error.html", None, values), status, headers=headers)
 
 
 def _wants_json(request: Request) -> bool:
@@ -80,52 +79,53 @@ def _wants_json(request: Request) -> bool:
     )
 
 
-async def _answer_http_error(request: Request, error: Exception) -> Response:
+async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - how starlette types its handlers
-    # A path that no route knows and a job that is not the viewer's read the same.
-    sentence = ABSENT if error.detail == "Not Found" else error.detail
-    problems = _problems(request) if error.status_code == 404 else ()
+    # A path without a route and a job without access get the same message.
+    message = NOT_FOUND if error.detail == "Not Found" else error.detail
+    problems = _find_problems(request) if error.status_code == 404 else ()
     if problems:
-        sentence = f"{sentence.removesuffix('.')}. {_MAY_BE_MISSING}"
-    return make_error(request, error.status_code, sentence, headers=error.headers, problems=problems)
+        message = f"{message.removesuffix('.')}. {_MAY_BE_MISSING}"
+    return make_error(request, error.status_code, message, headers=error.headers, problems=problems)
 
 
-def _problems(request: Request) -> tuple[str, ...]:
-    """Return what is away, which is the same for every job; nothing to those who were not let in."""
-    desk: PortalBackend = request.app.state.desk
-    return desk.problems() if is_let_in(request) else ()
+def _find_problems(request: Request) -> tuple[str, ...]:
+    """Return which servers fail, which is the same for every job; nothing for viewers who are not signed in."""
+    backend: PortalBackend = request.app.state.backend
+    return backend.problems() if is_signed_in(request) else ()
 
 
-async def _answer_bad_request(request: Request, error: Exception) -> Response:
+async def _handle_invalid_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    first = error.errors()[0] if error.errors() else {"loc": (), "msg": "not understood"}
+    first = error.errors()[0] if error.errors() else {"loc": (), "msg": "invalid"}
     place = ".".join(str(part) for part in first["loc"][1:])
     return make_error(request, 422, escape(f"{place or 'The request'}: {first['msg']}", 300))
 
 
-async def _answer_bad_query(request: Request, error: Exception) -> Response:
+async def _handle_bad_query(request: Request, error: Exception) -> Response:
     return make_error(request, 400, str(error))
 
 
-async def _answer_sign_in_error(request: Request, error: Exception) -> Response:
+async def _handle_sign_in_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, SignInError)  # noqa: S101
     return make_error(request, error.status, error.reason, headers=error.headers)
 
 
-def _answer_archive_error(request: Request, error: Exception) -> Response:
-    # A thread of its own: the desk is asked for the cluster's state.
+def _handle_archive_error(request: Request, error: Exception) -> Response:
+    # Not async, so that it runs in a thread: reading the state of the cluster may block.
     _logger.warning("archive failed", extra=fields("archive", error=str(error)))
-    desk: PortalBackend = request.app.state.desk
-    # Tokens are in the archive too: without it, anybody may have sent any.
-    now = desk.now() if is_let_in(request) and not _wants_json(request) else None
-    return make_error(request, 503, _ARCHIVE_AWAY, headers={"Retry-After": "60"}, now=now)
+    backend: PortalBackend = request.app.state.backend
+    # Tokens are in the archive too: without it, a viewer with a token is not signed in.
+    now = backend.now() if is_signed_in(request) and not _wants_json(request) else None
+    return make_error(request, 503, _ARCHIVE_UNREACHABLE, headers={"Retry-After": "60"}, now=now)
 
 
-async def _answer_missing_extra(request: Request, error: Exception) -> Response:
+async def _handle_missing_extra(request: Request, error: Exception) -> Response:
     _logger.warning("package missing", extra=fields("extra", error=str(error)))
-    return make_error(request, 501, "This form of a report is not installed here. Ask those who run this portal.")
+    message = "This report format is not installed. Contact the administrators of this portal."
+    return make_error(request, 501, message)
 
 
-async def _answer_surprise(request: Request, _error: Exception) -> Response:
-    # Whatever runs the application logs the error itself.
-    return make_error(request, 500, "Something broke while this page was made. It has been written to the log.")
+async def _handle_unexpected_error(request: Request, _error: Exception) -> Response:
+    # The server logs the error itself.
+    return make_error(request, 500, "The page could not be created because of an internal error, which was logged.")

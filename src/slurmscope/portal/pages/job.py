@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show one job: its page, the part of it that is renewed while it runs, its charts and its files."""
+"""Show one job: its page, the live update of a running job, its charts and files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import Chart, JobReport
-from slurmscope.portal.pages.visit import Visit, Visiting, absent
+from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.job import make_job_view
 from slurmscope.portal.views.queries import NUMBER
@@ -29,64 +29,64 @@ _SVG_WIDTH, _SVG_HEIGHT = 720, 260
 
 
 @router.get("/jobs/{shown_id}")
-def show_job(visit: Visiting, shown_id: str) -> Response:
-    """Show all that is known of a job; the number of an array leads to the array."""
-    report = visit.read_report(shown_id)
-    if report is None and _is_array(visit, shown_id):
-        return RedirectResponse(f"{visit.desk.settings.base_path}/arrays/{shown_id}", 303)
-    report = visit.check_report(shown_id, report)
-    body = _render_once(visit, report, "body", _render_body)
-    return visit.page("job.html", report=report, body=Markup(body))  # noqa: S704 - made by our own template
+def show_job(context: Context, shown_id: str) -> Response:
+    """Show a job; the id of an array redirects to the array."""
+    report = context.read_report(shown_id)
+    if report is None and _is_array(context, shown_id):
+        return RedirectResponse(f"{context.base_path}/arrays/{shown_id}", 303)
+    report = context.audit_report(shown_id, report)
+    body = _render_cached(context, report, is_update=False)
+    return context.page("job.html", report=report, body=Markup(body))  # noqa: S704 - rendered by our own template
 
 
 @router.get("/jobs/{shown_id}/live")
-def show_live_part(visit: Visiting, shown_id: str) -> Response:
-    """Show the part of the page that changes while the job runs."""
-    report = visit.find_report(shown_id)
-    return HTMLResponse(_render_once(visit, report, "renewal", _render_renewal))
+def send_update(context: Context, shown_id: str) -> Response:
+    """Send the parts of the page that change while the job runs."""
+    report = context.find_report(shown_id)
+    return HTMLResponse(_render_cached(context, report, is_update=True))
 
 
 @router.get("/jobs/{shown_id}/charts.json")
-def send_charts(visit: Visiting, shown_id: str) -> Response:
-    """Send the curves to the script on the page."""
-    report = visit.find_report(shown_id)
+def send_charts(context: Context, shown_id: str) -> Response:
+    """Send the charts to the script on the page."""
+    report = context.find_report(shown_id)
     charts = [chart for chart in report.charts if chart.times]
-    text = visit.renderings.get(report, "charts", lambda: encode_charts(charts).decode())
+    text = context.rendering_cache.get(report, "charts", lambda: encode_charts(charts).decode())
     return Response(text, media_type="application/json")
 
 
 @router.get("/jobs/{shown_id}/charts/{name}.svg")
-def send_chart_picture(visit: Visiting, shown_id: str, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
-    """Draw one chart for a browser without scripts."""
-    chart = _find_chart(visit.find_report(shown_id), name)
-    picture = render_chart_svg(chart, width=_SVG_WIDTH, height=_SVG_HEIGHT, dark=dark)
-    return Response(picture, media_type="image/svg+xml")
+def send_chart_image(context: Context, shown_id: str, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
+    """Draw one chart for browsers without scripts."""
+    chart = _find_chart(context.find_report(shown_id), name)
+    image = render_chart_svg(chart, width=_SVG_WIDTH, height=_SVG_HEIGHT, dark=dark)
+    return Response(image, media_type="image/svg+xml")
 
 
 @router.get("/jobs/{shown_id}/charts/{name}.{format}")
-def send_chart_table(visit: Visiting, shown_id: str, name: str, format: str) -> Response:
-    """Send every point of a chart."""
-    chart = _find_chart(visit.find_report(shown_id), name)
+def send_chart_table(context: Context, shown_id: str, name: str, format: str) -> Response:
+    """Send all points of a chart."""
+    chart = _find_chart(context.find_report(shown_id), name)
     return make_table_response(make_chart_table(chart), _table_format(format), f"job-{shown_id}-{name}")
 
 
 @router.get("/jobs/{shown_id}/nodes.{format}")
-def send_node_table(visit: Visiting, shown_id: str, format: str) -> Response:
-    """Send what each node did."""
-    report = visit.find_report(shown_id)
+def send_node_table(context: Context, shown_id: str, format: str) -> Response:
+    """Send the node table."""
+    report = context.find_report(shown_id)
     return make_table_response(make_node_table(report.summary.nodes), _table_format(format), f"job-{shown_id}-nodes")
 
 
 @router.get("/jobs/{shown_id}/report.{format}")
-def send_report(visit: Visiting, shown_id: str, format: str) -> Response:
+def send_report(context: Context, shown_id: str, format: str) -> Response:
     """Send the whole report as text, JSON, HTML or PDF."""
-    report = visit.find_report(shown_id)
+    report = context.find_report(shown_id)
     if format not in _RENDERINGS:
-        raise absent()
+        raise not_found()
     media_type, render = _RENDERINGS[format]
-    # Text and JSON open in the browser. HTML does not: as a file, it has none of this portal's rights.
-    way = "attachment" if format in {"html", "pdf"} else "inline"
-    headers = {"Content-Disposition": f'{way}; filename="job-{shown_id}.{format}"'}
+    # Text and JSON open in the browser. HTML is downloaded: as a file, it does not run in the portal's origin.
+    disposition = "attachment" if format in {"html", "pdf"} else "inline"
+    headers = {"Content-Disposition": f'{disposition}; filename="job-{shown_id}.{format}"'}
     return Response(render(report), media_type=media_type, headers=headers)
 
 
@@ -98,51 +98,45 @@ _RENDERINGS: dict[str, tuple[str, Callable[[JobReport], str | bytes]]] = {
 }
 
 
-def _is_array(visit: Visit, shown_id: str) -> bool:
-    """Tell whether this is the number of an array with tasks that the viewer may see."""
-    return bool(NUMBER.match(shown_id)) and visit.has_jobs(JobFilter(array_job_id=int(shown_id)))
+def _is_array(context: RequestContext, shown_id: str) -> bool:
+    """Return whether this is the id of an array with tasks that the viewer has access to."""
+    return bool(NUMBER.match(shown_id)) and context.has_jobs(JobFilter(array_job_id=int(shown_id)))
 
 
-_Render = Callable[[Visit, JobReport, tuple[JobReport, ...]], str]
+def _render_cached(context: RequestContext, report: JobReport, *, is_update: bool) -> str:
+    """Render what all viewers of a job see alike; which earlier runs are shown depends on the viewer."""
+    runs = _find_runs(context, report)
+    if runs:
+        return _render_body(context, report, runs, is_update=is_update)
+    name = "update" if is_update else "body"
+    return context.rendering_cache.get(report, name, lambda: _render_body(context, report, (), is_update=is_update))
 
 
-def _render_once(visit: Visit, report: JobReport, name: str, render: _Render) -> str:
-    """Render what all viewers of a job see alike; which earlier runs are shown depends on who looks."""
-    runs = _find_runs(visit, report)
-    return (
-        render(visit, report, runs) if runs else visit.renderings.get(report, name, lambda: render(visit, report, ()))
+def _render_body(context: RequestContext, report: JobReport, runs: tuple[JobReport, ...], *, is_update: bool) -> str:
+    folded = () if is_update else [fold(chart) for chart in report.charts if chart.times]
+    return context.render_part(
+        "job_body.html",
+        job=make_job_view(report, runs),
+        report=report,
+        same_name=JobFilter(user=report.record.user, name=report.record.name[:200]),
+        charts=[(chart, make_data_table(chart)) for chart in folded],
+        is_update=is_update,
     )
 
 
-def _render_body(visit: Visit, report: JobReport, runs: tuple[JobReport, ...]) -> str:
-    folded = [fold(chart) for chart in report.charts if chart.times]
-    charts = [(chart, make_data_table(chart)) for chart in folded]
-    return visit.part("job_body.html", **_make_context(report, runs), charts=charts)
-
-
-def _render_renewal(visit: Visit, report: JobReport, runs: tuple[JobReport, ...]) -> str:
-    return visit.part("job_renewal.html", **_make_context(report, runs))
-
-
-def _make_context(report: JobReport, runs: tuple[JobReport, ...]) -> dict[str, object]:
-    record = report.record
-    same_name = JobFilter(user=record.user, name=record.name[:200])
-    return {"job": make_job_view(report, runs), "report": report, "same_name": same_name}
-
-
-def _find_runs(visit: Visit, report: JobReport) -> tuple[JobReport, ...]:
-    """Find all runs of a job that had several; where accounting does not count restarts, the archive's rows do."""
+def _find_runs(context: RequestContext, report: JobReport) -> tuple[JobReport, ...]:
+    """Find all runs of a requeued job; if accounting does not count restarts, the archive is searched."""
     record = report.record
     if record.restarts == 0:
         return ()
     try:
         if record.restarts is None:
-            rows = visit.archive.find_shown(visit.viewer, record.shown_id, cluster=record.cluster)
+            rows = context.archive.find_shown(context.viewer, record.shown_id, cluster=record.cluster)
             if not any(row.submit_seconds != record.submit_seconds for row in rows):
                 return ()
-        return visit.archive.find(visit.viewer, record.job_id, cluster=record.cluster)
+        return context.archive.find(context.viewer, record.job_id, cluster=record.cluster)
     except ArchiveError:
-        # The live job is worth more than the list of its earlier runs.
+        # The page is useful without the list of earlier runs.
         return ()
 
 
@@ -150,10 +144,10 @@ def _find_chart(report: JobReport, name: str) -> Chart:
     for chart in report.charts:
         if chart.name == name and chart.times:
             return chart
-    raise absent()
+    raise not_found()
 
 
 def _table_format(format: str) -> str:
     if format not in {"csv", "json"}:
-        raise absent()
+        raise not_found()
     return format

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show lists of jobs: the first page, the list with its filters, and what was searched for."""
+"""Show lists of jobs: the first page, the job list with its filters, job arrays, and search results."""
 
 from __future__ import annotations
 
@@ -10,17 +10,31 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response
 
-from slurmscope.model.archive import GroupBy, JobFilter, JobRow
+from slurmscope.model.archive import Archive, GroupBy, JobFilter, JobRow
 from slurmscope.model.finding import Severity
-from slurmscope.portal.pages.visit import Visit, Visiting
-from slurmscope.portal.views.queries import PAGE_ROWS, SHOWN_ID, parse_filter, parse_format, parse_key, render_key
-from slurmscope.portal.web.tables import Table, make_job_table, make_table_response
+from slurmscope.model.viewer import Viewer
+from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.views.array import make_array_view
+from slurmscope.portal.views.queries import (
+    NUMBER,
+    PAGE_ROWS,
+    SHOWN_ID,
+    last_day,
+    parse_filter,
+    parse_format,
+    parse_position,
+    render_day,
+    render_position,
+)
+from slurmscope.portal.web.tables import make_job_table, make_table_response
 
-MOST_FILE_ROWS = 10_000
-"""Rows in a file of a list: some megabytes, and a few seconds of the database's time."""
-_FILE_STEP = 500
+MAX_FILE_ROWS = 10_000
+"""Rows in the file of a list: a few megabytes, and a few seconds of database time."""
+MAX_TASKS = 5_000
+_ROWS_PER_QUERY = 500
 _FIRST_PAGE_ROWS = 12
 _FIRST_PAGE_DAYS = 30
+_ARRAY_ROWS = 50
 
 _WHOLE_ARRAY = re.compile(r"([0-9]{1,10})_\[[^\]]{0,100}\]?\Z", re.ASCII)
 
@@ -28,96 +42,123 @@ router = APIRouter(include_in_schema=False)
 
 
 @router.get("/")
-def show_first_page(visit: Visiting) -> Response:
-    """Show the viewer's own jobs, what could be better, and the cluster at a glance."""
-    viewer, archive = visit.viewer, visit.archive
-    mine = JobFilter(user=viewer.name)
-    lately = JobFilter(user=viewer.name, since_seconds=visit.since(_FIRST_PAGE_DAYS))
-    everybody = JobFilter(since_seconds=visit.since(7))
+def show_first_page(context: Context) -> Response:
+    """Show the viewer's own jobs, suggestions, and an overview of the cluster."""
+    viewer, archive = context.viewer, context.archive
+    own = JobFilter(user=viewer.name)
+    own_recent = JobFilter(user=viewer.name, since_seconds=context.since(_FIRST_PAGE_DAYS))
+    all_recent = JobFilter(since_seconds=context.since(7))
     if viewer.is_staff:
-        visit.audit("waste of everybody")
-    return visit.page(
+        context.audit("waste of all users")
+    return context.page(
         "index.html",
-        rows=archive.list_jobs(viewer, mine, limit=_FIRST_PAGE_ROWS).rows,
+        rows=archive.list_jobs(viewer, own, limit=_FIRST_PAGE_ROWS).rows,
         days=_FIRST_PAGE_DAYS,
-        total=next(iter(archive.total(viewer, lately, GroupBy.USER, limit=1)), None),
-        rules=archive.total(viewer, lately, GroupBy.RULE, limit=5),
-        wasters=archive.total(viewer, everybody, GroupBy.USER, limit=8) if viewer.is_staff else (),
-        critical=_find_critical(visit) if viewer.is_staff else (),
-        mine=mine,
-        rule_link=visit.make_rule_link(lately),
-        now=visit.now(),
+        total=next(iter(archive.total(viewer, own_recent, GroupBy.USER, limit=1)), None),
+        rules=archive.total(viewer, own_recent, GroupBy.RULE, limit=5),
+        wasters=archive.total(viewer, all_recent, GroupBy.USER, limit=8) if viewer.is_staff else (),
+        critical=_find_critical(context) if viewer.is_staff else (),
+        own=own,
+        rule_link=context.make_rule_link(own_recent),
+        now=context.now(),
     )
 
 
 @router.get("/jobs")
-def show_jobs(visit: Visiting) -> Response:
-    """Show one page of the list, or send all of it as a file."""
-    wanted, form = parse_filter(visit.query), parse_format(visit.query)
-    visit.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'everybody'}", owner=wanted.user)
-    if form != "html":
-        return make_table_response(_read_file_rows(visit, wanted), form, "jobs")
-    after = parse_key(visit.query.get("after", ""))
-    page = visit.archive.list_jobs(visit.viewer, wanted, after=after, limit=PAGE_ROWS)
-    return visit.page(
-        "jobs.html", wanted=wanted, rows=page.rows, next_key=render_key(page.next_key), is_first=after is None
+def show_jobs(context: Context) -> Response:
+    """Show one page of the list, or send the whole list as a file."""
+    wanted, table_format = parse_filter(context.query), parse_format(context.query)
+    context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
+    if table_format != "html":
+        rows, is_cut = read_rows(context.archive, context.viewer, wanted, MAX_FILE_ROWS)
+        return make_table_response(make_job_table(rows, is_cut=is_cut), table_format, "jobs")
+    after = parse_position(context.query.get("after", ""))
+    page = context.archive.list_jobs(context.viewer, wanted, after=after, limit=PAGE_ROWS)
+    return context.page(
+        "jobs.html",
+        wanted=wanted,
+        since_day=render_day(wanted.since_seconds) or "",
+        until_day=last_day(wanted) or "",
+        rows=page.rows,
+        next_position=render_position(page.next_key),
+        is_first=after is None,
+    )
+
+
+@router.get("/arrays/{array_id}")
+def show_array(context: Context, array_id: str) -> Response:
+    """Show the distribution of the tasks, outliers, and one recommendation for all tasks."""
+    if not NUMBER.match(array_id):
+        raise not_found()
+    table_format, wanted = parse_format(context.query), JobFilter(array_job_id=int(array_id))
+    rows, is_cut = read_rows(context.archive, context.viewer, wanted, MAX_TASKS)
+    first = context.archive.find(context.viewer, rows[0].job_id, cluster=rows[0].cluster) if rows else ()
+    if not first:
+        raise not_found()
+    context.audit(f"array {array_id}", owner=rows[0].user)
+    if table_format != "html":
+        return make_table_response(make_job_table(rows, is_cut=is_cut), table_format, f"array-{array_id}")
+    return context.page(
+        "array.html",
+        array_id=int(array_id),
+        view=make_array_view(rows, first[0].summary),
+        first=rows[0],
+        rows=rows[:_ARRAY_ROWS],
+        count=len(rows),
+        is_cut=is_cut,
+        wanted=wanted,
     )
 
 
 @router.get("/search")
-def search(visit: Visiting, q: str = "") -> Response:
-    """Go to the job, array, user or account of that name, else to the list of jobs whose names begin so.
+def search(context: Context, q: str = "") -> Response:
+    """Redirect to the job, array, user or account, else to the list of jobs whose names begin with the text.
 
-    Only what the viewer may see is looked at, so what is foreign and what is absent lead to the same place.
+    Only what the viewer has access to is searched: what is not accessible and what is absent lead to the same page.
     """
     text = q.strip()[:200]
-    return RedirectResponse(visit.desk.settings.base_path + _find_place(visit, text), 303)
+    return RedirectResponse(context.base_path + _find_page(context, text), 303)
 
 
-def read_all_rows(visit: Visit, wanted: JobFilter, most: int) -> tuple[list[JobRow], bool]:
-    """Read a list page by page, up to so many rows; tell whether there were more."""
+def read_rows(archive: Archive, viewer: Viewer, wanted: JobFilter, limit: int) -> tuple[list[JobRow], bool]:
+    """Read a list page by page up to the limit; also return whether there are more rows."""
     rows: list[JobRow] = []
-    for row in _iterate(visit, wanted):
-        if len(rows) >= most:
+    for row in _iterate(archive, viewer, wanted):
+        if len(rows) >= limit:
             return rows, True
         rows.append(row)
     return rows, False
 
 
-def _find_critical(visit: Visit) -> tuple[JobRow, ...]:
-    wanted = JobFilter(worst=Severity.CRITICAL, since_seconds=visit.since(7))
-    return visit.archive.list_jobs(visit.viewer, wanted, limit=8).rows
-
-
-def _read_file_rows(visit: Visit, wanted: JobFilter) -> Table:
-    rows, is_cut = read_all_rows(visit, wanted, MOST_FILE_ROWS)
-    return make_job_table(rows, is_cut=is_cut)
-
-
-def _iterate(visit: Visit, wanted: JobFilter) -> Iterator[JobRow]:
-    page = visit.archive.list_jobs(visit.viewer, wanted, limit=_FILE_STEP)
+def _iterate(archive: Archive, viewer: Viewer, wanted: JobFilter) -> Iterator[JobRow]:
+    page = archive.list_jobs(viewer, wanted, limit=_ROWS_PER_QUERY)
     yield from page.rows
     while page.next_key is not None:
-        page = visit.archive.list_jobs(visit.viewer, wanted, after=page.next_key, limit=_FILE_STEP)
+        page = archive.list_jobs(viewer, wanted, after=page.next_key, limit=_ROWS_PER_QUERY)
         yield from page.rows
 
 
-def _find_place(visit: Visit, text: str) -> str:
+def _find_critical(context: RequestContext) -> tuple[JobRow, ...]:
+    wanted = JobFilter(worst=Severity.CRITICAL, since_seconds=context.since(7))
+    return context.archive.list_jobs(context.viewer, wanted, limit=8).rows
+
+
+def _find_page(context: RequestContext, text: str) -> str:
     if not text or not text.isprintable():
         return "/jobs"
     if match := _WHOLE_ARRAY.match(text):
         return f"/arrays/{match[1]}"
-    if SHOWN_ID.match(text) and (place := _find_job(visit, text)):
-        return place
+    if SHOWN_ID.match(text) and (page := _find_job_page(context, text)):
+        return page
     for kind, wanted in (("users", JobFilter(user=text)), ("accounts", JobFilter(account=text))):
-        if visit.has_jobs(wanted):
+        if context.has_jobs(wanted):
             return f"/{kind}/{quote(text, safe='')}"
     return "/jobs?" + urlencode({"name": text})
 
 
-def _find_job(visit: Visit, shown_id: str) -> str:
-    """Return where a job or array of this number is shown, or nothing."""
-    if visit.read_report(shown_id) is not None:
+def _find_job_page(context: RequestContext, shown_id: str) -> str:
+    """Return the page of the job or array with this id, or nothing."""
+    if context.read_report(shown_id) is not None:
         return f"/jobs/{quote(shown_id, safe='+')}"
-    is_array = shown_id.isdigit() and visit.has_jobs(JobFilter(array_job_id=int(shown_id)))
+    is_array = shown_id.isdigit() and context.has_jobs(JobFilter(array_job_id=int(shown_id)))
     return f"/arrays/{shown_id}" if is_array else ""

@@ -1,96 +1,139 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show what one user, or one account, asked for and used."""
+"""Show the usage of one user or account, and the user's digest setting."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import enum
+from dataclasses import dataclass, replace
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Form
 from starlette.responses import RedirectResponse, Response
 
-from slurmscope.model.archive import GroupBy, JobFilter, UseTotal
-from slurmscope.portal.pages.digest_form import DigestChoice, change_letters, make_letter_form
-from slurmscope.portal.pages.visit import Visit, Visiting, absent
+from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
+from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.sign_in.csrf import FIELD
+from slurmscope.portal.sign_in.errors import Refused
 from slurmscope.portal.views.day_bars import make_day_bars
 from slurmscope.portal.views.queries import parse_days, parse_format
 from slurmscope.portal.web.tables import make_table_response, make_total_table
+from slurmscope.reports.words import format_time
 
 router = APIRouter(include_in_schema=False)
 
 _ROWS = 15
 
 
+class DigestChoice(enum.StrEnum):
+    """Choose whether the digest is sent; not a toggle, so that submitting a form twice is harmless."""
+
+    STOP = "stop"
+    SEND = "send"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestForm:
+    """Hold what the digest section of a user page shows."""
+
+    is_sent: bool
+    token: str
+
+
 @router.get("/users/{name:path}")
-def show_user(visit: Visiting, name: str) -> Response:
-    """Show a user; somebody else's page is there for whom at least one of the jobs is there."""
-    everything = _find_user(visit, name)
-    visit.audit(f"user {name}", owner=name)
-    return _show_person(visit, "user.html", name, everything, GroupBy.ACCOUNT)
+def show_user(context: Context, name: str) -> Response:
+    """Show a user; other users' pages exist for viewers who have access to at least one of their jobs."""
+    wanted = _find_user(context, name)
+    context.audit(f"user {name}", owner=name)
+    return _show_usage(context, "user.html", name, wanted, GroupBy.ACCOUNT)
 
 
 @router.post("/users/{name:path}/letter")
-def set_letter(
-    visit: Visiting, name: str, wish: Annotated[DigestChoice, Form()], token: Annotated[str, Form(alias=FIELD)] = ""
+def set_digest(
+    context: Context, name: str, wish: Annotated[DigestChoice, Form()], token: Annotated[str, Form(alias=FIELD)] = ""
 ) -> Response:
-    """Stop the weekly letters to a user, or send them again, and show the user's page."""
-    _find_user(visit, name)
-    change_letters(visit, name, wish, token)
-    return RedirectResponse(f"{_address(visit, 'users', name)}#letter", 303)
+    """Stop or resume the weekly digest of a user, and return to the user's page."""
+    _find_user(context, name)
+    _change_digest(context, name, wish, token)
+    return RedirectResponse(f"{_make_address(context, 'users', name)}#letter", 303)
 
 
 @router.get("/accounts/{name:path}")
-def show_account(visit: Visiting, name: str) -> Response:
-    """Show an account: all of it to its coordinators and staff, to others their own part."""
-    everything = JobFilter(account=name)
-    if name not in visit.viewer.coordinates and not _may_see(visit, everything):
-        raise absent()
-    visit.audit(f"account {name}")
-    return _show_person(visit, "account.html", name, everything, GroupBy.USER)
+def show_account(context: Context, name: str) -> Response:
+    """Show an account: all of it for its coordinators and staff, for others their own part."""
+    wanted = JobFilter(account=name)
+    if name not in context.viewer.coordinates and not _has_access(context, wanted):
+        raise not_found()
+    context.audit(f"account {name}")
+    return _show_usage(context, "account.html", name, wanted, GroupBy.USER)
 
 
-def _find_user(visit: Visit, name: str) -> JobFilter:
-    """Return what asks for the jobs of a user; who has none that the viewer may see is absent, but for the viewer."""
-    everything = JobFilter(user=name)
-    if name != visit.viewer.name and not _may_see(visit, everything):
-        raise absent()
-    return everything
+def _find_user(context: RequestContext, name: str) -> JobFilter:
+    """Return the filter for a user's jobs; respond 404 for other users without accessible jobs."""
+    wanted = JobFilter(user=name)
+    if name != context.viewer.name and not _has_access(context, wanted):
+        raise not_found()
+    return wanted
 
 
-def _may_see(visit: Visit, everything: JobFilter) -> bool:
-    name = everything.user or everything.account
-    return name.isprintable() and 0 < len(name) <= 200 and visit.has_jobs(everything)
+def _has_access(context: RequestContext, wanted: JobFilter) -> bool:
+    name = wanted.user or wanted.account
+    return name.isprintable() and 0 < len(name) <= 200 and context.has_jobs(wanted)
 
 
-def _show_person(visit: Visit, template: str, name: str, everything: JobFilter, by: GroupBy) -> Response:
-    """Make the page of the last days; ``by`` is what the table of sums is made over."""
-    days, form = parse_days(visit.query), parse_format(visit.query)
-    lately = replace(everything, since_seconds=visit.since(days))
+def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFilter, by: GroupBy) -> Response:
+    """Show recent usage; ``by`` groups the table of totals."""
+    days, table_format = parse_days(context.query), parse_format(context.query)
+    recent = replace(wanted, since_seconds=context.since(days))
 
-    def total(over: GroupBy, limit: int = 100) -> tuple[UseTotal, ...]:
-        return visit.archive.total(visit.viewer, lately, over, limit=limit)
+    def total(group: GroupBy, limit: int = 100) -> tuple[UseTotal, ...]:
+        return context.archive.total(context.viewer, recent, group, limit=limit)
 
-    if form != "html":
-        over = GroupBy.DAY if visit.query.get("table") == "days" else by
-        return make_table_response(make_total_table(total(over, 400)), form, f"{name}-{over}")
-    return visit.page(
+    def list_jobs(*, is_running: bool) -> tuple[JobRow, ...]:
+        return context.archive.list_jobs(context.viewer, replace(wanted, is_running=is_running), limit=_ROWS).rows
+
+    if table_format != "html":
+        group = GroupBy.DAY if context.query.get("table") == "days" else by
+        return make_table_response(make_total_table(total(group, 400)), table_format, f"{name}-{group}")
+    return context.page(
         template,
         name=name,
         days=days,
-        day_bars=make_day_bars(total(GroupBy.DAY, 400), visit.since(days), days),
+        day_bars=make_day_bars(total(GroupBy.DAY, 400), context.since(days), days),
         groups=total(by),
         rules=total(GroupBy.RULE, 10),
-        running=visit.archive.list_jobs(visit.viewer, replace(everything, is_running=True), limit=_ROWS).rows,
-        rows=visit.archive.list_jobs(visit.viewer, everything, limit=_ROWS).rows,
-        everything=everything,
-        address=_address(visit, "users" if everything.user else "accounts", name),
-        letter=make_letter_form(visit, name) if everything.user else None,
-        rule_link=visit.make_rule_link(lately),
-        sees_all=visit.viewer.is_staff or name in visit.viewer.coordinates,
+        running=list_jobs(is_running=True),
+        ended=list_jobs(is_running=False),
+        wanted=wanted,
+        address=_make_address(context, "users" if wanted.user else "accounts", name),
+        digest=_make_digest_form(context, name) if wanted.user else None,
+        rule_link=context.make_rule_link(recent),
+        sees_all=context.viewer.is_staff or name in context.viewer.coordinates,
     )
 
 
-def _address(visit: Visit, kind: str, name: str) -> str:
-    return f"{visit.desk.settings.base_path}/{kind}/{quote(name, safe='')}"
+def _make_digest_form(context: RequestContext, name: str) -> DigestForm | None:
+    """Make the form on a user's page; None for viewers who may not change the setting."""
+    if not _may_change_digest(context.viewer, name):
+        return None
+    is_sent = not context.backend.opt_outs.is_opted_out(name)
+    return DigestForm(is_sent=is_sent, token=context.backend.csrf.issue(context.viewer))
+
+
+def _change_digest(context: RequestContext, name: str, choice: DigestChoice, token: str) -> None:
+    """Apply the form, or reject it; changes by admins are audited first."""
+    if not _may_change_digest(context.viewer, name):
+        raise Refused("Only this user and the administrators of the portal can change this setting.")
+    context.backend.csrf.check(context.viewer, token, context.request.scope)
+    # With the time: repeated access to the same subject is recorded once, but every change must be recorded.
+    context.audit(f"digest of {name}: {choice}, {format_time(context.backend.clock())}", owner=name)
+    context.backend.opt_outs.set_opt_out(name, is_opted_out=choice is DigestChoice.STOP)
+
+
+def _may_change_digest(viewer: Viewer, name: str) -> bool:
+    return name == viewer.name or viewer.role is ViewerRole.ADMIN
+
+
+def _make_address(context: RequestContext, kind: str, name: str) -> str:
+    return f"{context.base_path}/{kind}/{quote(name, safe='')}"

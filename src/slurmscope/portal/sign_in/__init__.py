@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find out who sends a request, and refuse those who may not."""
+"""Identify who sends a request, and reject those without access."""

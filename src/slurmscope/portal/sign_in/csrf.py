@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep other sites from sending forms in a viewer's name.
+"""Protect forms against cross-site request forgery.
 
-Whoever signs people in, the browser sends that proof along with every request, also with those that another site
-makes it send. So a form carries a token that only our own pages can know: a keyed hash of the viewer's name and the
-time. Nothing is stored. Beside that, the browser's own word on where the request comes from is heard.
+However people sign in, the browser authenticates every request, including those that another site makes it send.
+Therefore each form carries a token that only our own pages can know: a keyed hash of the viewer's name and the time.
+Nothing is stored. In addition, the headers with which browsers report the origin of a request are checked.
 """
 
 from __future__ import annotations
@@ -28,50 +28,50 @@ _TOKEN = re.compile(r"(?P<issued>[0-9]{1,12})\.(?P<digest>[0-9a-f]{64})")
 
 
 class Csrf:
-    """Give out tokens for forms and check them. Safe to use from any thread."""
+    """Issue and check form tokens. Safe to use from any thread."""
 
     def __init__(
         self, secret: bytes, *, is_by_token: Callable[[Scope], bool], clock: Callable[[], float] = time.time
     ) -> None:
-        """Take a secret of 32 random bytes, the same in every process that serves this portal."""
+        """Store a secret of 32 random bytes, which every process that serves this portal must share."""
         self._secret = secret
         self._is_by_token = is_by_token
         self._clock = clock
 
     def issue(self, viewer: Viewer) -> str:
-        """Return a token for the forms on one page."""
+        """Return a token for the forms of one page."""
         issued = str(int(self._clock()))
         return f"{issued}.{self._digest(viewer, issued)}"
 
     def check(self, viewer: Viewer, token: str, scope: Scope) -> None:
-        """Refuse a request that wants to change something unless it came from our own page of this viewer.
+        """Reject a request that changes something unless it came from this viewer's own page.
 
-        Programs that show an API token need none of this: no browser sends such a token of its own accord.
+        Requests with an API token are exempt: browsers never send such a token by themselves.
         """
         if scope.get("method") in SAFE_METHODS:
-            raise Refused("Nothing is changed by following a link. Use the form.")
+            raise Refused("A link cannot change anything. Use the form.")
         if self._is_by_token(scope):
             return
         _check_site(scope)
-        if not self._is_good(viewer, token):
-            raise Refused("This form is too old or not yours. Load the page again, then send it again.")
+        if not self._is_valid(viewer, token):
+            raise Refused("This form has expired. Reload the page, then submit it again.")
 
-    def _is_good(self, viewer: Viewer, token: str) -> bool:
+    def _is_valid(self, viewer: Viewer, token: str) -> bool:
         match = _TOKEN.fullmatch(token)
         if match is None or not 0 <= self._clock() - int(match["issued"]) <= LIFETIME_SECONDS:
             return False
         return hmac.compare_digest(self._digest(viewer, match["issued"]), match["digest"])
 
     def _digest(self, viewer: Viewer, issued: str) -> str:
-        # The time has digits only, so the first blank ends it whatever the name is.
+        # The time has only digits, so the first blank ends it, whatever the name is.
         return hmac.new(self._secret, f"{issued} {viewer.name}".encode(), hashlib.sha256).hexdigest()
 
 
 def _check_site(scope: Scope) -> None:
-    """Refuse what the browser says was sent by another site; old browsers and programs say nothing.
+    """Reject a request that another site sent, according to the browser; old browsers and programs do not say.
 
-    Browsers send Sec-Fetch-Site only over TLS and to this machine itself; elsewhere they send Origin, which must
-    then be the Host that was asked: a proxy has to pass that on.
+    Browsers send Sec-Fetch-Site only over TLS and to the loopback address; otherwise they send Origin, which must
+    match Host: a proxy has to forward that.
     """
     sites = header_values(scope, "sec-fetch-site")
     if sites:
@@ -80,7 +80,7 @@ def _check_site(scope: Scope) -> None:
         raise Refused("This request was sent by another site.")
     origins, hosts = header_values(scope, "origin"), header_values(scope, "host")
     if origins and (len(origins) > 1 or len(hosts) != 1 or _host_of(origins[0]) != hosts[0].lower()):
-        raise Refused("This request was sent by another site, or the proxy in front does not pass on the Host header.")
+        raise Refused("This request was sent by another site, or the proxy does not forward the Host header.")
 
 
 def _host_of(origin: bytes) -> bytes:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Name the ways in which the portal turns somebody away.
+"""Define why a request is rejected.
 
 ::
 
-    SignInError                one sentence for the page, and the status to send
-    ├── NotSignedIn            nobody said who is there (401)
-    └── Refused                what was said is not believed, or not allowed (403)
-        └── TooManyFailures    this address guessed too often (429)
+    SignInError                a message for the page, and the status code
+    ├── NotSignedIn            no identity was given (401)
+    └── Refused                the identity is not trusted, or has no access (403)
+        └── TooManyFailures    too many wrong tokens from this address (429)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurmscope.errors import SlurmscopeError
 
 
 class SignInError(SlurmscopeError):
-    """Tell why somebody is turned away; ``reason`` is fit to be shown, for it repeats nothing that was sent."""
+    """Reject a request; ``reason`` can be shown to the client, because it repeats nothing from the request."""
 
     status = 403
 
@@ -25,35 +25,35 @@ class SignInError(SlurmscopeError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Return what the answer's head has to say beside its status."""
+        """Return additional response headers."""
         return {}
 
 
 class NotSignedIn(SignInError):
-    """Nobody said who is there."""
+    """No identity was given."""
 
     status = 401
 
     @property
     def headers(self) -> dict[str, str]:
-        """Name the way in that the portal itself has."""
+        """Name the authentication scheme that the portal itself supports."""
         return {"WWW-Authenticate": 'Bearer realm="slurmscope"'}
 
 
 class Refused(SignInError):
-    """What was said is not believed, or not allowed."""
+    """The identity is not trusted, or has no access."""
 
 
 class TooManyFailures(Refused):
-    """This address gave too many wrong tokens."""
+    """Too many wrong tokens came from this address."""
 
     status = 429
 
     def __init__(self, retry_after_seconds: int) -> None:
-        super().__init__(f"Too many wrong tokens came from this address. Try again in {retry_after_seconds} seconds.")
+        super().__init__(f"Too many wrong tokens from this address. Try again in {retry_after_seconds} s.")
         self.retry_after_seconds = retry_after_seconds
 
     @property
     def headers(self) -> dict[str, str]:
-        """Say when to come back."""
+        """Return when to try again."""
         return {"Retry-After": str(self.retry_after_seconds)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Let in the one person who runs the portal on their own machine."""
+"""Identify the user who runs the portal on their own machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.portal.peers import Peer
-from slurmscope.portal.scope import Scope, header_values, headers_of
+from slurmscope.portal.scope import Peer, Scope, header_values, iterate_headers
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.errors import Refused
 from slurmscope.sources.machine.connection_owner import Endpoint, find_owner
@@ -22,63 +21,64 @@ _PROXY_HEADERS = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residents:
-    """Hold who on this machine is let in: ``name`` runs the portal, ``names`` says who a user number is."""
+class LocalUsers:
+    """Hold the users with access in local mode: ``name`` runs the portal, ``names`` maps uids to user names."""
 
     name: str
     names: Mapping[int, str]
-    owner_of: Callable[[Endpoint, Endpoint], int | None] = find_owner
+    find_owner: Callable[[Endpoint, Endpoint], int | None] = find_owner
 
 
-def find_residents(settings: PortalSettings) -> Residents:
-    """Name the user who runs this process, root, the local user and the administrators; it may ask a name service."""
-    name = settings.local_user or _name_of(os.geteuid())
-    names = {uid: admin for admin in (*settings.admins, name) if (uid := _uid_of(admin)) is not None}
-    return Residents(name=name, names=names | {0: name, os.geteuid(): name})
+def find_local_users(settings: PortalSettings) -> LocalUsers:
+    """Look up the user of this process, root, the local user and the administrators; may query a name service."""
+    name = settings.local_user or _find_name(os.geteuid())
+    names = {uid: admin for admin in (*settings.admins, name) if (uid := _find_uid(admin)) is not None}
+    return LocalUsers(name=name, names=names | {0: name, os.geteuid(): name})
 
 
 class LocalMode:
-    """Tell whether a request comes from this machine, and from nowhere else by way of it."""
+    """Accept requests that come directly from this machine, and only those."""
 
-    def __init__(self, settings: PortalSettings, residents: Residents) -> None:
-        self._marks = _PROXY_HEADERS | {settings.proxy_header.lower().encode("ascii")}
-        self._residents = residents
+    def __init__(self, settings: PortalSettings, users: LocalUsers) -> None:
+        self._proxy_headers = _PROXY_HEADERS | {settings.proxy_header.lower().encode("ascii")}
+        self._users = users
 
-    def viewer(self, scope: Scope, peer: Peer) -> Viewer:
-        """Return who is there, or refuse other machines, other users, other names of this machine, and proxies.
+    def find_viewer(self, scope: Scope, peer: Peer) -> Viewer:
+        """Return the viewer, or reject other machines, other users, other host names, and proxies.
 
-        A page of a stranger can make its own name point at 127.0.0.1 and let the browser read from us; the Host
-        header then has that name. A proxy in front of the local mode would make everybody an administrator.
+        A malicious page can let its own host name resolve to 127.0.0.1 and read from the portal through the browser;
+        the Host header then has that name. A proxy in front of local mode would make every user an administrator.
         """
-        if not peer.is_on_this_machine:
-            raise Refused("This portal serves one person on its own machine. Set portal.mode to proxy for more.")
+        if not peer.is_local:
+            raise Refused("In local mode, the portal accepts connections from this machine only. Set portal.mode to "
+                          "proxy to serve other users.")  # fmt: skip
         hosts = header_values(scope, "host")
         if len(hosts) != 1 or not _OWN_HOST.fullmatch(hosts[0]):
-            raise Refused("This portal answers only under the names localhost, 127.0.0.1 and [::1].")
-        if any(name in self._marks for name, _ in headers_of(scope)):
-            raise Refused("This request came through a proxy. Set portal.mode to proxy to let one sign people in.")
-        return Viewer(name=self._name(scope, peer), role=ViewerRole.ADMIN)
+            raise Refused("In local mode, the portal is available as localhost, 127.0.0.1 and [::1] only.")
+        if any(name in self._proxy_headers for name, _ in iterate_headers(scope)):
+            raise Refused("This request came through a proxy. Set portal.mode to proxy to use a proxy for sign-in.")
+        return Viewer(name=self._find_user(scope, peer), role=ViewerRole.ADMIN)
 
-    def _name(self, scope: Scope, peer: Peer) -> str:
-        """Name who opened the connection: on a login node, hundreds of people can reach its loopback address."""
+    def _find_user(self, scope: Scope, peer: Peer) -> str:
+        """Return who opened the connection: on a login node, many users can reach the loopback address."""
         if peer.is_unix:
-            # Only the user who runs the portal, and root, can open the socket (see web_server).
-            return self._residents.name
-        uid = self._residents.owner_of(cast("Endpoint", scope["client"]), cast("Endpoint", scope["server"]))
-        if uid is None or uid not in self._residents.names:
+            # Only the user who runs the portal, and root, can open the socket (see web/server.py).
+            return self._users.name
+        uid = self._users.find_owner(cast("Endpoint", scope["client"]), cast("Endpoint", scope["server"]))
+        if uid is None or uid not in self._users.names:
             raise Refused("This portal belongs to another user of this machine.")
-        return self._residents.names[uid]
+        return self._users.names[uid]
 
 
-def _name_of(uid: int) -> str:
+def _find_name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
-        # A container may run us under a number that has no name.
+        # In a container, the uid may have no name.
         return str(uid)
 
 
-def _uid_of(name: str) -> int | None:
+def _find_uid(name: str) -> int | None:
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:

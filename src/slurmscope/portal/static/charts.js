@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draw the curves of a page with uPlot: one time axis, one cursor and one zoom for all charts of the page.
+// Draw the charts of a page with uPlot; all charts share the time axis, the cursor and the zoom.
 "use strict";
 
 (() => {
@@ -24,14 +24,14 @@
   new ResizeObserver(() => plots.forEach(fit)).observe(grid);
 
   async function load() {
-    // A renewed page swaps several parts, each of which tells so.
+    // An update swaps several parts of the page, with one event each.
     if (isLoading) return;
     isLoading = true;
     try {
-      const answer = await fetch(grid.dataset.source, { headers: { Accept: "application/json" } });
-      if (answer.ok) draw((await answer.json()).charts);
+      const response = await fetch(grid.dataset.source, { headers: { Accept: "application/json" } });
+      if (response.ok) draw((await response.json()).charts);
     } catch {
-      // The tables below the charts have the numbers; the next round tries again.
+      // The tables below the charts still have the numbers; the next update retries.
     } finally {
       isLoading = false;
     }
@@ -47,9 +47,9 @@
   }
 
   function makePlot(chart, place) {
-    reachOverRun(chart);
-    const say = sayUnit(chart.unit);
-    const series = [{ label: isRunTime ? "Run time" : "Time", value: (_, value) => sayTime(value) }];
+    extendToRun(chart);
+    const format = makeFormatter(chart.unit);
+    const series = [{ label: isRunTime ? "Run time" : "Time", value: (_, value) => formatTime(value) }];
     const data = [chart.times];
     chart.lines.forEach((line, index) => {
       series.push({
@@ -57,29 +57,29 @@
         stroke: color(`--line-${(index % 5) + 1}`),
         dash: [[], [8, 4], [2, 3]][Math.floor(index / 5) % 3],
         width: 1.5,
-        points: { show: false, filter: findLonePoints },
-        value: (_, value) => say(value),
+        points: { show: false, filter: findIsolatedPoints },
+        value: (_, value) => format(value),
       });
       data.push(line.values);
     });
     if (chart.reference !== null) {
       series.push({
-        label: chart.reference_label || "asked for",
+        label: chart.reference_label || "requested",
         stroke: color("--reference"),
         dash: [6, 5],
         width: 1.25,
         points: { show: false },
-        value: (_, value) => say(value),
+        value: (_, value) => format(value),
       });
       data.push(chart.times.map(() => chart.reference));
     }
-    const plot = new uPlot(options(place, series, chart, say), data, place);
-    makeReachable(place, plot);
+    const plot = new uPlot(options(place, series, chart, format), data, place);
+    addKeyboard(place, plot);
     return plot;
   }
 
-  // All charts show the whole run, also the part in which nothing was measured.
-  function reachOverRun(chart) {
+  // All charts show the whole run, including parts that were not measured.
+  function extendToRun(chart) {
     const [from, to] = [grid.dataset.from, grid.dataset.to].map(Number);
     if (from < chart.times[0]) {
       chart.times.unshift(from);
@@ -91,13 +91,13 @@
     }
   }
 
-  // A point between two gaps has no line; without a dot it would not be there.
-  function findLonePoints(plot, index) {
+  // A point between two gaps has no line; without a dot it would be invisible.
+  function findIsolatedPoints(plot, index) {
     const values = plot.data[index];
     return values.flatMap((value, at) => (value != null && values[at - 1] == null && values[at + 1] == null ? [at] : []));
   }
 
-  function options(place, series, chart, say) {
+  function options(place, series, chart, format) {
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
     return {
       width: place.clientWidth || 480,
@@ -113,22 +113,22 @@
           ...axis,
           space: 70,
           ...(isRunTime ? { incrs: DURATIONS } : {}),
-          values: (_, ticks, __, ___, step) => (isRunTime ? ticks.map(sayDuration) : sayTicks(ticks, step)),
+          values: (_, ticks, __, ___, step) => (isRunTime ? ticks.map(formatDuration) : formatTicks(ticks, step)),
         },
-        { ...axis, size: 72, values: (_, ticks) => ticks.map(say), ...binaryTicks(chart.unit) },
+        { ...axis, size: 72, values: (_, ticks) => ticks.map(format), ...binaryTicks(chart.unit) },
       ],
       cursor: { sync: { key: cursors.key, setSeries: false }, drag: { x: true, y: false, setScale: false } },
       legend: { live: true },
-      hooks: { setSelect: [takeSelection], ready: [(plot) => plot.over.addEventListener("dblclick", () => setZoom(null))] },
+      hooks: { setSelect: [zoomToSelection], ready: [(plot) => plot.over.addEventListener("dblclick", () => setZoom(null))] },
     };
   }
 
-  // Of a job that has just begun there may be one point only, for which uPlot would show years.
+  // A job that has just started may have a single point, for which uPlot would show years.
   function widen(times, low, high) {
     return times.length > 1 ? [low, high] : [times[0] - 60, times[0] + 60];
   }
 
-  function takeSelection(plot) {
+  function zoomToSelection(plot) {
     if (plot.select.width < 8) return;
     const low = plot.posToVal(plot.select.left, "x");
     const high = plot.posToVal(plot.select.left + plot.select.width, "x");
@@ -155,8 +155,8 @@
     if (resetButton) resetButton.hidden = zoom === null;
   }
 
-  // Arrow keys walk from point to point; the cursors of all charts go along.
-  function makeReachable(place, plot) {
+  // Arrow keys move from point to point, with the cursors of all charts.
+  function addKeyboard(place, plot) {
     place.onkeydown = (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
       if (event.key === "Escape") setZoom(null);
@@ -177,38 +177,38 @@
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
 
-  // Powers of 1024 want ticks that are round in their own unit.
+  // Byte axes use powers of two as ticks.
   function binaryTicks(unit) {
     if (!unit.startsWith("bytes")) return {};
     return { incrs: Array.from({ length: 61 }, (_, power) => 2 ** power) };
   }
 
-  function sayUnit(unit) {
-    if (unit === "bytes") return sayBytes;
-    if (unit === "bytes/s") return (value) => (value == null ? "–" : `${sayBytes(value)}/s`);
-    if (unit === "ratio") return (value) => (value == null ? "–" : `${sayNumber(value * 100)} %`);
-    return (value) => (value == null ? "–" : sayNumber(value));
+  function makeFormatter(unit) {
+    if (unit === "bytes") return formatBytes;
+    if (unit === "bytes/s") return (value) => (value == null ? "–" : `${formatBytes(value)}/s`);
+    if (unit === "ratio") return (value) => (value == null ? "–" : `${formatNumber(value * 100)} %`);
+    return (value) => (value == null ? "–" : formatNumber(value));
   }
 
-  function sayBytes(value) {
+  function formatBytes(value) {
     if (value == null) return "–";
     const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let power = 0;
     while (value >= 1023.5 && power < units.length - 1) { value /= 1024; power += 1; }
-    return `${sayNumber(value)} ${units[power]}`;
+    return `${formatNumber(value)} ${units[power]}`;
   }
 
-  function sayNumber(value) {
+  function formatNumber(value) {
     return value.toLocaleString("en", value >= 100 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 3 });
   }
 
-  function sayTime(value) {
+  function formatTime(value) {
     if (value == null) return "–";
-    return isRunTime ? sayDuration(value) : `${new Date(value * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    return isRunTime ? formatDuration(value) : `${new Date(value * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
   }
 
-  // The day stands below the first tick, and below each one with which a day begins.
-  function sayTicks(ticks, step) {
+  // The date is shown below the first tick, and below the first tick of each day.
+  function formatTicks(ticks, step) {
     let shown = "";
     return ticks.map((seconds) => {
       const [day, clock] = new Date(seconds * 1000).toISOString().split("T");
@@ -219,7 +219,7 @@
     });
   }
 
-  function sayDuration(seconds) {
+  function formatDuration(seconds) {
     const minutes = Math.round(seconds / 60);
     if (seconds < 120) return `${Math.round(seconds)} s`;
     if (minutes < 120) return `${minutes} min`;

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrange data as the pages show it, without I/O."""
+"""Prepare data for the pages, without I/O."""

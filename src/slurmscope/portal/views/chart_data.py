@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepare curves for the screen: few enough lines to tell apart, few enough rows to read."""
+"""Prepare charts for the pages: as JSON for the script, and as short tables."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _OVERLAY_POINTS = 200
 
 
 class DataTable(NamedTuple):
-    """Hold a chart in words, for those who cannot see it."""
+    """Hold a chart as text, for users who cannot see it."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 def encode_charts(charts: Sequence[Chart]) -> bytes:
-    """Write charts as the script on the page reads them."""
-    return msgspec.json.encode({"charts": [_plain(fold(chart)) for chart in charts]})
+    """Encode charts for the script on the page."""
+    return msgspec.json.encode({"charts": [_to_json(fold(chart)) for chart in charts]})
 
 
 def make_data_table(chart: Chart, *, is_run_time: bool = False) -> DataTable:
-    """Put a chart into at most twenty rows of words."""
-    few = fold(chart)
-    show_time = format_seconds if is_run_time else format_time
+    """Make a table of at most twenty rows from a chart."""
+    folded = fold(chart)
+    format_moment = format_seconds if is_run_time else format_time
     rows = [
-        (show_time(few.times[index]), *(say_value(line.values[index], chart.unit) for line in few.lines))
-        for index in _spread(len(few.times))
+        (format_moment(folded.times[index]), *(say_value(line.values[index], chart.unit) for line in folded.lines))
+        for index in _choose_rows(len(folded.times))
     ]
     first = "Run time" if is_run_time else "Time"
-    return DataTable((first, *(line.label for line in few.lines)), tuple(rows))
+    return DataTable((first, *(line.label for line in folded.lines)), tuple(rows))
 
 
 def overlay_charts(reports: Sequence[JobReport]) -> tuple[Chart, ...]:
-    """Lay the charts that several jobs have over each other, on an axis of seconds since each job's start.
+    """Overlay the charts of several jobs, by seconds since each job's start.
 
-    Cores of different jobs have nothing in common but their numbers.
+    Charts per core are left out: core numbers of different jobs are unrelated.
     """
     names = dict.fromkeys(chart.name for report in reports for chart in report.charts if chart.times)
     names.pop("cpu_core", None)
@@ -65,7 +65,7 @@ def _overlay(name: str, reports: Sequence[JobReport]) -> Chart:
         for report, chart in found
     )
     title = f"{first.title}, median node" if any(report.record.node_count > 1 for report, _ in found) else first.title
-    explained = f"{first.help} Of a job on several nodes, their median.".strip()
+    explained = f"{first.help} For a job on several nodes, the median node is shown.".strip()
     return replace(first, title=title, times=times, lines=lines, reference=None, reference_label="", help=explained)
 
 
@@ -75,40 +75,40 @@ def _start(report: JobReport, chart: Chart) -> float:
 
 
 def _resample(chart: Chart, start: float, times: Sequence[float]) -> tuple[float | None, ...]:
-    """Take for each time the last value before it, unless that is older than two steps of the chart: then a gap."""
-    values = _one_line(chart)
+    """Return the last value before each time, or a gap if that is older than two steps of the chart."""
+    values = _merge_lines(chart)
     own = [moment - start for moment in chart.times]
     step = max((own[-1] - own[0]) / max(1, len(own) - 1), times[1] - times[0])
-    taken: list[float | None] = []
+    resampled: list[float | None] = []
     for moment in times:
         index = bisect.bisect_right(own, moment) - 1
         is_near = index >= 0 and moment - own[index] <= 2 * step
-        taken.append(values[index] if is_near else None)
-    return tuple(taken)
+        resampled.append(values[index] if is_near else None)
+    return tuple(resampled)
 
 
-def _one_line(chart: Chart) -> Sequence[float | None]:
-    """Make one line of a job: the median of its nodes, which jobs of any size can be compared by.
+def _merge_lines(chart: Chart) -> Sequence[float | None]:
+    """Merge the lines of a job into one: the median of its nodes, which is comparable between jobs of any size.
 
-    A job on many nodes comes with its median ready. User and system time are parts of one whole.
+    Jobs on many nodes already have a median line. User and system time are added up.
     """
-    ready = [line.values for line in chart.lines if line.label.startswith("median of ")]
-    if ready:
-        return ready[0]
+    medians = [line.values for line in chart.lines if line.label.startswith("median of ")]
+    if medians:
+        return medians[0]
     columns = zip(*(line.values for line in chart.lines), strict=True)
     known = ([value for value in column if value is not None] for column in columns)
     join = sum if chart.name == "cpu_split" else statistics.median
     return [join(values) if values else None for values in known]
 
 
-def _spread(count: int) -> list[int]:
-    """Choose rows over the whole length, the first and the last among them."""
+def _choose_rows(count: int) -> list[int]:
+    """Choose evenly spaced rows, including the first and the last."""
     if count <= TABLE_ROWS:
         return list(range(count))
     return [round(index * (count - 1) / (TABLE_ROWS - 1)) for index in range(TABLE_ROWS)]
 
 
-def _plain(chart: Chart) -> dict[str, object]:
+def _to_json(chart: Chart) -> dict[str, object]:
     return {
         "name": chart.name,
         "title": chart.title,

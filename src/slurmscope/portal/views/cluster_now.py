@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sum up what the controller says of queue and nodes at one moment, without anybody's name in it."""
+"""Summarize the current queue and nodes, without user names."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from slurmscope.model.job_states import PENDING, RUNNING
 from slurmscope.model.jobs import JobGroup, Jobs
@@ -14,7 +14,7 @@ from slurmscope.model.nodes import Node, Nodes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionNow:
-    """Hold one partition; a node or a waiting job that belongs to several counts in each of them."""
+    """Hold one partition; a node or a pending job in several partitions counts in each of them."""
 
     name: str
     nodes: int = 0
@@ -26,10 +26,15 @@ class PartitionNow:
     running_jobs: int = 0
     pending_jobs: int = 0
 
+    @property
+    def allocated_ratio(self) -> float | None:
+        """Return the allocated share of the cores."""
+        return self.cpus_allocated / self.cpus if self.cpus else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProblem:
-    """Say why somebody, or Slurm, took a node away."""
+    """Hold the reason why a node is down or drained."""
 
     node: str
     state: str
@@ -38,7 +43,10 @@ class NodeProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNow:
-    """Hold the cluster at one moment; None is a part that could not be read."""
+    """Hold the current state of the cluster; None where it could not be read.
+
+    The API returns these fields under the same names.
+    """
 
     age_seconds: float | None = None
     jobs_by_state: Mapping[str, int] | None = None
@@ -48,13 +56,35 @@ class ClusterNow:
     cpus_allocated: int | None = None
     partitions: tuple[PartitionNow, ...] = ()
     troubles: tuple[NodeProblem, ...] = ()
-    problems: tuple[str, ...] = field(default=())
+    """Down and drained nodes."""
+    problems: tuple[str, ...] = ()
+    """One sentence for each part that could not be read."""
+
+    @property
+    def running_jobs(self) -> int | None:
+        """Return the number of running jobs."""
+        return None if self.jobs_by_state is None else self.jobs_by_state.get(RUNNING, 0)
+
+    @property
+    def pending_jobs(self) -> int | None:
+        """Return the number of pending jobs."""
+        return None if self.jobs_by_state is None else self.jobs_by_state.get(PENDING, 0)
+
+    @property
+    def nodes(self) -> int | None:
+        """Return the number of nodes."""
+        return None if self.nodes_by_state is None else sum(self.nodes_by_state.values())
+
+    @property
+    def allocated_ratio(self) -> float | None:
+        """Return the allocated share of the cores."""
+        return self.cpus_allocated / self.cpus if self.cpus and self.cpus_allocated is not None else None
 
 
-def sum_up_cluster(
+def summarize_cluster(
     jobs: Jobs | None, nodes: Nodes | None, *, age_seconds: float | None = None, problems: tuple[str, ...] = ()
 ) -> ClusterNow:
-    """Make the summary of what was read; the partitions need both."""
+    """Summarize jobs and nodes; None where they could not be read."""
     groups = [group for group in jobs.groups if not group.has_ended] if jobs else []
     each_node = nodes.nodes if nodes else ()
     return ClusterNow(
@@ -66,7 +96,7 @@ def sum_up_cluster(
         nodes_by_state=_count((node.state_text, 1) for node in each_node) if nodes else None,
         cpus=sum(node.cpus_total for node in each_node) if nodes else None,
         cpus_allocated=sum(node.cpus_allocated for node in each_node) if nodes else None,
-        partitions=_sum_up_partitions(groups, each_node),
+        partitions=_summarize_partitions(groups, each_node),
         troubles=tuple(
             NodeProblem(node=node.name, state=node.state_text, reason=node.reason) for node in each_node if node.reason
         ),
@@ -79,14 +109,14 @@ def _reason(group: JobGroup) -> str:
 
 
 def _count(pairs: Iterable[tuple[str, int]]) -> Mapping[str, int]:
-    """Add up by name, most first."""
+    """Add up by name, highest count first."""
     counts: Counter[str] = Counter()
     for name, number in pairs:
         counts[name] += number
     return dict(counts.most_common())
 
 
-def _sum_up_partitions(groups: Iterable[JobGroup], nodes: Iterable[Node]) -> tuple[PartitionNow, ...]:
+def _summarize_partitions(groups: Iterable[JobGroup], nodes: Iterable[Node]) -> tuple[PartitionNow, ...]:
     sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for node in nodes:
         for partition in node.partitions:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Set the numbers of several jobs beside each other."""
+"""Compare the numbers of several jobs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from slurmscope.reports.words import format_time
 
 
 class ComparedRow(NamedTuple):
-    """Say one thing about each job; ``differs`` tells whether they are not all alike."""
+    """Hold one row of the comparison, with one text per job."""
 
     label: str
     texts: tuple[str, ...]
 
     @property
     def differs(self) -> bool:
-        """Tell whether the jobs are not alike in this."""
+        """Return whether the jobs differ in this row."""
         return len(set(self.texts)) > 1
 
 
 def compare_reports(reports: Sequence[JobReport]) -> tuple[ComparedRow, ...]:
-    """Make the table of a comparison, one column for each job."""
+    """Make the rows of a comparison."""
     return tuple(ComparedRow(label, tuple(read(report) for report in reports)) for label, read in _ROWS)
 
 
@@ -39,9 +39,9 @@ _ROWS: tuple[tuple[str, Callable[[JobReport], str]], ...] = (
     ("Nodes", lambda report: format_count(report.record.node_count)),
     ("Cores", lambda report: format_count(report.record.cpus)),
     ("GPUs", lambda report: format_count(report.record.gpus)),
-    ("Memory asked for", lambda report: format_bytes(report.summary.memory.asked_bytes)),
-    ("Memory needed", lambda report: format_bytes(report.summary.memory.best_peak_bytes)),
-    ("Cores busy, mean", lambda report: format_count(report.summary.cpu.mean_cores)),
+    ("Requested memory", lambda report: format_bytes(report.summary.memory.asked_bytes)),
+    ("Memory used", lambda report: format_bytes(report.summary.memory.best_peak_bytes)),
+    ("Busy cores, mean", lambda report: format_count(report.summary.cpu.mean_cores)),
     ("CPU use", lambda report: format_ratio(report.summary.cpu.time.ratio)),
     ("Memory use", lambda report: format_ratio(report.summary.memory.ratio)),
     ("GPU use", lambda report: format_ratio(report.summary.gpu.mean_utilization) if report.record.gpus else "no GPUs"),

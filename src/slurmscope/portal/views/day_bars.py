@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw days as bars: core hours that were held, and how many of them did work."""
+"""Prepare the bar chart of allocated and used core-hours per day."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from slurmscope.units import DAY_SECONDS
 
 
 class DayBar(NamedTuple):
-    """Hold one day; heights are 0 to 100. Held time of unknown use is apart from time that was wasted."""
+    """Hold one day; heights are 0 to 100. Time that was not measured is separate from idle time."""
 
     day: str
     jobs: int
     core_seconds: float
     used_core_seconds: float
-    held_height: float
+    allocated_height: float
     measured_height: float
     used_height: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBars:
-    """Hold all days, those without jobs too, and sums over them."""
+    """Hold all days, including those without jobs, and their sums."""
 
     bars: tuple[DayBar, ...]
     jobs: int
@@ -41,17 +41,17 @@ class DayBars:
 
     @property
     def cpu_ratio(self) -> float | None:
-        """Return how much of the core time whose use is known did work."""
+        """Return the used share of the measured core time."""
         return self.used_core_seconds / self.measured_core_seconds if self.measured_core_seconds else None
 
     @property
     def gpu_ratio(self) -> float | None:
-        """Return the same of GPUs."""
+        """Return the used share of the measured GPU time."""
         return self.used_gpu_seconds / self.measured_gpu_seconds if self.measured_gpu_seconds else None
 
 
 def make_day_bars(totals: Sequence[UseTotal], since_seconds: int, days: int) -> DayBars:
-    """Arrange the sums of days, from the first one on."""
+    """Make the bars of so many days, starting at ``since_seconds``."""
     by_day = {total.key: total for total in totals}
     highest = max((total.core_seconds for total in totals), default=0.0)
     names = [render_day(since_seconds + index * DAY_SECONDS) or "" for index in range(days)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrange what is known of a job as its page shows it."""
+"""Prepare the numbers of a job for its page."""
 
 from __future__ import annotations
 
@@ -12,34 +12,38 @@ from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, NodeSummary
 
-CORE_WIDTH, CORE_HEIGHT = 5, 20
-MOST_NODES = 100
-"""Nodes in the table of the page; files have all of them."""
-_MOST_CORES = 4096
-"""Cores that are drawn, of all nodes together."""
+_CORE_WIDTH, _CORE_HEIGHT = 5, 20
+MAX_NODES = 100
+"""Nodes shown on the page; the files contain all of them."""
+_MAX_CORES = 4096
+"""Cores drawn on the page, over all nodes."""
 
 
-class Compared(NamedTuple):
-    """Set what was used beside what was asked for."""
+class ResourceRow(NamedTuple):
+    """Hold the requested and used amount of one resource."""
 
     label: str
-    asked: str
+    requested: str
     used: str
     ratio: float | None
-    note: str
+    note: str = ""
+    rating: str = "use"
+    """How the ratio is coloured: ``use``, ``memory``, or ``none``."""
 
 
 class CoreStrip(NamedTuple):
-    """Draw all cores of a node as one path, a bar for each; a thousand elements would make a page slow."""
+    """Hold the drawing of a node's cores: one path with a bar per core, because thousands of elements are slow."""
 
     path: str
     cores: int
     idlest: float
     busiest: float
+    width: int
+    height: int = _CORE_HEIGHT
 
 
 class NodeRow(NamedTuple):
-    """Hold one node of the table."""
+    """Hold one row of the node table."""
 
     node: NodeSummary
     cpu_ratio: float | None
@@ -49,24 +53,24 @@ class NodeRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """Hold what the page shows beside the report's own words."""
+    """Hold what the page shows in addition to the texts of the report."""
 
     is_live: bool
-    compared: tuple[Compared, ...]
+    resources: tuple[ResourceRow, ...]
     nodes: tuple[NodeRow, ...]
     nodes_left_out: int
     subjects: dict[Subject, Severity]
-    """The worst finding on each subject; its charts are marked with it."""
+    """The worst severity per subject, shown on its charts."""
     runs: tuple[JobReport, ...]
 
 
 def make_job_view(report: JobReport, runs: Sequence[JobReport]) -> JobView:
-    """Arrange a report."""
-    nodes = report.summary.nodes[:MOST_NODES]
-    draws_cores = sum(len(node.core_seconds) for node in nodes) <= _MOST_CORES
+    """Prepare a report and the earlier runs of its job."""
+    nodes = report.summary.nodes[:MAX_NODES]
+    draws_cores = sum(len(node.core_seconds) for node in nodes) <= _MAX_CORES
     return JobView(
         is_live=not report.record.has_ended,
-        compared=_compare(report),
+        resources=_compare_resources(report),
         nodes=tuple(_node_row(node, report.summary.run_seconds, draws_cores=draws_cores) for node in nodes),
         nodes_left_out=len(report.summary.nodes) - len(nodes),
         subjects=_subjects(report),
@@ -74,52 +78,57 @@ def make_job_view(report: JobReport, runs: Sequence[JobReport]) -> JobView:
     )
 
 
-def _compare(report: JobReport) -> tuple[Compared, ...]:
+def _compare_resources(report: JobReport) -> tuple[ResourceRow, ...]:
     summary, record = report.summary, report.record
     cpu, memory, gpu = summary.cpu, summary.memory, summary.gpu
-    cpu_note = "" if cpu.time.used is None else _covered(cpu.time.coverage)
+    cpu_note = "" if cpu.time.used is None else _describe_coverage(cpu.time.coverage)
     memory_note = ""
     if memory.best_peak_bytes is not None:
-        memory_note = _covered(memory.coverage if memory.working_peak_bytes is not None else None)
+        memory_note = _describe_coverage(memory.coverage if memory.working_peak_bytes is not None else None)
     limit = "no limit" if summary.time.asked is None else format_seconds(summary.time.asked)
     rows = [
-        Compared("Time", limit, format_seconds(summary.time.used), summary.time.ratio, ""),
-        Compared("Nodes", f"{record.node_count:,}", _working_nodes(summary.nodes), None, ""),
-        Compared("Cores", f"{record.cpus:,}", _cores(cpu.mean_cores), cpu.time.ratio, cpu_note),
-        Compared(
+        ResourceRow("Time", limit, format_seconds(summary.time.used), summary.time.ratio, rating="none"),
+        ResourceRow("Nodes", f"{record.node_count:,}", _count_busy_nodes(summary.nodes), None),
+        ResourceRow("Cores", f"{record.cpus:,}", _format_busy(cpu.mean_cores), cpu.time.ratio, cpu_note),
+        ResourceRow(
             "CPU time",
             format_seconds(cpu.time.asked),
             format_seconds(cpu.time.used),
             cpu.time.ratio,
-            "cores times run time was held",
+            "requested: cores × run time",
         ),
-        Compared(
+        ResourceRow(
             "Memory",
             format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known",
             format_bytes(memory.best_peak_bytes),
             memory.ratio,
             memory_note,
+            rating="memory",
         ),
     ]
-    if asked := max(gpu.asked, record.gpus):
-        used = None if gpu.mean_utilization is None else gpu.mean_utilization * asked
-        rows.append(Compared("GPUs", str(asked), _cores(used), gpu.mean_utilization, _covered(gpu.coverage)))
+    if requested := max(gpu.asked, record.gpus):
+        used = None if gpu.mean_utilization is None else gpu.mean_utilization * requested
+        rows.append(
+            ResourceRow(
+                "GPUs", str(requested), _format_busy(used), gpu.mean_utilization, _describe_coverage(gpu.coverage)
+            )
+        )
     return tuple(rows)
 
 
-def _working_nodes(nodes: Sequence[NodeSummary]) -> str:
-    """Count the nodes that did at least a hundredth of a core's work."""
+def _count_busy_nodes(nodes: Sequence[NodeSummary]) -> str:
+    """Count the nodes that used at least a hundredth of a core."""
     known = [node.mean_cores for node in nodes if node.mean_cores is not None]
-    return f"{sum(cores >= 0.01 for cores in known):,} at work" if known else NOT_MEASURED
+    return f"{sum(cores >= 0.01 for cores in known):,} busy" if known else NOT_MEASURED
 
 
-def _cores(busy: float | None) -> str:
+def _format_busy(busy: float | None) -> str:
     return NOT_MEASURED if busy is None else f"{format_count(busy)} busy on average"
 
 
-def _covered(coverage: Coverage | None) -> str:
+def _describe_coverage(coverage: Coverage | None) -> str:
     if coverage is None:
-        return "from Slurm's accounting"
+        return "from Slurm accounting"
     if not coverage.nodes_measured:
         return ""
     return (
@@ -142,10 +151,10 @@ def _draw_cores(node: NodeSummary, run_seconds: float) -> CoreStrip:
     ordered = sorted(node.core_seconds.items(), key=_core_order)
     ratios = [min(1.0, seconds / run_seconds) for _, seconds in ordered]
     bars = (
-        f"M{index * CORE_WIDTH} {CORE_HEIGHT}v-{ratio * CORE_HEIGHT:.1f}h{CORE_WIDTH - 1}V{CORE_HEIGHT}z"
+        f"M{index * _CORE_WIDTH} {_CORE_HEIGHT}v-{ratio * _CORE_HEIGHT:.1f}h{_CORE_WIDTH - 1}V{_CORE_HEIGHT}z"
         for index, ratio in enumerate(ratios)
     )
-    return CoreStrip("".join(bars), len(ratios), min(ratios), max(ratios))
+    return CoreStrip("".join(bars), len(ratios), min(ratios), max(ratios), len(ratios) * _CORE_WIDTH)
 
 
 def _core_order(core: tuple[str, float]) -> tuple[int, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read what people ask for in the query part of an address, and write it back into links."""
+"""Parse the query string of a page address, and render it for links."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _KEY = re.compile(r"([0-9]{1,10})-([0-9]{1,10})\Z", re.ASCII)
 
 
 class BadQuery(Exception):
-    """Tell in one sentence what in the address cannot be understood."""
+    """The query string is invalid; the message says why."""
 
 
 def parse_filter(given: Mapping[str, str]) -> JobFilter:
-    """Read the filter of a job list; what is empty or not there narrows nothing."""
+    """Parse the filter of a job list; empty and missing parameters match everything."""
     texts = {key: _parse_text(given, key) for key in _TEXT_KEYS}
     texts["state"] = texts["state"].upper()
     return JobFilter(
@@ -41,39 +41,38 @@ def parse_filter(given: Mapping[str, str]) -> JobFilter:
     )
 
 
-def render_query(wanted: JobFilter, **further: str | int | None) -> str:
-    """Write a filter as the query part of a link, a question mark before it; the reverse of ``parse_filter``."""
-    until = wanted.until_seconds
+def render_query(wanted: JobFilter, **more: str | int | None) -> str:
+    """Render a filter as a query string with its question mark; the reverse of ``parse_filter``."""
     pairs: dict[str, str | int | None] = {
         **{key: getattr(wanted, key) for key in _TEXT_KEYS},
         "worst": wanted.worst.value if wanted.worst else None,
         "array": wanted.array_job_id,
         "since": render_day(wanted.since_seconds),
-        "until": render_day(until - DAY_SECONDS) if until is not None else None,
+        "until": last_day(wanted),
         "running": {True: "yes", False: "no", None: None}[wanted.is_running],
-        **further,
+        **more,
     }
     kept = {key: str(value) for key, value in pairs.items() if value not in {None, ""}}
     return f"?{urlencode(kept)}" if kept else ""
 
 
-def parse_key(text: str) -> PagePosition | None:
-    """Read where the page before ended."""
+def parse_position(text: str) -> PagePosition | None:
+    """Parse the position at which the previous page ended."""
     if not text:
         return None
     match = _KEY.match(text)
     if not match:
-        raise BadQuery("The address does not say where this page of the list begins: start again from the first page.")
+        raise BadQuery("The position in the list is invalid. Start again from the first page.")
     return PagePosition(int(match[1]), int(match[2]))
 
 
-def render_key(key: PagePosition | None) -> str | None:
-    """Write where a page ended."""
+def render_position(key: PagePosition | None) -> str | None:
+    """Render the position at which a page ended."""
     return f"{key.submit_seconds}-{key.job_id}" if key else None
 
 
 def parse_days(given: Mapping[str, str], default: int = 30) -> int:
-    """Read a number of days, at most a year: sums over more would hold up everybody else."""
+    """Parse a number of days, at most a year: longer sums would slow down the archive for other users."""
     days = _parse_number(given, "days")
     if days is None:
         return default
@@ -83,22 +82,27 @@ def parse_days(given: Mapping[str, str], default: int = 30) -> int:
 
 
 def parse_format(given: Mapping[str, str]) -> str:
-    """Read in which form a table is wanted."""
-    form = given.get("format", "") or "html"
-    if form not in {"html", "csv", "json"}:
-        raise BadQuery("A table can be had as html, csv or json.")
-    return form
+    """Parse the format of a table."""
+    table_format = given.get("format", "") or "html"
+    if table_format not in {"html", "csv", "json"}:
+        raise BadQuery("The format must be html, csv or json.")
+    return table_format
+
+
+def last_day(wanted: JobFilter) -> str | None:
+    """Render the last day of a filter; the filter ends at the following midnight."""
+    return None if wanted.until_seconds is None else render_day(wanted.until_seconds - DAY_SECONDS)
 
 
 def render_day(seconds: int | None) -> str | None:
-    """Write a time as its day in UTC."""
+    """Render a time as its day in UTC."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 
 def _parse_text(given: Mapping[str, str], key: str) -> str:
     text = given.get(key, "").strip()
     if len(text) > _TEXT_LIMIT or not text.isprintable():
-        raise BadQuery(f"The text to look for in '{key}' is too long or has characters that cannot be printed.")
+        raise BadQuery(f"'{key}' is too long or contains unprintable characters.")
     return text
 
 
@@ -133,11 +137,11 @@ def _parse_day(given: Mapping[str, str], key: str) -> int | None:
     except ValueError:
         day = None
     if day is None or not 1970 <= day.year <= 2100:
-        raise BadQuery(f"'{key}' must be a day such as 2026-03-31.")
+        raise BadQuery(f"'{key}' must be a date such as 2026-03-31.")
     return int(datetime.combine(day, time(), UTC).timestamp())
 
 
 def _parse_last_day(given: Mapping[str, str]) -> int | None:
-    """Read the last day that is wanted: the filter's end is the midnight behind it."""
+    """Parse the last day; the filter ends at the following midnight."""
     seconds = _parse_day(given, "until")
     return None if seconds is None else seconds + DAY_SECONDS

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve pages safely: server, limits, headers, templates, static files."""
+"""Serve the pages: HTTP server, middleware, templates, static files."""

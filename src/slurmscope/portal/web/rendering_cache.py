@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep what was rendered of jobs that run: many people look at the same report, and each page asks again and again.
+"""Cache rendered reports of running jobs: several viewers may open the same job, and each page polls.
 
-A report that is made anew is another object, and is rendered anew. What is kept must not depend on who looks.
+A new report is another object, and is rendered again. Cached text must not depend on the viewer.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from dataclasses import dataclass, field
 
 from slurmscope.model.report import JobReport
 
-KEPT_REPORTS = 64
-"""Some 300 KB each, of a large job."""
+MAX_REPORTS = 64
+"""A large job takes about 300 KB."""
 
 
 @dataclass(slots=True)
-class _Kept:
-    # Held so that no other report gets its id.
+class _Entry:
+    # Referenced here so that no other report gets its id.
     report: JobReport
     lock: threading.Lock = field(default_factory=threading.Lock)
     texts: dict[str, str] = field(default_factory=dict)
 
 
-class KeptRenderings:
-    """Give texts by report and name, from any thread; each one is rendered once while others wait for it."""
+class RenderingCache:
+    """Cache texts by report and name, from any thread; concurrent requests wait for one rendering."""
 
-    def __init__(self, size: int = KEPT_REPORTS) -> None:
-        self._size = size
-        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+    def __init__(self, max_reports: int = MAX_REPORTS) -> None:
+        self._max_reports = max_reports
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, report: JobReport, name: str, render: Callable[[], str]) -> str:
-        """Return a rendering of a report; one whose job has ended is read from the archive each time, and not kept."""
+        """Return a rendering of a report; reports of ended jobs come from the archive each time, and are not cached."""
         if report.record.has_ended:
             return render()
-        kept = self._place(report)
-        with kept.lock:
-            if name not in kept.texts:
-                kept.texts[name] = render()
-            return kept.texts[name]
+        entry = self._find_entry(report)
+        with entry.lock:
+            if name not in entry.texts:
+                entry.texts[name] = render()
+            return entry.texts[name]
 
-    def _place(self, report: JobReport) -> _Kept:
+    def _find_entry(self, report: JobReport) -> _Entry:
         with self._lock:
-            kept = self._kept.setdefault(id(report), _Kept(report))
-            self._kept.move_to_end(id(report))
-            while len(self._kept) > self._size:
-                self._kept.popitem(last=False)
-            return kept
+            entry = self._entries.setdefault(id(report), _Entry(report))
+            self._entries.move_to_end(id(report))
+            while len(self._entries) > self._max_reports:
+                self._entries.popitem(last=False)
+            return entry

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve the portal by uvicorn, with the options that its safety rests on."""
+"""Serve the portal with uvicorn, with the options that its security depends on."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from typing import TYPE_CHECKING
 from slurmscope.errors import ConfigError, MissingExtraError
 from slurmscope.portal.scope import AsgiApp
 from slurmscope.portal.settings import PROXY, ListenAddress, PortalSettings
-from slurmscope.portal.web.head_requests import HeadRequests
-from slurmscope.portal.web.request_limits import HEAD_LIMIT_BYTES, RequestLimits
-from slurmscope.portal.web.security_headers import SecurityHeaders
+from slurmscope.portal.web.middleware import MAX_HEAD_BYTES, protect
 
 if TYPE_CHECKING:
     import uvicorn
 
-CONNECTION_LIMIT = 1000
+MAX_CONNECTIONS = 1000
 GRACEFUL_SECONDS = 8
 OWN_SOCKET_MODE = 0o600
 PROXY_SOCKET_MODE = 0o660
-"""Whoever may open the socket is believed: the portal's user, and with a proxy in front, its group."""
+"""Everyone who can open the socket is trusted: the portal's user, and in proxy mode its group."""
 
 
 def make_server(app: AsgiApp, settings: PortalSettings) -> uvicorn.Server:
-    """Return a server that is run by ``await server.serve(sockets=[open_listener(settings.listen_address)])``.
+    """Return a server; run it with ``await server.serve(sockets=[open_listener(settings.listen_address)])``.
 
-    The proxy is let in from now on: its socket was only ours before, as it stays in the local mode.
+    In proxy mode, this opens the unix socket to its group.
     """
     try:
         import uvicorn
@@ -41,43 +39,42 @@ def make_server(app: AsgiApp, settings: PortalSettings) -> uvicorn.Server:
     if settings.mode == PROXY and settings.listen_address.socket_path:
         Path(settings.listen_address.socket_path).chmod(PROXY_SOCKET_MODE)
     config = uvicorn.Config(
-        protect(app, settings),
-        # The peer's address is what we believe or not; by default uvicorn would replace it by what a header says.
+        protect(app, identity_header=settings.proxy_header),
+        # Trust depends on the peer address; by default uvicorn replaces it with the value of a header.
         proxy_headers=False,
         server_header=False,
         access_log=False,
         log_config=None,
         http=HeadDeadline,
         ws="none",
-        limit_concurrency=CONNECTION_LIMIT,
-        h11_max_incomplete_event_size=2 * HEAD_LIMIT_BYTES,
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=2 * MAX_HEAD_BYTES,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
     )
     return uvicorn.Server(config)
 
 
-def protect(app: AsgiApp, settings: PortalSettings) -> AsgiApp:
-    """Wrap an application in what every answer needs, its error pages included."""
-    return SecurityHeaders(RequestLimits(HeadRequests(app)), identity_header=settings.proxy_header)
-
-
 def open_listener(address: ListenAddress) -> socket.socket:
-    """Listen on a port or a unix socket, or say in one sentence why that is not possible."""
+    """Listen on a port or a unix socket; raise a ConfigError if that fails."""
     try:
         if address.socket_path:
             return _listen_on_path(Path(address.socket_path))
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         return socket.create_server((address.host, address.port), family=family)
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"{address} is already in use; choose another address with --portal.listen-address"
+            ) from error
         raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from error
 
 
 def _listen_on_path(path: Path) -> socket.socket:
-    _remove_dead_socket(path)
+    _remove_stale_socket(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
-        # Nobody can connect before we listen, so nobody gets in before the mode is set.
+        # Connections are possible only after listen(), when the mode is already set.
         path.chmod(OWN_SOCKET_MODE)
         listener.listen()
     except OSError:
@@ -86,8 +83,8 @@ def _listen_on_path(path: Path) -> socket.socket:
     return listener
 
 
-def _remove_dead_socket(path: Path) -> None:
-    """Remove what a portal left behind that was killed; a socket that somebody listens on stays."""
+def _remove_stale_socket(path: Path) -> None:
+    """Remove the socket of a portal that was killed; a socket in use is kept."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             return

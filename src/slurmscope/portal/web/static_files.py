@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve style sheets, scripts and pictures from memory, under names that change with their content.
+"""Serve style sheets, scripts and images from memory, under addresses that change with their content.
 
-Such an address never gets another content, so browsers may keep it for a year. Only what was in the folder at the
-start can be asked for: no path of a request ever touches the disk.
+The content of an address never changes, so browsers may cache it for a year. Files are read once at the start:
+request paths never reach the disk.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _TYPES = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-_FOR_EVER = "public, max-age=31536000, immutable"
+_CACHE_CONTROL = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticFile:
-    """Hold one file, as it is and compressed."""
+    """Hold one file, plain and compressed."""
 
     address: str
     content_type: str
     body: bytes
-    packed: bytes
+    compressed: bytes
 
 
 class StaticFiles:
-    """Know every file by its name, and by the address that has its content in it."""
+    """Find files by name and by address; addresses contain a hash of the content."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.suffix in _TYPES}
@@ -47,18 +47,18 @@ class StaticFiles:
         self._by_address = {file.address: file for file in self._by_name.values()}
 
     def address(self, name: str) -> str:
-        """Return the path of a file; templates ask, so a name that is not there is our own mistake."""
+        """Return the address of a file; an unknown name is an error in a template."""
         return f"/static/{self._by_name[name].address}"
 
     def serve(self, request: Request) -> Response:
-        """Answer a request for a file."""
+        """Send a file."""
         file = self._by_address.get(request.path_params["address"])
         if file is None:
             raise HTTPException(404)
-        headers = {"Cache-Control": _FOR_EVER, "Content-Type": file.content_type, "Vary": "Accept-Encoding"}
+        headers = {"Cache-Control": _CACHE_CONTROL, "Content-Type": file.content_type, "Vary": "Accept-Encoding"}
         if "gzip" not in request.headers.get("accept-encoding", ""):
             return Response(file.body, headers=headers)
-        return Response(file.packed, headers={**headers, "Content-Encoding": "gzip"})
+        return Response(file.compressed, headers={**headers, "Content-Encoding": "gzip"})
 
 
 def _read_static(name: str, path: Path) -> StaticFile:
@@ -67,5 +67,5 @@ def _read_static(name: str, path: Path) -> StaticFile:
         address=f"{hashlib.sha256(body).hexdigest()[:12]}/{name}",
         content_type=_TYPES[path.suffix],
         body=body,
-        packed=gzip.compress(body, mtime=0),
+        compressed=gzip.compress(body, mtime=0),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make HTML of templates: every text is escaped, and what does not print is spelled out."""
+"""Render HTML templates: all text is HTML-escaped, and control characters are made visible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from markupsafe import Markup
 from slurmscope import __version__
 from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.archive import JobFilter
-from slurmscope.model.job_states import ENDED_STATES, RUNNING
+from slurmscope.model.finding import Severity
+from slurmscope.model.job_states import ENDED_STATES, RUNNING, SUSPENDED, WAITING_STATES
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.views.queries import render_query
@@ -23,22 +24,22 @@ from slurmscope.reports.words import as_datetime, format_day, format_time, show
 from slurmscope.rules import RULES
 
 STATES = (RUNNING, *sorted(ENDED_STATES))
-"""States to choose from in the filter of a list; jobs that wait are not archived, and found by their number."""
+"""States to choose from in a job list; pending jobs are not archived, and are found by their id."""
 RULE_TITLES = {rule.id: rule.title for rule in sorted(RULES, key=lambda rule: rule.title)}
 
 
-class PageMaker:
-    """Hold the compiled templates of one portal."""
+class PageRenderer:
+    """Render pages from templates that are compiled once."""
 
     def __init__(self, settings: PortalSettings, static: StaticFiles) -> None:
         self._settings = settings
         environment = _make_environment(settings.base_path, static)
-        # Compiled now: many people may come at once, and the first one should not wait longer than the others.
+        # Compiled at the start, so that the first request is not slower than others.
         self._templates = {name: environment.get_template(name) for name in environment.list_templates()}
 
-    def render(self, template: str, viewer: Viewer | None, context: Mapping[str, object]) -> str:
-        """Return a page, or a part of one; without a viewer it says nothing that depends on who looks."""
-        return self._templates[template].render(viewer=viewer, settings=self._settings, **context)
+    def render(self, template: str, viewer: Viewer | None, values: Mapping[str, object]) -> str:
+        """Render a page, or a part of one; without a viewer, the result is the same for all viewers."""
+        return self._templates[template].render(viewer=viewer, settings=self._settings, **values)
 
 
 def _make_environment(base: str, static: StaticFiles) -> Environment:
@@ -58,6 +59,7 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         "query": render_query,
         "describe": describe,
         "states": STATES,
+        "severities": tuple(Severity),
         "rule_titles": RULE_TITLES,
         "static": lambda name: base + static.address(name),
         **_make_links(base),
@@ -77,13 +79,14 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         "memory_level": _memory_level,
         "percent_number": _percent_number,
         "rule_title": _name_rule,
+        "state_class": _state_class,
         "spaced": lambda text: text.replace("_", " "),
     }
     return environment
 
 
 def _make_links(base: str) -> dict[str, Callable[[str], str]]:
-    # A job's number keeps its plus sign; in all other names a slash is a letter like any other.
+    # Job ids keep their plus sign; in other names a slash is an ordinary character.
     return {
         "job_url": lambda shown_id: f"{base}/jobs/{quote(shown_id, safe='+')}",
         "array_url": lambda array_id: f"{base}/arrays/{array_id}",
@@ -94,12 +97,12 @@ def _make_links(base: str) -> dict[str, Callable[[str], str]]:
 
 
 def _printable(value: object) -> object:
-    """Spell out control and direction characters of every text that a template shows; markup is our own."""
+    """Make control and direction characters of all text visible; markup comes from our own templates."""
     return show(value, 8000) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _name_rule(rule: str) -> str:
-    """Return the title that its findings have; the archive may know rules that are gone."""
+    """Return the title of a rule; the archive may contain rules that no longer exist."""
     return RULE_TITLES.get(rule, rule.replace("_", " "))
 
 
@@ -113,19 +116,28 @@ def _format_iso(seconds: float | None) -> str:
 
 
 def _percent_number(ratio: float | None) -> float:
-    """Return how long a bar of a hundred units is; no bar goes beyond its end."""
+    """Return the length of a bar, from 0 to 100."""
     return round(100 * min(1.0, max(0.0, ratio or 0.0)), 1)
 
 
 def _level(ratio: float | None) -> str:
-    """Name how well something was used, for its colour; the number always stands beside it."""
+    """Rate a use ratio, for its colour; the number is always shown next to it."""
     if ratio is None:
         return "unknown"
     return "low" if ratio < 0.3 else "middle" if ratio < 0.7 else "high"
 
 
 def _memory_level(ratio: float | None) -> str:
-    """Name how well memory was asked for: half of it used is well, nearly all of it is dangerous."""
+    """Rate a memory ratio: half of the requested memory used is good, nearly all of it is dangerous."""
     if ratio is None:
         return "unknown"
     return "low" if ratio < 0.1 or ratio >= 0.95 else "middle" if ratio < 0.5 else "high"
+
+
+def _state_class(state: str) -> str:
+    """Return the CSS class of a job state, for its colour."""
+    if state == RUNNING:
+        return "running"
+    if state == SUSPENDED or state in WAITING_STATES:
+        return "pending"
+    return {"COMPLETED": "completed", "CANCELLED": "cancelled"}.get(state, "failed")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the portal and answer its requests from the archive, accounting and the controller."""
+"""Run the portal with its archive, accounting and controller access."""

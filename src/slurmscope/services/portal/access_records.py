@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open what the archive keeps about access to the portal: tokens, and who looked at what."""
+"""Open the archive's records of portal access: API tokens and the audit log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_tokens(config: Config) -> Iterator[TokenStore]:
-    """Return the tokens that were given out."""
+    """Open the issued API tokens."""
     with closing(_open_archive(config)) as archive:
         from slurmscope.store.archive.tokens import TokenStore
 
@@ -28,7 +28,7 @@ def open_tokens(config: Config) -> Iterator[TokenStore]:
 
 @contextmanager
 def open_audit_log(config: Config) -> Iterator[AuditLog]:
-    """Return the looks of staff at what is not theirs."""
+    """Open the audit log of staff access."""
     with closing(_open_archive(config)) as archive:
         from slurmscope.store.archive.audit import AuditLog
 
@@ -36,7 +36,7 @@ def open_audit_log(config: Config) -> Iterator[AuditLog]:
 
 
 def _open_archive(config: Config) -> SqlArchive:
-    """Open the archive that is there; one that we made now, most often as root, would keep the portal out."""
+    """Open an existing archive; a new one, most often created as root, would not be accessible to the portal."""
     settings = config.of(ArchiveSettings)
     archive = open_known_archive(settings)
     if archive is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve the portal's metrics to staff, and to a Prometheus that has a token of theirs."""
+"""Serve the portal's metrics to staff, and to a Prometheus server with a staff token."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from starlette.responses import Response
 from slurmscope.metrics.family import Family
 from slurmscope.metrics.write import end, write
 from slurmscope.outputs.http.negotiate import choose_format
-from slurmscope.portal.pages.visit import Visiting
+from slurmscope.portal.pages.context import Context
 
 PATH = "/metrics"
 
 
 def add_metrics_page(app: FastAPI, families: Callable[[], Iterable[Family]]) -> None:
-    """Add the page to the portal's routes; what it shows is about nobody, so a look at it is not written down."""
+    """Add the route; access is not audited, because the metrics contain no user data."""
 
-    def show_metrics(visit: Visiting) -> Response:
-        if not visit.viewer.is_staff:
-            raise HTTPException(403, "Metrics of the portal are for those who run it.")
-        chosen = choose_format(visit.request.headers.get("accept", ""))
+    def show_metrics(context: Context) -> Response:
+        if not context.viewer.is_staff:
+            raise HTTPException(403, "Only support staff and administrators have access to the metrics.")
+        chosen = choose_format(context.request.headers.get("accept", ""))
         page = b"".join((*write(families(), chosen), end(chosen)))
         return Response(page, headers={"Content-Type": chosen.content_type, "Vary": "Accept"})
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the portal, and the reporter that fills its archive, in one process."""
+"""Run the portal and the reporter, which archives ended jobs, in one process."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
 import logging
+import pwd
 import secrets
 import sys
 import time
@@ -20,16 +21,17 @@ from slurmscope.metrics.family import Family
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.report import Chart
 from slurmscope.model.series import SeriesSource
+from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.settings import PortalSettings, check_settings
+from slurmscope.portal.sign_in.bearer_token import SignInLimits
 from slurmscope.portal.sign_in.coordinated_accounts import CoordinatedAccounts
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.identity import Identifier
-from slurmscope.portal.sign_in.limits import SignInLimits
 from slurmscope.portal.web.server import make_server, open_listener
 from slurmscope.services.exporter.exporter import configure_log
 from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.portal.backend import LivePortalBackend
-from slurmscope.services.portal.metrics import PortalReport
+from slurmscope.services.portal.cluster_state import ClusterState
+from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.opening import Reporting, open_reporting
 from slurmscope.services.reporting.reporter import Reporter, ReporterSettings, open_reporter_loop
@@ -43,15 +45,15 @@ from slurmscope.sources.slurm.squeue import StartWindow
 logger = logging.getLogger(__name__)
 
 NOW_SECONDS = 30.0
-"""How old queue and nodes on a page may be before they are asked for again."""
+"""Minimum interval between reads of queue and nodes."""
 THREAD_TURN_SECONDS = 0.0002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Companion:
-    """Tell how something else in this process does: by metrics, and by sentences for the banner of every page.
+    """Provide metrics and problem messages of other services in this process.
 
-    ``charts`` draws the last day of the cluster where that is recorded.
+    ``charts`` returns charts of the cluster's last 24 hours, if they are recorded.
     """
 
     families: Callable[[], Iterable[Family]] = tuple
@@ -70,7 +72,7 @@ def run_portal(
 ) -> int:
     """Serve until SIGTERM or SIGINT; ``ready`` is called with the address when pages can be opened.
 
-    ``beside`` is for whoever runs more in this process than the portal.
+    ``beside`` describes other services in this process.
     """
     configure_log(config)
     require_portal()
@@ -87,12 +89,11 @@ def run_portal(
             may_create=True,
             archived_seconds=2 * config.of(ReporterSettings).interval,
         ) as reporting,
-        open_desk(reporting, environment, beside) as desk,
+        _open_app(reporting, environment, beside) as app,
         open_listener(settings.listen_address) as listener,
     ):
-        # Short turns for threads: a page of a few milliseconds must not queue behind those that make a large report.
+        # Short time slices for threads: a page of a few milliseconds must not wait for those that make a large report.
         sys.setswitchinterval(THREAD_TURN_SECONDS)
-        app = _make_counted_app(desk, beside.families, config.of(MailSettings).portal_url)
         server = make_server(app, settings)
         shown = _shown_address(settings, listener.getsockname())
         logger.info("listening", extra=fields(address=shown))
@@ -103,55 +104,58 @@ def run_portal(
 
 
 @contextmanager
-def open_desk(reporting: Reporting, environment: Mapping[str, str], beside: Companion) -> Iterator[LivePortalBackend]:
-    """Start the reporter, and return what stands behind the portal."""
+def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Companion) -> Iterator[CountedApp]:
+    """Start the reporter, and build the application that serves its archive."""
     from slurmscope.store.archive.audit import AuditLog
     from slurmscope.store.archive.checkpoints import Checkpoints
     from slurmscope.store.archive.tokens import TokenStore
 
     archive, config = reporting.archive, reporting.config
     if archive is None:
-        raise ConfigError("the portal needs an archive: name it with --archive.url")
+        raise ConfigError("the portal needs an archive: set it with --archive.url")
     commands = SlurmCommands(config.of(SlurmSettings), environment)
     coordinators = CoordinatedAccounts(lambda user: read_coordinated(commands.run, user))
-    settings, rhythm = config.of(PortalSettings), config.of(ReporterSettings)
-    database = archive.database
-    checkpoints = Checkpoints(database)
-    reporter = Reporter(reporting.accounting, reporting.maker, archive, checkpoints, rhythm)
-    identifier = Identifier(settings, TokenStore(database), coordinators, SignInLimits())
-    readings = _readings(config, commands)
+    settings, reporter_settings = config.of(PortalSettings), config.of(ReporterSettings)
+    checkpoints = Checkpoints(archive.database)
+    reporter = Reporter(reporting.accounting, reporting.maker, archive, checkpoints, reporter_settings)
+    identifier = Identifier(settings, TokenStore(archive.database).find, coordinators, SignInLimits())
+    readings = _make_readings(config, commands)
     for reading in readings:
-        reading.request()  # so that the first page has them
-    metrics = PortalReport(
+        reading.request()  # for the first page
+    cluster = ClusterState(*readings)
+    find_problems = (
+        reporting.troubles.sentences,
+        coordinators.problems,
+        beside.problems,
+        lambda: [reporter.progress.problem] if reporter.progress.problem else [],
+        cluster.problems,
+    )
+    backend = PortalBackend(
+        settings=settings,
+        archive=archive,
+        opt_outs=checkpoints,
+        # A new secret at each start: older forms are rejected once, with the advice to reload the page.
+        csrf=Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token),
+        identify=identifier.identify,
+        find_report=reporting.desk.report,
+        now=cluster.now,
+        problems=lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find())),
+        audit=AuditLog(archive.database).audit,
+        find_uid=_find_uid,
+        cluster_charts=beside.charts,
+    )
+    metrics = PortalMetrics(
         requests=RequestCounts(),
         progress=lambda: reporter.progress,
-        ledger=reporting.ledger,
+        query_counters=reporting.ledger,
         readings={reading.name: reading for reading in readings},
     )
-    with open_reporter_loop(reporter, rhythm.interval):
-        yield LivePortalBackend(
-            settings=settings,
-            identifier=identifier,
-            archive=archive,
-            letters=checkpoints,
-            # A new secret at each start: a form from before is refused once, with the advice to load its page again.
-            csrf=Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token),
-            desk=reporting.desk,
-            audit_trail=AuditLog(database),
-            readings=readings,
-            metrics=metrics,
-            problems=(
-                reporting.troubles.sentences,
-                coordinators.problems,
-                beside.problems,
-                lambda: [reporter.progress.problem] if reporter.progress.problem else [],
-            ),
-            charts=beside.charts,
-        )
+    with open_reporter_loop(reporter, reporter_settings.interval):
+        yield _make_app(backend, metrics, beside, config.of(MailSettings).portal_url)
 
 
 def require_portal() -> None:
-    """Import what pages need, before a file is made or a thread started; say which extra is missing."""
+    """Import the web packages, before files are created or threads started; raise if the extra is missing."""
     try:
         importlib.import_module("slurmscope.portal.app")
     except ModuleNotFoundError as error:
@@ -160,22 +164,20 @@ def require_portal() -> None:
         raise MissingExtraError("the portal", "portal") from error
 
 
-def _make_counted_app(
-    desk: LivePortalBackend, own_families: Callable[[], Iterable[Family]], portal_url: str
-) -> CountedApp:
+def _make_app(backend: PortalBackend, metrics: PortalMetrics, beside: Companion, portal_url: str) -> CountedApp:
     from slurmscope.portal.app import make_app
     from slurmscope.services.portal.metrics_page import add_metrics_page
 
-    app = make_app(desk, portal_url=portal_url)
-    add_metrics_page(app, lambda: (*desk.metrics.families(), *own_families()))
-    return CountedApp(app, desk.metrics.requests)
+    app = make_app(backend, portal_url=portal_url)
+    add_metrics_page(app, lambda: (*metrics.families(), *beside.families()))
+    return CountedApp(app, metrics.requests)
 
 
-def _readings(config: Config, commands: SlurmCommands) -> tuple[SharedReading, SharedReading]:
+def _make_readings(config: Config, commands: SlurmCommands) -> tuple[SharedReading, SharedReading]:
     backend = open_backend(config.of(SlurmSettings), commands)
-    nothing_new = StartWindow(0, 0)
+    no_starts = StartWindow(0, 0)
     return (
-        SharedReading("jobs", lambda: backend.read_jobs(nothing_new, time.time()), interval_seconds=NOW_SECONDS),
+        SharedReading("jobs", lambda: backend.read_jobs(no_starts, time.time()), interval_seconds=NOW_SECONDS),
         SharedReading("nodes", backend.read_nodes, interval_seconds=NOW_SECONDS),
     )
 
@@ -187,3 +189,10 @@ def _shown_address(settings: PortalSettings, bound: object) -> str:
     port = bound[1] if isinstance(bound, tuple) else address.port
     host = address.host or "127.0.0.1"
     return f"http://{f'[{host}]' if ':' in host else host}:{port}{settings.base_path}/"
+
+
+def _find_uid(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):
+        return None

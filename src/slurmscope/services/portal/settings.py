@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare the settings of the portal and of the reporter that runs beside it."""
+"""List the settings of the portal and its reporter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurmscope.settings import Section
 
 
 def portal_sections() -> Iterator[Section]:
-    """Yield the settings of the portal and of the reporter that runs beside it."""
+    """Yield the settings of the portal and its reporter."""
     yield Section(name="portal", type=PortalSettings)
     yield Section(name="reporter", type=ReporterSettings)
     yield from report_sections()

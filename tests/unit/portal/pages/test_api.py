@@ -3,65 +3,67 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.portal.app import make_app
-from tests.fakes.browser import Visitor
-from tests.fakes.portal_desk import FakeDesk
+from tests.fakes.browser import PortalClient
+from tests.fakes.portal_backend import FakeBackend
 
 
-def test_list_is_paged_by_its_own_key(ada: Visitor) -> None:
+def test_list_is_paged_by_position(ada: PortalClient) -> None:
     first = ada.get("/api/v2/jobs?limit=10").json()
     second = ada.get(f"/api/v2/jobs?limit=10&after={first['next']}").json()
     numbers = [job["job_id"] for page in (first, second) for job in page["jobs"]]
     assert (15, 15, None) == (len(numbers), len(set(numbers)), second["next"])
 
 
-def test_list_takes_the_filters_of_the_page(ada: Visitor) -> None:
+def test_list_accepts_the_filters_of_the_page(ada: PortalClient) -> None:
     answer = ada.get("/api/v2/jobs?name=re&state=completed&worst=critical&since=2026-09-21&until=2026-09-21").json()
     assert ["4711"] == [job["shown_id"] for job in answer["jobs"]]
 
 
 @pytest.mark.parametrize("query", ["limit=501", "worst=bad", "since=x", "after=x", "since=2026-13-45"])
-def test_bad_parameter_is_one_sentence(ada: Visitor, query: str) -> None:
+def test_invalid_parameter_is_an_error_message(ada: PortalClient, query: str) -> None:
     answer = ada.get(f"/api/v2/jobs?{query}")
     assert answer.status_code in {400, 422}
     assert ["error"] == list(answer.json())
 
 
-def test_job_has_its_findings(ada: Visitor) -> None:
+def test_job_has_its_findings(ada: PortalClient) -> None:
     job = ada.get("/api/v2/jobs/4711").json()
     assert ["cpu_idle", "memory_over_asked"] == [finding["rule"] for finding in job["findings"]]
 
 
-def test_foreign_job_is_absent(ada: Visitor) -> None:
+def test_inaccessible_job_is_absent(ada: PortalClient) -> None:
     for path in ("/api/v2/jobs/{}", "/api/v2/jobs/{}/charts"):
-        foreign, absent = ada.get(path.format(4712)), ada.get(path.format(99))
-        assert (404, absent.content) == (foreign.status_code, foreign.content)
+        inaccessible, absent = ada.get(path.format(4712)), ada.get(path.format(99))
+        assert (404, absent.content) == (inaccessible.status_code, inaccessible.content)
 
 
-def test_charts_are_curves(ada: Visitor) -> None:
+def test_charts_have_units(ada: PortalClient) -> None:
     assert ["cores", "bytes"] == [chart["unit"] for chart in ada.get("/api/v2/jobs/4711/charts").json()["charts"]]
 
 
-def test_totals_are_of_what_the_viewer_may_see(ada: Visitor, desk: FakeDesk) -> None:
-    mine = ada.get("/api/v2/totals?by=user").json()["totals"]
-    everybody = Visitor(make_app(desk), "sue").get("/api/v2/totals?by=user").json()["totals"]
-    assert ["ada"] == [total["key"] for total in mine]
-    assert {"ada", "bob"} == {total["key"] for total in everybody}
+def test_totals_cover_what_the_viewer_has_access_to(ada: PortalClient, backend: FakeBackend) -> None:
+    own = ada.get("/api/v2/totals?by=user").json()["totals"]
+    all_users = PortalClient(backend.make_app(), "sue").get("/api/v2/totals?by=user").json()["totals"]
+    assert ["ada"] == [total["key"] for total in own]
+    assert {"ada", "bob"} == {total["key"] for total in all_users}
 
 
-def test_cluster_has_no_reasons_for_users(ada: Visitor, desk: FakeDesk) -> None:
+def test_cluster_has_no_reasons_for_users(ada: PortalClient, backend: FakeBackend) -> None:
     assert [] == ada.get("/api/v2/cluster").json()["troubles"]
-    assert "n17" == Visitor(make_app(desk), "sue").get("/api/v2/cluster").json()["troubles"][0]["node"]
+    assert "n17" == PortalClient(backend.make_app(), "sue").get("/api/v2/cluster").json()["troubles"][0]["node"]
 
 
-def test_staff_is_written_down(desk: FakeDesk) -> None:
-    sue = Visitor(make_app(desk), "sue")
+def test_staff_access_is_audited(backend: FakeBackend) -> None:
+    sue = PortalClient(backend.make_app(), "sue")
     sue.get("/api/v2/jobs")
     sue.get("/api/v2/totals?user=ada")
-    assert [("sue", "/api/v2/jobs", "jobs of everybody"), ("sue", "/api/v2/totals", "sums of user ada")] == desk.audited
+    assert [
+        ("sue", "/api/v2/jobs", "jobs of all users"),
+        ("sue", "/api/v2/totals", "totals of user ada"),
+    ] == backend.audited
 
 
-def test_document_describes_both_versions_and_no_page(ada: Visitor) -> None:
+def test_document_describes_both_versions_and_no_page(ada: PortalClient) -> None:
     paths = set(ada.get("/api/openapi.json").json()["paths"])
     expected = {
         "/api/v1/jobs/{job_id}/usage", "/api/v1/users/{name}", "/api/v2/jobs", "/api/v2/jobs/{shown_id}",
@@ -70,7 +72,7 @@ def test_document_describes_both_versions_and_no_page(ada: Visitor) -> None:
     assert expected == paths
 
 
-def test_every_error_has_the_same_shape_in_the_document(ada: Visitor) -> None:
+def test_every_error_has_the_same_shape_in_the_document(ada: PortalClient) -> None:
     document = ada.get("/api/openapi.json").json()
     shapes = {
         answer["content"]["application/json"]["schema"].get("$ref")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""W3 and W4: whatever users write into names is shown as text, on every page and in every file."""
+"""Text from users is shown as text, on every page and in every file (W3, W4)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from slurmscope.model.report import JobReport
-from slurmscope.portal.app import make_app
-from tests.fakes.browser import Page, Visitor
-from tests.fakes.portal_desk import FakeDesk, make_desk
+from tests.fakes.browser import Page, PortalClient
+from tests.fakes.portal_backend import FakeBackend, make_backend
 from tests.fakes.reports import HOSTILE_NAME, make_finding, make_record, make_report
 
 PAGES = (
@@ -29,9 +28,9 @@ INJECTIONS = (
 
 
 @pytest.fixture
-def desk() -> FakeDesk:
-    """Make a job in which every text that a user, or a node, can choose is hostile."""
-    desk = make_desk()
+def backend() -> FakeBackend:
+    """Make a job in which all text from users and nodes is hostile."""
+    backend = make_backend()
     record = make_record(
         61, name=HOSTILE_NAME, user=HOSTILE_NAME, account=HOSTILE_NAME, partition=HOSTILE_NAME, qos=HOSTILE_NAME,
         work_dir=HOSTILE_NAME, submit_line=HOSTILE_NAME, reason=HOSTILE_NAME, nodes=(HOSTILE_NAME,),
@@ -50,9 +49,9 @@ def desk() -> FakeDesk:
         report, summary=replace(report.summary, nodes=(node,)), charts=(chart,), findings=(finding,),
         missing=(HOSTILE_NAME,),
     )  # fmt: skip
-    desk.archive.save([hostile, _as_single_job(hostile)])
-    desk.missing = (HOSTILE_NAME,)
-    return desk
+    backend.archive.save([hostile, _as_single_job(hostile)])
+    backend.problems = (HOSTILE_NAME,)
+    return backend
 
 
 def _as_single_job(report: JobReport) -> JobReport:
@@ -61,9 +60,9 @@ def _as_single_job(report: JobReport) -> JobReport:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_hostile_texts_stay_texts_on_every_page(desk: FakeDesk, path: str) -> None:
-    # A name that does not print cannot be looked for, so the pages of such people are not found.
-    answer = Visitor(make_app(desk), "root").get(path.replace("{}", quote(HOSTILE_NAME[:20], safe="")))
+def test_hostile_texts_stay_texts_on_every_page(backend: FakeBackend, path: str) -> None:
+    # Unprintable names cannot be searched for, so the pages of such users are not found.
+    answer = PortalClient(backend.make_app(), "root").get(path.replace("{}", quote(HOSTILE_NAME[:20], safe="")))
     assert answer.status_code in {200, 404}
     page = Page(answer.text)
     assert all(script.get("src") for script in page.all("script"))
@@ -72,22 +71,22 @@ def test_hostile_texts_stay_texts_on_every_page(desk: FakeDesk, path: str) -> No
     assert all((attrs.get("href") or "/").startswith(("/", "#")) for attrs in page.all("a"))
 
 
-def test_hostile_name_is_there_to_be_read(desk: FakeDesk) -> None:
-    text = Page(Visitor(make_app(desk), "root").get("/jobs/66").text).text
+def test_hostile_name_is_there_to_be_read(backend: FakeBackend) -> None:
+    text = Page(PortalClient(backend.make_app(), "root").get("/jobs/66").text).text
     assert "<script>alert(1)</script>\\u001b[31m\\u202eabc\\r\\nBcc: x@example.org" in text
 
 
 @pytest.mark.parametrize("path", TABLES)
-def test_no_cell_of_a_table_is_a_formula(desk: FakeDesk, path: str) -> None:
-    answer = Visitor(make_app(desk), "root").get(path.replace("{}", quote("physics", safe="")))
+def test_no_cell_of_a_table_is_a_formula(backend: FakeBackend, path: str) -> None:
+    answer = PortalClient(backend.make_app(), "root").get(path.replace("{}", quote("physics", safe="")))
     assert 200 == answer.status_code
     cells = [cell for row in csv.reader(io.StringIO(answer.text)) for cell in row]
     assert [] == [cell for cell in cells if cell.startswith(("=", "+", "@", "\t", "\r"))]
     assert "\x1b" not in answer.text
 
 
-def test_headers_cannot_be_written_by_names(desk: FakeDesk) -> None:
-    answer = Visitor(make_app(desk), "root").get(f"/accounts/{quote('physics', safe='')}?format=csv")
+def test_headers_cannot_be_written_by_names(backend: FakeBackend) -> None:
+    answer = PortalClient(backend.make_app(), "root").get(f"/accounts/{quote('physics', safe='')}?format=csv")
     assert 'attachment; filename="physics-user.csv"' == answer.headers["content-disposition"]
 
 
@@ -97,7 +96,7 @@ def test_headers_cannot_be_written_by_names(desk: FakeDesk) -> None:
              "/api/v1/jobs/{}/usage", "/api/v2/jobs/{}", "/api/v2/jobs?name={}", "/static/{}"]
 )  # fmt: skip
 def test_injections_find_nothing_and_break_nothing(path: str) -> None:
-    browser = Visitor(make_app(make_desk()), "ada")
+    browser = PortalClient(make_backend().make_app(), "ada")
     for text in INJECTIONS:
         answer = browser.get(path.format(quote(text, safe="")))
         assert answer.status_code in {200, 303, 400, 404, 422}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The API does what its OpenAPI document says, whatever is asked: no 500, no surprise in form or status."""
+"""Responses of the API match its OpenAPI document for any request."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from schemathesis.generation import GenerationMode
 from schemathesis.schemas import BaseSchema
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from slurmscope.portal.app import make_app
-from tests.fakes.archive_desk import open_archive_desk
+from tests.fakes.archive_backend import open_archive_backend
 from tests.fakes.asgi import call
-from tests.fakes.browser import Visitor
+from tests.fakes.browser import PortalClient
 from tests.fakes.forms import post
-from tests.fakes.portal_desk import WHO, make_desk, make_jobs
+from tests.fakes.portal_backend import USER_HEADER, make_backend, make_jobs
 from tests.fakes.sign_in import make_scope
 
 EXAMPLES = 15
@@ -39,9 +38,9 @@ bounded = settings(
 
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
-    """Make a portal with an archive of some jobs in a real database."""
-    with open_archive_desk(tmp_path_factory.mktemp("openapi"), make_jobs()) as desk:
-        yield make_app(desk)
+    """Serve some jobs from a real archive."""
+    with open_archive_backend(tmp_path_factory.mktemp("openapi"), make_jobs()) as backend:
+        yield backend.make_app()
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +48,9 @@ def api(portal: FastAPI) -> BaseSchema:
     return schemathesis.openapi.from_asgi("/api/openapi.json", portal)
 
 
-DOCUMENT = make_app(make_desk()).openapi()["paths"]
-# What takes no parameters cannot be asked wrongly.
-QUESTIONS = [
+DOCUMENT = make_backend().make_app().openapi()["paths"]
+# Operations without parameters have no invalid requests.
+OPERATIONS = [
     (path, mode)
     for path in sorted(DOCUMENT)
     for mode in GenerationMode
@@ -59,16 +58,16 @@ QUESTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "mode"), QUESTIONS)
+@pytest.mark.parametrize(("path", "mode"), OPERATIONS)
 @pytest.mark.parametrize("who", ["root", "ada"])
-def test_answer_is_as_the_document_says(api: BaseSchema, path: str, who: str, mode: GenerationMode) -> None:
+def test_response_matches_the_document(api: BaseSchema, path: str, who: str, mode: GenerationMode) -> None:
     @bounded
     @given(api[path]["GET"].as_strategy(generation_mode=mode))
-    def ask(case: Case[Any]) -> None:
-        # That a text must be printable, and a day one of the calendar, no schema can say: the answer is a 400.
-        case.call_and_validate(headers={WHO: who}, excluded_checks=[positive_data_acceptance])
+    def request(case: Case[Any]) -> None:
+        # The schema cannot express printable texts and valid dates: those requests get a 400.
+        case.call_and_validate(headers={USER_HEADER: who}, excluded_checks=[positive_data_acceptance])
 
-    ask()
+    request()
 
 
 @pytest.mark.parametrize(
@@ -77,20 +76,20 @@ def test_answer_is_as_the_document_says(api: BaseSchema, path: str, who: str, mo
      "/accounts/{}?days=7", "/waste?days={}", "/jobs/{}", "/arrays/{}", "/compare?job={}", "/jobs/4711/charts/{}.svg",
      "/jobs/4711/report.{}", "/cluster?format={}", "/plot/4711/{}", "/mail/{}", "/static/{}"],
 )  # fmt: skip
-def test_pages_break_on_no_text(portal: FastAPI, path: str) -> None:
-    visitor = Visitor(portal, "root")
+def test_pages_handle_any_text(portal: FastAPI, path: str) -> None:
+    visitor = PortalClient(portal, "root")
 
     @bounded
     @given(st.one_of(st.text(max_size=300), st.from_regex(r"[0-9]{1,12}[-_+]?[0-9]{0,12}", fullmatch=True)))
-    def ask(text: str) -> None:
+    def request(text: str) -> None:
         answer = visitor.get(path.replace("{}", quote(text, safe="", errors="surrogatepass")))
         assert answer.status_code in {200, 303, 307, 400, 403, 404, 422}
 
-    ask()
+    request()
 
 
 @pytest.mark.parametrize("address", ["/users/ada/letter", "/users/{}/letter"])
-def test_forms_break_on_no_text(portal: FastAPI, address: str) -> None:
+def test_forms_handle_any_text(portal: FastAPI, address: str) -> None:
     @bounded
     @given(st.text(max_size=300), st.dictionaries(st.sampled_from(["wish", "csrf_token", "x"]), st.text(max_size=300)))
     def send(text: str, fields: dict[str, str]) -> None:
@@ -104,8 +103,8 @@ def test_forms_break_on_no_text(portal: FastAPI, address: str) -> None:
     "kind", ["", "application/json", "application/x-www-form-urlencoded; charset=utf-7", "multipart/form-data",
              "multipart/form-data; boundary=x"],
 )  # fmt: skip
-def test_forms_break_on_no_bytes(portal: FastAPI, kind: str) -> None:
-    scope = make_scope((WHO, "root"), ("content-type", kind), method="POST", path="/users/ada/letter")
+def test_forms_handle_any_bytes(portal: FastAPI, kind: str) -> None:
+    scope = make_scope((USER_HEADER, "root"), ("content-type", kind), method="POST", path="/users/ada/letter")
     part = b'--x\r\nContent-Disposition: form-data; name="wish"; filename="a"\r\n\r\nstop\r\n--x--\r\n'
 
     @bounded
@@ -116,5 +115,5 @@ def test_forms_break_on_no_bytes(portal: FastAPI, kind: str) -> None:
     send()
 
 
-def test_document_tells_of_everything_that_is_no_page() -> None:
+def test_document_describes_the_api() -> None:
     assert {"/api/v1/jobs/{job_id}/usage", "/api/v2/jobs", "/api/v2/totals", "/api/v2/cluster"} <= set(DOCUMENT)

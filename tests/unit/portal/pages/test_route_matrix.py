@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody learns from any route what is not theirs (W1).
+"""No route reveals data without access to it (W1).
 
-The matrix is made from the application's own routes: a new one fails here until it is written down who may use it. A
-foreign job and an absent one are compared by taking the jobs away and asking again: whoever may not see them must get
-the same bytes.
+The matrix is checked against the application's routes: a new route fails here until its access is declared. To compare
+an inaccessible job with an absent one, requests are repeated without the jobs: viewers without access must get the same
+bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import pytest
 from starlette.routing import BaseRoute
 
 from slurmscope.model.report import JobReport
-from slurmscope.portal.app import make_app
-from slurmscope.portal.web.server import protect
-from tests.fakes.portal_desk import PEOPLE, WHO, make_desk, make_jobs
+from slurmscope.portal.web.middleware import protect
+from tests.fakes.portal_backend import USER_HEADER, VIEWERS, make_backend, make_jobs
 from tests.fakes.reports import make_record, make_report
 
 OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN = "ada", "eve", "cora", "sue", "root"
@@ -28,101 +27,101 @@ LIVE = "4999"
 EVES_JOB = make_report(make_record(4900, user=OTHER, account="biology", name="mine"))
 
 
-class Open(enum.Enum):
-    """Say to whom a route is open."""
+class Access(enum.Enum):
+    """Declare who has access to a route."""
 
-    EVERYBODY = "everybody, signed in or not"
-    SIGNED_IN = "everybody who is signed in; each sees their own part"
-    OWNER = "the owner, coordinators of the account, and staff; for others it is not there"
+    PUBLIC = "no sign-in needed"
+    SIGNED_IN = "all signed-in viewers; each sees their own part"
+    OWNER = "the owner, coordinators of the account, and staff; 404 for others"
     STAFF = "staff"
-    PERSON = "the person and admins, by a form; others who see the person are refused, for the rest it is not there"
+    PERSON = "the user and admins, by a form; 403 for others with access to the user's jobs, 404 for the rest"
 
 
-# The addresses that are tried; 4711, the array 4800 and the live job 4999 are ada's, in the account physics.
-ROUTES: dict[str, tuple[Open, list[str]]] = {
-    "/": (Open.SIGNED_IN, ["/"]),
-    "/healthz": (Open.EVERYBODY, ["/healthz"]),
-    "/static/{address:path}": (Open.EVERYBODY, []),
-    "/api/openapi.json": (Open.EVERYBODY, ["/api/openapi.json"]),
-    "/help": (Open.SIGNED_IN, ["/help"]),
-    "/cluster": (Open.SIGNED_IN, ["/cluster", "/cluster?format=csv", "/cluster?format=json"]),
-    "/cluster/charts.json": (Open.SIGNED_IN, ["/cluster/charts.json"]),
-    "/cluster/charts/{name}.svg": (Open.SIGNED_IN, ["/cluster/charts/jobs.svg"]),
+# Addresses by route; 4711, the array 4800 and the live job 4999 belong to ada, in the account physics.
+ROUTES: dict[str, tuple[Access, list[str]]] = {
+    "/": (Access.SIGNED_IN, ["/"]),
+    "/healthz": (Access.PUBLIC, ["/healthz"]),
+    "/static/{address:path}": (Access.PUBLIC, []),
+    "/api/openapi.json": (Access.PUBLIC, ["/api/openapi.json"]),
+    "/help": (Access.SIGNED_IN, ["/help"]),
+    "/cluster": (Access.SIGNED_IN, ["/cluster", "/cluster?format=csv", "/cluster?format=json"]),
+    "/cluster/charts.json": (Access.SIGNED_IN, ["/cluster/charts.json"]),
+    "/cluster/charts/{name}.svg": (Access.SIGNED_IN, ["/cluster/charts/jobs.svg"]),
     "/cluster/charts/{name}.{format}": (
-        Open.SIGNED_IN, ["/cluster/charts/jobs.csv", "/cluster/charts/jobs.json"],
+        Access.SIGNED_IN, ["/cluster/charts/jobs.csv", "/cluster/charts/jobs.json"],
     ),
     "/jobs": (
-        Open.SIGNED_IN,
+        Access.SIGNED_IN,
         [
             "/jobs", "/jobs?format=csv", "/jobs?format=json", "/jobs?user=ada", "/jobs?account=physics",
             "/jobs?name=rel", "/jobs?rule=cpu_idle", "/jobs?user=ada&format=csv",
         ],
     ),
     "/search": (
-        Open.SIGNED_IN,
+        Access.SIGNED_IN,
         ["/search", *(f"/search?q={text}" for text in ("4711", "4800", "4800_1", "4999", "ada", "physics", "relax"))],
     ),
-    "/compare": (Open.OWNER, ["/compare?job=4711&job=4720", "/compare?job=4711&format=csv"]),
-    "/compare/charts.json": (Open.OWNER, ["/compare/charts.json?job=4711&job=4720"]),
-    "/compare/charts/{name}.svg": (Open.OWNER, ["/compare/charts/cpu.svg?job=4711"]),
-    "/waste": (Open.STAFF, ["/waste", "/waste?format=csv"]),
-    "/jobs/{shown_id}": (Open.OWNER, ["/jobs/4711", "/jobs/4800", "/jobs/4800_1", f"/jobs/{LIVE}"]),
-    "/jobs/{shown_id}/live": (Open.OWNER, ["/jobs/4711/live", f"/jobs/{LIVE}/live"]),
-    "/jobs/{shown_id}/charts.json": (Open.OWNER, ["/jobs/4711/charts.json", f"/jobs/{LIVE}/charts.json"]),
-    "/jobs/{shown_id}/charts/{name}.svg": (Open.OWNER, ["/jobs/4711/charts/cpu.svg"]),
+    "/compare": (Access.OWNER, ["/compare?job=4711&job=4720", "/compare?job=4711&format=csv"]),
+    "/compare/charts.json": (Access.OWNER, ["/compare/charts.json?job=4711&job=4720"]),
+    "/compare/charts/{name}.svg": (Access.OWNER, ["/compare/charts/cpu.svg?job=4711"]),
+    "/waste": (Access.STAFF, ["/waste", "/waste?format=csv"]),
+    "/jobs/{shown_id}": (Access.OWNER, ["/jobs/4711", "/jobs/4800", "/jobs/4800_1", f"/jobs/{LIVE}"]),
+    "/jobs/{shown_id}/live": (Access.OWNER, ["/jobs/4711/live", f"/jobs/{LIVE}/live"]),
+    "/jobs/{shown_id}/charts.json": (Access.OWNER, ["/jobs/4711/charts.json", f"/jobs/{LIVE}/charts.json"]),
+    "/jobs/{shown_id}/charts/{name}.svg": (Access.OWNER, ["/jobs/4711/charts/cpu.svg"]),
     "/jobs/{shown_id}/charts/{name}.{format}": (
-        Open.OWNER, ["/jobs/4711/charts/cpu.csv", "/jobs/4711/charts/cpu.json"],
+        Access.OWNER, ["/jobs/4711/charts/cpu.csv", "/jobs/4711/charts/cpu.json"],
     ),
-    "/jobs/{shown_id}/nodes.{format}": (Open.OWNER, ["/jobs/4711/nodes.csv", "/jobs/4711/nodes.json"]),
+    "/jobs/{shown_id}/nodes.{format}": (Access.OWNER, ["/jobs/4711/nodes.csv", "/jobs/4711/nodes.json"]),
     "/jobs/{shown_id}/report.{format}": (
-        Open.OWNER, [f"/jobs/4711/report.{form}" for form in ("txt", "json", "html", "pdf")],
+        Access.OWNER, [f"/jobs/4711/report.{suffix}" for suffix in ("txt", "json", "html", "pdf")],
     ),
-    "/arrays/{array_id}": (Open.OWNER, ["/arrays/4800", "/arrays/4800?format=csv", "/arrays/4800?format=json"]),
-    "/users/{name:path}": (Open.OWNER, ["/users/ada", "/users/ada?format=csv"]),
-    "/users/{name:path}/letter": (Open.PERSON, []),
-    "/accounts/{name:path}": (Open.OWNER, ["/accounts/physics", "/accounts/physics?format=json"]),
-    "/mail/{job_id}": (Open.OWNER, ["/mail/4711"]),
-    "/plot/{job_id}/{metric}": (Open.OWNER, ["/plot/4711/jobs_cpu_percent", "/plot/4711/jobs_rss"]),
-    "/pie/{job_id}": (Open.OWNER, ["/pie/4711"]),
-    "/pie/{job_id}/": (Open.OWNER, ["/pie/4711/"]),
-    "/pdf/{job_id}": (Open.OWNER, ["/pdf/4711"]),
-    "/api/v1/jobs/{job_id}/usage": (Open.OWNER, ["/api/v1/jobs/4711/usage"]),
-    "/api/v1/users/{name}": (Open.OWNER, ["/api/v1/users/ada"]),
-    "/api/v2/jobs": (Open.SIGNED_IN, ["/api/v2/jobs", "/api/v2/jobs?user=ada"]),
-    "/api/v2/jobs/{shown_id}": (Open.OWNER, ["/api/v2/jobs/4711", "/api/v2/jobs/4800_1"]),
-    "/api/v2/jobs/{shown_id}/charts": (Open.OWNER, ["/api/v2/jobs/4711/charts"]),
+    "/arrays/{array_id}": (Access.OWNER, ["/arrays/4800", "/arrays/4800?format=csv", "/arrays/4800?format=json"]),
+    "/users/{name:path}": (Access.OWNER, ["/users/ada", "/users/ada?format=csv"]),
+    "/users/{name:path}/letter": (Access.PERSON, []),
+    "/accounts/{name:path}": (Access.OWNER, ["/accounts/physics", "/accounts/physics?format=json"]),
+    "/mail/{job_id}": (Access.OWNER, ["/mail/4711"]),
+    "/plot/{job_id}/{metric}": (Access.OWNER, ["/plot/4711/jobs_cpu_percent", "/plot/4711/jobs_rss"]),
+    "/pie/{job_id}": (Access.OWNER, ["/pie/4711"]),
+    "/pie/{job_id}/": (Access.OWNER, ["/pie/4711/"]),
+    "/pdf/{job_id}": (Access.OWNER, ["/pdf/4711"]),
+    "/api/v1/jobs/{job_id}/usage": (Access.OWNER, ["/api/v1/jobs/4711/usage"]),
+    "/api/v1/users/{name}": (Access.OWNER, ["/api/v1/users/ada"]),
+    "/api/v2/jobs": (Access.SIGNED_IN, ["/api/v2/jobs", "/api/v2/jobs?user=ada"]),
+    "/api/v2/jobs/{shown_id}": (Access.OWNER, ["/api/v2/jobs/4711", "/api/v2/jobs/4800_1"]),
+    "/api/v2/jobs/{shown_id}/charts": (Access.OWNER, ["/api/v2/jobs/4711/charts"]),
     "/api/v2/totals": (
-        Open.SIGNED_IN,
+        Access.SIGNED_IN,
         [f"/api/v2/totals?by={by}" for by in ("day", "user", "account", "rule", "state")] + ["/api/v2/totals?user=ada"],
     ),
-    "/api/v2/cluster": (Open.SIGNED_IN, ["/api/v2/cluster"]),
+    "/api/v2/cluster": (Access.SIGNED_IN, ["/api/v2/cluster"]),
 }  # fmt: skip
 CHANGING = {"/users/{name:path}/letter": ("/users/ada/letter", {"wish": "stop"})}
-"""Routes that change something, with an address and fields; each of them has to check its form (csrf)."""
+"""Routes that change something, with an address and form fields; each has to check the form token."""
 
-CASES = [(open_to, url) for open_to, urls in ROUTES.values() for url in urls]
-PERSONAL = [url for open_to, url in CASES if open_to in {Open.OWNER, Open.SIGNED_IN}]
-TURNED_AWAY = {Open.OWNER: {OTHER: 404}, Open.STAFF: dict.fromkeys((OWNER, OTHER, COORDINATOR), 403)}
+CASES = [(access, url) for access, urls in ROUTES.values() for url in urls]
+PERSONAL = [url for access, url in CASES if access in {Access.OWNER, Access.SIGNED_IN}]
+REJECTED = {Access.OWNER: {OTHER: 404}, Access.STAFF: dict.fromkeys((OWNER, OTHER, COORDINATOR), 403)}
 
 
 class Portal:
-    """Be an application behind its protection, over a desk."""
+    """Serve a fake backend, with the middleware."""
 
     def __init__(self, jobs: Iterable[JobReport], live: Mapping[str, JobReport]) -> None:
-        self.desk = make_desk(jobs)
-        self.desk.live.update(live)
-        self._app = protect(make_app(self.desk), self.desk.settings)
+        self.backend = make_backend(jobs)
+        self.backend.live.update(live)
+        self._app = protect(self.backend.make_app(), identity_header=self.backend.settings.proxy_header)
 
-    def ask(self, url: str, who: str = "", fields: Mapping[str, str] | None = None) -> httpx.Response:
-        """Ask for a page, or send fields as a form."""
-        return asyncio.run(self._ask(url, {WHO: who} if who else {}, fields))
+    def request(self, url: str, who: str = "", fields: Mapping[str, str] | None = None) -> httpx.Response:
+        """Request a page, or submit a form."""
+        return asyncio.run(self._request(url, {USER_HEADER: who} if who else {}, fields))
 
     def send(self, url: str, fields: Mapping[str, str], who: str = "") -> httpx.Response:
-        """Send a form with the token of our own page."""
-        token = self.desk.csrf.issue(PEOPLE[who]) if who else ""
-        return self.ask(url, who, {**fields, "csrf_token": token})
+        """Submit a form with a valid token."""
+        token = self.backend.csrf.issue(VIEWERS[who]) if who else ""
+        return self.request(url, who, {**fields, "csrf_token": token})
 
-    async def _ask(self, url: str, headers: dict[str, str], fields: Mapping[str, str] | None) -> httpx.Response:
+    async def _request(self, url: str, headers: dict[str, str], fields: Mapping[str, str] | None) -> httpx.Response:
         transport = httpx.ASGITransport(self._app)
         async with httpx.AsyncClient(transport=transport, base_url="http://portal.test") as client:
             if fields is None:
@@ -138,12 +137,12 @@ def portal() -> Portal:
 
 @pytest.fixture(scope="module")
 def bare_portal() -> Portal:
-    """Be the same portal without any job of ada's account."""
+    """Make the same portal without jobs of ada's account."""
     return Portal([EVES_JOB], {})
 
 
 def walk(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, set[str]]]:
-    """Yield path and methods of every route; new releases of FastAPI keep included routers whole."""
+    """Yield path and methods of every route; newer FastAPI releases nest included routers."""
     for route in routes:
         router = getattr(route, "original_router", None)
         if router is not None:
@@ -152,35 +151,35 @@ def walk(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, set[str]]]:
             yield route.path, set(route.methods or ())  # type: ignore[attr-defined]
 
 
-def test_it_is_written_down_for_every_route_who_may_use_it() -> None:
-    paths = {path for path, _ in walk(make_app(make_desk()).routes)}
+def test_access_is_declared_for_every_route() -> None:
+    paths = {path for path, _ in walk(make_backend().make_app().routes)}
 
     assert set(ROUTES) == paths
 
 
-def test_no_route_changes_anything_unless_it_is_listed() -> None:
-    changing = {path for path, methods in walk(make_app(make_desk()).routes) if methods - {"GET", "HEAD"}}
+def test_only_listed_routes_change_anything() -> None:
+    changing = {path for path, methods in walk(make_backend().make_app().routes) if methods - {"GET", "HEAD"}}
 
     assert set(CHANGING) == changing
-    assert set(CHANGING) == {path for path, (open_to, _) in ROUTES.items() if open_to is Open.PERSON}
+    assert set(CHANGING) == {path for path, (access, _) in ROUTES.items() if access is Access.PERSON}
 
 
 @pytest.mark.parametrize(("url", "fields"), CHANGING.values())
-def test_each_role_changes_only_what_it_may(url: str, fields: dict[str, str]) -> None:
+def test_each_role_changes_only_what_it_has_access_to(url: str, fields: dict[str, str]) -> None:
     expected = {"": 401, OWNER: 303, OTHER: 404, COORDINATOR: 403, SUPPORT: 403, ADMIN: 303}
 
     assert expected == {who: Portal(make_jobs(), {}).send(url, fields, who).status_code for who in expected}
 
 
 @pytest.mark.parametrize(("url", "fields"), CHANGING.values())
-def test_nothing_is_changed_without_the_token_of_our_own_page(url: str, fields: dict[str, str]) -> None:
+def test_nothing_changes_without_a_form_token(url: str, fields: dict[str, str]) -> None:
     expected = {"": 401, OWNER: 403, OTHER: 404, COORDINATOR: 403, SUPPORT: 403, ADMIN: 403}
 
-    assert expected == {who: Portal(make_jobs(), {}).ask(url, who, fields).status_code for who in expected}
+    assert expected == {who: Portal(make_jobs(), {}).request(url, who, fields).status_code for who in expected}
 
 
 @pytest.mark.parametrize(("url", "fields"), CHANGING.values())
-def test_change_of_what_is_foreign_is_answered_as_if_it_were_not_there(
+def test_change_of_an_inaccessible_user_looks_like_an_absent_one(
     portal: Portal, bare_portal: Portal, url: str, fields: dict[str, str]
 ) -> None:
     shown, absent = portal.send(url, fields, OTHER), bare_portal.send(url, fields, OTHER)
@@ -189,56 +188,54 @@ def test_change_of_what_is_foreign_is_answered_as_if_it_were_not_there(
 
 
 @pytest.mark.parametrize(("url", "fields"), CHANGING.values())
-def test_admin_who_changes_what_is_not_theirs_leaves_a_trace_and_others_do_not(
-    url: str, fields: dict[str, str]
-) -> None:
+def test_only_changes_by_admins_for_others_are_audited(url: str, fields: dict[str, str]) -> None:
     portal = Portal(make_jobs(), {})
     for who in SIGNED_IN:
         portal.send(url, fields, who)
 
-    assert [ADMIN] == [who for who, _, _ in portal.desk.audited]
+    assert [ADMIN] == [who for who, _, _ in portal.backend.audited]
 
 
-@pytest.mark.parametrize(("open_to", "url"), CASES)
-def test_who_is_not_signed_in_sees_nothing(portal: Portal, open_to: Open, url: str) -> None:
-    answer = portal.ask(url)
+@pytest.mark.parametrize(("access", "url"), CASES)
+def test_nothing_is_shown_without_sign_in(portal: Portal, access: Access, url: str) -> None:
+    answer = portal.request(url)
 
-    assert (200 if open_to is Open.EVERYBODY else 401) == answer.status_code
+    assert (200 if access is Access.PUBLIC else 401) == answer.status_code
     assert "private, no-store" == answer.headers["cache-control"]
     assert "relax" not in answer.text
 
 
-@pytest.mark.parametrize(("open_to", "url"), CASES)
-def test_each_role_gets_in_where_it_may(portal: Portal, open_to: Open, url: str) -> None:
-    answers = {who: portal.ask(url, who).status_code for who in SIGNED_IN}
+@pytest.mark.parametrize(("access", "url"), CASES)
+def test_each_role_has_the_declared_access(portal: Portal, access: Access, url: str) -> None:
+    answers = {who: portal.request(url, who).status_code for who in SIGNED_IN}
 
-    turned_away = {who: status for who, status in answers.items() if status not in {200, 303}}
-    assert TURNED_AWAY.get(open_to, {}) == turned_away
+    rejected = {who: status for who, status in answers.items() if status not in {200, 303}}
+    assert REJECTED.get(access, {}) == rejected
 
 
 @pytest.mark.parametrize("url", PERSONAL)
-def test_foreign_job_is_as_if_it_were_not_there(portal: Portal, bare_portal: Portal, url: str) -> None:
-    shown, absent = portal.ask(url, OTHER), bare_portal.ask(url, OTHER)
+def test_inaccessible_job_looks_like_an_absent_one(portal: Portal, bare_portal: Portal, url: str) -> None:
+    shown, absent = portal.request(url, OTHER), bare_portal.request(url, OTHER)
 
     assert absent.status_code == shown.status_code
     assert absent.headers == shown.headers
     assert absent.content == shown.content
 
 
-@pytest.mark.parametrize("url", [url for open_to, url in CASES if open_to is Open.OWNER])
-def test_owner_does_see_a_difference(portal: Portal, bare_portal: Portal, url: str) -> None:
+@pytest.mark.parametrize("url", [url for access, url in CASES if access is Access.OWNER])
+def test_owner_sees_a_difference(portal: Portal, bare_portal: Portal, url: str) -> None:
     # The comparison above would prove nothing if it held for the owner too.
-    assert bare_portal.ask(url, OWNER).content != portal.ask(url, OWNER).content
+    assert bare_portal.request(url, OWNER).content != portal.request(url, OWNER).content
 
 
-@pytest.mark.parametrize("url", [url for open_to, url in CASES if open_to in {Open.OWNER, Open.STAFF}])
-def test_staff_who_look_leave_a_trace_and_others_do_not(portal: Portal, url: str) -> None:
-    portal.desk.audited.clear()
+@pytest.mark.parametrize("url", [url for access, url in CASES if access in {Access.OWNER, Access.STAFF}])
+def test_only_staff_access_is_audited(portal: Portal, url: str) -> None:
+    portal.backend.audited.clear()
     for who in (OWNER, OTHER, COORDINATOR):
-        portal.ask(url, who)
-    assert [] == portal.desk.audited
+        portal.request(url, who)
+    assert [] == portal.backend.audited
 
-    status = portal.ask(url, SUPPORT).status_code
+    status = portal.request(url, SUPPORT).status_code
 
-    # A redirection shows nothing yet; where it leads, the look is written down.
-    assert ({SUPPORT} if status == 200 else set()) == {who for who, _, _ in portal.desk.audited}
+    # A redirect shows nothing; its target is audited.
+    assert ({SUPPORT} if status == 200 else set()) == {who for who, _, _ in portal.backend.audited}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A token lets its owner in, and guesses are few (W5)."""
+"""A token signs in its owner, and guessing is throttled (W5)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.portal.sign_in.bearer_token import KNOWN_LIMIT, BearerTokens, read_token
-from slurmscope.portal.sign_in.identity import Identifier, NotSignedIn, Refused, TooManyFailures
-from slurmscope.portal.sign_in.limits import SignInLimits
+from slurmscope.portal.sign_in.bearer_token import MAX_KNOWN_TOKENS, BearerTokens, SignInLimits, read_token
+from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, TooManyFailures
+from slurmscope.portal.sign_in.identity import Identifier
 from tests.fakes.sign_in import (
     GOOD_TOKEN,
     PROXY_ADDRESS,
@@ -30,10 +30,10 @@ def sign_in(identifier: Identifier, token: str, *more: tuple[str, str], client: 
 def guess(identifier: Identifier, count: int, *more: tuple[str, str], client: str = STRANGER) -> None:
     for number in range(count):
         with pytest.raises(NotSignedIn):
-            sign_in(identifier, f"wrong-token-of-nobody-{number}", *more, client=client)
+            sign_in(identifier, f"wrong-token-of-no-one-{number}", *more, client=client)
 
 
-def test_token_has_the_role_it_was_given() -> None:
+def test_token_has_its_role() -> None:
     tokens = FakeTokens(known={GOOD_TOKEN: Viewer(name="robot", role=ViewerRole.SUPPORT)})
 
     assert Viewer(name="robot", role=ViewerRole.SUPPORT) == sign_in(
@@ -47,23 +47,23 @@ def test_token_of_a_coordinator_shows_the_coordinated_accounts() -> None:
     assert Viewer(name="ada", coordinates=frozenset({"physics"})) == sign_in(identifier, GOOD_TOKEN)
 
 
-def test_sixth_guess_is_not_even_looked_at() -> None:
+def test_sixth_guess_is_rejected_without_a_lookup() -> None:
     clock, tokens = FakeClock(), FakeTokens()
     identifier = make_identifier(PROXY_SETTINGS, tokens=tokens, clock=clock)
     guess(identifier, 5)
 
-    with pytest.raises(TooManyFailures) as turned_away:
+    with pytest.raises(TooManyFailures) as rejected:
         sign_in(identifier, GOOD_TOKEN)
 
-    assert 429 == turned_away.value.status
-    assert {"Retry-After": "900"} == turned_away.value.headers
-    assert 5 == len(tokens.asked)
+    assert 429 == rejected.value.status
+    assert {"Retry-After": "900"} == rejected.value.headers
+    assert 5 == len(tokens.lookups)
     assert "ada" == sign_in(identifier, GOOD_TOKEN, client="203.0.113.10").name
     clock.seconds += 900
     assert "ada" == sign_in(identifier, GOOD_TOKEN).name
 
 
-def test_guesses_do_not_shut_out_a_token_that_was_good_before() -> None:
+def test_guesses_do_not_block_a_token_that_was_valid_before() -> None:
     identifier = make_identifier(PROXY_SETTINGS)
     sign_in(identifier, GOOD_TOKEN)
     guess(identifier, 5)
@@ -71,7 +71,7 @@ def test_guesses_do_not_shut_out_a_token_that_was_good_before() -> None:
     assert "ada" == sign_in(identifier, GOOD_TOKEN).name
 
 
-def test_revoked_token_is_no_longer_good() -> None:
+def test_revoked_token_is_invalid() -> None:
     tokens = FakeTokens()
     identifier = make_identifier(PROXY_SETTINGS, tokens=tokens)
     sign_in(identifier, GOOD_TOKEN)
@@ -84,7 +84,7 @@ def test_revoked_token_is_no_longer_good() -> None:
         sign_in(identifier, GOOD_TOKEN)
 
 
-def test_clients_behind_one_proxy_are_counted_apart() -> None:
+def test_clients_behind_one_proxy_are_counted_separately() -> None:
     identifier = make_identifier(PROXY_SETTINGS)
     guess(identifier, 5, ("x-forwarded-for", "198.51.100.1, 192.0.2.1"), client=PROXY_ADDRESS)
 
@@ -94,7 +94,7 @@ def test_clients_behind_one_proxy_are_counted_apart() -> None:
     assert "ada" == sign_in(identifier, GOOD_TOKEN, ("x-forwarded-for", "odd"), client=PROXY_ADDRESS).name
 
 
-def test_address_that_a_stranger_claims_changes_nothing() -> None:
+def test_forwarded_address_from_an_untrusted_peer_is_ignored() -> None:
     identifier = make_identifier(PROXY_SETTINGS)
     guess(identifier, 5, ("x-forwarded-for", "192.0.2.1"))
 
@@ -102,7 +102,7 @@ def test_address_that_a_stranger_claims_changes_nothing() -> None:
         sign_in(identifier, GOOD_TOKEN, ("x-forwarded-for", "192.0.2.2"))
 
 
-def test_name_that_the_proxy_tells_goes_before_a_token_that_it_adds() -> None:
+def test_user_name_from_the_proxy_takes_precedence_over_a_token() -> None:
     identifier = make_identifier(PROXY_SETTINGS)
     headers = (("x-remote-user", "bob"), ("authorization", "Bearer eyJhbGciOiJSUzI1NiJ9.e30.x"))
 
@@ -112,13 +112,13 @@ def test_name_that_the_proxy_tells_goes_before_a_token_that_it_adds() -> None:
     assert not identifier.is_by_token(make_scope(client=PROXY_ADDRESS))
 
 
-def test_second_authorization_header_is_refused() -> None:
+def test_second_authorization_header_is_rejected() -> None:
     with pytest.raises(Refused):
         read_token(make_scope(("authorization", "Bearer a"), ("Authorization", "Bearer b")))
 
 
 @pytest.mark.parametrize("value", ["Basic YTpi", "", "Bearerx", "Negotiate abc"])
-def test_other_kinds_of_proof_are_no_token(value: str) -> None:
+def test_other_schemes_are_no_token(value: str) -> None:
     assert read_token(make_scope(("authorization", value))) is None
 
 
@@ -128,24 +128,79 @@ def test_scheme_may_be_written_in_any_case(value: str) -> None:
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_are_turned_away_without_reaching_the_archive_unless_they_look_like_a_token(value: bytes) -> None:
+def test_only_plausible_tokens_reach_the_archive(value: bytes) -> None:
     tokens = FakeTokens()
     identifier = make_identifier(PROXY_SETTINGS, tokens=tokens)
 
     with pytest.raises(NotSignedIn):
         identifier.identify(make_scope(("authorization", b"Bearer " + value), client=STRANGER))
-    assert all(token.isascii() and token.isprintable() and " " not in token for token in tokens.asked)
+    assert all(token.isascii() and token.isprintable() and " " not in token for token in tokens.lookups)
 
 
-def test_good_tokens_are_remembered_in_a_bounded_table() -> None:
-    known = {f"token-{number:032}": Viewer(name="ada") for number in range(KNOWN_LIMIT + 1)}
-    limits = SignInLimits(clock=FakeClock(), failure_limit=1)
-    bearer = BearerTokens(FakeTokens(known=known), limits)
+def test_table_of_valid_tokens_is_bounded() -> None:
+    known = {f"token-{number:032}": Viewer(name="ada") for number in range(MAX_KNOWN_TOKENS + 1)}
+    limits = SignInLimits(clock=FakeClock(), max_failures=1)
+    bearer = BearerTokens(FakeTokens(known=known).find, limits)
     for token in known:
-        bearer.viewer(token, "a")
-    limits.fail("a")
+        bearer.find_viewer(token, "a")
+    limits.record_failure("a")
     first, second, *_ = known
 
-    assert "ada" == bearer.viewer(second, "a").name
+    assert "ada" == bearer.find_viewer(second, "a").name
     with pytest.raises(TooManyFailures):
-        bearer.viewer(first, "a")
+        bearer.find_viewer(first, "a")
+
+
+def test_client_waits_until_the_oldest_of_five_failures_is_15_minutes_old() -> None:
+    clock = FakeClock(0.0)
+    limits = SignInLimits(clock=clock)
+    waits = []
+    for _ in range(6):
+        waits.append(limits.wait_seconds("a"))
+        limits.record_failure("a")
+        clock.seconds += 100
+
+    # The last five failures were at 100, 200, 300, 400 and 500; now is 600.
+    assert [0, 0, 0, 0, 0, 400] == waits
+    assert 400 == limits.wait_seconds("a")
+    assert 0 == limits.wait_seconds("b")
+    clock.seconds = 999.5
+    assert 1 == limits.wait_seconds("a")
+    clock.seconds = 1000.0
+    assert 0 == limits.wait_seconds("a")
+
+
+def test_old_clients_are_dropped() -> None:
+    clock = FakeClock(0.0)
+    limits = SignInLimits(clock=clock)
+    limits.record_failure("a")
+    clock.seconds = 10.0
+    limits.record_failure("b")
+    clock.seconds = 905.0
+    limits.record_failure("c")
+
+    assert 2 == len(limits)
+    clock.seconds = 5000.0
+    limits.record_failure("d")
+    assert 1 == len(limits)
+
+
+def test_full_table_drops_the_client_that_failed_longest_ago() -> None:
+    limits = SignInLimits(clock=FakeClock(), max_failures=1, max_clients=2)
+    for client in ("a", "b", "a", "c"):
+        limits.record_failure(client)
+
+    assert 2 == len(limits)
+    assert (True, False, True) == tuple(limits.wait_seconds(client) > 0 for client in "abc")
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 400))))
+def test_limits_agree_with_a_list_of_all_failures(events: list[tuple[str, int]]) -> None:
+    clock, log = FakeClock(0.0), list[tuple[str, float]]()
+    limits = SignInLimits(clock=clock)
+    for client, pause in events:
+        clock.seconds += pause
+        recent = [at for who, at in log if who == client and at > clock.seconds - 900]
+        assert (len(recent) >= 5) == (limits.wait_seconds(client) > 0)
+        limits.record_failure(client)
+        log.append((client, clock.seconds))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Only our own page, and a person's own page, can change something for that person (W5)."""
+"""Only a form of the viewer's own page can change something (W5)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_token_is_a_keyed_hash_of_time_and_name() -> None:
     [
         [("sec-fetch-site", "same-origin")],
         [("sec-fetch-site", "none")],
-        # A proxy that does not pass on Host: the browser itself says that the origin is the same.
+        # A proxy that does not forward Host: the browser confirms the same origin.
         [("sec-fetch-site", "same-origin"), ("origin", "https://outside.example.org")],
         [("origin", "https://portal.example.org")],
         [("origin", "http://PORTAL.example.org")],
@@ -79,7 +79,7 @@ def test_own_form_is_accepted(headers: list[tuple[str, str]], method: str) -> No
         [("origin", "https://portal.example.org"), ("host", "portal.example.org")],
     ],
 )
-def test_request_of_another_site_is_refused_even_with_a_good_token(headers: list[tuple[str, str]]) -> None:
+def test_request_of_another_site_is_rejected_even_with_a_valid_token(headers: list[tuple[str, str]]) -> None:
     csrf = make_csrf()
 
     with pytest.raises(Refused):
@@ -87,7 +87,7 @@ def test_request_of_another_site_is_refused_even_with_a_good_token(headers: list
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_nothing_is_changed_by_a_link(method: str) -> None:
+def test_links_change_nothing(method: str) -> None:
     csrf = make_csrf()
 
     with pytest.raises(Refused):
@@ -96,19 +96,19 @@ def test_nothing_is_changed_by_a_link(method: str) -> None:
         csrf.check(ADA, "", post(("authorization", "Bearer x"), method=method))
 
 
-def test_token_of_another_person_is_refused() -> None:
+def test_token_of_another_user_is_rejected() -> None:
     csrf = make_csrf()
 
     with pytest.raises(Refused):
         csrf.check(ADA, csrf.issue(EVE), post())
 
 
-def test_token_of_another_portal_is_refused() -> None:
+def test_token_of_another_portal_is_rejected() -> None:
     with pytest.raises(Refused):
         make_csrf().check(ADA, make_csrf(secret=b"t" * 32).issue(ADA), post())
 
 
-def test_token_lives_for_twelve_hours() -> None:
+def test_token_expires_after_twelve_hours() -> None:
     clock = FakeClock()
     csrf = make_csrf(clock)
     token = csrf.issue(ADA)
@@ -120,19 +120,19 @@ def test_token_lives_for_twelve_hours() -> None:
         csrf.check(ADA, token, post())
 
 
-def test_token_from_the_future_is_refused() -> None:
+def test_token_from_the_future_is_rejected() -> None:
     future = make_csrf(FakeClock(5000.0)).issue(ADA)
 
     with pytest.raises(Refused):
         make_csrf(FakeClock(1000.0)).check(ADA, future, post())
 
 
-def test_program_with_an_api_token_needs_no_form() -> None:
+def test_api_token_needs_no_form_token() -> None:
     make_csrf().check(ADA, "", post(("authorization", "Bearer x")))
 
 
 @given(st.text(max_size=90) | st.from_regex(r"[0-9]{1,4}\.[0-9a-f]{64}", fullmatch=True))
-def test_no_made_up_token_is_accepted(token: str) -> None:
+def test_no_random_token_is_accepted(token: str) -> None:
     with pytest.raises(Refused):
         make_csrf().check(ADA, token, post())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names become viewers with the role and the accounts that are theirs."""
+"""User names become viewers with their role and accounts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from slurmscope.model.viewer import Viewer, ViewerRole
 from tests.fakes.sign_in import GOOD_TOKEN, PROXY_SETTINGS, FakeTokens, make_identifier, make_scope
 
 
-def not_to_be_asked(user: str) -> frozenset[str]:
-    raise AssertionError(f"asked about {user}")
+def must_not_query(user: str) -> frozenset[str]:
+    raise AssertionError(f"queried {user}")
 
 
 @pytest.mark.parametrize(
     ("name", "role"), [("eve", ViewerRole.ADMIN), ("root", ViewerRole.ADMIN), ("sue", ViewerRole.SUPPORT)]
 )
-def test_staff_is_who_the_settings_name_and_slurm_is_not_asked_about_them(name: str, role: ViewerRole) -> None:
-    identifier = make_identifier(PROXY_SETTINGS, coordinators=not_to_be_asked)
+def test_staff_are_set_by_the_settings_and_slurm_is_not_queried(name: str, role: ViewerRole) -> None:
+    identifier = make_identifier(PROXY_SETTINGS, coordinators=must_not_query)
 
     assert Viewer(name=name, role=role) == identifier.identify(make_scope(("x-remote-user", name), client=None))
 
 
 @pytest.mark.parametrize("name", ["ada", "Eve", "SUE", "eve@example.org"])
-def test_everybody_else_is_a_user(name: str) -> None:
+def test_others_are_users(name: str) -> None:
     identifier = make_identifier(PROXY_SETTINGS)
 
     assert Viewer(name=name) == identifier.identify(make_scope(("x-remote-user", name), client=None))
@@ -37,7 +37,7 @@ def test_coordinator_is_a_user_with_accounts() -> None:
     assert Viewer(name="bob", coordinates=frozenset({"physics", "bio"})) == viewer
 
 
-def test_token_that_says_user_is_not_made_staff_by_the_settings() -> None:
+def test_user_token_of_staff_has_the_role_user() -> None:
     tokens = FakeTokens(known={GOOD_TOKEN: Viewer(name="eve")})
     identifier = make_identifier(PROXY_SETTINGS, tokens=tokens)
 

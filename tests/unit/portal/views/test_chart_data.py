@@ -12,7 +12,7 @@ from tests.fakes.reports import make_chart, make_record, make_report
 def make_job(
     job_id: int, start: int, values: tuple[float | None, ...], unit: str = "cores", lines: int = 1
 ) -> JobReport:
-    """Make a job with one chart of a point each ten seconds."""
+    """Make a job with one chart, with a point every ten seconds."""
     times = tuple(float(start + 10 * index) for index in range(len(values)))
     each = (ChartLine(label="n1", values=values),)
     chart = Chart(name="cpu", title="CPU", unit="cores", subject=Subject.CPU, times=times, lines=each, reference=4.0)
@@ -26,13 +26,13 @@ def test_table_has_the_first_and_the_last_point() -> None:
     assert "2026-09-21 16:13:20 UTC" == table.rows[-1][0]
 
 
-def test_short_chart_is_told_whole_and_its_gap_as_not_measured() -> None:
+def test_short_chart_is_complete_and_its_gap_is_not_measured() -> None:
     (chart,) = make_job(1, 0, (1.0, None, 3.0)).charts
     rows = make_data_table(chart, is_run_time=True).rows
     assert (("0 s", "1"), ("10 s", "not measured"), ("20 s", "3")) == rows
 
 
-def test_curves_are_laid_over_each_other_from_each_start() -> None:
+def test_charts_are_overlaid_from_the_start_of_each_job() -> None:
     (chart,) = overlay_charts([make_job(1, 1000, (1.0,) * 11), make_job(2, 5000, (2.0,) * 6)])
     long, short = chart.lines
     assert (0.0, 100.0) == (chart.times[0], chart.times[-1])
@@ -51,15 +51,15 @@ def overlaid(name: str, **lines: float) -> float | None:
     return overlay_charts([replace(report, charts=(chart,))])[0].lines[0].values[0]
 
 
-def test_job_on_some_nodes_is_drawn_by_their_median() -> None:
+def test_job_on_some_nodes_is_their_median() -> None:
     assert 3.0 == overlaid("cpu", n1=1.0, n2=3.0, n3=10.0)
 
 
-def test_job_on_many_nodes_comes_with_its_median() -> None:
+def test_job_on_many_nodes_uses_its_median_line() -> None:
     assert 2.5 == overlaid("cpu", lowest_of_64=0.0, median_of_64=2.5, highest_of_64=4.0)
 
 
-def test_user_and_system_time_are_one_whole() -> None:
+def test_user_and_system_time_are_added_up() -> None:
     assert 3.5 == overlaid("cpu_split", user=3.0, system=0.5)
 
 
@@ -75,17 +75,17 @@ def test_cores_of_different_jobs_are_not_compared() -> None:
     assert ["cpu"] == [chart.name for chart in overlay_charts([replace(report, charts=(cores, *report.charts))])]
 
 
-def test_one_node_that_stands_for_many_is_told_as_such() -> None:
+def test_title_names_the_median_node() -> None:
     one, many = make_job(1, 0, (1.0, 1.0)), make_job(2, 0, (1.0, 1.0))
     many = replace(many, summary=replace(many.summary, record=replace(many.record, node_count=8)))
     assert ["CPU", "CPU, median node"] == [overlay_charts(jobs)[0].title for jobs in ([one], [one, many])]
 
 
-def test_jobs_without_curves_have_no_overlay() -> None:
+def test_jobs_without_charts_have_no_overlay() -> None:
     empty = replace(make_chart(), times=(), lines=())
     assert () == overlay_charts([make_report(charts=(empty,)), make_report(charts=())])
 
 
-def test_chart_of_one_point_can_be_laid_over() -> None:
+def test_chart_of_one_point_can_be_overlaid() -> None:
     (chart,) = overlay_charts([make_job(1, 0, (1.0,))])
     assert 1.0 == chart.lines[0].values[0]

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from slurmscope.model.jobs import JobGroup, Jobs
 from slurmscope.model.nodes import Node, NodeGres, Nodes
-from slurmscope.portal.views.cluster_now import NodeProblem, PartitionNow, sum_up_cluster
+from slurmscope.portal.views.cluster_now import NodeProblem, PartitionNow, summarize_cluster
 
 
 def make_group(state: str, jobs: int, reason: str = "", partitions: tuple[str, ...] = ("batch",)) -> JobGroup:
@@ -39,13 +39,13 @@ NODES = Nodes(
 
 
 def test_jobs_that_ended_are_not_in_the_queue() -> None:
-    now = sum_up_cluster(JOBS, NODES, age_seconds=3.0)
+    now = summarize_cluster(JOBS, NODES, age_seconds=3.0)
     assert {"PENDING": 12, "RUNNING": 3} == now.jobs_by_state
     assert {"None": 7, "Priority": 5} == now.pending_by_reason
 
 
 def test_node_counts_once_in_the_cluster_and_in_each_of_its_partitions() -> None:
-    now = sum_up_cluster(JOBS, NODES)
+    now = summarize_cluster(JOBS, NODES)
     assert (16, 6, {"mixed": 1, "drained": 1}) == (now.cpus, now.cpus_allocated, now.nodes_by_state)
     same = {"nodes": 2, "cpus": 16, "cpus_allocated": 6, "cpus_idle": 10, "gpus": 4, "gpus_allocated": 1}
     expected = (
@@ -56,12 +56,12 @@ def test_node_counts_once_in_the_cluster_and_in_each_of_its_partitions() -> None
 
 
 def test_reasons_of_nodes_are_kept() -> None:
-    assert (NodeProblem(node="n2", state="drained", reason="bad disk"),) == sum_up_cluster(None, NODES).troubles
+    assert (NodeProblem(node="n2", state="drained", reason="bad disk"),) == summarize_cluster(None, NODES).troubles
 
 
-def test_what_was_not_read_is_none() -> None:
-    now = sum_up_cluster(None, None, problems=("Slurm does not answer.",))
+def test_unread_parts_are_none() -> None:
+    now = summarize_cluster(None, None, problems=("Slurm is unreachable.",))
     assert (None, None, None, None, None) == (
         now.jobs_by_state, now.pending_by_reason, now.nodes_by_state, now.cpus, now.cpus_allocated,
     )  # fmt: skip
-    assert ((), ("Slurm does not answer.",)) == (now.partitions, now.problems)
+    assert ((), ("Slurm is unreachable.",)) == (now.partitions, now.problems)

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from slurmscope.model.archive import JobFilter, PagePosition
 from slurmscope.model.finding import Severity
-from slurmscope.portal.views.queries import BadQuery, parse_days, parse_filter, parse_key, render_key, render_query
+from slurmscope.portal.views.queries import (
+    BadQuery,
+    parse_days,
+    parse_filter,
+    parse_position,
+    render_position,
+    render_query,
+)
 
 TEXTS = st.text(max_size=30).map(str.strip).filter(str.isprintable)
 DAYS = st.none() | st.integers(min_value=0, max_value=40_000).map(lambda day: day * 86400)
@@ -23,12 +30,12 @@ DAYS = st.none() | st.integers(min_value=0, max_value=40_000).map(lambda day: da
         is_running=st.none() | st.booleans(),
     )
 )  # fmt: skip
-def test_filter_survives_its_way_through_an_address(wanted: JobFilter) -> None:
+def test_filter_round_trips_through_the_query_string(wanted: JobFilter) -> None:
     assert wanted == parse_filter(dict(parse_qsl(render_query(wanted).removeprefix("?"))))
 
 
 @given(st.dictionaries(st.sampled_from(["user", "since", "until", "worst", "array", "running", "state"]), st.text()))
-def test_any_query_is_understood_or_refused_with_a_sentence(query: dict[str, str]) -> None:
+def test_any_query_is_parsed_or_rejected_with_a_message(query: dict[str, str]) -> None:
     try:
         parse_filter(query)
     except BadQuery as error:
@@ -41,20 +48,20 @@ def test_days_of_the_filter_are_whole_days_of_utc() -> None:
     assert (1772323200, 1772409600) == (wanted.since_seconds, wanted.until_seconds)
 
 
-def test_empty_filter_needs_no_query() -> None:
+def test_empty_filter_has_no_query_string() -> None:
     assert "" == render_query(JobFilter())
 
 
-def test_key_survives_its_way_through_an_address() -> None:
-    assert PagePosition(1790000000, 4711) == parse_key(render_key(PagePosition(1790000000, 4711)) or "")
-    assert (None, None) == (parse_key(""), render_key(None))
+def test_position_round_trips_through_the_query_string() -> None:
+    assert PagePosition(1790000000, 4711) == parse_position(render_position(PagePosition(1790000000, 4711)) or "")
+    assert (None, None) == (parse_position(""), render_position(None))
 
 
 @pytest.mark.parametrize("text", ["1", "1-", "-1", "1-2-3", "a-b", "1-2\n", "99999999999-1"])
-def test_key_of_another_shape_is_refused(text: str) -> None:
+def test_malformed_position_is_rejected(text: str) -> None:
     with pytest.raises(BadQuery):
-        parse_key(text)
+        parse_position(text)
 
 
-def test_period_is_thirty_days_unless_told() -> None:
+def test_default_period_is_thirty_days() -> None:
     assert (30, 7) == (parse_days({}), parse_days({"days": "7"}))

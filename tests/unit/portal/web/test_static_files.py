@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.portal.app import make_app
-from slurmscope.portal.web.server import protect
+from slurmscope.portal.web.middleware import protect
 from slurmscope.portal.web.static_files import FOLDER, StaticFiles
-from tests.fakes.browser import Page, Visitor
-from tests.fakes.portal_desk import make_desk
+from tests.fakes.browser import Page, PortalClient
+from tests.fakes.portal_backend import make_backend
 
 
 @pytest.mark.parametrize("coding", ["gzip", "identity"])
-def test_every_file_of_a_page_is_there_and_may_be_kept_for_ever(coding: str) -> None:
-    desk = make_desk()
-    browser = Visitor(protect(make_app(desk), desk.settings), "ada")
+def test_every_file_of_a_page_exists_and_is_cacheable(coding: str) -> None:
+    backend = make_backend()
+    browser = PortalClient(protect(backend.make_app(), identity_header=backend.settings.proxy_header), "ada")
     page = Page(browser.get("/jobs/4720").text)
     links = [attrs.get("href") for attrs in page.all("link")] + [attrs.get("src") for attrs in page.all("script")]
     assert 6 == len(links)
@@ -29,9 +28,9 @@ def test_every_file_of_a_page_is_there_and_may_be_kept_for_ever(coding: str) -> 
         assert str(link).split("/")[2] == hashlib.sha256(answer.content).hexdigest()[:12]
 
 
-def test_everything_else_is_kept_nowhere() -> None:
-    desk = make_desk()
-    browser = Visitor(protect(make_app(desk), desk.settings), "ada")
+def test_everything_else_is_not_cacheable() -> None:
+    backend = make_backend()
+    browser = PortalClient(protect(backend.make_app(), identity_header=backend.settings.proxy_header), "ada")
     for path in ("/", "/jobs/4711", "/jobs/4711/charts.json", "/jobs?format=csv", "/nothing", "/api/v2/jobs"):
         assert "private, no-store" == browser.get(path).headers["cache-control"]
 
@@ -40,7 +39,7 @@ def test_everything_else_is_kept_nowhere() -> None:
     "path", ["/static/", "/static/style.css", "/static/000000000000/style.css", "/static/../app.py"]
 )
 def test_other_addresses_are_not_found(path: str) -> None:
-    assert 404 == Visitor(make_app(make_desk())).get(path).status_code
+    assert 404 == PortalClient(make_backend().make_app()).get(path).status_code
 
 
 def test_address_changes_with_the_content(tmp_path: Path) -> None:
@@ -51,14 +50,14 @@ def test_address_changes_with_the_content(tmp_path: Path) -> None:
     assert first != StaticFiles(tmp_path).address("a.css")
 
 
-def test_files_that_are_not_for_browsers_are_left_out(tmp_path: Path) -> None:
+def test_other_file_types_are_not_served(tmp_path: Path) -> None:
     (tmp_path / "secret.py").write_text("x")
     with pytest.raises(KeyError):
         StaticFiles(tmp_path).address("secret.py")
 
 
-def test_nothing_comes_from_another_host() -> None:
-    # The names of XML's own name spaces are no addresses that anybody asks.
+def test_pages_load_nothing_from_other_hosts() -> None:
+    # XML namespaces are not requested.
     names = {"http://www.w3.org/2000/svg"}
     own = [FOLDER / "style.css", FOLDER / "charts.js", FOLDER / "icon.svg", *FOLDER.parent.glob("templates/*.html")]
     found = {

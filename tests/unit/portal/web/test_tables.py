@@ -13,7 +13,7 @@ from slurmscope.portal.web.tables import Table, make_table_response, render_csv,
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "＝1", "＋1", "－1", "＠x"])
-def test_formulas_get_a_quote_mark(cell: str) -> None:
+def test_formulas_are_prefixed_with_a_quote(cell: str) -> None:
     rows = list(csv.reader(io.StringIO(render_csv(Table(columns=(cell,), rows=[(cell,)])))))
     assert ["'", "'"] == [rows[0][0][0], rows[1][0][0]]
 
@@ -27,21 +27,21 @@ def test_no_cell_starts_a_formula_and_every_row_stays_one_row(cells: list[str]) 
     assert not any(cell.lstrip().startswith(("=", "+", "-", "@")) for cell in rows[1])
 
 
-def test_negative_numbers_stay_numbers_and_nothing_is_empty() -> None:
+def test_negative_numbers_are_kept_and_none_is_empty() -> None:
     assert "a,b,c\r\n-1.5,,0\r\n" == render_csv(Table(columns=("a", "b", "c"), rows=[(-1.5, None, 0)]))
 
 
-def test_json_has_texts_as_they_are_and_null_for_nothing() -> None:
+def test_json_keeps_text_and_writes_none_as_null() -> None:
     table = Table(columns=("name", "ratio"), rows=[("=1", None)], is_cut=True)
     assert {"rows": [{"name": "=1", "ratio": None}], "is_cut": True} == json.loads(render_table_json(table))
 
 
-def test_name_of_the_file_is_plain() -> None:
+def test_file_name_is_sanitized() -> None:
     answer = make_table_response(Table(columns=(), rows=[]), "csv", 'a"\r\nX: 1/..')
     assert 'attachment; filename="a___X__1_...csv"' == answer.headers["content-disposition"]
 
 
-def test_name_of_a_file_that_was_cut_says_so() -> None:
+def test_file_name_says_that_rows_were_left_out() -> None:
     whole, cut = (Table(columns=("a",), rows=((1,), (2,)), is_cut=is_cut) for is_cut in (False, True))
     names = [make_table_response(table, "csv", "jobs").headers["content-disposition"] for table in (whole, cut)]
     assert ['attachment; filename="jobs.csv"', 'attachment; filename="jobs-first-2.csv"'] == names

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The portal tells staff how it is doing, in a page that Prometheus understands."""
+"""Staff and Prometheus can read metrics of the portal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from slurmscope.errors import SourceError
 from slurmscope.metrics.family import Family
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, end, write
-from slurmscope.portal.app import make_app
 from slurmscope.services.exporter.readings import SharedReading
+from slurmscope.services.exporter.self_metrics import BUILD_INFO, PROCESS_METRICS, READING_METRICS
 from slurmscope.services.portal.metrics import (
     PORTAL_METRICS,
-    SHARED_METRICS,
-    PortalReport,
+    PortalMetrics,
     reporter_families,
     series_families,
 )
@@ -32,11 +31,11 @@ from slurmscope.services.portal.metrics_page import add_metrics_page
 from slurmscope.services.portal.request_metrics import RequestCounts
 from slurmscope.services.reporting.reporter import Progress
 from slurmscope.sources.prometheus.query_counters import QueryCounters, QueryCounts
-from tests.fakes.portal_desk import WHO, make_desk
+from tests.fakes.portal_backend import USER_HEADER, make_backend
 
 
 def samples(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Write families and read them back by the library of Prometheus."""
+    """Write families and parse them with prometheus_client."""
     page = b"".join(write(families, Format.TEXT)).decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -45,91 +44,91 @@ def samples(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str]
     }
 
 
-def full_report() -> PortalReport:
-    """Make a report in which everything has happened once."""
-    requests, ledger = RequestCounts(), QueryCounters()
-    requests.note("/jobs", 200, 0.02)
-    ledger.note_answer("curves", 0.5, points=900, received_bytes=4096)
-    ledger.note_failure("totals", 30.0, "timeout", is_up=False)
-    ledger.note_retry("totals")
-    ledger.note_split("curves")
+def full_metrics() -> PortalMetrics:
+    """Make metrics in which everything has happened once."""
+    requests, queries = RequestCounts(), QueryCounters()
+    requests.record("/jobs", 200, 0.02)
+    queries.note_answer("curves", 0.5, points=900, received_bytes=4096)
+    queries.note_failure("totals", 30.0, "timeout", is_up=False)
+    queries.note_retry("totals")
+    queries.note_split("curves")
     good = SharedReading("nodes", dict, interval_seconds=10.0)
     good.request()
     good.wait(float("inf"))
 
     def fail() -> object:
-        raise SourceError("away")
+        raise SourceError("unreachable")
 
     bad = SharedReading("jobs", fail, interval_seconds=10.0)
     bad.request()
     bad.wait(float("inf"))
     progress = Progress(jobs_archived=12, rounds=3, failures=1, read_until_seconds=1000.0)
-    return PortalReport(
-        requests=requests, progress=lambda: progress, ledger=ledger, readings={"nodes": good, "jobs": bad}
+    return PortalMetrics(
+        requests=requests, progress=lambda: progress, query_counters=queries, readings={"nodes": good, "jobs": bad}
     )
 
 
-def test_ledger_of_questions_is_told_by_kind() -> None:
-    told = samples(full_report().families())
+def test_queries_are_counted_by_kind() -> None:
+    values = samples(full_metrics().families())
 
     curves, totals = (("kind", "curves"),), (("kind", "totals"),)
-    assert 1 == told["slurmscope_series_questions_total", curves]
-    assert 1 == told["slurmscope_series_questions_total", totals]
-    assert 0.5 == told["slurmscope_series_question_seconds_total", curves]
-    assert 900 == told["slurmscope_series_points_total", curves]
-    assert 4096 == told["slurmscope_series_received_bytes_total", curves]
-    assert 1 == told["slurmscope_series_retries_total", totals]
-    assert 1 == told["slurmscope_series_splits_total", curves]
-    assert 1 == told["slurmscope_series_failures_total", (("kind", "totals"), ("reason", "timeout"))]
-    assert 0 == told["slurmscope_series_up", ()]
+    assert 1 == values["slurmscope_series_questions_total", curves]
+    assert 1 == values["slurmscope_series_questions_total", totals]
+    assert 0.5 == values["slurmscope_series_question_seconds_total", curves]
+    assert 900 == values["slurmscope_series_points_total", curves]
+    assert 4096 == values["slurmscope_series_received_bytes_total", curves]
+    assert 1 == values["slurmscope_series_retries_total", totals]
+    assert 1 == values["slurmscope_series_splits_total", curves]
+    assert 1 == values["slurmscope_series_failures_total", (("kind", "totals"), ("reason", "timeout"))]
+    assert 0 == values["slurmscope_series_up", ()]
 
 
-def test_server_of_time_series_that_was_never_asked_is_neither_up_nor_down() -> None:
+def test_prometheus_that_was_never_queried_is_neither_up_nor_down() -> None:
     assert {} == samples(series_families(QueryCounts()))
 
 
-def test_reporter_tells_how_far_it_is() -> None:
-    told = samples(full_report().families())
+def test_reporter_progress_is_reported() -> None:
+    values = samples(full_metrics().families())
 
-    assert 12 == told["slurmscope_reporter_jobs_total", ()]
-    assert 3 == told["slurmscope_reporter_rounds_total", ()]
-    assert 1 == told["slurmscope_reporter_failures_total", ()]
-    assert 1 == told["slurmscope_reporter_up", ()]
-    assert 1000 == told["slurmscope_reporter_read_until_timestamp_seconds", ()]
+    assert 12 == values["slurmscope_reporter_jobs_total", ()]
+    assert 3 == values["slurmscope_reporter_rounds_total", ()]
+    assert 1 == values["slurmscope_reporter_failures_total", ()]
+    assert 1 == values["slurmscope_reporter_up", ()]
+    assert 1000 == values["slurmscope_reporter_read_until_timestamp_seconds", ()]
 
 
-def test_reporter_that_has_not_looked_yet_tells_no_time_and_no_state() -> None:
+def test_reporter_before_its_first_poll_has_no_time_and_no_state() -> None:
     expected = {("slurmscope_reporter_jobs_total", ()), ("slurmscope_reporter_rounds_total", ())}
 
     assert {*expected, ("slurmscope_reporter_failures_total", ())} == samples(reporter_families(Progress())).keys()
 
 
 def test_reporter_whose_last_round_failed_is_down() -> None:
-    told = samples(reporter_families(Progress(rounds=7, failures=1, problem="the archive is away")))
+    values = samples(reporter_families(Progress(rounds=7, failures=1, problem="the archive is unreachable")))
 
-    assert 0 == told["slurmscope_reporter_up", ()]
+    assert 0 == values["slurmscope_reporter_up", ()]
 
 
-def test_questions_to_slurm_and_the_process_are_told_as_the_exporters_do() -> None:
-    told = samples(full_report().families())
+def test_slurm_readings_and_the_process_are_reported_as_by_the_exporters() -> None:
+    values = samples(full_metrics().families())
 
-    assert 1 == told["slurmscope_readings_total", (("source", "nodes"),)]
-    assert 1 == told["slurmscope_reading_errors_total", (("reason", "failed"), ("source", "jobs"))]
-    assert told["process_resident_memory_bytes", ()] > 0
-    (build,) = (dict(labels) for name, labels in told if name == "slurmscope_build_info")
+    assert 1 == values["slurmscope_readings_total", (("source", "nodes"),)]
+    assert 1 == values["slurmscope_reading_errors_total", (("reason", "failed"), ("source", "jobs"))]
+    assert values["process_resident_memory_bytes", ()] > 0
+    (build,) = (dict(labels) for name, labels in values if name == "slurmscope_build_info")
     assert __version__ == build["version"]
 
 
-def test_what_is_told_is_what_is_declared() -> None:
-    told = {family.metric for family in full_report().families()}
+def test_emitted_metrics_are_the_declared_ones() -> None:
+    values = {family.metric for family in full_metrics().families()}
 
-    assert {*PORTAL_METRICS, *SHARED_METRICS} == told
+    assert {*PORTAL_METRICS, BUILD_INFO, *READING_METRICS, *PROCESS_METRICS} == values
 
 
-def test_nothing_is_dropped_by_the_guard_that_keeps_pages_valid() -> None:
+def test_guard_drops_nothing() -> None:
     guard = Guard()
 
-    admitted = [family.metric.name for family in guard.admit(full_report().families())]
+    admitted = [family.metric.name for family in guard.admit(full_metrics().families())]
 
     assert {} == dict(guard.dropped)
     assert "slurmscope_portal_request_duration_seconds" in admitted
@@ -139,22 +138,22 @@ def test_names_follow_the_conventions() -> None:
     if not shutil.which("promtool"):
         pytest.skip("promtool is not installed: apt-get install prometheus")
 
-    page = b"".join(write(full_report().families(), Format.TEXT))
+    page = b"".join(write(full_metrics().families(), Format.TEXT))
     checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
 
     assert ("", 0) == (checked.stderr.decode(), checked.returncode)
 
 
 def make_page(families: Callable[[], Iterable[Family]]) -> FastAPI:
-    app = make_app(make_desk())
+    app = make_backend().make_app()
     add_metrics_page(app, families)
     return app
 
 
-def ask(app: FastAPI, who: str = "", **headers: str) -> httpx.Response:
+def request_metrics(app: FastAPI, who: str = "", **headers: str) -> httpx.Response:
     async def run() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://portal.test") as client:
-            return await client.get("/metrics", headers={**headers, **({WHO: who} if who else {})})
+            return await client.get("/metrics", headers={**headers, **({USER_HEADER: who} if who else {})})
 
     return asyncio.run(run())
 
@@ -163,14 +162,14 @@ def ask(app: FastAPI, who: str = "", **headers: str) -> httpx.Response:
     ("who", "status"), [("", 401), ("ada", 403), ("eve", 403), ("cora", 403), ("sue", 200), ("root", 200)]
 )
 def test_page_is_for_staff(who: str, status: int) -> None:
-    answer = ask(make_page(full_report().families), who)
+    answer = request_metrics(make_page(full_metrics().families), who)
 
     assert status == answer.status_code
     assert (status == 200) is ("slurmscope_" in answer.text)
 
 
 def test_page_adds_one_route_and_changes_nothing() -> None:
-    plain, metered = make_app(make_desk()), make_page(tuple)
+    plain, metered = make_backend().make_app(), make_page(tuple)
 
     added = [route for route in metered.routes if getattr(route, "path", "") == "/metrics"]
     assert len(plain.routes) + 1 == len(metered.routes)
@@ -179,9 +178,12 @@ def test_page_adds_one_route_and_changes_nothing() -> None:
 
 
 def test_format_is_chosen_by_what_the_client_accepts() -> None:
-    app = make_page(full_report().families)
+    app = make_page(full_metrics().families)
 
-    plain, modern = ask(app, "sue"), ask(app, "sue", Accept="application/openmetrics-text;version=1.0.0")
+    plain, modern = (
+        request_metrics(app, "sue"),
+        request_metrics(app, "sue", Accept="application/openmetrics-text;version=1.0.0"),
+    )
 
     assert Format.TEXT.content_type == plain.headers["content-type"]
     assert Format.OPENMETRICS.content_type == modern.headers["content-type"]

@@ -82,7 +82,7 @@ def test_settings_that_let_in_strangers_are_told(tmp_path: Path) -> None:
     checks = examine(tmp_path, **{"portal.listen-address": "0.0.0.0:8080"})
 
     assert not checks["settings"].is_good
-    assert "would show everybody's jobs" in checks["settings"].message
+    assert "gives full access" in checks["settings"].message
 
 
 def test_no_prometheus_is_a_choice_and_no_fault(tmp_path: Path) -> None:

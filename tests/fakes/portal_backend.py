@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Be the desk behind a portal in tests: an archive in memory, and people who say who they are."""
+"""Fake the backend of a portal: an archive in memory, and viewers named by a header."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+
+from fastapi import FastAPI
 
 from slurmscope.errors import ArchiveError
 from slurmscope.gres import Gres
+from slurmscope.model.archive import Archive
 from slurmscope.model.finding import Subject
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.portal.app import make_app
+from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
@@ -20,10 +24,10 @@ from slurmscope.portal.views.cluster_now import ClusterNow, NodeProblem, Partiti
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
 
-WHO = "x-test-user"
+USER_HEADER = "x-test-user"
 SECRET = b"s" * 32
 
-PEOPLE = {
+VIEWERS = {
     "ada": Viewer(name="ada"),
     "bob": Viewer(name="bob"),
     "eve": Viewer(name="eve"),
@@ -60,33 +64,33 @@ JOBS_CHART = Chart(
     times=tuple(START + 60.0 * index for index in range(40)),
     lines=(
         ChartLine(label="running", values=tuple(float(index) for index in range(40))),
-        ChartLine(label="waiting", values=(None,) + (1430.0,) * 39),
+        ChartLine(label="pending", values=(None,) + (1430.0,) * 39),
     ),
-    help="Jobs that ran and jobs that waited.",
+    help="Running and pending jobs.",
 )
 
 
 class FakeIdentifier:
-    """Believe whoever names themselves in a header."""
+    """Trust the user name in a header."""
 
     def __init__(self) -> None:
         self.refusal: SignInError | None = None
 
-    def identify(self, scope: MutableMapping[str, Any]) -> Viewer:
+    def identify(self, scope: Scope) -> Viewer:
         if self.refusal is not None:
             raise self.refusal
-        names = header_values(scope, WHO)
+        names = header_values(scope, USER_HEADER)
         if not names:
             raise NotSignedIn("You are not signed in.")
-        return PEOPLE[names[0].decode()]
+        return VIEWERS[names[0].decode()]
 
     def is_by_token(self, scope: Scope) -> bool:
         return bool(header_values(scope, "authorization"))
 
 
 @dataclass
-class FakeLetters:
-    """Remember in a set who wants no letters; without its database it fails."""
+class FakeOptOuts:
+    """Store opt-outs in a set, or fail."""
 
     opted_out: set[str] = field(default_factory=set)
     error: ArchiveError | None = None
@@ -104,56 +108,67 @@ class FakeLetters:
 
 
 @dataclass
-class FakeDesk:
-    """Answer from memory, and remember what was audited."""
+class FakeBackend:
+    """Serve from memory, and record what was audited."""
 
     archive: FakeArchive
     settings: PortalSettings = field(default_factory=lambda: PortalSettings(title="Test cluster"))
     identifier: FakeIdentifier = field(default_factory=FakeIdentifier)
     cluster: ClusterNow = CLUSTER
     charts: tuple[Chart, ...] = (JOBS_CHART,)
-    missing: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     live: dict[str, JobReport] = field(default_factory=dict)
     audited: list[tuple[str, str, str]] = field(default_factory=list)
-    letters: FakeLetters = field(default_factory=FakeLetters)
+    opt_outs: FakeOptOuts = field(default_factory=FakeOptOuts)
 
     @property
     def csrf(self) -> Csrf:
         return Csrf(SECRET, is_by_token=self.identifier.is_by_token, clock=self.clock)
 
-    def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
-        live = self.live.get(shown_id)
-        if live is not None:
-            return live if viewer.sees(live.record.user, live.record.account) else None
-        rows = self.archive.find_shown(viewer, shown_id)
-        return self.archive.find(viewer, rows[0].job_id)[0] if rows else None
-
-    def now(self) -> ClusterNow:
-        return self.cluster
-
-    def cluster_charts(self) -> tuple[Chart, ...]:
-        return self.charts
-
-    def problems(self) -> tuple[str, ...]:
-        return self.missing
-
-    def find_uid(self, name: str) -> int | None:
-        return {"ada": 1001, "bob": 1002, "sue": 1005}.get(name)
-
-    def audit(self, viewer: Viewer, route: str, subject: str) -> None:
-        self.audited.append((viewer.name, route, subject))
-
     def clock(self) -> float:
         return START + 3 * 86400.0
 
+    def find_report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
+        live = self.live.get(shown_id)
+        if live is not None:
+            return live if viewer.sees(live.record.user, live.record.account) else None
+        return find_archived(self.archive, viewer, shown_id)
 
-def make_desk(reports: Iterable[JobReport] | None = None) -> FakeDesk:
-    """Make a desk with the jobs of ada and bob, an array among them and one with a hostile name."""
-    return FakeDesk(archive=FakeArchive(make_jobs() if reports is None else reports))
+    def connect(self) -> PortalBackend:
+        """Return the services as pages call them."""
+        return PortalBackend(
+            settings=self.settings,
+            archive=self.archive,
+            opt_outs=self.opt_outs,
+            csrf=self.csrf,
+            identify=self.identifier.identify,
+            find_report=self.find_report,
+            now=lambda: self.cluster,
+            problems=lambda: self.problems,
+            audit=lambda viewer, route, subject: self.audited.append((viewer.name, route, subject)),
+            find_uid={"ada": 1001, "bob": 1002, "sue": 1005}.get,
+            cluster_charts=lambda: self.charts,
+            clock=self.clock,
+        )
+
+    def make_app(self, *, portal_url: str = "") -> FastAPI:
+        """Build the portal's application."""
+        return make_app(self.connect(), portal_url=portal_url)
+
+
+def find_archived(archive: Archive, viewer: Viewer, shown_id: str) -> JobReport | None:
+    """Return the newest archived run of a job."""
+    rows = archive.find_shown(viewer, shown_id)
+    return archive.find(viewer, rows[0].job_id)[0] if rows else None
+
+
+def make_backend(reports: Iterable[JobReport] | None = None) -> FakeBackend:
+    """Make a backend with jobs of ada and bob, including an array and a job with a hostile name."""
+    return FakeBackend(archive=FakeArchive(make_jobs() if reports is None else reports))
 
 
 def make_jobs() -> list[JobReport]:
-    """Make reports of all kinds."""
+    """Make reports of different kinds."""
     later = START + 90000
     record = make_record(4720, state="RUNNING", end_seconds=None, name="live")
     running = make_report(replace(record, submit_seconds=later - 60, eligible_seconds=later - 60, start_seconds=later))
@@ -167,7 +182,7 @@ def make_jobs() -> list[JobReport]:
 
 
 def make_array(tasks: int = 12) -> list[JobReport]:
-    """Make an array of ada's whose last task ran three times as long as the others."""
+    """Make an array of ada whose last task ran three times as long as the others."""
     return [
         _with_run_time(
             make_report(
@@ -183,7 +198,7 @@ def make_array(tasks: int = 12) -> list[JobReport]:
 
 
 def make_wide_report(nodes: int = 64, cores: int = 16) -> JobReport:
-    """Make the report of a job on many nodes, with eight charts of a line for each node."""
+    """Make the report of a job on many nodes, with eight charts of one line per node."""
     report = make_report(make_record(5000, nodes=tuple(f"n{index}" for index in range(nodes)), node_count=nodes))
     one = report.summary.nodes[0]
     each = tuple(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look at every page in light and dark, wide and narrow, without scripts, and with the keyboard alone."""
+"""Check every page in light and dark, wide and narrow, without scripts, and with the keyboard alone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from slurmscope.portal.app import make_app
 from tests.browser.demo_jobs import DemoJobs, find_jobs
 from tests.browser.watching import NARROW, PATIENCE_MILLISECONDS, watching
-from tests.fakes.portal_desk import make_desk
+from tests.fakes.portal_backend import make_backend
 
 expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
@@ -29,11 +28,9 @@ PAGES = {
     "/help": "/help",
 }
 """An address for each route that shows a page."""
-PARTS = {"/jobs/{shown_id}/live"}
-"""Routes that show a part of a page."""
 MORE = ("/jobs/{wasteful}", "/jobs/{gpu}", "/compare", "/jobs?name=nothing-has-this-name")
 
-LOOKS: dict[str, dict[str, object]] = {
+STYLES: dict[str, dict[str, object]] = {
     "light": {"color_scheme": "light"},
     "dark": {"color_scheme": "dark"},
     "narrow": {"viewport": NARROW, "has_touch": True},
@@ -55,40 +52,40 @@ def luminance(page: Page) -> float:
     return sum(int(part) for part in re.findall(r"\d+", color)[:3]) / 3
 
 
-def test_every_route_that_shows_a_page_is_looked_at() -> None:
+def test_every_route_that_shows_a_page_is_checked() -> None:
     names = {
         getattr(route, "path", "")
-        for part in make_app(make_desk()).routes
+        for part in make_backend().make_app().routes
         for route in (part, *getattr(getattr(part, "original_router", None), "routes", ()))
         if getattr(route, "name", "").startswith("show_")
     }
-    assert set(PAGES) | PARTS == names
+    assert set(PAGES) == names
 
 
 @pytest.mark.parametrize("address", [*PAGES.values(), *MORE])
-@pytest.mark.parametrize("look", LOOKS)
-def test_page_is_good_for_everybody(browser: Browser, demo: str, jobs: DemoJobs, address: str, look: str) -> None:
-    with watching(browser, demo, **LOOKS[look]) as window:
+@pytest.mark.parametrize("style", STYLES)
+def test_page_is_accessible(browser: Browser, demo: str, jobs: DemoJobs, address: str, style: str) -> None:
+    with watching(browser, demo, **STYLES[style]) as window:
         page = window.open(fill(address, jobs))
         assert [] == window.find_barriers()
         assert not window.is_wider_than_its_window()
-        assert ("dark" == look) == (luminance(page) < 128)
-        window.shoot(f"{re.sub('[^a-z]+', '-', address).strip('-') or 'first'}-{look}")
+        assert ("dark" == style) == (luminance(page) < 128)
+        window.shoot(f"{re.sub('[^a-z]+', '-', address).strip('-') or 'first'}-{style}")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_page_that_is_not_there_is_good_for_everybody(browser: Browser, demo: str, scheme: str) -> None:
+def test_error_page_is_accessible(browser: Browser, demo: str, scheme: str) -> None:
     with watching(browser, demo, color_scheme=scheme) as window:
         page = window.open("/jobs/1")
-        expect(page.get_by_role("heading", level=1)).to_have_text("Nothing here")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
         assert [] == window.find_barriers()
-        # The browser itself says in the console that the page was not found.
-        assert 1 == len(window.mishaps)
-        window.mishaps.clear()
+        # The browser logs to the console that the page was not found.
+        assert 1 == len(window.errors)
+        window.errors.clear()
 
 
 @pytest.mark.parametrize("address", PAGES.values())
-def test_page_is_whole_without_scripts(browser: Browser, demo: str, jobs: DemoJobs, address: str) -> None:
+def test_page_is_complete_without_scripts(browser: Browser, demo: str, jobs: DemoJobs, address: str) -> None:
     with watching(browser, demo) as window:
         wanted = read_all(window.open(fill(address, jobs)))
     with watching(browser, demo, java_script_enabled=False) as window:
@@ -97,21 +94,21 @@ def test_page_is_whole_without_scripts(browser: Browser, demo: str, jobs: DemoJo
 
 
 def read_all(page: Page) -> list[str]:
-    """Return headings and captions, which numbers that go on changing are not in."""
+    """Return headings and captions, which do not contain changing numbers."""
     return page.locator("h1, h2, figcaption, main caption").all_inner_texts()
 
 
-def test_charts_are_pictures_without_scripts(browser: Browser, demo: str, jobs: DemoJobs) -> None:
+def test_charts_are_images_without_scripts(browser: Browser, demo: str, jobs: DemoJobs) -> None:
     with watching(browser, demo, java_script_enabled=False) as window:
-        pictures: list[int] = []
-        window.page.on("response", lambda answer: pictures.append(answer.status) if ".svg?" in answer.url else None)
+        images: list[int] = []
+        window.page.on("response", lambda response: images.append(response.status) if ".svg?" in response.url else None)
         page = window.open(f"/jobs/{jobs.wasteful}")
         charts = page.locator("figure.chart")
         for index in range(charts.count()):
             charts.nth(index).scroll_into_view_if_needed()
             expect(charts.nth(index).locator("img")).to_be_visible()
         page.wait_for_load_state("networkidle")
-        assert {200} == set(pictures)
+        assert {200} == set(images)
         charts.first.locator("summary").click()
         expect(charts.first.locator("details table")).to_be_visible()
         window.shoot("job-without-scripts")
@@ -129,19 +126,19 @@ def test_list_is_filtered_and_searched_without_scripts(browser: Browser, demo: s
         page.wait_for_url(f"{demo}/jobs/{jobs.wasteful}")
 
 
-def tab_until(page: Page, selector: str, most: int = 150) -> None:
-    for _ in range(most):
+def tab_until(page: Page, selector: str, limit: int = 150) -> None:
+    for _ in range(limit):
         page.keyboard.press("Tab")
         if page.evaluate("(selector) => document.activeElement.matches(selector)", selector):
             return
     raise AssertionError(f"{selector} cannot be reached with the tab key")
 
 
-def test_content_is_one_key_away(browser: Browser, demo: str, jobs: DemoJobs) -> None:
+def test_skip_link_leads_to_the_content(browser: Browser, demo: str, jobs: DemoJobs) -> None:
     with watching(browser, demo) as window:
         page = window.open(f"/jobs/{jobs.wasteful}")
         page.keyboard.press("Tab")
-        expect(page.locator(":focus")).to_have_text("Skip to the content")
+        expect(page.locator(":focus")).to_have_text("Skip to content")
         expect(page.locator(":focus")).to_be_in_viewport()
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
@@ -171,13 +168,13 @@ def test_first_job_of_a_list_is_reached_and_opened_with_the_keyboard(browser: Br
         page.wait_for_url(re.compile(f"/jobs/{number}$"))
 
 
-def be_evil(browser: Browser, base: str) -> None:
+def cause_errors(browser: Browser, base: str) -> None:
     with watching(browser, base) as window:
         window.open("/help")
-        window.page.evaluate("console.error('said'); fetch('http://evil.invalid/').catch(() => 0)")
+        window.page.evaluate("console.error('message'); fetch('http://evil.invalid/').catch(() => 0)")
         window.page.wait_for_timeout(200)
 
 
-def test_window_in_which_something_goes_wrong_fails(browser: Browser, demo: str) -> None:
-    with pytest.raises(AssertionError, match=r"(?s)said.*policy violated: connect-src http://evil.invalid/"):
-        be_evil(browser, demo)
+def test_errors_in_a_window_fail_the_test(browser: Browser, demo: str) -> None:
+    with pytest.raises(AssertionError, match=r"(?s)message.*policy violated: connect-src http://evil.invalid/"):
+        cause_errors(browser, demo)

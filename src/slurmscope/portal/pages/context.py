@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Provide routes with the viewer, the backend, and what all pages need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse
+
+from slurmscope.model.archive import Archive, JobFilter
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer
+from slurmscope.portal.backend import PortalBackend
+from slurmscope.portal.views.cluster_now import ClusterNow
+from slurmscope.portal.views.queries import SHOWN_ID, render_query
+from slurmscope.portal.web.rendering_cache import RenderingCache
+from slurmscope.portal.web.templating import PageRenderer
+from slurmscope.units import DAY_SECONDS
+
+NOT_FOUND = "This does not exist, or you do not have access to it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """Hold one request of one viewer."""
+
+    request: Request
+    backend: PortalBackend
+    viewer: Viewer
+    pages: PageRenderer
+    rendering_cache: RenderingCache
+
+    @property
+    def archive(self) -> Archive:
+        """Return the archive of jobs."""
+        return self.backend.archive
+
+    @property
+    def base_path(self) -> str:
+        """Return the path under which the portal is served."""
+        return self.backend.settings.base_path
+
+    @property
+    def public_url(self) -> str:
+        """Return the public address of the portal; without a host if the site has not set one."""
+        return str(self.request.app.state.public_url)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """Return the query parameters; of repeated ones the last."""
+        return dict(self.request.query_params)
+
+    def find_report(self, shown_id: str) -> JobReport:
+        """Return the report of a job and audit the access; respond 404 if it is absent or not accessible."""
+        return self.audit_report(shown_id, self.read_report(shown_id))
+
+    def read_report(self, shown_id: str) -> JobReport | None:
+        """Return the report of a job without auditing the access; it must not be shown yet."""
+        return self.backend.find_report(self.viewer, shown_id) if SHOWN_ID.match(shown_id) else None
+
+    def audit_report(self, shown_id: str, report: JobReport | None) -> JobReport:
+        """Audit the access to a report and return it; respond 404 without one."""
+        if report is None:
+            raise not_found()
+        self.audit(f"job {shown_id}", owner=report.record.user)
+        return report
+
+    def audit(self, subject: str, *, owner: str = "") -> None:
+        """Record that staff access data of other users; call this before anything is shown.
+
+        ``owner`` is a user name, empty for data of many users. If the record cannot be written, nothing is shown: the
+        ``ArchiveError`` is not caught here.
+        """
+        if self.viewer.is_staff and owner != self.viewer.name:
+            route = getattr(self.request.scope.get("route"), "path", "")
+            self.backend.audit(self.viewer, route, subject)
+
+    def has_jobs(self, wanted: JobFilter) -> bool:
+        """Return whether the viewer has access to any matching job."""
+        return bool(self.archive.list_jobs(self.viewer, wanted, limit=1).rows)
+
+    def now(self) -> ClusterNow:
+        """Return the state of the cluster; reasons of down and drained nodes are for staff, who write them."""
+        now = self.backend.now()
+        return now if self.viewer.is_staff else replace(now, troubles=())
+
+    def since(self, days: int) -> int:
+        """Return the midnight at which a period of so many days begins; today counts as one."""
+        today = int(self.backend.clock()) // DAY_SECONDS * DAY_SECONDS
+        return max(0, today - (days - 1) * DAY_SECONDS)
+
+    def make_rule_link(self, wanted: JobFilter) -> Callable[[str], str]:
+        """Return a function that links a rule to the matching jobs with its findings."""
+        return lambda rule: f"{self.base_path}/jobs{render_query(replace(wanted, rule=rule))}"
+
+    def page(self, template: str, **values: object) -> HTMLResponse:
+        """Render a page for this viewer."""
+        return HTMLResponse(self.pages.render(template, self.viewer, {"problems": self.backend.problems(), **values}))
+
+    def render_part(self, template: str, **values: object) -> str:
+        """Render a part of a page that is the same for all viewers."""
+        return self.pages.render(template, None, values)
+
+
+def open_context(request: Request) -> RequestContext:
+    """Identify the viewer, or reject the request."""
+    state = request.app.state
+    backend: PortalBackend = state.backend
+    viewer = backend.identify(request.scope)
+    # If anything fails from here on, the error page knows that the viewer is signed in.
+    request.state.viewer = viewer
+    return RequestContext(
+        request=request, backend=backend, viewer=viewer, pages=state.pages, rendering_cache=state.rendering_cache
+    )
+
+
+def is_signed_in(request: Request) -> bool:
+    """Return whether the viewer of a request is known."""
+    return getattr(request.state, "viewer", None) is not None
+
+
+def not_found() -> HTTPException:
+    """Return the one error for what does not exist and for what the viewer has no access to."""
+    return HTTPException(404, NOT_FOUND)
+
+
+Context = Annotated[RequestContext, Depends(open_context)]

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wrap the portal's ASGI application: security headers, request limits, and HEAD requests."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import MutableMapping
+from typing import Any
+
+from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Scope, Send, header_values, iterate_headers
+
+MAX_BODY_BYTES = 64 * 1024
+MAX_HEAD_BYTES = 32 * 1024
+MAX_HEADERS = 100
+REQUEST_SECONDS = 60.0
+
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+)
+ALWAYS = {
+    b"content-security-policy": CONTENT_SECURITY_POLICY.encode(),
+    b"x-content-type-options": b"nosniff",
+    # For browsers that do not support frame-ancestors.
+    b"x-frame-options": b"DENY",
+    # Page addresses contain job ids and user names: do not send them to other sites.
+    b"referrer-policy": b"same-origin",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cross-origin-embedder-policy": b"require-corp",
+    b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
+    b"x-robots-tag": b"noindex, nofollow",
+}
+PERSONAL = b"private, no-store"
+
+_DIGITS = re.compile(rb"[0-9]{1,18}")
+
+
+def protect(app: AsgiApp, *, identity_header: str) -> AsgiApp:
+    """Wrap an application in everything that its responses need, including its error pages."""
+    return SecurityHeaders(RequestLimits(HeadRequests(app)), identity_header=identity_header)
+
+
+class SecurityHeaders:
+    """Add headers to every response that restrict what browsers and caches do with it.
+
+    A response is personal, and not cached, unless it says otherwise, as static files do. ``identity_header`` is the
+    header in which a proxy passes the user name: caches that ignore this must at least separate responses by user.
+    """
+
+    def __init__(self, app: AsgiApp, *, identity_header: str) -> None:
+        self._app = app
+        self._vary = f"Authorization, {identity_header}".encode("ascii")
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Forward the request, and add the headers to the response."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: AsgiMessage) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": self._add_headers(message.get("headers", ()))}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+    def _add_headers(self, given: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        kept = [(name.lower(), value) for name, value in given if name.lower() not in ALWAYS]
+        if not any(name == b"cache-control" for name, _ in kept):
+            kept += [(b"cache-control", PERSONAL), (b"vary", self._vary)]
+        return [*kept, *ALWAYS.items()]
+
+
+class RequestLimits:
+    """Reject requests that are too large, and end those that take too long.
+
+    The time limit covers the whole request: reading it, building the response, and sending it. A thread that builds
+    the response is not stopped; whatever that thread waits for has its own timeout.
+    """
+
+    def __init__(
+        self, app: AsgiApp, *, max_body_bytes: int = MAX_BODY_BYTES, request_seconds: float = REQUEST_SECONDS
+    ) -> None:
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+        self._request_seconds = request_seconds
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Forward the request within its limits."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if _is_head_too_large(scope):
+            await _send_text(send, 431, "The request headers are too large.")
+        elif self._is_body_too_large(scope):
+            await _send_text(send, 413, self._body_message)
+        else:
+            await self._forward(scope, receive, send)
+
+    @property
+    def _body_message(self) -> str:
+        return f"The request body is larger than {self._max_body_bytes} bytes."
+
+    def _is_body_too_large(self, scope: Scope) -> bool:
+        return any(
+            _DIGITS.fullmatch(value) is None or int(value) > self._max_body_bytes
+            for value in header_values(scope, "content-length")
+        )
+
+    async def _forward(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        exchange = _Exchange(receive, send, self._max_body_bytes)
+        try:
+            async with asyncio.timeout(self._request_seconds):
+                await self._app(scope, exchange.receive, exchange.send)
+        except TimeoutError:
+            await exchange.abort(503, "The request timed out. Try again later, or request less data.")
+        except _BodyTooLarge:
+            await exchange.abort(413, self._body_message)
+
+
+class _BodyTooLarge(Exception):
+    """The request body exceeds its limit."""
+
+
+class _Exchange:
+    """Count received bytes, and track whether a response was started."""
+
+    def __init__(self, receive: Receive, send: Send, max_body_bytes: int) -> None:
+        self._receive = receive
+        self._send = send
+        self._remaining_bytes = max_body_bytes
+        self._is_started = False
+
+    async def receive(self) -> AsgiMessage:
+        message = await self._receive()
+        self._remaining_bytes -= len(message.get("body", b""))
+        self._check_body()
+        return message
+
+    async def send(self, message: AsgiMessage) -> None:
+        # The form parser reports every exception as a malformed form, and would respond with that.
+        self._check_body()
+        self._is_started = True
+        await self._send(message)
+
+    def _check_body(self) -> None:
+        if self._remaining_bytes < 0:
+            raise _BodyTooLarge
+
+    async def abort(self, status: int, text: str) -> None:
+        """Send the error; if a response was already started, the server has to close the connection instead."""
+        if self._is_started:
+            raise ConnectionAbortedError(text)
+        await _send_text(self._send, status, text)
+
+
+class HeadRequests:
+    """Serve HEAD like GET, without the body: the application's routes accept GET only."""
+
+    def __init__(self, app: AsgiApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Forward HEAD as GET; the response keeps the length of the body."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_without_body(message: AsgiMessage) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        await self._app({**scope, "method": "GET"}, receive, send_without_body)
+
+
+def _is_head_too_large(scope: Scope) -> bool:
+    sizes = [len(name) + len(value) for name, value in iterate_headers(scope)]
+    target = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")  # type: ignore[arg-type]
+    return len(sizes) > MAX_HEADERS or sum(sizes) + target > MAX_HEAD_BYTES
+
+
+async def _send_text(send: Send, status: int, text: str) -> None:
+    body = f"{text}\n".encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        # The rest of the request would be read only to be discarded.
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve a portal from a real archive, with viewers named by a header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer
+from slurmscope.portal.app import make_app
+from slurmscope.portal.sign_in.csrf import Csrf
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+from tests.fakes.portal_backend import SECRET, FakeBackend, find_archived, make_backend
+from tests.fakes.reports import START
+
+
+@dataclass
+class ArchiveBackend:
+    """Serve from an archive."""
+
+    archive: SqlArchive
+    fake: FakeBackend
+    """Everything that is not archived."""
+    audit: Callable[[Viewer, str, str], None] | None = None
+    seconds: float = START + 3 * 86400.0
+
+    @property
+    def opt_outs(self) -> Checkpoints:
+        return Checkpoints(self.archive.database)
+
+    def make_app(self) -> FastAPI:
+        """Build the portal's application."""
+        backend = replace(
+            self.fake.connect(),
+            archive=self.archive,
+            opt_outs=self.opt_outs,
+            csrf=Csrf(SECRET, is_by_token=self.fake.identifier.is_by_token, clock=lambda: self.seconds),
+            find_report=lambda viewer, shown_id: find_archived(self.archive, viewer, shown_id),
+            clock=lambda: self.seconds,
+        )
+        return make_app(replace(backend, audit=self.audit) if self.audit else backend)
+
+
+@contextmanager
+def open_archive_backend(folder: Path, reports: Sequence[JobReport]) -> Iterator[ArchiveBackend]:
+    """Keep reports in an SQLite file while the backend is open."""
+    archive = open_archive(ArchiveSettings(url=f"sqlite:///{folder}/archive.db"))
+    try:
+        archive.save(reports)
+        yield ArchiveBackend(archive=archive, fake=make_backend(()))
+    finally:
+        archive.close()
