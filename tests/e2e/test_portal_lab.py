@@ -183,10 +183,10 @@ def test_controller_that_is_away_is_told_and_the_archive_goes_on(site: Site) -> 
     until(lambda: site.is_listed(before), PATIENCE_SECONDS)
     site.lab.kill_controller()
     try:
-        until(lambda: "Slurm does not tell" in site.get("root", "/cluster")[1], PATIENCE_SECONDS)
+        until(lambda: "cannot be read" in site.get("root", "/cluster")[1], PATIENCE_SECONDS)
         assert 200 == site.get(ALICE, f"/jobs/{before}")[0]
     finally:
         site.lab.start_controller()
     job = site.run_job()
     until(lambda: site.is_listed(job), PATIENCE_SECONDS)
-    until(lambda: "Slurm does not tell" not in site.get("root", "/cluster")[1], PATIENCE_SECONDS)
+    until(lambda: "cannot be read" not in site.get("root", "/cluster")[1], PATIENCE_SECONDS)
