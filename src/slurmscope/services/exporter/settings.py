@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -14,6 +15,7 @@ from slurmscope.registry import gather
 from slurmscope.settings import Section, one_of, parse_text, setting
 
 LEVELS = ("debug", "info", "warn", "error")
+_POSIX_CLASS = re.compile(r"\[:\^?\w+:\]")
 ADDRESSES = {Role.CLUSTER: (":9092",), Role.NODE: (":9798",)}
 
 
@@ -24,12 +26,22 @@ def parse_level(given: object) -> str:
 
 
 def parse_regex(given: object) -> str:
-    """Parse a regular expression."""
+    """Parse a regular expression of Python, and reject what other engines read differently.
+
+    A class such as ``[[:alpha:]]``, which Prometheus and the replaced exporters know, would match something else here
+    without a word.
+    """
     text = parse_text(given)
+    if _POSIX_CLASS.search(text):
+        raise ValueError(
+            f"{text!r} has a POSIX class; write [a-zA-Z] instead of [[:alpha:]], [0-9] instead of [[:digit:]]"
+        )
     try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            re.compile(text)
+    except (re.error, Warning) as error:
+        raise ValueError(f"{text!r} is not a regular expression of Python: {error}") from error
     return text
 
 
