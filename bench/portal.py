@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bench.archive import ACCOUNTS, END, JOBS_COUNT, PARTITIONS, RULES, STATES, USERS, YEAR_SECONDS, fill
 from bench.measure import cpu_seconds_of, judge_seconds, reference_seconds, resident_bytes_of
-from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.series import JOB_LABEL, NODE_LABEL
 from slurmscope.store.archive.opening import open_archive

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.measure import cpu_seconds_of, judge_seconds, reference_seconds
 from lab.prometheus import create_blocks, run_prometheus
-from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.job_record import JobRecord
 from slurmscope.services.reporting.report_maker import ReportMaker

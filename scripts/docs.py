@@ -17,7 +17,7 @@ import click
 from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
-from slurmscope.rules import rules_table
+from slurmscope.rules import RULES
 from slurmscope.services.cluster.readings import COMMAND_METRICS, cluster_sections
 from slurmscope.services.database.grant import database_sections
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
@@ -27,7 +27,7 @@ from slurmscope.services.portal.metrics import PORTAL_METRICS
 from slurmscope.services.portal.settings import portal_sections
 from slurmscope.services.reporting.rule_settings import rule_section
 from slurmscope.services.reporting.settings import report_sections
-from slurmscope.services.up.recording_metrics import RECORDING_METRICS
+from slurmscope.services.up.recording import RECORDING_METRICS
 from slurmscope.services.up.settings import up_sections
 from slurmscope.settings import Section, Setting
 
@@ -114,8 +114,8 @@ def database_settings() -> Iterator[str]:
 
 def rules() -> Iterator[str]:
     """Describe every rule, with its thresholds as they are written in a file."""
-    for rule in rules_table():
-        yield f"### {rule.id}\n\n**{rule.title}.** {rule.severity.capitalize()}, about {rule.subject}.\n\n"
+    for rule in RULES:
+        yield f"### {rule.id}\n\n**{rule.title}.** {rule.severity.value.capitalize()}, about {rule.subject}.\n\n"
         yield f"Needs: {rule.needs}.\n\n{rule.advice}\n\n"
         section = rule_section(rule.id)
         if section is not None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Join readings and sum them up, without I/O."""
+"""Join and summarise measurements, without I/O."""

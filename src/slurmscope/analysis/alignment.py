@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lay curves of several nodes on one common time axis, with gaps where nothing was measured."""
+"""Align curves of several nodes on one time axis, with gaps where nothing was measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Aligned:
 
 
 def step_seconds(curves: Iterable[Series]) -> float | None:
-    """Return the usual time between two points; None when no curve has two."""
+    """Return the median time between two points; None when no curve has two."""
     steps = [
         median(later - earlier for earlier, later in pairwise(series.times)) if len(series.times) > 2
         else series.times[1] - series.times[0]
@@ -37,9 +37,9 @@ def step_seconds(curves: Iterable[Series]) -> float | None:
 
 
 def align(curves: Sequence[Series], *, combine: Combine = fmean, points: int = MAX_CHART_POINTS) -> Aligned:
-    """Lay curves on one axis of at most so many points; points that fall together are combined.
+    """Align curves on one axis of at most ``points`` points; points that coincide are combined.
 
-    Steps of the axis are whole multiples of the usual step, so that each holds equally many points.
+    Steps of the axis are whole multiples of the median step, so that each holds equally many points.
     """
     axes = _different_axes(curves)
     if len(axes) == 1 and len(axes[0].times) <= points and _is_even(axes[0].times):
@@ -55,12 +55,12 @@ def align(curves: Sequence[Series], *, combine: Combine = fmean, points: int = M
 
 
 def sum_over(aligned: Aligned) -> AlignedValues:
-    """Add up all curves at each time; a time at which one of them has a gap is a gap."""
+    """Add up all curves at each time; the sum has a gap where any curve has one."""
     return tuple(_sum(column) for column in zip(*aligned.rows.values(), strict=True))
 
 
 def add(first: AlignedValues, second: AlignedValues) -> AlignedValues:
-    """Add two curves of the same times; a gap in one of them is a gap."""
+    """Add two curves of the same times; the sum has a gap where either curve has one."""
     try:
         return tuple(map(operator.add, first, second))
     except TypeError:
@@ -70,17 +70,17 @@ def add(first: AlignedValues, second: AlignedValues) -> AlignedValues:
 def _sum(column: AlignedValues) -> float | None:
     try:
         return math.fsum(column)  # type: ignore[arg-type]
-    except TypeError:  # a gap; asking before each of a million sums would cost more
+    except TypeError:  # a gap; checking before each of a million sums would cost more
         return None
 
 
 def _different_axes(curves: Iterable[Series]) -> list[Series]:
-    """Return one curve for each set of times: nodes that one query answered for have theirs in common."""
+    """Return one curve for each set of times: nodes from one query share theirs."""
     return list({series.times: series for series in curves if series.times}.values())
 
 
 def _is_even(times: Sequence[float]) -> bool:
-    """Tell whether there is no hole that a drawn line would hide."""
+    """Return whether there is no gap that a drawn line would hide."""
     if len(times) < 3:
         return True
     gaps = [later - earlier for earlier, later in pairwise(times)]

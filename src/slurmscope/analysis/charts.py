@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make the charts of a job from its curves; what was not measured has no chart.
 
-A chart has at most ``MAX_LINES`` lines. Beyond that nobody can tell them apart, so the lowest, the median and the
-highest value at each moment are drawn instead.
+A chart has at most ``MAX_LINES`` lines. More could not be distinguished, so the lowest, the median and the highest
+value at each time are drawn instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Reference = Callable[[JobSummary], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """Say how one curve is drawn; ``combine`` thins it: peaks of sizes must survive, rates are averaged."""
+    """Describe how one curve is drawn; ``combine`` thins it: peaks of sizes are kept, rates are averaged."""
 
     name: str
     title: str
@@ -42,7 +42,8 @@ class _Plan:
 def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
     """Make every chart that has data, in the order in which a page shows them."""
     record = summary.record
-    # The curves go on while a job is suspended.
+    # The curves continue while a job is suspended.
+
     now_seconds = (record.start_seconds or 0) + summary.run_seconds + record.suspended_seconds
     run = prepare_run(record, measured, now_seconds=now_seconds)
     made = (_chart(plan, _aligned(plan, run, summary), summary) for plan in _PLANS)
@@ -89,7 +90,7 @@ def _chart(plan: _Plan, aligned: Aligned, summary: JobSummary) -> Chart | None:
 
 
 def fold_lines(lines: Sequence[ChartLine]) -> tuple[ChartLine, ...]:
-    """Return lines that can be told apart: of too many the lowest, the median and the highest."""
+    """Return the lines, or the lowest, the median and the highest of too many."""
     if len(lines) <= MAX_LINES:
         return tuple(lines)
     columns = [
@@ -114,7 +115,7 @@ def _cores_per_node(summary: JobSummary) -> float | None:
 
 
 def _memory_per_node(summary: JobSummary) -> float | None:
-    """Return the limit that all nodes have in common; on a single node without one, what was asked for."""
+    """Return the limit that all nodes have in common; on a single node without one, what was requested."""
     if len(summary.nodes) == 1 and summary.nodes[0].limit_bytes is None:
         return summary.memory.asked_bytes
     return _alike([node.limit_bytes for node in summary.nodes])
@@ -125,27 +126,27 @@ def _all_cores(summary: JobSummary) -> float | None:
 
 
 def _alike(values: list[float | None]) -> float | None:
-    """Return the value that all nodes share: one line cannot stand for several levels."""
+    """Return the value that all nodes share; None when they differ."""
     return values[0] if values and len(set(values)) == 1 else None
 
 
 _PLANS = (
     _Plan(
         name="cpu", title="Busy cores", unit="cores", subject=Subject.CPU, reference=_cores_per_node,
-        reference_label="cores asked for", help="How many cores the job kept busy on each node.",
+        reference_label="allocated cores", help="How many cores the job kept busy on each node.",
     ),
     _Plan(
         name="memory", title="Memory in use", unit="bytes", subject=Subject.MEMORY, combine=max,
         reference=_memory_per_node, reference_label="memory limit",
-        help="Anonymous and shared memory on each node: what the job cannot give back. File cache is not in it.",
+        help="Anonymous and shared memory on each node: what the job needs. Without file cache.",
     ),
     _Plan(
-        name="gpu", title="GPU utilisation", unit="ratio", subject=Subject.GPU,
-        help="Share of time in which anything ran on the job's GPUs, mean of each node.",
+        name="gpu", title="GPU utilization", unit="ratio", subject=Subject.GPU,
+        help="Share of time in which the job's GPUs were busy, mean per node.",
     ),
     _Plan(
         name="gpu_memory", title="GPU memory", unit="bytes", subject=Subject.GPU, combine=max,
-        help="GPU memory that the job's processes held on each node.",
+        help="GPU memory of the job's processes on each node.",
     ),
     _Plan(
         name="read", title="Reading", unit="bytes/s", subject=Subject.FILES,
@@ -157,17 +158,17 @@ _PLANS = (
     ),
     _Plan(
         name="cpu_split", title="User and system time", unit="cores", subject=Subject.CPU, reference=_all_cores,
-        reference_label="cores asked for",
-        help="Cores busy with the program itself (user) and with the kernel's work for it (system), all nodes.",
+        reference_label="allocated cores",
+        help="Cores busy in user mode (the program itself) and in system mode (the kernel), over all nodes.",
     ),
     _Plan(
-        name="cpu_core", title="Single cores", unit="ratio", subject=Subject.CPU,
+        name="cpu_core", title="Per core", unit="ratio", subject=Subject.CPU,
         help="How busy each core of the job was.",
     ),
     _Plan(
-        name="running_threads", title="Running threads", unit="count", subject=Subject.THREADS,
-        reference=_cores_per_node, reference_label="cores asked for",
-        help="Threads on each node that ran or wanted to run. More than there are cores wait for each other.",
+        name="running_threads", title="Runnable threads", unit="count", subject=Subject.THREADS,
+        reference=_cores_per_node, reference_label="allocated cores",
+        help="Runnable threads on each node. Threads beyond the number of cores wait for a core.",
     ),
     _Plan(
         name="open_files", title="Open files", unit="count", subject=Subject.FILES, combine=max,

@@ -14,7 +14,7 @@ from slurmscope.model.report import Chart, ChartLine
 from slurmscope.model.series import Aggregation, Series, SeriesQuery
 
 MIN_POINTS = 3
-"""A chart of fewer points tells nothing that the numbers of now do not tell."""
+"""A chart of fewer points shows no more than the current values."""
 
 _STATE = ("state",)
 
@@ -24,12 +24,12 @@ CLUSTER_CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
         "cores": SeriesQuery(metric="slurm_cpus", how=Aggregation.MEAN, each=_STATE, by=_STATE),
     }
 )
-"""Questions whose answers are drawn, by the names of the charts."""
+"""Queries by the names of the charts that they are drawn in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """Say how one chart is drawn: ``lines`` are labels by state, ``total`` is the label of all states together."""
+    """Describe one chart: ``lines`` are labels by state, ``total`` is the label of the sum over states."""
 
     name: str
     title: str
@@ -40,7 +40,7 @@ class _Plan:
 
 
 def make_cluster_charts(curves: Mapping[str, Sequence[Series]]) -> tuple[Chart, ...]:
-    """Make every chart that has enough points, of the answers to :data:`CLUSTER_CURVES`."""
+    """Make every chart that has enough points from the results of :data:`CLUSTER_CURVES`."""
     made = (_chart(plan, curves.get(plan.name, ())) for plan in _PLANS)
     return tuple(chart for chart in made if len(chart.times) >= MIN_POINTS)
 
@@ -67,12 +67,12 @@ def _chart(plan: _Plan, curves: Sequence[Series]) -> Chart:
 
 _PLANS = (
     _Plan(
-        name="jobs", title="Jobs", unit="count", lines={RUNNING: "running", PENDING: "waiting"},
-        help="Jobs that ran and jobs that waited; each task of an array is a job.",
+        name="jobs", title="Jobs", unit="count", lines={RUNNING: "running", PENDING: "pending"},
+        help="Running and pending jobs; each task of an array is a job.",
     ),
     _Plan(
         name="cores", title="Cores", unit="cores", total="all",
         lines={"allocated": "allocated", "idle": "idle", "unusable": "unusable"},
-        help="Cores that jobs held, that were idle, and that were idle on nodes that could take no work (unusable).",
+        help="Allocated cores, idle cores, and idle cores on nodes that take no jobs (unusable).",
     ),
 )  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell for how much of a run, and on how many of its nodes, something was measured."""
+"""Compute for how much of a run, and on how many of its nodes, something was measured."""
 
 from __future__ import annotations
 
@@ -13,38 +13,41 @@ from slurmscope.model.series import Series
 from slurmscope.model.summary import Coverage
 
 REACH_STEPS = 2.0
-"""A point speaks for the time to its neighbours, if these are no further away than so many steps."""
+"""A point covers the time to its neighbours if these are at most this many steps away."""
 FIRST_REACH_STEPS = 4.0
-"""So far back the first point speaks: a rate needs the samples of half a minute and more before there is any."""
+"""The first point covers this many steps before it: a rate needs samples of half a minute or more."""
 LEAST_STEP_SECONDS = 15.0
-"""What is taken for the step of short jobs: they have one point, or two of which one was moved to the end."""
+"""Assumed step of short jobs: they have one point, or two of which one was moved to the end."""
 
 
-def cover(run: MeasuredRun, told: Iterable[str], curves: Sequence[Series], *, nodes: int | None = None) -> Coverage:
-    """Make the coverage: the nodes that told a number, and the mean share of the run that their curves span."""
-    told = set(told)
+def cover(
+    run: MeasuredRun, reporting: Iterable[str], curves: Sequence[Series], *, nodes: int | None = None
+) -> Coverage:
+    """Compute the coverage: the nodes that reported a value, and the mean share of the run that their curves span."""
+    measured = set(reporting)
     expected = run.node_count if nodes is None else nodes
     ratios = run_ratios(run, curves)
     return Coverage(
         nodes=expected,
-        nodes_measured=min(len(told), expected),
-        run_ratio=fmean(ratios.get(node, 0.0) for node in told) if told else 0.0,
+        nodes_measured=min(len(measured), expected),
+        run_ratio=fmean(ratios.get(node, 0.0) for node in measured) if measured else 0.0,
     )
 
 
 def run_ratios(run: MeasuredRun, curves: Sequence[Series]) -> Mapping[str, float]:
     """Return for each node the share of the run that its curve spans."""
     step = max(step_seconds(curves) or 0.0, LEAST_STEP_SECONDS)
-    # Nodes that one query answered for have their times in common: each set of times is looked at once.
+    # Nodes from one query share their times: each set of times is computed once.
+
     spanned = {times: _spanned(times, run, step) for times in {series.times for series in curves}}
     return {series.labels[0]: spanned[series.times] / run.span_seconds for series in curves}
 
 
 def counted_by_node(run: MeasuredRun) -> Mapping[str, float]:
-    """Return for each node how long its CPU time was counted: to the end, unless its last point is long before that.
+    """Return for how long each node's CPU time was counted: to the end, unless its last point is long before that.
 
-    The counter starts with the job and misses nothing while nobody looks, so gaps before the last point do not matter.
-    When a job was suspended is not known, only for how long: a node that fell silent may have run all the time before.
+    The counter starts with the job and counts between scrapes too, so gaps before the last point do not matter. It is
+    unknown when a job was suspended, only for how long: a node that stopped reporting may have run all the time before.
     While a job runs, its last sample is up to a scrape old, which matters in its first minutes.
     """
     curves = {series.labels[0]: series for series in run.curves.get("cpu", ())}
@@ -63,7 +66,8 @@ def _counted(run: MeasuredRun, curve: Series, cpu_seconds: float | None, reach: 
     busy = fmean(curve.values)
     if run.record.has_ended or not busy or cpu_seconds is None:
         return run.seconds
-    # How long it took, at this pace, to come to what the counter tells.
+    # How long it took at this rate to reach the value of the counter.
+
     return min(run.seconds, max(run.seconds - reach, cpu_seconds / busy))
 
 

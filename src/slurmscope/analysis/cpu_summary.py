@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare the CPU time of a run with what was asked for.
+"""Compare the CPU time of a run with the allocated CPU time.
 
-Two witnesses know CPU time, and both may tell too little, never too much: the last sample of a node may be one scrape
-before the end, and Slurm's TotalCPU misses processes that were killed with their step. So the higher one counts. While
-a job runs, only the nodes know.
+CPU time has two sources, and both may report too little, never too much: the last sample of a node may be one scrape
+before the end, and Slurm's TotalCPU misses processes that were killed with their step. So the higher value counts.
+While a job runs, only nodes report it.
 
-Where not every node told, Slurm's figure is taken for the whole job. If there is none, or if it is below what the
-measured nodes alone did, the measured part is compared with what was asked for on the measured nodes.
+Where not every node reported, Slurm's figure is taken for the whole job. If there is none, or if it is below the sum of
+the measured nodes, the measured part is compared with the allocation on the measured nodes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ USED_RATIO = 0.8
 
 
 def summarise_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> CpuSummary:
-    """Sum up CPU time; what is summed over nodes is None unless every node told it."""
+    """Summarise CPU time; sums over nodes are None unless every node reported."""
     time = _time(run, nodes, coverage)
     is_whole = time.coverage is None or time.coverage.nodes_measured >= time.coverage.nodes
     mean_cores = time.ratio * run.record.cpus if is_whole and time.ratio is not None else None
@@ -46,40 +46,39 @@ def summarise_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Co
 
 
 def _scraped_peak(run: MeasuredRun) -> float | None:
-    """Return the most cores busy between two scrapes; not more than there are, for these may be very close."""
-    told = run.whole("busy_peak")
-    return told if told is None or not run.record.cpus else min(told, float(run.record.cpus))
+    """Return the most cores busy between two scrapes, capped at the job's cores: scrapes may be very close."""
+    reported = run.whole("busy_peak")
+    return reported if reported is None or not run.record.cpus else min(reported, float(run.record.cpus))
 
 
 def _peak_cores(curve: float | None, scraped: float | None, mean: float | None) -> float | None:
-    """Return the highest: points of a curve are means over minutes of a long job, and what agents tell is of seconds.
+    """Return the highest: for a long job, points of a curve are means over minutes, those of agents over seconds.
 
-    The mean alone is no peak, but keeps it up: the few points of a short job miss what came before the first.
+    The mean alone is not a peak, but a lower bound: the few points of a short job miss what came before the first.
     """
     peaks = [amount for amount in (curve, scraped) if amount is not None]
     return max(*peaks, mean or 0.0) if peaks else None
 
 
 def node_cpus(run: MeasuredRun) -> Mapping[str, float]:
-    """Return how many cores each node gave: all of them on a single node, else what its agent tells.
+    """Return the allocated cores of each node: all on a single node, otherwise as reported by its agent.
 
-    Where none tells, an even share is taken if there is one; else it is not known.
+    Where no agent reports them, an even share is assumed if there is one; otherwise they are unknown.
     """
     record = run.record
     if run.node_count == 1 and record.cpus:
         return dict.fromkeys(run.nodes, float(record.cpus))
-    told = run.by_node("cores")
+    reported = run.by_node("cores")
     count = max(1, run.node_count)
-    if told or not record.cpus or record.cpus % count:
-        return told
+    if reported or not record.cpus or record.cpus % count:
+        return reported
     return dict.fromkeys(run.nodes, record.cpus / count)
 
 
 def chosen_cores(core_seconds: Mapping[str, float], cpus: float | None) -> Mapping[str, float]:
-    """Keep the job's own cores: of all cores of the node the busiest, as many as it has.
+    """Keep the job's own cores: the busiest cores of the node, as many as the job has.
 
-    Nothing is kept when much of the work was done elsewhere: then the job was not bound to its cores, and no core
-    has a share of its own.
+    Keep nothing when much of the work was done on other cores: then the job was not bound to its cores.
     """
     if cpus is None:
         return {}
@@ -92,31 +91,32 @@ def chosen_cores(core_seconds: Mapping[str, float], cpus: float | None) -> Mappi
 
 def _time(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> UsedShare:
     record = run.record
-    asked = record.cpus * run.seconds if record.cpus else None
-    # Every job costs some CPU time: exactly 0 is what Slurm tells where it does not gather any.
+    allocated = record.cpus * run.seconds if record.cpus else None
+    # Every job uses some CPU time: Slurm reports exactly 0 where it does not gather it.
+
     accounted = record.cpu_seconds if record.has_ended and record.cpu_seconds else None
-    told = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
-    counted = math.fsum(told) if told else None
+    measured = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
+    counted = math.fsum(measured) if measured else None
     if counted is None or (accounted is not None and accounted >= counted):
-        return UsedShare(asked=asked, used=accounted)
-    return UsedShare(asked=_asked_of_measured(run, nodes), used=counted, coverage=coverage)
+        return UsedShare(asked=allocated, used=accounted)
+    return UsedShare(asked=_allocated_to_measured(run, nodes), used=counted, coverage=coverage)
 
 
-def _asked_of_measured(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> float | None:
-    """Multiply cores by time over the nodes that told, as long as each of them told."""
+def _allocated_to_measured(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> float | None:
+    """Return cores times counted time of the measured nodes; None where the cores of any are unknown."""
     seconds = counted_by_node(run)
-    told = [node for node in nodes if node.cpu_seconds is not None]
-    if run.record.cpus and run.is_whole(node.node for node in told):
-        return run.record.cpus * fmean(seconds[node.node] for node in told)
-    parts = [node.cpus * seconds[node.node] for node in told if node.cpus is not None]
-    return math.fsum(parts) if len(parts) == len(told) else None
+    measured = [node for node in nodes if node.cpu_seconds is not None]
+    if run.record.cpus and run.is_whole(node.node for node in measured):
+        return run.record.cpus * fmean(seconds[node.node] for node in measured)
+    parts = [node.cpus * seconds[node.node] for node in measured if node.cpus is not None]
+    return math.fsum(parts) if len(parts) == len(measured) else None
 
 
 def _cores_used(run: MeasuredRun, nodes: tuple[NodeSummary, ...]) -> int | None:
-    """Count the cores that did their share; moving between cores all the time looks like using all of them."""
-    told = [node for node in nodes if node.core_seconds]
-    if not run.record.cpus or not run.is_whole(node.node for node in told):
+    """Count the cores that did their share; a process that moves between cores seems to use all of them."""
+    measured = [node for node in nodes if node.core_seconds]
+    if not run.record.cpus or not run.is_whole(node.node for node in measured):
         return None
-    seconds = [value for node in told for value in node.core_seconds.values()]
+    seconds = [value for node in measured for value in node.core_seconds.values()]
     fair_seconds = math.fsum(seconds) / run.record.cpus
     return sum(value >= USED_RATIO * fair_seconds > 0 for value in seconds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read off a curve what its mean does not tell: its peak, a silent end, growth."""
+"""Extract from a curve what its mean does not show: its peak, an idle end, growth."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ END = (0.9, 1.0)
 
 STOPPED_CORES = 0.05
 STOPPED_RATIO = 0.01
-"""A job has stopped when it keeps less than this share of its cores busy, and of a small job less than 1/20 core.
+"""A job is idle when it keeps less than this share of its cores busy, or of a small job less than 1/20 core.
 
-A share of the peak would not do: a program that works on in one core after a parallel phase has not stopped.
+A share of the peak would be wrong: a program that continues on one core after a parallel phase is not idle.
 """
 
 
@@ -25,7 +25,7 @@ def peak(values: AlignedValues) -> float | None:
 
 
 def idle_tail_seconds(times: Sequence[float], values: AlignedValues, *, end_seconds: float, cpus: int) -> float | None:
-    """Return how long before the end the last work was done; 0 when that was at the end.
+    """Return for how long the job was idle before its end; 0 when it worked to the end.
 
     None when it did no work at all, or when the end of the run was not measured.
     """
@@ -44,7 +44,7 @@ def idle_tail_seconds(times: Sequence[float], values: AlignedValues, *, end_seco
 def growth_ratio(
     times: Sequence[float], values: AlignedValues, *, start_seconds: float, end_seconds: float
 ) -> float | None:
-    """Return the mean of the last tenth of the run over that of its middle fifth; None when either is not known."""
+    """Return the mean of the last tenth of the run over that of its middle fifth; None when either is unknown."""
     span = end_seconds - start_seconds
 
     def mean_within(part: tuple[float, float]) -> float | None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read from a job's environment which GPUs of this node it was given.
+"""Read from a job's environment which GPUs of this node were allocated to it.
 
-What a user's process has in its environment is what the user left there, so this is the weakest source.
+Users can change the environment of their processes, so this is the weakest source.
 The numbers in ``SLURM_JOB_GPUS`` are Slurm's own. Up to Slurm 20.11 they are the numbers of the device files,
 later the positions in gres.conf, which is the order of nvidia-smi with AutoDetect and mostly without. Where both
-readings mean the same GPU there is nothing to decide; elsewhere the site has to say which one holds.
-``CUDA_VISIBLE_DEVICES`` counts from 0 in each job where devices are constrained: only its UUIDs are of use.
+readings mean the same GPU the number is used; elsewhere the site has to configure which one applies.
+``CUDA_VISIBLE_DEVICES`` counts from 0 in each job where devices are constrained: only its UUIDs are usable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEP_ID = "SLURM_STEP_ID"
 NODE_COUNT = "SLURM_JOB_NUM_NODES"
 SHARE_SIGNS = ("SLURM_SHARDS_ON_NODE", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
 ENVIRONMENT_NAMES = (JOB_GPUS, STEP_GPUS, VISIBLE, STEP_ID, NODE_COUNT, *SHARE_SIGNS)
-"""What must be read of the environment of a job's process."""
+"""Environment variables to read from a job's process."""
 
 MOST_WORDS = 256
 # A shorter beginning of a UUID may mean any GPU.
@@ -31,7 +31,7 @@ _LEAST_UUID = 8
 
 
 class Numbering(enum.Enum):
-    """Tell what Slurm's GPU numbers are: those of nvidia-smi, those of the device files, or whatever both agree on."""
+    """How Slurm numbers GPUs: as nvidia-smi, as the device files, or only where both agree."""
 
     AUTO = "auto"
     INDEX = "index"
@@ -40,9 +40,9 @@ class Numbering(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Hold the GPUs (by UUID) that a source gives to a job.
+    """Hold the GPUs (by UUID) that a source attributes to a job.
 
-    ``is_complete`` says that the job has no others on this node; ``unresolved`` counts names that mean no GPU here.
+    ``is_complete`` means that the job has no others on this node; ``unresolved`` counts names that match no GPU here.
     """
 
     uuids: frozenset[str]
@@ -53,7 +53,7 @@ class Claim:
 def claim_from_environment(
     environment: Mapping[str, str], gpus: Sequence[Gpu], numbering: Numbering = Numbering.AUTO
 ) -> Claim | None:
-    """Return what the environment of one process tells; None when it tells nothing about GPUs."""
+    """Return the GPUs that the environment of one process names; None when it has none of the variables."""
     texts = [environment[STEP_GPUS]] if STEP_GPUS in environment else []
     is_of_job = JOB_GPUS in environment and _is_of_this_node(environment)
     if is_of_job:
@@ -69,10 +69,10 @@ def claim_from_environment(
 
 
 def resolve(word: str, gpus: Sequence[Gpu], numbering: Numbering) -> Gpu | None:
-    """Find the one GPU that a number or a UUID means; None when it is none, or not certain which."""
+    """Find the one GPU that a number or a UUID means; None when it is none or ambiguous."""
     if not word.isdigit():
         return _only(gpu for gpu in gpus if len(word) >= _LEAST_UUID and gpu.uuid.startswith(word))
-    # Slurm numbers MIG instances and whole GPUs in one row, in an order that is not told here.
+    # Slurm numbers MIG instances and whole GPUs in one sequence, in an order that is unknown here.
     if len(word) > 6 or any(gpu.parent_uuid for gpu in gpus):
         return None
     number = int(word)
@@ -86,7 +86,7 @@ def resolve(word: str, gpus: Sequence[Gpu], numbering: Numbering) -> Gpu | None:
 
 
 def _is_of_this_node(environment: Mapping[str, str]) -> bool:
-    """Tell whether SLURM_JOB_GPUS was set on this node: srun carries that of the batch script to all nodes."""
+    """Return whether SLURM_JOB_GPUS was set on this node: srun passes that of the batch script to all nodes."""
     return environment.get(NODE_COUNT) == "1" or STEP_ID not in environment
 
 

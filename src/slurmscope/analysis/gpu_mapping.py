@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Join GPUs with the jobs that hold them, from all sources that tell, and show where they contradict.
+"""Map GPUs to the jobs that hold them, from all sources, and detect where these contradict each other.
 
 - ``devices``: the kernel lets the job's processes open the GPU. The strongest source, and a complete one.
 - ``processes``: a process of the job has a context on the GPU.
@@ -24,7 +24,7 @@ from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
 
 
 class Source(enum.Enum):
-    """Name a way to learn which job holds a GPU."""
+    """Source of the mapping between jobs and GPUs."""
 
     ENVIRONMENT = "environment"
     DEVICES = "devices"
@@ -32,14 +32,14 @@ class Source(enum.Enum):
 
 
 Claims = Mapping[Source, Claim]
-ONLY_TOLD = frozenset({Source.ENVIRONMENT})
+ENVIRONMENT_ONLY = frozenset({Source.ENVIRONMENT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHold:
-    """Tell what a job has to do with a GPU.
+    """Hold the relation between a job and a GPU.
 
-    ``is_idle`` tells that none of the job's processes is on it, None where processes are not known.
+    ``is_idle`` means that the job has no process on it; None where processes are unknown.
     """
 
     job: JobKey
@@ -52,7 +52,7 @@ class GpuHold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuMapping:
-    """Hold every pair of job and GPU, and how many names of GPUs meant none, by job."""
+    """Hold every pair of job and GPU, and the number of unresolved GPU names by job."""
 
     holds: tuple[GpuHold, ...] = ()
     unresolved: Mapping[JobKey, int] = field(default_factory=dict)
@@ -66,15 +66,15 @@ def map_gpus(gpus: Gpus, jobs: NodeJobs, numbering: Numbering = Numbering.AUTO) 
     claims = {key: _claims(job, holdable, gpus, used.get(key), numbering) for key, job in running.items()}
     holds = tuple(hold for gpu in holdable for hold in _holds(gpu, claims, running))
     unresolved = {
-        key: told.unresolved
+        key: claim.unresolved
         for key, of_job in claims.items()
-        if (told := of_job.get(Source.ENVIRONMENT)) is not None and told.unresolved
+        if (claim := of_job.get(Source.ENVIRONMENT)) is not None and claim.unresolved
     }
     return GpuMapping(holds=holds, unresolved=unresolved)
 
 
 def job_of(place: ProcessPlace | None, jobs: Iterable[JobKey]) -> JobKey | None:
-    """Find the job in whose cgroup a process is; a SLUID tells two lives of a job apart."""
+    """Find the job in whose cgroup a process is; a SLUID distinguishes two runs of a job."""
     if place is None or not place.is_in_job:
         return None
     for key in jobs:
@@ -88,8 +88,8 @@ def _claims(
     job: JobUse, gpus: Sequence[Gpu], all_gpus: Gpus, used: frozenset[str] | None, numbering: Numbering
 ) -> dict[Source, Claim]:
     claims = {}
-    if (told := claim_from_environment(job.environment, gpus, numbering)) is not None:
-        claims[Source.ENVIRONMENT] = told
+    if (claim := claim_from_environment(job.environment, gpus, numbering)) is not None:
+        claims[Source.ENVIRONMENT] = claim
     if job.key in all_gpus.allowed:
         claims[Source.DEVICES] = Claim(uuids=all_gpus.allowed[job.key], is_complete=True)
     if used is not None:
@@ -119,7 +119,7 @@ def _holds(gpu: Gpu, claims: Mapping[JobKey, Claims], jobs: Mapping[JobKey, JobU
             job=key,
             gpu=gpu,
             sources=sources,
-            is_held=sources != ONLY_TOLD or not is_overruled,
+            is_held=sources != ENVIRONMENT_ONLY or not is_overruled,
             is_disputed=is_left_out or is_contested,
             is_idle=_is_idle(jobs[key], gpu.processes),
         )
@@ -138,14 +138,14 @@ def _is_strong(sources: frozenset[Source]) -> bool:
 
 
 def _is_contested(sources: frozenset[Source], rivals: Iterable[frozenset[Source]]) -> bool:
-    """Tell whether the one source that names a job is contradicted by another that names another job."""
+    """Return whether the only source for a job is contradicted by a source for another job."""
     return not _is_strong(sources) and any(rival - sources for rival in rivals)
 
 
 def _is_idle(job: JobUse, processes: Sequence[GpuProcess] | None) -> bool | None:
-    """Tell whether nothing on the GPU can be the job's.
+    """Return whether no process on the GPU can belong to the job.
 
-    One that runs outside of all jobs for the job's user may have been moved there by a container runtime.
+    A process of the job's user outside of all jobs may have been moved there by a container runtime.
     """
     if processes is None:
         return None

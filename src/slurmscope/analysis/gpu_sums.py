@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sum up what each job does on the GPUs it holds."""
+"""Sum up each job's use of the GPUs it holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurmscope.model.job_use import JobKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobGpuUse:
-    """Hold the sums of one job; None where one of its GPUs does not tell, or other jobs use it too."""
+    """Hold the sums of one job; None where one of its GPUs does not report, or other jobs use it too."""
 
     memory_bytes: int | None = None
     utilization_ratio: float | None = None
@@ -40,7 +40,7 @@ def sum_up_jobs(mapping: GpuMapping) -> dict[JobKey, JobGpuUse]:
 
 
 def _memory_bytes(key: JobKey, gpus: Sequence[Gpu]) -> int | None:
-    """Add up what the job's own processes hold; a GPU whose processes are not all known tells nothing."""
+    """Add up the memory of the job's own processes; None where the processes of a GPU are not all known."""
     total = 0
     for gpu in gpus:
         if gpu.processes is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sum up the memory of a run: what it needed, what the kernel charged, what Slurm saw.
+"""Summarise the memory of a run: what it needed, what the kernel charged, what Slurm sampled.
 
-The peak of a job is the sum of the peaks of its nodes: memory is asked for and limited node by node, and each node
-must hold its own peak whether or not the others have theirs at the same time.
+The peak of a job is the sum of the peaks of its nodes: memory is requested and limited per node, and each node must
+hold its own peak whether or not the others have theirs at the same time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from slurmscope.model.series import Series
 from slurmscope.model.summary import MemorySummary
 
 UNLIMITED_BYTES = float(1 << 60)
-"""A kernel without a limit tells a number near 2^63."""
+"""Without a limit, the kernel reports a number near 2^63."""
 
 
 def summarise_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, float]) -> MemorySummary:
-    """Sum up; what is summed over nodes is None unless every node told it."""
+    """Summarise memory; sums over nodes are None unless every node reported."""
     peaks = working_peaks(working)
     is_whole = run.is_whole(peaks)
     return MemorySummary(
@@ -41,7 +41,7 @@ def summarise_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, fl
 
 
 def working_memory(run: MeasuredRun, *, points: int) -> Aligned:
-    """Add anonymous and shared memory on each node; a node that tells no shared memory has none to add."""
+    """Add anonymous and shared memory on each node; a node that does not report shared memory has none to add."""
     curves = [*_tagged(run, "memory_anon"), *_tagged(run, "memory_shared")]
     aligned = align(curves, combine=max, points=points)
     rows = {}
@@ -53,7 +53,7 @@ def working_memory(run: MeasuredRun, *, points: int) -> Aligned:
 
 
 def working_peaks(working: Aligned) -> dict[str, float]:
-    """Return the highest working memory of each node that told it."""
+    """Return the highest working memory of each node that reported it."""
     return {labels[0]: most for labels, values in working.rows.items() if (most := peak(values)) is not None}
 
 
@@ -71,20 +71,21 @@ def _growth(run: MeasuredRun, working: Aligned) -> float | None:
 
 
 def _oom_kills(run: MeasuredRun) -> int | None:
-    """Count kills; while a node is silent, none seen is not none."""
-    told = run.by_node("oom_kills")
-    kills = round(math.fsum(told.values()))
-    return kills if kills or run.is_whole(told) else None
+    """Count OOM kills; None where there were none but not every node reported."""
+    reported = run.by_node("oom_kills")
+    kills = round(math.fsum(reported.values()))
+    return kills if kills or run.is_whole(reported) else None
 
 
 def _slurm_peak(steps: Sequence[StepRecord]) -> float | None:
-    """Return the highest MaxRSS of any step; 0 is what Slurm tells where it did not look."""
+    """Return the highest MaxRSS of any step; Slurm reports 0 for a step that it did not sample."""
     return max((float(step.max_rss_bytes) for step in steps if step.max_rss_bytes), default=None)
 
 
 def _is_one_task_at_a_time(steps: Sequence[StepRecord]) -> bool:
-    """Tell whether no two tasks ran side by side; the batch script only waits for the steps that it starts."""
-    # Where there are so many, others may have been left out.
+    """Return whether no two tasks ran side by side; the batch script only waits for the steps that it starts."""
+    # With this many steps, others may have been left out.
+
     if len(steps) >= MAX_STEPS or any((step.tasks or 1) > 1 for step in steps):
         return False
     spans = sorted(_span(step) for step in steps if step.name[:1].isdecimal())
@@ -92,6 +93,6 @@ def _is_one_task_at_a_time(steps: Sequence[StepRecord]) -> bool:
 
 
 def _span(step: StepRecord) -> tuple[float, float]:
-    """Return when a step ran; one of which that is not known may have run at any time."""
+    """Return when a step ran; where that is unknown, it may have run at any time."""
     start = -math.inf if step.start_seconds is None else float(step.start_seconds)
     return start, math.inf if step.end_seconds is None else float(step.end_seconds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put what was measured of one run of a job in order: its time, its nodes, and only numbers that can be true."""
+"""Prepare the measurements of one run of a job: its time span, its nodes, and only plausible values."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_states import REQUEUED, WAITING_STATES
 from slurmscope.model.series import NODE_LABEL, Measured, Series, SeriesQuery
 
-# Accounting calls a run REQUEUED that started and was interrupted.
+# In accounting, REQUEUED is a run that started and was interrupted.
 NOT_STARTED = WAITING_STATES - {REQUEUED}
-"""States in which a start time is only what the scheduler plans."""
+"""States in which the start time is only the scheduler's estimate."""
 
 ROUNDING_SECONDS = 1.0
-"""Accounting rounds times to seconds: a sample so near to the start or the end belongs to the run."""
+"""Accounting rounds times to seconds: a sample this close to the start or end belongs to the run."""
 
 PLAUSIBLE = 1e24
-"""No counter, size or count of a job is above this; what is comes from a broken answer."""
+"""No counter, size or count of a job is above this; higher values come from a broken response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
     """Hold one run; ``nodes`` are those of the job, whether they were measured or not.
 
-    Curves and totals carry names of these nodes, and hold finite numbers of 0 and more within the time of the run.
+    Curves and totals are labelled with these nodes, and hold finite numbers of 0 and more within the time of the run.
     """
 
     record: JobRecord
@@ -41,43 +41,43 @@ class MeasuredRun:
 
     @property
     def span_seconds(self) -> float:
-        """Return the time from start to end, in which it may have been suspended."""
+        """Return the time from start to end, including suspended time."""
         return self.end_seconds - self.start_seconds
 
     @property
     def seconds(self) -> float:
-        """Return how long it ran, as Slurm counts: a suspended job does not run, and its limit waits with it."""
+        """Return the run time as Slurm counts it: without suspended time."""
         suspended, span = self.record.suspended_seconds, self.span_seconds
         return span - suspended if 0 <= suspended <= span else span
 
     @property
     def node_count(self) -> int:
-        """Count the nodes, those that accounting does not name too."""
+        """Count the nodes, including those that accounting does not name."""
         return max(self.record.node_count, len(self.nodes))
 
     def by_node(self, total: str) -> dict[str, float]:
-        """Return a total that has one number for each node that told it."""
+        """Return a total by node, for the nodes that reported it."""
         return {labels[0]: value for labels, value in self.totals.get(total, {}).items()}
 
     def is_whole(self, nodes: Iterable[str]) -> bool:
-        """Tell whether these are all nodes of the job."""
+        """Return whether these are all nodes of the job."""
         return len(set(nodes)) >= self.node_count > 0
 
     def whole(self, total: str) -> float | None:
-        """Add up a total over nodes; None unless every node told it: a part is not passed off as the whole."""
-        told = self.by_node(total)
-        return math.fsum(told.values()) if self.is_whole(told) else None
+        """Add up a total over nodes; None unless every node reported it."""
+        reported = self.by_node(total)
+        return math.fsum(reported.values()) if self.is_whole(reported) else None
 
 
 def prepare_run(
     record: JobRecord, measured: Measured, *, now_seconds: float, curves: Collection[str] = CURVES.keys()
 ) -> MeasuredRun:
-    """Choose the time of the run, give every series the name of its node, and drop what cannot be true.
+    """Determine the time span, label every series with its node, and drop implausible values.
 
-    ``curves`` names those that are wanted: a job on many cores has thousands that only its charts need.
+    ``curves`` names those to prepare: a job on many cores has thousands that only its charts need.
     """
     start, end = _span(record, now_seconds)
-    nodes = record.nodes or _told_nodes(measured)
+    nodes = record.nodes or _reporting_nodes(measured)
     places = _Places(
         nodes=frozenset(nodes),
         by_short_name=_by_short_name(nodes),
@@ -108,13 +108,13 @@ def _span(record: JobRecord, now_seconds: float) -> tuple[float, float]:
     return float(record.start_seconds), float(max(end, record.start_seconds))
 
 
-def _told_nodes(measured: Measured) -> tuple[str, ...]:
-    """Name the nodes that told CPU time: accounting does not name the nodes of every job."""
+def _reporting_nodes(measured: Measured) -> tuple[str, ...]:
+    """Return the nodes that reported CPU time: accounting does not name the nodes of every job."""
     return tuple(sorted({labels[0] for labels in measured.totals.get("cpu", {}) if labels}))
 
 
 def _by_short_name(nodes: Iterable[str]) -> Mapping[str, str]:
-    """Find nodes that Slurm knows by long names by their short ones; a short name of two nodes means neither."""
+    """Map short node names to long ones; a short name of two nodes is left out."""
     found: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         found[node.partition(".")[0]].append(node)
@@ -123,18 +123,18 @@ def _by_short_name(nodes: Iterable[str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
-    """Find the node of a job that a label means."""
+    """Map labels to the nodes of a job."""
 
     nodes: frozenset[str]
     by_short_name: Mapping[str, str]
     only: str | None
 
     def node_of(self, label: str) -> str | None:
-        """Return the node; None for one that is not of this job.
+        """Return the node; None for a label that is not a node of this job.
 
-        An agent calls itself by the short name of its host, unless told otherwise, and Slurm may have the long one.
-        An agent that is alone on its machine leaves the label empty: of a job on one node that is no riddle. Of a job
-        on several nodes such series cannot be told apart, so they count as not measured.
+        By default an agent uses the short name of its host, while Slurm may use the long one. An agent that is alone on
+        its machine leaves the label empty, which is unambiguous for a job on one node. For a job on several nodes such
+        series cannot be distinguished and count as not measured.
         """
         if label in self.nodes:
             return label
@@ -144,21 +144,21 @@ class _Places:
         return self.by_short_name.get(label) if label else self.only
 
 
-def _named(labels: tuple[str, ...], wanted: SeriesQuery, places: _Places) -> tuple[str, ...] | None:
-    if len(labels) != len(wanted.by):
+def _named(labels: tuple[str, ...], query: SeriesQuery, places: _Places) -> tuple[str, ...] | None:
+    if len(labels) != len(query.by):
         return None
-    if NODE_LABEL not in wanted.by:
+    if NODE_LABEL not in query.by:
         return labels
     node = places.node_of(labels[0])
     return None if node is None else (node, *labels[1:])
 
 
 def _clean_curves(
-    curves: tuple[Series, ...], wanted: SeriesQuery, places: _Places, start: float, end: float
+    curves: tuple[Series, ...], query: SeriesQuery, places: _Places, start: float, end: float
 ) -> Iterator[Series]:
     seen = set()
     for series in curves:
-        labels = _named(series.labels, wanted, places)
+        labels = _named(series.labels, query, places)
         if labels is None or labels in seen:
             continue
         cleaned = _clean(series, labels, start - ROUNDING_SECONDS, end + ROUNDING_SECONDS)
@@ -169,7 +169,8 @@ def _clean_curves(
 
 def _clean(series: Series, labels: tuple[str, ...], first: float, last: float) -> Series:
     times, values = series.times, series.values
-    # Nearly every curve is fine as it is; these checks run at the speed of C.
+    # Nearly every curve is valid as it is; these checks run at C speed.
+
     if (
         times
         and len(times) == len(values)
@@ -191,12 +192,12 @@ def _clean(series: Series, labels: tuple[str, ...], first: float, last: float) -
 
 
 def _clean_totals(
-    totals: Mapping[tuple[str, ...], float], wanted: SeriesQuery, places: _Places
+    totals: Mapping[tuple[str, ...], float], query: SeriesQuery, places: _Places
 ) -> dict[tuple[str, ...], float]:
-    """Keep what can be true; where two names mean the same node, the higher number counts."""
+    """Keep plausible values; where two names mean the same node, the higher value counts."""
     kept: dict[tuple[str, ...], float] = {}
     for labels, value in totals.items():
-        named = _named(labels, wanted, places)
+        named = _named(labels, query, places)
         if named is not None and 0 <= value <= PLAUSIBLE:
             kept[named] = max(value, kept.get(named, 0.0))
     return kept

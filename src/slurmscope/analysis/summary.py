@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sum up one run of a job: accounting and measurements in, what was asked and used out.
+"""Summarise one run of a job: accounting and measurements in, what was requested and used out.
 
-Numbers of the whole job are given only where every node told its part; what single nodes told is in their own rows.
-A job that was too short to be seen, or that no node told of, has what accounting knows: run time, CPU time, MaxRSS.
+Values of the whole job are given only where every node reported its part; values of single nodes are in their own rows.
+A job that was too short to be scraped, or that no node reported, has those of accounting: run time, CPU time, MaxRSS.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CURVES = frozenset({"cpu", "memory_anon", "memory_shared", "open_files", "runni
 
 
 def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> JobSummary:
-    """Sum up one run, until its end or until now."""
+    """Summarise one run, until its end or until now."""
     run = prepare_run(record, measured, now_seconds=now_seconds, curves=_CURVES)
     if run.seconds <= 0:
         return JobSummary(
@@ -57,7 +57,7 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
 
 
 def _nodes(run: MeasuredRun, peaks: Mapping[str, float], limits: Mapping[str, float]) -> tuple[NodeSummary, ...]:
-    """Make one row for every node of the job, the silent ones too."""
+    """Make one row for every node of the job, including those without measurements."""
     cpus, cpu, cores = node_cpus(run), run.by_node("cpu"), _cores_by_node(run)
     gpu, read, write = run.by_node("gpu"), run.by_node("read"), run.by_node("write")
     ratios, seconds = run_ratios(run, run.curves.get("cpu", ())), counted_by_node(run)
@@ -87,21 +87,23 @@ def _cores_by_node(run: MeasuredRun) -> Mapping[str, Mapping[str, float]]:
 
 
 def _gpu(run: MeasuredRun) -> GpuSummary:
-    """Sum up GPUs; nodes count by the GPUs they hold for the job, and alike where that is not known."""
+    """Summarise GPUs; nodes are weighted by the job's GPUs on them, or equally where these are unknown."""
     held = run.totals.get("gpu_held_idle", {})
     weights: defaultdict[str, int] = defaultdict(int)
     for node, _gpu_number, _instance in held:
         weights[node] += 1
-    told = run.by_node("gpu")
+    utilization = run.by_node("gpu")
     memory = run.by_node("gpu_memory")
     # Three GPUs on four nodes leave a node without any.
     expected = min(run.node_count, run.record.gpus)
     return GpuSummary(
         asked=run.record.gpus,
-        mean_utilization=fmean(told.values(), [weights.get(node, 1) for node in told]) if told else None,
+        mean_utilization=fmean(utilization.values(), [weights.get(node, 1) for node in utilization])
+        if utilization
+        else None,
         peak_memory_bytes=sum(memory.values()) if len(memory) >= expected > 0 else None,
         held_idle=sum(ratio > MOST_OF_THE_RUN_RATIO for ratio in held.values()) if held else None,
-        coverage=cover(run, told, run.curves.get("gpu", ()), nodes=expected),
+        coverage=cover(run, utilization, run.curves.get("gpu", ()), nodes=expected),
     )
 
 
@@ -118,11 +120,11 @@ def _io(run: MeasuredRun) -> IoSummary:
 
 
 def _uses_scratch(run: MeasuredRun) -> bool | None:
-    """Tell whether any node saw scratch in use; while a node is silent, not seen is not unused."""
-    told = run.by_node("uses_scratch")
-    if any(told.values()):
+    """Return whether any node saw scratch in use; None where none did but not every node reported."""
+    reported = run.by_node("uses_scratch")
+    if any(reported.values()):
         return True
-    return False if run.is_whole(told) else None
+    return False if run.is_whole(reported) else None
 
 
 def _program_threads(run: MeasuredRun) -> Mapping[str, float]:

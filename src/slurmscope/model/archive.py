@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say what can be asked of the archive of jobs. Every question names who asks, and nobody gets what is not theirs."""
+"""Define the interface of the job archive. Every read takes the viewer and returns only what they may see."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class JobRow:
 
 
 RunId = tuple[str, int, int]
-"""Name one run as accounting and the archive do: by cluster, number and time of submission."""
+"""Identify one run as accounting and the archive do: by cluster, job id and submit time."""
 
 
 class PagePosition(NamedTuple):
-    """Say where a page of a list ended: lists go from the newest submission to the oldest."""
+    """Position where a page of a list ended: lists go from the newest submission to the oldest."""
 
     submit_seconds: int
     job_id: int
@@ -59,7 +59,7 @@ class PagePosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Narrow a list of jobs; None and empty mean everything. Times are of submission."""
+    """Select jobs; None and empty mean all. Times are of submission."""
 
     cluster: str = ""
     user: str = ""
@@ -67,7 +67,7 @@ class JobFilter:
     partition: str = ""
     state: str = ""
     name: str = ""
-    """Text that the job's name begins with."""
+    """Prefix of the job's name."""
     rule: str = ""
     worst: Severity | None = None
     array_job_id: int | None = None
@@ -85,7 +85,7 @@ class JobPage:
 
 
 class GroupBy(enum.StrEnum):
-    """Say what a sum is made over."""
+    """What totals are grouped by."""
 
     USER = "user"
     ACCOUNT = "account"
@@ -97,9 +97,9 @@ class GroupBy(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseTotal:
-    """Sum up jobs; ``key`` is a name, or a day as YYYY-MM-DD (UTC, of submission).
+    """Hold totals of jobs; ``key`` is a name, or a day as YYYY-MM-DD (UTC, of submission).
 
-    ``measured_core_seconds`` is the part of ``core_seconds`` whose use is known: ``used_core_seconds`` is out of
+    ``measured_core_seconds`` is the part of ``core_seconds`` whose use was measured: ``used_core_seconds`` is out of
     that part. The same holds for GPUs.
     """
 
@@ -130,18 +130,18 @@ class UseTotal:
 
 
 class Archive(Protocol):
-    """Keep reports of jobs. What goes wrong is an ``ArchiveError``."""
+    """Store job reports; raises ``ArchiveError``."""
 
     def save(self, reports: Sequence[JobReport]) -> None:
-        """Keep reports, in place of older ones of the same runs, all or none."""
+        """Store reports, replacing older ones of the same runs, all or none."""
         ...
 
     def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
-        """Return the runs of the job with this unique number, newest first; none if the viewer may not see them."""
+        """Return the runs of the job with this unique id, newest first; none if the viewer may not see them."""
         ...
 
     def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
-        """Return jobs by the number users write: 12, 12_3, 12+1; for a whole array see ``list_jobs``."""
+        """Return jobs by their id as users write it: 12, 12_3, 12+1; for a whole array see ``list_jobs``."""
         ...
 
     def list_jobs(
@@ -151,7 +151,7 @@ class Archive(Protocol):
         ...
 
     def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
-        """Sum up, largest waste of core time first; days in order."""
+        """Return totals, largest waste of core time first; days in order."""
         ...
 
     def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
@@ -159,9 +159,9 @@ class Archive(Protocol):
         ...
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
-        """Return which runs of these jobs are kept and had ended."""
+        """Return which runs of these jobs are stored and had ended."""
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...

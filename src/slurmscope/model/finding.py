@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 class Severity(enum.StrEnum):
-    """Say how bad it is, worst first."""
+    """How severe a finding is, worst first."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -22,7 +22,7 @@ class Severity(enum.StrEnum):
 
 
 class Subject(enum.StrEnum):
-    """Say what a finding is about; the chart of that subject is marked with it."""
+    """What a finding is about; it is shown at the charts of that subject."""
 
     CPU = "cpu"
     MEMORY = "memory"
@@ -35,7 +35,7 @@ class Subject(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Say one thing about one job, in words, with what to do about it."""
+    """Hold one problem of a job, with advice."""
 
     rule: str
     severity: Severity
@@ -46,6 +46,6 @@ class Finding:
     """One or two sentences with the job's own numbers."""
     advice: str
     suggestion: str = ""
-    """A line for the job script that would mend it, such as ``#SBATCH --mem=4G``."""
+    """A line for the job script that fixes it, such as ``#SBATCH --mem=4G``."""
     numbers: Mapping[str, float] = field(default_factory=dict)
-    """What was compared, measured values and thresholds by name, units in the names."""
+    """The compared values and thresholds by name, units in the names."""

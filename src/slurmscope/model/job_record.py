@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold what Slurm's accounting tells of one run of a job."""
+"""Hold the accounting record of one run of a job."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from slurmscope.gres import Gres
 from slurmscope.model.job_states import ENDED_STATES, RUNNING
 
 MAX_STEPS = 1000
-"""Steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
+"""Most steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRecord:
-    """Hold one step; ``max_rss_bytes`` is that of its largest task, as Slurm sampled it."""
+    """Hold one step; ``max_rss_bytes`` is MaxRSS: the peak of its largest task, as Slurm sampled it."""
 
     name: str
     state: str
@@ -34,9 +34,8 @@ class StepRecord:
 class JobRecord:
     """Hold one run of one job; a task of an array, or a part of a heterogeneous job, is a job of its own.
 
-    ``job_id`` is the number that is unique in the cluster, not the one users see for an array task. Times are seconds
-    since 1970. Amounts are what was allocated, or asked for by a job that has not started; None is not known, and as a
-    time limit none at all.
+    ``job_id`` is unique in the cluster, unlike the id that users see for an array task. Times are Unix times. Amounts
+    are allocated, or requested by a job that has not started; None is unknown, and as a time limit unlimited.
     """
 
     cluster: str
@@ -57,13 +56,13 @@ class JobRecord:
     start_seconds: int | None = None
     end_seconds: int | None = None
     suspended_seconds: int = 0
-    """How long the job was stopped between its start and its end, by staff or by a job of higher priority."""
+    """How long the job was suspended, by staff or by a job of higher priority."""
     time_limit_seconds: int | None = None
     nodes: tuple[str, ...] = ()
     node_count: int = 0
     cpus: int = 0
     asked_cpus: int | None = None
-    """Fewer than ``cpus`` where Slurm hands out whole cores, sockets or nodes, or cores for memory."""
+    """Requested cores; fewer than ``cpus`` where Slurm allocates whole cores, sockets or nodes, or cores for memory."""
     memory_bytes: int | None = None
     gres: tuple[Gres, ...] = ()
     exit_code: int | None = None
@@ -77,7 +76,7 @@ class JobRecord:
 
     @property
     def shown_id(self) -> str:
-        """Return the number as users write it."""
+        """Return the job id as users write it."""
         if self.array_job_id is not None and self.array_task_id is not None:
             return f"{self.array_job_id}_{self.array_task_id}"
         if self.het_job_id is not None and self.het_offset is not None:
@@ -91,12 +90,12 @@ class JobRecord:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the job runs now."""
+        """Return whether the job runs now."""
         return self.state == RUNNING
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether this run is over."""
+        """Return whether this run has ended."""
         return self.state in ENDED_STATES or self.state == "REQUEUED"
 
     @property
@@ -110,16 +109,16 @@ class JobRecord:
 
 
 class JobAccounting(Protocol):
-    """Answer questions about jobs, newest runs included; what goes wrong is a ``SourceError``."""
+    """Read accounting records, including those of running jobs; raises ``SourceError``."""
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        """Return every run of these jobs; the number of an array or heterogeneous job stands for all its parts."""
+        """Return every run of these jobs; the id of an array or heterogeneous job stands for all its parts."""
         ...
 
     def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
-        """Yield runs that ended in this time."""
+        """Yield runs that ended in this period, including both edges."""
         ...
 
     def read_current(self) -> Iterator[JobRecord]:
-        """Yield jobs that run or wait now."""
+        """Yield running and pending jobs."""
         ...

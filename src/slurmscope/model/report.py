@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the one document that every rendering of a job report starts from."""
+"""Hold the document that every rendering of a job report starts from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_CHART_POINTS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartLine:
-    """Hold one line of a chart; a gap in the measurement is None."""
+    """Hold one line of a chart, with None where nothing was measured."""
 
     label: str
     values: tuple[float | None, ...]
@@ -23,7 +23,7 @@ class ChartLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Hold lines over a common time axis; ``reference`` is the level that was asked for or is the limit.
+    """Hold lines over a common time axis; ``reference`` is the allocation or the limit.
 
     ``unit`` is one of cores, bytes, bytes/s, ratio, count.
     """
@@ -37,24 +37,24 @@ class Chart:
     reference: float | None = None
     reference_label: str = ""
     help: str = ""
-    """One sentence: what is shown here."""
+    """One sentence that describes the chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """Say what a job did, what is wrong with it, and what is not known."""
+    """Hold what a job did, the findings about it, and what is unknown."""
 
     summary: JobSummary
     made_seconds: int
     findings: tuple[Finding, ...] = ()
     charts: tuple[Chart, ...] = ()
     missing: tuple[str, ...] = ()
-    """Sentences: what was not measured, or not answered, and why."""
+    """Sentences: what was not measured or could not be read, and why."""
     version: int = REPORT_VERSION
 
     @property
     def record(self) -> JobRecord:
-        """Return what accounting told."""
+        """Return the accounting record."""
         return self.summary.record
 
     @property
@@ -64,5 +64,5 @@ class JobReport:
 
     @property
     def has_warning(self) -> bool:
-        """Tell whether something should be changed."""
+        """Return whether a finding is critical or a warning."""
         return self.worst in {Severity.CRITICAL, Severity.WARNING}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold what one run of a job asked for, what it used, and how well that is known.
+"""Hold what one run of a job requested, what it used, and how completely that was measured.
 
-Every number that may be missing is None when it was not measured; 0 is a measured zero.
+None means not measured; 0 is a measured zero.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from slurmscope.model.job_record import JobRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Tell on how many nodes, and for how much of the run (0 to 1), something was measured."""
+    """Hold on how many nodes, and for how much of the run (0 to 1), something was measured."""
 
     nodes: int
     nodes_measured: int
@@ -22,7 +22,7 @@ class Coverage:
 
     @property
     def is_good(self) -> bool:
-        """Tell whether conclusions may be drawn: every node, and nearly all of the run."""
+        """Return whether rules may use it: every node, and nearly all of the run, was measured."""
         return self.nodes_measured >= self.nodes > 0 and self.run_ratio >= 0.8
 
 
@@ -31,22 +31,22 @@ NOT_COVERED = Coverage(nodes=0, nodes_measured=0, run_ratio=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedShare:
-    """Compare what was used with what was asked for, in the same unit."""
+    """Compare what was used with what was requested, in the same unit."""
 
     asked: float | None = None
     used: float | None = None
     coverage: Coverage | None = None
-    """None where the number comes from Slurm's accounting."""
+    """None where the value comes from Slurm's accounting."""
 
     @property
     def ratio(self) -> float | None:
-        """Return used over asked; None when either is not known."""
+        """Return used over requested; None when either is unknown."""
         return self.used / self.asked if self.used is not None and self.asked else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuSummary:
-    """Hold CPU time in seconds (``time``: cores times run time was asked), and cores busy at once."""
+    """Hold CPU time in seconds (``time``: out of cores times run time), and busy cores."""
 
     time: UsedShare = field(default_factory=UsedShare)
     user_seconds: float | None = None
@@ -54,18 +54,18 @@ class CpuSummary:
     mean_cores: float | None = None
     peak_cores: float | None = None
     cores_used: int | None = None
-    """Cores that did at least 80 % of a fair share of the work; None where single cores were not measured."""
+    """Cores that did at least 80 % of a fair share of the work; None where cores were not measured separately."""
     idle_tail_seconds: float | None = None
-    """How long before the end (or now) the job had stopped computing; 0 when it worked to the end."""
+    """How long the job was idle before its end (or now); 0 when it worked to the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
-    """Hold memory in three ways, in bytes, summed over nodes.
+    """Hold memory measured in three ways, in bytes, summed over nodes.
 
-    ``asked_bytes`` is what Slurm allocated. ``charged_peak_bytes`` is the kernel's peak of the cgroup, file cache
-    included. ``working_peak_bytes`` is the highest sum of anonymous and shared memory: what the job really needs.
-    ``slurm_peak_bytes`` is Slurm's MaxRSS: its largest task at the moments Slurm looked.
+    ``asked_bytes`` is what Slurm allocated. ``charged_peak_bytes`` is the kernel's peak of the cgroup, including file
+    cache. ``working_peak_bytes`` is the highest sum of anonymous and shared memory: what the job really needs.
+    ``slurm_peak_bytes`` is Slurm's MaxRSS: the peak of its largest task, as sampled.
     """
 
     asked_bytes: float | None = None
@@ -74,7 +74,7 @@ class MemorySummary:
     working_peak_bytes: float | None = None
     slurm_peak_bytes: float | None = None
     slurm_peak_is_whole: bool = True
-    """Whether Slurm's figure can stand for the job: not when it had several tasks at a time, of which it is one."""
+    """Whether MaxRSS covers the job: not when it ran several tasks at a time, of which MaxRSS is one."""
     growth_ratio: float | None = None
     """Working memory of the last tenth of the run over that of its middle; above 1 it grew to the end."""
     oom_kills: int | None = None
@@ -82,7 +82,7 @@ class MemorySummary:
 
     @property
     def best_peak_bytes(self) -> float | None:
-        """Return the best known need: working memory, else Slurm's own figure, else what the kernel charged.
+        """Return the best known need: working memory, else MaxRSS, else what the kernel charged.
 
         Samples may miss a peak that Slurm saw; even that of one task is memory that the job needed.
         """
@@ -94,26 +94,26 @@ class MemorySummary:
 
     @property
     def ratio(self) -> float | None:
-        """Return the best known need over what was asked for."""
+        """Return the best known need over what was requested."""
         peak = self.best_peak_bytes
         return peak / self.asked_bytes if peak is not None and self.asked_bytes else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSummary:
-    """Hold the use of the job's GPUs: utilisation 0 to 1, mean over all of them and the run."""
+    """Hold the use of the job's GPUs: utilization 0 to 1, mean over all GPUs and the run."""
 
     asked: int = 0
     mean_utilization: float | None = None
     peak_memory_bytes: float | None = None
     held_idle: int | None = None
-    """GPUs that were held for most of the run without any process on them."""
+    """GPUs that had no process of the job for most of the run."""
     coverage: Coverage = NOT_COVERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoSummary:
-    """Hold what the job read and wrote by calls, on any file system, and how many different files it had open."""
+    """Hold what the job read and wrote by system calls, on any file system, and how many files it had open."""
 
     read_bytes: float | None = None
     write_bytes: float | None = None
@@ -123,12 +123,12 @@ class IoSummary:
     mean_open_files: float | None = None
     uses_scratch: bool | None = None
     metadata_operations: float | None = None
-    """Opens, stats, creates and removes on a file system that counts them per job."""
+    """Open, stat, create and remove requests, where the file system counts them per job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSummary:
-    """Hold one node's part; ``core_seconds`` is CPU time by core number where the kernel tells."""
+    """Hold one node's part; ``core_seconds`` is CPU time by core number (cgroup v1 only)."""
 
     node: str
     cpus: float | None = None
@@ -141,16 +141,16 @@ class NodeSummary:
     write_bytes: float | None = None
     core_seconds: Mapping[str, float] = field(default_factory=dict)
     run_ratio: float = 0.0
-    """For how much of the run this node was measured."""
+    """Share of the run for which this node was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
-    """Hold everything that rules and reports need about one run of one job."""
+    """Hold everything that rules and reports need about one run of a job."""
 
     record: JobRecord
     run_seconds: float
-    """How long it ran, or runs until now; 0 when it never started."""
+    """Run time, until now for a running job; 0 when it never started."""
     time: UsedShare = field(default_factory=UsedShare)
     cpu: CpuSummary = field(default_factory=CpuSummary)
     memory: MemorySummary = field(default_factory=MemorySummary)
@@ -158,7 +158,7 @@ class JobSummary:
     io: IoSummary = field(default_factory=IoSummary)
     nodes: tuple[NodeSummary, ...] = ()
     program_threads: Mapping[str, float] = field(default_factory=dict)
-    """Most threads at once, by program."""
+    """Peak number of threads, by program."""
     mean_running_threads: float | None = None
     coverage: Coverage = NOT_COVERED
-    """Of CPU time, which every other measurement follows."""
+    """Coverage of CPU time, which other measurements share."""

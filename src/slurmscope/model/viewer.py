@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say who looks, and whose jobs that person may see."""
+"""Define who views the portal, and whose jobs that person may see."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class ViewerRole(enum.StrEnum):
-    """Say what somebody is to the portal; a coordinator is a user with accounts."""
+    """Role of a person in the portal; a coordinator is a user with accounts."""
 
     USER = "user"
     SUPPORT = "support"
@@ -17,7 +17,7 @@ class ViewerRole(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """Be one person; ``coordinates`` are the accounts whose jobs a Slurm coordinator may see."""
+    """Hold one person; ``coordinates`` are the accounts whose jobs a Slurm coordinator may see."""
 
     name: str
     role: ViewerRole = ViewerRole.USER
@@ -25,13 +25,13 @@ class Viewer:
 
     @property
     def is_staff(self) -> bool:
-        """Tell whether this person may see everybody's jobs."""
+        """Return whether this person may see the jobs of all users."""
         return self.role in {ViewerRole.SUPPORT, ViewerRole.ADMIN}
 
     def sees(self, user: str, account: str) -> bool:
-        """Tell whether a job of this user, in this account, may be shown."""
+        """Return whether this person may see a job of this user in this account."""
         return self.is_staff or user == self.name or account in self.coordinates
 
 
 EVERYTHING = Viewer(name="slurmscope", role=ViewerRole.ADMIN)
-"""Who services are when they work for everybody."""
+"""The viewer of services that work for all users."""

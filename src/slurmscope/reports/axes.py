@@ -20,7 +20,7 @@ _TIME_STEPS = (
 
 
 class Mark(NamedTuple):
-    """Be one mark of an axis."""
+    """Hold one mark of an axis."""
 
     value: float
     text: str
@@ -36,23 +36,23 @@ def make_value_marks(highest: float, unit: str, *, count: int = 5) -> tuple[Mark
     if unit in {"bytes", "count"}:
         step = max(1.0, step)
     steps = math.ceil(highest / step - 1e-9)
-    return tuple(Mark(index * step, say_value(index * step, unit)) for index in range(steps + 1))
+    return tuple(Mark(index * step, format_value(index * step, unit)) for index in range(steps + 1))
 
 
 def make_time_marks(first: float, last: float, *, count: int = 8) -> tuple[Mark, ...]:
     """Return marks within a span of seconds since 1970, at round times of the day, in UTC."""
-    wanted = (last - first) / max(1, count)
-    step = next((step for step in _TIME_STEPS if step >= wanted), None)
+    shortest = (last - first) / max(1, count)
+    step = next((step for step in _TIME_STEPS if step >= shortest), None)
     if step is None or not (math.isfinite(first) and last > first):
         return ()
     start = math.ceil(first / step)
     return tuple(
-        Mark(index * step, _say_time(index * step, step)) for index in range(start, math.floor(last / step) + 1)
+        Mark(index * step, _format_mark(index * step, step)) for index in range(start, math.floor(last / step) + 1)
     )
 
 
-def say_value(value: float | None, unit: str) -> str:
-    """Say a value in the words of its unit."""
+def format_value(value: float | None, unit: str) -> str:
+    """Format a value with its unit."""
     if unit == "bytes":
         return format_bytes(value)
     if unit == "bytes/s":
@@ -71,7 +71,7 @@ def _round_up(value: float) -> float:
     return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= value * (1 - 1e-9))
 
 
-def _say_time(seconds: int, step: int) -> str:
+def _format_mark(seconds: int, step: int) -> str:
     moment = as_datetime(seconds)
     if moment is None:
         return ""

@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from slurmscope.analysis.charts import fold_lines
 from slurmscope.figures import NOT_MEASURED
 from slurmscope.model.report import Chart
-from slurmscope.reports.axes import Mark, find_highest, make_time_marks, make_value_marks, say_value
+from slurmscope.reports.axes import Mark, find_highest, format_value, make_time_marks, make_value_marks
 from slurmscope.reports.palette import DARK, LIGHT, Palette
 from slurmscope.reports.svg import Markup, element, measure_pixels, number, picture
 from slurmscope.reports.words import format_day, show
-
-"""More lines than this cannot be told apart; their lowest, middle and highest are drawn instead."""
 
 _TOP, _RIGHT, _ROW = 38, 16, 18
 _LABEL_LIMIT = 28
@@ -23,7 +21,7 @@ _LABEL_LIMIT = 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
-    """Know where the lines go."""
+    """Map times and values to positions in the picture."""
 
     left: float
     top: float
@@ -42,7 +40,7 @@ class _Frame:
 
 
 def render_chart_svg(chart: Chart, *, width: int = 720, height: int = 260, dark: bool = False) -> Markup:
-    """Draw the lines of a chart over time; what was not measured is a gap."""
+    """Draw the lines of a chart over time, with gaps where nothing was measured."""
     palette = DARK if dark else LIGHT
     chart = fold(chart)
     legend = _place_legend(chart, width)
@@ -74,27 +72,27 @@ def render_chart_svg(chart: Chart, *, width: int = 720, height: int = 260, dark:
 
 
 def fold(chart: Chart) -> Chart:
-    """Return a chart that can be read; one of an older archive may have more lines than are drawn now."""
+    """Return a chart with few enough lines to read; charts archived by an older release may have more."""
     return replace(chart, lines=fold_lines(chart.lines))
 
 
 def describe(chart: Chart) -> str:
-    """Say in words what the chart shows, for those who do not see it."""
+    """Describe the chart for screen readers."""
     parts = [chart.help] if chart.help else []
     for line in fold(chart).lines:
         known = [value for value in line.values if value is not None and math.isfinite(value)]
         if known:
-            low, high = say_value(min(known), chart.unit), say_value(max(known), chart.unit)
+            low, high = format_value(min(known), chart.unit), format_value(max(known), chart.unit)
             parts.append(f"{line.label}: between {low} and {high}.")
         else:
             parts.append(f"{line.label}: not measured.")
     if chart.reference is not None:
-        parts.append(f"{chart.reference_label or 'Reference'}: {say_value(chart.reference, chart.unit)}.")
+        parts.append(f"{chart.reference_label or 'Reference'}: {format_value(chart.reference, chart.unit)}.")
     return " ".join(parts) or "Nothing was measured."
 
 
 def find_any(chart: Chart) -> bool:
-    """Tell whether anything was measured."""
+    """Return whether anything was measured."""
     return any(value is not None for line in chart.lines for value in line.values)
 
 
@@ -122,7 +120,8 @@ def _time_axis(frame: _Frame, palette: Palette) -> Iterator[Markup]:
         yield element(
             "line", x1=x, y1=frame.bottom, x2=x, y2=frame.bottom + 4, stroke=palette.ink, stroke_width=1, class_="tick"
         )
-        # A mark at the very edge keeps its line and its words stay inside of the picture.
+        # The text of a mark at the very edge stays inside of the picture.
+
         half = measure_pixels(mark.text) / 2
         yield _text(min(x, frame.right + _RIGHT - half), frame.bottom + 17, mark.text, palette, text_anchor="middle")
 
@@ -142,16 +141,16 @@ def _line(frame: _Frame, chart: Chart, index: int, palette: Palette) -> Markup:
 
 
 def _path(frame: _Frame, times: Sequence[float], values: Sequence[float | None]) -> str:
-    words, is_down = list[str](), False
+    commands, is_down = list[str](), False
     for time, value in zip(times, values, strict=True):
         if value is None or not math.isfinite(value):
             is_down = False
             continue
         point = f"{number(frame.x(time))} {number(frame.y(max(0.0, value)))}"
-        # Going nowhere from a new start makes a lone point a dot.
-        words.append(f"L{point}" if is_down else f"M{point}h0")
+        # A line of length 0 draws a lone point as a dot.
+        commands.append(f"L{point}" if is_down else f"M{point}h0")
         is_down = True
-    return "".join(words)
+    return "".join(commands)
 
 
 def _dashes(index: int, palette: Palette) -> dict[str, str]:
@@ -163,7 +162,7 @@ def _reference(frame: _Frame, chart: Chart, palette: Palette) -> Iterator[Markup
     if chart.reference is None or not math.isfinite(chart.reference):
         return
     y = frame.y(chart.reference)
-    label = f"{chart.reference_label} {say_value(chart.reference, chart.unit)}".strip()
+    label = f"{chart.reference_label} {format_value(chart.reference, chart.unit)}".strip()
     yield element(
         "line",
         x1=frame.left, y1=y, x2=frame.right, y2=y,
@@ -174,7 +173,7 @@ def _reference(frame: _Frame, chart: Chart, palette: Palette) -> Iterator[Markup
 
 
 def _place_legend(chart: Chart, width: int) -> list[tuple[int, float, str]]:
-    """Say in which row and at which place each line is named; a lone line needs no name."""
+    """Return the row, position and label of each line; a single line needs no legend."""
     places, row, x = list[tuple[int, float, str]](), 0, 8.0
     for line in chart.lines if len(chart.lines) > 1 else ():
         label = show(line.label, _LABEL_LIMIT)
@@ -202,5 +201,5 @@ def _nothing(frame: _Frame, palette: Palette) -> Markup:
     return _text(middle, (frame.top + frame.bottom) / 2 - 10, NOT_MEASURED, palette, text_anchor="middle")
 
 
-def _text(x: float, y: float, words: str, palette: Palette, **attributes: str | float) -> Markup:
-    return element("text", words, x=x, y=y, **{"fill": palette.ink, "class_": "ink", **attributes})
+def _text(x: float, y: float, text: str, palette: Palette, **attributes: str | float) -> Markup:
+    return element("text", text, x=x, y=y, **{"fill": palette.ink, "class_": "ink", **attributes})

@@ -13,14 +13,14 @@ def measure(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Shorten a text to so many columns; a dot says that something is gone."""
+    """Shorten a text to this many columns, with an ellipsis where it was cut."""
     if measure(text) <= columns:
         return text
     return _head(text, columns - 1) + "…" if columns > 0 else ""
 
 
 def pad(text: str, columns: int, *, is_right: bool = False) -> str:
-    """Bring a text to exactly so many columns."""
+    """Pad or cut a text to exactly this many columns."""
     text = cut(text, columns)
     blanks = " " * (columns - measure(text))
     return blanks + text if is_right else text + blanks
@@ -41,9 +41,9 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def lay_table(head: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
-    """Set a table; its last columns are left out where the terminal is too narrow for them.
+    """Lay out a table; its last columns are left out where the terminal is too narrow for them.
 
-    The first column goes to the left and is cut where it is long, the others go to the right.
+    The first column is left-aligned and cut where it is long, the others are right-aligned.
     """
     widths = [max(measure(row[index]) for row in (head, *rows)) for index in range(len(head))]
     widths[0] = min(widths[0], max(8, columns // 3))

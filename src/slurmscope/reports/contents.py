@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put the numbers of a report into words, once for all of its renderings.
+"""Format the contents of a report once for all of its renderings.
 
-Every text that comes from outside is made safe to show here; escaping for HTML is up to the template.
+Text from outside is made safe to show here; templates escape it for HTML.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from slurmscope.reports.words import format_time, show
 LAST_SIGNAL = 64
 
 _MEMORY_NOTE = (
-    "They differ because the kernel also charges the file cache, which it takes back when memory gets scarce, "
-    "and because Slurm only looks now and then, at the largest task."
+    "The values differ because the kernel also charges the file cache, which it reclaims when memory gets scarce, "
+    "and because Slurm only samples the largest task at intervals."
 )
 
 
 class LabelledText(NamedTuple):
-    """Say one thing under one name."""
+    """Hold one labelled line of a report."""
 
     label: str
     text: str
@@ -35,27 +35,27 @@ class LabelledText(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
-    """Show one share of what was asked for; ``ratio`` is None where there is nothing to show a bar of."""
+    """Hold the used share of one requested resource; ``ratio`` is None where there is no bar to draw."""
 
     label: str
     ratio: float | None
     text: str
     severity: Severity | None = None
-    """That of the worst finding on this subject."""
+    """Severity of the worst finding on this subject."""
 
     @property
     def percent(self) -> str:
-        """Return the share in words, or nothing."""
+        """Return the share as a percentage, or an empty text."""
         return "" if self.ratio is None else format_ratio(self.ratio)
 
 
 def title(report: JobReport) -> str:
-    """Name the job."""
+    """Return the heading of the report."""
     return show(f"Job {report.record.shown_id}: {report.record.name}", 200)
 
 
 def facts(report: JobReport) -> tuple[LabelledText, ...]:
-    """Say what Slurm knows of the job."""
+    """List what accounting reports about the job."""
     record = report.record
     rows = (
         LabelledText("Job", f"{record.shown_id} on {record.cluster}" if record.cluster else record.shown_id),
@@ -65,26 +65,31 @@ def facts(report: JobReport) -> tuple[LabelledText, ...]:
         LabelledText("State", _state(record)),
         LabelledText("Nodes", _nodes(record)),
         LabelledText("Cores", f"{record.cpus:,}"),
-        LabelledText("Memory", format_bytes(record.memory_bytes) if record.memory_bytes is not None else "not known"),
+        LabelledText("Memory", format_bytes(record.memory_bytes) if record.memory_bytes is not None else "unknown"),
         LabelledText("GPUs", _gpus(record)),
         *_times(report),
         LabelledText("Restarts", str(record.restarts) if record.restarts else ""),
         LabelledText("Submitted as", record.submit_line),
-        LabelledText("Folder", record.work_dir),
+        LabelledText("Directory", record.work_dir),
     )
     return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
 
 
 def gauges(report: JobReport) -> tuple[Gauge, ...]:
-    """Compare use with what was asked for; none is ever left out."""
+    """Compare use with what was requested, for every resource."""
     summary = report.summary
-    asked_gpus = max(summary.gpu.asked, report.record.gpus)
+    requested_gpus = max(summary.gpu.asked, report.record.gpus)
     has_run = report.record.start_seconds is not None
     rows = (
         (Subject.CPU, "CPU", summary.cpu.time.ratio, _cpu(summary)),
         (Subject.MEMORY, "Memory", summary.memory.ratio, _memory(summary)),
-        (Subject.GPU, "GPU", summary.gpu.mean_utilization if asked_gpus else None, _gpu_use(summary, asked_gpus)),
-        (Subject.GPU, "GPU memory", None, _gpu_memory(summary, asked_gpus)),
+        (
+            Subject.GPU,
+            "GPU",
+            summary.gpu.mean_utilization if requested_gpus else None,
+            _gpu_use(summary, requested_gpus),
+        ),
+        (Subject.GPU, "GPU memory", None, _gpu_memory(summary, requested_gpus)),
         (Subject.TIME, "Time", summary.time.ratio if has_run else None, _time(summary)),
     )
     return tuple(
@@ -109,28 +114,28 @@ def findings(report: JobReport) -> tuple[Finding, ...]:
 
 
 def no_findings(report: JobReport) -> str:
-    """Say that there is nothing to say, and how much that is worth."""
+    """Explain why there are no findings."""
     if report.record.start_seconds is None:
         return "No findings: the job has not run."
     if report.record.state == "FAILED":
-        return "The job failed, and what was measured does not show why: look at the end of its output."
+        return "The job failed, and the measurements do not show why: check the end of its output."
     if report.summary.coverage.is_good:
-        return "No findings: nothing in what was measured needs to change."
+        return "No findings: the measurements show nothing to change."
     return "No findings, but too little was measured to be sure."
 
 
 def is_fine(report: JobReport) -> bool:
-    """Tell whether nothing is wrong with a job, as far as enough was measured to say so."""
-    is_well = report.record.state != "FAILED" and report.record.start_seconds is not None
-    return is_well and not report.findings and report.summary.coverage.is_good
+    """Return whether a job has no problem and was measured well enough to say so."""
+    has_worked = report.record.state != "FAILED" and report.record.start_seconds is not None
+    return has_worked and not report.findings and report.summary.coverage.is_good
 
 
 def memory_rows(report: JobReport) -> tuple[LabelledText, ...]:
-    """Say the job's memory in three ways, beside what was asked for."""
+    """List the job's memory in three ways, beside what was requested."""
     memory = report.summary.memory
     is_whole = memory.slurm_peak_is_whole or memory.slurm_peak_bytes is None
     return (
-        LabelledText("Asked for", format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known"),
+        LabelledText("Requested", format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "unknown"),
         LabelledText("Needed (anonymous and shared)", format_bytes(memory.working_peak_bytes)),
         LabelledText("Charged by the kernel", format_bytes(memory.charged_peak_bytes)),
         LabelledText(
@@ -141,14 +146,14 @@ def memory_rows(report: JobReport) -> tuple[LabelledText, ...]:
 
 
 def memory_note(report: JobReport) -> str:
-    """Say why the figures of memory differ, where there are any to compare."""
+    """Explain why the memory values differ, where there are several."""
     memory = report.summary.memory
     peaks = (memory.working_peak_bytes, memory.charged_peak_bytes, memory.slurm_peak_bytes)
     return _MEMORY_NOTE if sum(peak is not None for peak in peaks) > 1 else ""
 
 
 def cpu_rows(report: JobReport) -> tuple[LabelledText, ...]:
-    """Say how the cores were used."""
+    """List how the cores were used."""
     cpu = report.summary.cpu
     return (
         LabelledText("In user code", format_seconds(cpu.user_seconds)),
@@ -159,7 +164,7 @@ def cpu_rows(report: JobReport) -> tuple[LabelledText, ...]:
 
 
 def io_rows(report: JobReport) -> tuple[LabelledText, ...]:
-    """Say what the job read and wrote."""
+    """List what the job read and wrote."""
     io = report.summary.io
     scratch = {True: "used", False: "not used", None: NOT_MEASURED}[io.uses_scratch]
     rows = (
@@ -174,7 +179,7 @@ def io_rows(report: JobReport) -> tuple[LabelledText, ...]:
 
 
 def missing(report: JobReport) -> tuple[str, ...]:
-    """Say what is not known."""
+    """List what is unknown, and why."""
     return tuple(show(sentence) for sentence in report.missing)
 
 
@@ -182,7 +187,8 @@ def _state(record: JobRecord) -> str:
     notes = []
     if record.exit_code:
         notes.append(f"exit code {record.exit_code}")
-    # Slurm puts numbers here that are no signals, such as 125 for a job that ran out of memory.
+    # Slurm also stores numbers that are no signals, such as 125 for an OOM-killed job.
+
     if record.exit_signal and record.exit_signal <= LAST_SIGNAL and record.state in {"FAILED", "CANCELLED"}:
         notes.append(f"signal {record.exit_signal}")
     if record.reason not in {"", "None"}:
@@ -238,25 +244,26 @@ def _memory(summary: JobSummary) -> str:
     if memory.asked_bytes is None:
         return format_bytes(memory.best_peak_bytes)
     text = f"{format_bytes(memory.best_peak_bytes)} of {format_bytes(memory.asked_bytes)}"
-    # Slurm's own figure has no coverage of ours.
+    # Coverage does not apply to Slurm's own figure.
+
     is_ours = memory.working_peak_bytes is not None or memory.slurm_peak_bytes is None
     return text + _caveat(memory.coverage if is_ours else None)
 
 
-def _gpu_use(summary: JobSummary, asked: int) -> str:
-    if not asked:
-        return "none asked for"
+def _gpu_use(summary: JobSummary, requested: int) -> str:
+    if not requested:
+        return "none requested"
     if summary.gpu.mean_utilization is None:
         return NOT_MEASURED
-    text = f"mean of {format_some(asked, 'GPU')}"
+    text = f"mean of {format_some(requested, 'GPU')}"
     if summary.gpu.held_idle:
         text += f", {summary.gpu.held_idle} never used"
     return text + _caveat(summary.gpu.coverage)
 
 
-def _gpu_memory(summary: JobSummary, asked: int) -> str:
-    if not asked:
-        return "none asked for"
+def _gpu_memory(summary: JobSummary, requested: int) -> str:
+    if not requested:
+        return "none requested"
     peak = summary.gpu.peak_memory_bytes
     return NOT_MEASURED if peak is None else f"{format_bytes(peak)} at its peak"
 
@@ -272,7 +279,7 @@ def _time(summary: JobSummary) -> str:
 
 
 def _caveat(coverage: Coverage | None) -> str:
-    """Say on how little a number stands, where that matters."""
+    """State how incomplete a measurement is, where that matters."""
     if coverage is None or coverage.is_good:
         return ""
     if coverage.nodes_measured < coverage.nodes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sum up a week of a user or an account: hours asked for and used, the trend, what to mend first."""
+"""Build the digest of a user or an account: allocated and used hours, the trend, what to change first."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MAX_JOBS = 10
 MAX_FIXES = 3
 
 GPU_WEIGHT = 16.0
-"""As many idle cores as one idle GPU counts for when jobs are put in order."""
+"""Idle cores that one idle GPU counts as when jobs are ranked."""
 
 _HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestSums:
-    """Hold what the archive told: sums of this period and the one before, in any grouping without overlap.
+    """Hold totals of this period and the one before, in any grouping without overlap.
 
-    ``rules`` are sums by rule. Of ``jobs`` those that wasted most will be shown.
+    ``rules`` are totals by rule. The ``jobs`` that wasted the most are shown.
     """
 
     totals: Sequence[UseTotal]
@@ -32,9 +32,9 @@ class DigestSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """Hold hours of one resource; ``used`` is out of the ``measured`` part of what was ``asked`` for."""
+    """Hold hours of one resource; ``used`` is out of the ``measured`` part of the ``allocated`` hours."""
 
-    asked_hours: float = 0.0
+    allocated_hours: float = 0.0
     measured_hours: float = 0.0
     used_hours: float = 0.0
 
@@ -46,7 +46,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """Name one thing to change: how many jobs it would help, and how many hours these left unused."""
+    """Hold one thing to change: how many jobs it would help, and how many hours these left unused."""
 
     rule: str
     title: str
@@ -56,13 +56,13 @@ class Fix:
 
     @property
     def weight(self) -> float:
-        """Return what puts fixes in order."""
+        """Return the wasted hours to rank by."""
         return self.wasted_core_hours + GPU_WEIGHT * self.wasted_gpu_hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """Hold what one letter says; ``subject`` is a user, or an account when ``is_account``."""
+    """Hold the contents of one digest; ``subject`` is a user, or an account when ``is_account``."""
 
     subject: str
     is_account: bool
@@ -77,7 +77,7 @@ class Digest:
     worst_jobs: tuple[JobRow, ...] = ()
     fixes: tuple[Fix, ...] = ()
     opt_out: str = ""
-    """How its reader gets no more of these letters: the address of a page, or words."""
+    """How to unsubscribe: the address of a page, or a sentence."""
 
 
 def make_digest(
@@ -88,7 +88,7 @@ def make_digest(
     rule_titles: Mapping[str, str] | None = None,
     is_account: bool = False,
 ) -> Digest:
-    """Put a letter together; a rule without a title is called by its name."""
+    """Build a digest; a rule without a title is shown by its id."""
     titles = rule_titles or {}
     wasteful = sorted((row for row in sums.jobs if _wasted_hours(row) > 0), key=_wasted_hours, reverse=True)
     fixes = [
@@ -118,13 +118,13 @@ def make_digest(
 
 
 def _wasted_hours(row: JobRow) -> float:
-    """Weigh jobs: an idle GPU costs about as much as many idle cores."""
+    """Weigh wasted cores and GPUs: an idle GPU costs about as much as many idle cores."""
     return ((row.wasted_core_seconds or 0.0) + GPU_WEIGHT * (row.wasted_gpu_seconds or 0.0)) / _HOUR
 
 
 def _sum_cores(totals: Sequence[UseTotal]) -> Use:
     return Use(
-        asked_hours=sum(total.core_seconds for total in totals) / _HOUR,
+        allocated_hours=sum(total.core_seconds for total in totals) / _HOUR,
         measured_hours=sum(total.measured_core_seconds for total in totals) / _HOUR,
         used_hours=sum(total.used_core_seconds for total in totals) / _HOUR,
     )
@@ -132,7 +132,7 @@ def _sum_cores(totals: Sequence[UseTotal]) -> Use:
 
 def _sum_gpus(totals: Sequence[UseTotal]) -> Use:
     return Use(
-        asked_hours=sum(total.gpu_seconds for total in totals) / _HOUR,
+        allocated_hours=sum(total.gpu_seconds for total in totals) / _HOUR,
         measured_hours=sum(total.measured_gpu_seconds for total in totals) / _HOUR,
         used_hours=sum(total.used_gpu_seconds for total in totals) / _HOUR,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Render the weekly letter to a user or an account as text, HTML and mail."""
+"""Render the weekly digest of a user or an account as text, HTML and mail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOB_HEAD = ("Job", "Core h unused", "GPU h unused", "CPU", "Memory", "State")
 
 
 def render_digest_text(digest: Digest, *, url: str = "") -> str:
-    """Return the letter as plain text."""
+    """Return the digest as plain text."""
     head, use = _use_table(digest)
     lines = [
         _title(digest),
@@ -28,18 +28,18 @@ def render_digest_text(digest: Digest, *, url: str = "") -> str:
         *lay_table(head, use, MAIL_WIDTH),
     ]
     if digest.fixes:
-        lines += ["", "What to mend first", *(f"  {number}. {line}" for number, line in _numbered_fixes(digest))]
+        lines += ["", "What to change first", *(f"  {number}. {line}" for number, line in _numbered_fixes(digest))]
     if digest.worst_jobs:
-        lines += ["", "Jobs that left most unused", *lay_table(_JOB_HEAD, _job_rows(digest), MAIL_WIDTH)]
+        lines += ["", "Jobs with the most unused hours", *lay_table(_JOB_HEAD, _job_rows(digest), MAIL_WIDTH)]
     if url:
         lines += ["", f"More: {show(url)}"]
     if digest.opt_out:
-        lines += ["", *_way_out(digest.opt_out)]
+        lines += ["", *_unsubscribe_lines(digest.opt_out)]
     return "\n".join(lines) + "\n"
 
 
 def render_digest_html(digest: Digest, *, url: str = "") -> str:
-    """Return the letter as one HTML document."""
+    """Return the digest as one HTML document."""
     head, use = _use_table(digest)
     return render_template(
         "digest.html",
@@ -57,12 +57,12 @@ def render_digest_html(digest: Digest, *, url: str = "") -> str:
 
 
 def make_digest_mail(digest: Digest, *, sender: str, recipient: str, url: str = "") -> EmailMessage:
-    """Make the mail of the letter."""
+    """Make the mail of the digest."""
     mail = start_mail(sender=sender, recipient=recipient, subject=_title(digest))
     address = safe_url(digest.opt_out)
     if address and address.isascii():
         # Without List-Unsubscribe-Post: mail programs open the page, and nothing changes by opening it.
-        mail["List-Unsubscribe"] = _WayOutHeader(f"<{address}>")
+        mail["List-Unsubscribe"] = _UnsubscribeHeader(f"<{address}>")
     mail.set_content(render_digest_text(digest, url=url))
     mail.add_alternative(render_digest_html(digest, url=url), subtype="html")
     return mail
@@ -77,14 +77,14 @@ def _title(digest: Digest) -> str:
 
 def _opening(digest: Digest) -> str:
     if not digest.jobs:
-        return "No jobs ended in this time."
+        return "No jobs ended in this period."
     if not digest.jobs_with_findings:
-        return f"{format_some(digest.jobs, 'job')} ended, and there is nothing to mend in what was measured."
+        return f"{format_some(digest.jobs, 'job')} ended, none with findings."
     return f"{format_some(digest.jobs, 'job')} ended, {digest.jobs_with_findings:,} of them with findings."
 
 
-class _WayOutHeader(str):
-    """Be a header in one line: a long address would else be encoded in pieces, which no mail program puts together."""
+class _UnsubscribeHeader(str):
+    """Write a header in one line: mail programs do not join the pieces into which a long address is encoded."""
 
     __slots__ = ()
     name = "List-Unsubscribe"
@@ -94,34 +94,34 @@ class _WayOutHeader(str):
         return f"{self.name}: {self}{policy.linesep}"
 
 
-def _way_out(opt_out: str) -> list[str]:
-    """Break words into lines, and no address: mail programs make a link of what stands in one line."""
-    words = f"To get no more of these letters: {show(opt_out)}"
-    return [words] if safe_url(opt_out) else wrap(words, MAIL_WIDTH)
+def _unsubscribe_lines(opt_out: str) -> list[str]:
+    """Wrap a sentence, but keep an address in one line so that mail programs make it a link."""
+    sentence = f"To stop these digests: {show(opt_out)}"
+    return [sentence] if safe_url(opt_out) else wrap(sentence, MAIL_WIDTH)
 
 
 def _use_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    head = ("", "Hours held", "Measured", "Used", "Share", "Before")
+    head = ("", "Allocated h", "Measured h", "Used h", "Share", "Before")
     rows = [_use_row("Cores", digest.cores, digest.cores_before)]
-    if digest.gpus.asked_hours or digest.gpus_before.asked_hours:
+    if digest.gpus.allocated_hours or digest.gpus_before.allocated_hours:
         rows.append(_use_row("GPUs", digest.gpus, digest.gpus_before))
     return head, rows
 
 
 def _use_row(label: str, use: Use, before: Use) -> tuple[str, ...]:
     used = format_count(use.used_hours) if use.measured_hours else NOT_MEASURED
-    held, measured = format_count(use.asked_hours), format_count(use.measured_hours)
-    return (label, held, measured, used, format_ratio(use.ratio), format_ratio(before.ratio))
+    allocated, measured = format_count(use.allocated_hours), format_count(use.measured_hours)
+    return (label, allocated, measured, used, format_ratio(use.ratio), format_ratio(before.ratio))
 
 
 def _numbered_fixes(digest: Digest) -> list[tuple[int, str]]:
-    return [(number, _say_fix(fix)) for number, fix in enumerate(digest.fixes, 1)]
+    return [(number, _format_fix(fix)) for number, fix in enumerate(digest.fixes, 1)]
 
 
-def _say_fix(fix: Fix) -> str:
-    hours = f"{format_count(fix.wasted_core_hours)} core hours"
+def _format_fix(fix: Fix) -> str:
+    hours = f"{format_count(fix.wasted_core_hours)} core-hours"
     if fix.wasted_gpu_hours > 0:
-        hours += f" and {format_count(fix.wasted_gpu_hours)} GPU hours"
+        hours += f" and {format_count(fix.wasted_gpu_hours)} GPU-hours"
     return f"{show(fix.title, 200)}: {format_some(fix.jobs, 'job')} left {hours} unused"
 
 

@@ -27,7 +27,7 @@ def render_gauge_svg(
     height: int = 14,
     dark: bool = False,
 ) -> Markup:
-    """Draw a bar that is filled as far as the ratio goes; what was not measured has no bar but a dashed frame."""
+    """Draw a bar that is filled up to the ratio; without a measurement, draw an empty dashed frame."""
     palette = DARK if dark else LIGHT
     is_known = ratio is not None and math.isfinite(ratio)
     filled = (width - 2) * max(0.0, min(ratio or 0.0, 1.0)) if is_known else 0.0
@@ -43,12 +43,12 @@ def render_gauge_svg(
         width=width,
         height=height,
         title=f"{label}: {format_ratio(ratio)}",
-        description="How much of what was asked for was used.",
+        description="Used share of what was requested.",
     )  # fmt: skip
 
 
 def render_use_pie_svg(report: JobReport, *, width: int = 420, height: int = 220, dark: bool = False) -> Markup:
-    """Draw how the CPU time was split between the program and the kernel."""
+    """Draw how CPU time was split between user and system mode."""
     cpu = report.summary.cpu
     slices = [("user code", cpu.user_seconds), ("kernel (system)", cpu.system_seconds)]
     known = [(name, seconds) for name, seconds in slices if seconds is not None]
@@ -62,24 +62,24 @@ def render_pie_svg(
     palette = DARK if dark else LIGHT
     slices = [(name, amount) for name, amount in slices[: len(palette.lines)] if amount >= 0]
     whole = sum(amount for _, amount in slices)
-    words = [f"{name} {format_ratio(amount / whole)}" for name, amount in slices] if whole > 0 else [NOT_MEASURED]
+    labels = [f"{name} {format_ratio(amount / whole)}" for name, amount in slices] if whole > 0 else [NOT_MEASURED]
     radius = (height - 50) / 2
     return picture(
         element("rect", width=width, height=height, fill=palette.paper, class_="paper"),
         element("text", title, x=8, y=18, fill=palette.ink, font_weight="600", class_="ink"),
         *(_pie(slices, whole, radius, palette) if whole > 0 else []),
-        *_pie_words(words, 2 * radius + 50 if whole > 0 else 0.0, height / 2, palette),
+        *_pie_labels(labels, 2 * radius + 50 if whole > 0 else 0.0, height / 2, palette),
         width=width,
         height=height,
         title=title,
-        description=", ".join(words) + ".",
+        description=", ".join(labels) + ".",
     )
 
 
 def render_cores_svg(report: JobReport, *, width: int = 720, dark: bool = False) -> Markup | None:
-    """Draw a cell for each core, darker the busier it was; None where single cores were not measured.
+    """Draw a cell per core, darker the busier it was; None where cores were not measured separately.
 
-    One row is one node; of many nodes those with the idlest cores are drawn.
+    One row is one node; of many nodes, those with the idlest cores are drawn.
     """
     seconds = report.summary.run_seconds
     rows = [
@@ -114,7 +114,8 @@ def _pie(slices: Sequence[tuple[str, float]], whole: float, radius: float, palet
         share = amount / whole
         color = palette.lines[index]
         if share >= 0.9999:
-            # An arc that ends where it starts would be nothing at all.
+            # An arc that ends where it starts draws nothing.
+
             yield element("circle", cx=x, cy=y, r=radius, fill=color, class_=f"fill-{index}")
         elif share > 0:
             start, end = _on_circle(x, y, radius, turned), _on_circle(x, y, radius, turned + share)
@@ -123,13 +124,13 @@ def _pie(slices: Sequence[tuple[str, float]], whole: float, radius: float, palet
         turned += share
 
 
-def _pie_words(words: Sequence[str], x: float, middle: float, palette: Palette) -> Iterator[Markup]:
-    top = middle - 11 * (len(words) - 1)
-    for index, word in enumerate(words):
+def _pie_labels(labels: Sequence[str], x: float, middle: float, palette: Palette) -> Iterator[Markup]:
+    top = middle - 11 * (len(labels) - 1)
+    for index, label in enumerate(labels):
         y = top + 22 * index
         if x:
             yield element("rect", x=x, y=y - 9, width=12, height=12, fill=palette.lines[index], class_=f"fill-{index}")
-        yield element("text", word, x=x + 20, y=y + 2, fill=palette.ink, class_="ink")
+        yield element("text", label, x=x + 20, y=y + 2, fill=palette.ink, class_="ink")
 
 
 def _on_circle(x: float, y: float, radius: float, turns: float) -> str:

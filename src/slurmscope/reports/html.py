@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Render a job report as one HTML document that needs nothing else."""
+"""Render a job report as one self-contained HTML document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def render_html(report: JobReport, *, url: str = "") -> str:
-    """Return a document with its charts; it follows the reader's choice of light or dark."""
+    """Return a document with charts that follows the reader's light or dark colour scheme."""
     gauges = [(gauge, _bar(gauge)) for gauge in contents.gauges(report)]
     charts = [(chart.subject.value, render_chart_svg(chart), show(chart.help)) for chart in report.charts]
     cpu = report.summary.cpu
@@ -34,13 +34,13 @@ def render_html(report: JobReport, *, url: str = "") -> str:
 
 
 def render_mail_html(report: JobReport, *, url: str = "") -> str:
-    """Return the document as mail readers can show it: without charts, small enough to be shown whole."""
+    """Return the document without charts, small enough for mail programs to show in full."""
     gauges = [(gauge, "") for gauge in contents.gauges(report)]
     return _render(report, url, gauges=gauges, charts=(), figures=())
 
 
 def render_template(name: str, /, **values: object) -> str:
-    """Fill one of our templates; every value is escaped."""
+    """Render a template; every value is escaped."""
     return _environment().get_template(name).render(light=LIGHT, dark=DARK, dark_css=make_chart_css(DARK), **values)
 
 
@@ -63,7 +63,7 @@ def make_chart_css(palette: Palette) -> Markup:
 
 
 def safe_url(url: str) -> str:
-    """Return an address that a link may have, or nothing."""
+    """Return an http or https address, or an empty text for anything else."""
     return show(url) if url.startswith(("https://", "http://")) else ""
 
 
@@ -88,7 +88,7 @@ def _render(report: JobReport, url: str, **pictures: object) -> str:
 
 
 def _bar(gauge: Gauge) -> str:
-    """Draw a bar; what is measured but no share of anything has none."""
+    """Draw the bar of a gauge; empty for a value that is not a share."""
     if gauge.ratio is None and gauge.text != NOT_MEASURED:
         return ""
     return render_gauge_svg(gauge.label, gauge.ratio, severity=gauge.severity)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Render a job report as JSON: the fields of the model by their names, and what follows from them.
+"""Render a job report as JSON: the fields of the model by name, and values derived from them.
 
 ::
 
@@ -28,20 +28,22 @@ _DERIVED: Mapping[type, tuple[str, ...]] = {
     MemorySummary: ("best_peak_bytes", "ratio"),
     Coverage: ("is_good",),
 }
-"""Values that the model computes and readers of JSON would have to compute again."""
+"""Properties to include, so that readers of JSON need not compute them."""
 
 
 def render_json(report: JobReport) -> bytes:
-    """Return the report as one JSON object in ASCII, which no HTML parser takes for markup either."""
+    """Return the report as one JSON object in ASCII, without any HTML markup."""
     text = json.dumps(as_plain(report), allow_nan=False, separators=(",", ":"))
-    # Only strings can hold these: a page that takes this for HTML finds no tag in it.
+    # Only strings can hold these: parsed as HTML, the document has no tags.
+
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode("ascii")
 
 
 def as_plain(value: object) -> object:
-    """Return the same in dicts, lists, texts and numbers; a number that is none becomes null."""
+    """Convert a value to dicts, lists, texts and numbers; a number that is not finite becomes null."""
     if isinstance(value, str):
-        # Half a character, as badly encoded names leave behind, has no place in UTF-8.
+        # Lone surrogates, as from badly encoded names, cannot be encoded as UTF-8.
+
         return str(value) if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         return value if math.isfinite(value) else None

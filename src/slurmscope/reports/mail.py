@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the mail about one job: text and HTML, with the PDF beside them.
+"""Make the mail about one job: text and HTML, with the PDF attached.
 
-Date and Message-ID are put in by whoever sends it.
+Date and Message-ID are added when the mail is sent.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from slurmscope.reports.words import show
 
 MAIL_WIDTH = 76
 
-# A bare user name is an address on this machine. No address begins with a dash: sendmail would take it for an option.
+# A bare user name is an address on this machine. No address begins with a dash: sendmail would parse it as an option.
 _ADDRESS = re.compile(r"[A-Za-z0-9_.+=%&'/~^][A-Za-z0-9_.+=%&'/~^-]{0,127}(@[A-Za-z0-9][A-Za-z0-9.-]{0,252})?\Z")
 _SUBJECT_LIMIT = 200
 _NOT_IN_FILE_NAME = re.compile(r"[^A-Za-z0-9_.+-]")
 
 
-def make_mail(report: JobReport, *, sender: str, recipient: str, url: str = "", with_pdf: bool = True) -> EmailMessage:
+def make_mail(report: JobReport, *, sender: str, recipient: str, url: str = "") -> EmailMessage:
     """Make a mail whose plain text ends with WARNING=true or WARNING=false."""
     record = report.record
     mail = start_mail(
@@ -38,25 +38,25 @@ def make_mail(report: JobReport, *, sender: str, recipient: str, url: str = "", 
     )
     mail.set_content(f"{render_text(report, width=MAIL_WIDTH, url=url)}\n{warning_line(report)}\n")
     mail.add_alternative(render_mail_html(report, url=url), subtype="html")
-    if with_pdf:
-        name = _NOT_IN_FILE_NAME.sub("_", f"{record.shown_id}_summary.pdf")
-        mail.add_attachment(render_pdf(report), maintype="application", subtype="pdf", filename=name)
+    name = _NOT_IN_FILE_NAME.sub("_", f"{record.shown_id}_summary.pdf")
+    mail.add_attachment(render_pdf(report), maintype="application", subtype="pdf", filename=name)
     return mail
 
 
 def start_mail(*, sender: str, recipient: str, subject: str) -> EmailMessage:
-    """Make an empty mail whose head nobody can add lines to."""
+    """Make an empty mail, safe from header injection."""
     mail = EmailMessage(policy=SMTP)
     mail["From"] = check_address(sender)
     mail["To"] = check_address(recipient)
     mail["Subject"] = show(" ".join(subject.split()), _SUBJECT_LIMIT)
-    # Holiday notes and other robots must not answer.
+    # Keeps vacation notices and other robots from answering.
+
     mail["Auto-Submitted"] = "auto-generated"
     return mail
 
 
 def check_address(text: str) -> str:
-    """Return one mail address, with a display name if it has one, or raise an OutputError."""
+    """Return one mail address, with a display name if it has one; raise an OutputError otherwise."""
     found = getaddresses([text]) if text.isprintable() else []
     if len(found) != 1 or not _ADDRESS.match(found[0][1]):
         raise OutputError(f"{escape(text, 100)!r} is not one mail address")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say what each node of a job did, or, where they are many, the least, the middle and the most of them."""
+"""Tabulate the nodes of a job, or the lowest, median and highest values where there are many."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from slurmscope.reports.words import show
 
 MAX_NODE_ROWS = 20
 
-_WAYS: tuple[tuple[str, Callable[[Sequence[float]], float]], ...] = (
-    ("least", min), ("median", median), ("most", max)
+_STATISTICS: tuple[tuple[str, Callable[[Sequence[float]], float]], ...] = (
+    ("lowest", min), ("median", median), ("highest", max)
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTable:
-    """Hold rows of words, and a sentence about them where one is needed."""
+    """Hold rows of text, and a note about them where one is needed."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -29,23 +29,23 @@ class NodeTable:
 
 
 def make_node_table(report: JobReport) -> NodeTable:
-    """Make one row for each node, or three for all of them."""
+    """Make one row for each node, or three for all nodes."""
     nodes = report.summary.nodes
     head = ("Node", *(column for column, _, _ in _COLUMNS))
     if len(nodes) <= MAX_NODE_ROWS:
         return NodeTable(head=head, rows=tuple((show(node.node, 64), *_cells([node], min)) for node in nodes))
     return NodeTable(
         head=head,
-        rows=tuple((name, *_cells(nodes, way)) for name, way in _WAYS),
-        note=f"{len(nodes):,} nodes; each number stands by itself, a row is not one node.",
+        rows=tuple((name, *_cells(nodes, statistic)) for name, statistic in _STATISTICS),
+        note=f"{len(nodes):,} nodes; each value is taken over all nodes, a row is not one node.",
     )
 
 
-def _cells(nodes: Sequence[NodeSummary], way: Callable[[Sequence[float]], float]) -> tuple[str, ...]:
+def _cells(nodes: Sequence[NodeSummary], statistic: Callable[[Sequence[float]], float]) -> tuple[str, ...]:
     cells = []
-    for _, read, say in _COLUMNS:
+    for _, read, format_value in _COLUMNS:
         known = [value for value in map(read, nodes) if value is not None]
-        text = say(way(known)) if known else NOT_MEASURED
+        text = format_value(statistic(known)) if known else NOT_MEASURED
         cells.append("–" if text == NOT_MEASURED else text)
     return tuple(cells)
 

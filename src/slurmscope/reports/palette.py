@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Name the colours of charts: told apart without red and green, three to one against their paper and more."""
+"""Define the colours of charts: distinguishable for colour-blind readers, with a contrast of at least 3:1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurmscope.model.finding import Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Palette:
-    """Hold the colours of one kind of paper; five for lines, which dashes make fifteen."""
+    """Hold the colours for one background; five for lines, which dash patterns extend to fifteen."""
 
     paper: str
     ink: str
@@ -23,7 +23,7 @@ class Palette:
     fine: str
 
     def of(self, severity: Severity | None) -> str:
-        """Return the colour of a finding, or of its absence."""
+        """Return the colour of a severity, or of no finding."""
         colors = {Severity.CRITICAL: self.critical, Severity.WARNING: self.warning, Severity.INFO: self.info}
         return colors[severity] if severity else self.fine
 

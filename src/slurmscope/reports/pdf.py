@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Render a job report as PDF, and charts as PNG.
 
-The template gets the report as data: nothing that a user wrote is ever read as markup. The fonts are those that come
-with typst; others of the machine only stand in for characters that these do not have.
+The template gets the report as data: text from users is never parsed as markup. The fonts are those bundled with
+typst; system fonts are used only for characters that these lack.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PICTURE = b"""#set page(width: auto, height: auto, margin: 0pt)
 
 
 def render_pdf(report: JobReport) -> bytes:
-    """Return the document: A4, pages numbered, the same bytes for the same report."""
+    """Return the document: A4, numbered pages, the same bytes for the same report."""
     return _compile(_template(), {"report": json.dumps(_document(report))}, "pdf", timestamp=report.made_seconds)
 
 
@@ -37,7 +37,7 @@ def render_chart_png(chart: Chart, *, width: int = 800, height: int = 320) -> by
 
 
 def render_svg_png(svg: str) -> bytes:
-    """Return one of our own SVG pictures as PNG, with one and a half times its pixels."""
+    """Return an SVG picture of ours as PNG, at one and a half times its size."""
     return _compile(_PICTURE, {"picture": svg}, "png", ppi=144.0)
 
 
@@ -47,7 +47,7 @@ def _document(report: JobReport) -> dict[str, object]:
     if cpu.user_seconds is not None:
         pictures.append((render_use_pie_svg(report, width=640, height=180), ""))
     if (cores := render_cores_svg(report, width=640)) is not None:
-        pictures.append((cores, "The busier a core was, the darker is its cell."))
+        pictures.append((cores, "The darker the cell, the busier the core."))
     table = make_node_table(report)
     return {
         "title": contents.title(report),
@@ -94,7 +94,8 @@ def _compile(
         made = typst.compile(source, sys_inputs=inputs, format=format, ppi=ppi, timestamp=timestamp)
     except typst.TypstError as error:
         raise OutputError(f"typst could not make the {format.upper()}: {escape(str(error), 300)}") from error
-    # More than one page of PNG comes as a list; ours have one.
+    # typst returns a list for PNG of several pages; ours has one.
+
     return bytes(made[0] if isinstance(made, list) else made)
 
 

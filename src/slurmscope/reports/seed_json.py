@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Render the use of a job under the keys of the older job web application, so that its readers keep working.
+"""Render the use of a job under the keys of the older job web application, for programs that read those.
 
-Amounts of memory and data are in units of 1024 * 1024 bytes, which that application called MB.
+Memory and data are in units of 1024 * 1024 bytes, which that application called MB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MIB = 1 << 20
 
 
 def render_seed_usage(report: JobReport) -> dict[str, object]:
-    """Return a dictionary for JSON; what was not measured is None."""
+    """Return a dictionary for JSON, with None for what was not measured."""
     record, io = report.record, report.summary.io
     scratch = io.uses_scratch
     return {
@@ -27,7 +27,7 @@ def render_seed_usage(report: JobReport) -> dict[str, object]:
         "runtime": format_elapsed(report.summary.run_seconds),
         "uses_scratch": None if scratch is None else str(scratch),
         "alloc_tres": {
-            # What a job is billed is not part of our records.
+            # Billing is not part of our records.
             "billing": None,
             "alloc_cpu": record.cpus,
             "alloc_mem": None if record.memory_bytes is None else f"{record.memory_bytes // _MIB}M",
@@ -86,5 +86,5 @@ def _mib(amount: float | None) -> float | None:
 
 
 def _percent(cores: float | None) -> float | None:
-    """Return percent where 100 is one core."""
+    """Return a percentage in which 100 is one core."""
     return None if cores is None else 100 * cores

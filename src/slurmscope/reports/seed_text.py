@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Render a job report in the sections of the older job web application's mail, whose last line mailers read."""
+"""Render a job report in the sections of the older job web application's mail; mail scripts read its last line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def render_seed_text(report: JobReport, *, pdf_url: str = "") -> str:
 
 
 def warning_line(report: JobReport) -> str:
-    """Return the line that tells a mailer whether somebody should look."""
+    """Return the line that says whether the job has a warning."""
     return f"WARNING={'true' if report.has_warning else 'false'}"
 
 
@@ -74,7 +74,7 @@ def _usage(report: JobReport) -> Iterator[str]:
     cpu, memory = report.summary.cpu, report.summary.memory
     yield f"CPU use: {format_ratio(cpu.time.ratio)} of {report.record.cpus} cores"
     yield f"Cores busy: {format_count(cpu.mean_cores)} on average, {format_count(cpu.peak_cores)} at most"
-    yield f"Memory: {format_bytes(memory.best_peak_bytes)} at most, {format_ratio(memory.ratio)} of what was asked for"
+    yield f"Memory: {format_bytes(memory.best_peak_bytes)} at most, {format_ratio(memory.ratio)} of what was requested"
 
 
 def _threads(report: JobReport) -> Iterator[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write SVG elements: everything is escaped, nothing is styled but by attributes.
+"""Write SVG elements: everything is escaped and styled by attributes only.
 
-A style sheet of the page around a picture may recolour it by class; a page that forbids inline styles still shows it.
+The style sheet of a page may recolour a picture by class; a page that forbids inline styles still shows it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ ATTRIBUTE_LIMIT = 1_000_000
 
 
 class Markup(str):
-    """Be text that is markup already; anything else is escaped where it is put in."""
+    """Mark text that is already markup and must not be escaped again."""
 
     __slots__ = ()
 
     def __html__(self) -> str:
-        """Tell template engines that this is not to be escaped again."""
+        """Return the text as is, for template engines."""
         return str(self)
 
 
 def element(name: str, *children: str, **attributes: str | float) -> Markup:
     """Make an element; ``stroke_width`` stands for stroke-width, ``class_`` for class."""
-    words = "".join(f" {_key(key)}={_value(value)}" for key, value in attributes.items())
-    inside = "".join(child if isinstance(child, Markup) else escape_xml(show(child)) for child in children)
-    return Markup(f"<{name}{words}>{inside}</{name}>" if inside else f"<{name}{words}/>")
+    written = "".join(f" {_key(key)}={_value(value)}" for key, value in attributes.items())
+    content = "".join(child if isinstance(child, Markup) else escape_xml(show(child)) for child in children)
+    return Markup(f"<{name}{written}>{content}</{name}>" if content else f"<{name}{written}/>")
 
 
 def picture(*children: str, width: float, height: float, title: str, description: str) -> Markup:
-    """Make a whole picture that a screen reader can name."""
+    """Make a whole picture with a title and description for screen readers."""
     return element(
         "svg",
         element("title", title),
@@ -51,12 +51,12 @@ def picture(*children: str, width: float, height: float, title: str, description
 
 
 def number(value: float) -> str:
-    """Write a coordinate: a tenth of a pixel is fine enough."""
+    """Format a coordinate to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def measure_pixels(text: str, font_size: float = FONT_SIZE) -> float:
-    """Guess how wide a text will be; no font is at hand to ask."""
+    """Estimate the width of a text without font metrics."""
     return sum(1.0 if ord(char) > 0x2E7F else 0.58 for char in show(text)) * font_size
 
 
@@ -65,5 +65,6 @@ def _key(key: str) -> str:
 
 
 def _value(value: str | float) -> str:
-    # A path of many points is long, and its end matters as much as its beginning.
+    # A path of many points is long and must not be cut.
+
     return quoteattr(show(value, ATTRIBUTE_LIMIT) if isinstance(value, str) else number(value))

@@ -23,12 +23,12 @@ _GREEN = "\x1b[32m"
 
 
 def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, url: str = "") -> str:
-    """Return the report in lines of at most so many columns; only our own escape codes are in it."""
+    """Return the report in lines of at most ``width`` columns, with no escape codes but our own."""
     page = _Page(max(MIN_WIDTH, min(width, MAX_WIDTH)), use_color=use_color)
     lines = [
         *page.top(contents.title(report)),
         *page.rows(contents.facts(report)),
-        *page.heading("Use of what was asked for"),
+        *page.heading("Use of requested resources"),
         *(line for gauge in contents.gauges(report) for line in page.gauge(gauge)),
         *page.heading("Findings"),
         *page.findings(report),
@@ -47,7 +47,7 @@ def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, 
 
 
 class _Page:
-    """Know how wide the page is, and whether it has colours."""
+    """Lay out lines for a page width, with or without colours."""
 
     def __init__(self, width: int, *, use_color: bool) -> None:
         self._width = width
@@ -73,7 +73,8 @@ class _Page:
         if gauge.ratio is None:
             yield from self._under(label, gauge.text)
             return
-        # On a usual terminal the words stand behind the bar, on a narrow one below it.
+        # On a wide terminal the text is right of the bar, on a narrow one below it.
+
         bar_width = 36 if self._width >= 72 else self._width - len(label) - 2
         filled = round(max(0.0, min(gauge.ratio, 1.0)) * bar_width)
         percent = gauge.percent
@@ -109,7 +110,7 @@ class _Page:
     def missing(self, report: JobReport) -> Iterator[str]:
         sentences = contents.missing(report)
         if sentences:
-            yield from self.heading("Not known")
+            yield from self.heading("Missing data")
         for sentence in sentences:
             yield from self._under("  - ", sentence)
 
@@ -128,10 +129,10 @@ class _Page:
         if finding.suggestion:
             yield from self._under("        ", finding.suggestion)
 
-    def _under(self, start: str, text: str) -> Iterator[str]:
-        """Wrap a text behind a start, and further lines below it."""
-        for index, line in enumerate(wrap(text, self._width - len(start))):
-            yield f"{' ' * len(start) if index else start}{line}"
+    def _under(self, prefix: str, text: str) -> Iterator[str]:
+        """Wrap a text after a prefix, and indent further lines."""
+        for index, line in enumerate(wrap(text, self._width - len(prefix))):
+            yield f"{' ' * len(prefix) if index else prefix}{line}"
 
     def _paint(self, text: str, code: str) -> str:
         return f"{code}{text}{_RESET}" if self._use_color else text

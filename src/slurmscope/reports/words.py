@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say moments and names as people read them.
+"""Format times and names for people.
 
 ::
 
@@ -19,31 +19,31 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def show(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Make a name of a job, user or file safe to show: one line, and whatever does not print is spelled out."""
+    """Make a name safe to show: one line, with unprintable characters escaped."""
     return escape(text, limit)
 
 
 def format_elapsed(seconds: float) -> str:
-    """Say a duration as sacct does: [days-]hours:minutes:seconds."""
+    """Format a duration as sacct does: [days-]hours:minutes:seconds."""
     whole = max(0, int(seconds))
     days = f"{whole // _DAY}-" if whole >= _DAY else ""
     return f"{days}{whole % _DAY // _HOUR:02}:{whole % _HOUR // _MINUTE:02}:{whole % _MINUTE:02}"
 
 
 def format_time(seconds: float | None) -> str:
-    """Say a moment, given in seconds since 1970, in UTC."""
+    """Format a Unix time as date and time in UTC."""
     moment = as_datetime(seconds)
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "unknown"
 
 
 def format_day(seconds: float | None) -> str:
-    """Say a day, in UTC."""
+    """Format a Unix time as date in UTC."""
     moment = as_datetime(seconds)
     return f"{moment:%Y-%m-%d}" if moment else "unknown"
 
 
 def as_datetime(seconds: float | None) -> datetime | None:
-    """Return a moment in UTC; None when there is none that a calendar knows."""
+    """Convert a Unix time to UTC; None for None and for times outside of the calendar."""
     try:
         return None if seconds is None else _EPOCH + timedelta(seconds=seconds)
     except (OverflowError, ValueError):

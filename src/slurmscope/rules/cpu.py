@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge how a job used its cores."""
+"""Check how a job used its cores."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     ratio, mean = busy_ratio(summary), mean_cores(summary)
     if ratio is None or mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
-    # Nobody is blamed for cores that Slurm gave without being asked.
-    cpus, asked, enough = summary.record.cpus, requested_cores(summary), _enough_cores(summary)
-    if mean >= values["min_busy_ratio"] * asked:
+    # Cores that Slurm allocated beyond the request do not count against the job.
+
+    cpus, requested, enough = summary.record.cpus, requested_cores(summary), _enough_cores(summary)
+    if mean >= values["min_busy_ratio"] * requested:
         return None
     text = f"Only {format_count(mean)} of {cpus:,} cores were busy on average"
     if cpus == 1:
         text = "Your one core was not busy all the time"
     used = summary.cpu.cores_used
     shares = f" {format_some(used, 'core')} did nearly all of the work." if used and used < cpus else ""
-    wanted = "asked for" if asked == cpus else "were given"
-    words = fewer_cores_sentence(summary, enough) if enough else ""
+    origin = "requested" if requested == cpus else "allocated"
+    sentence = fewer_cores_sentence(summary, enough) if enough else ""
     return Match(
-        explanation=f"{text}: {format_ratio(ratio)} of the CPU time that you {wanted}.{shares}{words}",
+        explanation=f"{text}: {format_ratio(ratio)} of the {origin} CPU time.{shares}{sentence}",
         numbers={"busy_ratio": ratio, "mean_cores": mean, "cores": float(cpus)}
         | ({"enough_cores": float(enough)} if enough else {}),
         suggestion=fewer_cores_line(summary, enough) if enough else "",
-        severity=Severity.CRITICAL if mean < values["critical_busy_ratio"] * asked else None,
+        severity=Severity.CRITICAL if mean < values["critical_busy_ratio"] * requested else None,
     )
 
 
 def _enough_cores(summary: JobSummary) -> int | None:
-    """Return as many cores as were ever busy at once: a mean would slow down the parallel phases.
+    """Return the most cores that were busy at once: a mean would slow down the parallel phases.
 
-    None where that is not known, or is no less than was asked for.
+    None where that is unknown, or not less than the job requested.
     """
     peak = peak_cores(summary)
     if peak is None or summary.record.node_count > 1:
@@ -78,8 +79,8 @@ def _core_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     least = cores[node, core]
     return Match(
         explanation=f"{len(behind):,} of {len(cores):,} cores did less than {format_ratio(values['min_share_ratio'])} "
-        f"of a fair share of the work. Core {core} of {node} did least: {format_seconds(least)} of CPU time, "
-        f"where the mean is {format_seconds(fair_seconds)}.",
+        f"of a fair share of the work. Core {core} of {node} did the least: {format_seconds(least)} of CPU time, "
+        f"while the mean was {format_seconds(fair_seconds)}.",
         numbers={"cores_behind": float(len(behind)), "least_seconds": least, "mean_seconds": fair_seconds},
     )
 
@@ -95,7 +96,7 @@ def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     return Match(
         explanation=f"{format_count(mean)} of {cpus:,} cores were busy on average: "
-        f"your program seems to compute in one thread only.{fewer_cores_sentence(summary, 1)}",
+        f"the program seems to compute in a single thread.{fewer_cores_sentence(summary, 1)}",
         numbers={"mean_cores": mean, "cores": float(cpus), "enough_cores": 1.0},
         suggestion=fewer_cores_line(summary, 1),
         severity=Severity.CRITICAL if cpus >= values["critical_cores"] else None,
@@ -111,7 +112,7 @@ def _stopped_early(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     when = "before it ended" if summary.record.has_ended else "up to now"
     return Match(
-        explanation=f"The job did nothing in the last {format_seconds(tail)} {when}: "
+        explanation=f"The job was idle for the last {format_seconds(tail)} {when}: "
         f"{format_ratio(ratio)} of its {format_seconds(summary.run_seconds)}.",
         numbers={"idle_seconds": tail, "idle_ratio": ratio},
         severity=Severity.CRITICAL if ratio >= values["critical_idle_ratio"] else None,
@@ -124,27 +125,37 @@ RULES = (
         title="Cores were idle",
         subject=Subject.CPU,
         severity=Severity.WARNING,
-        needs="CPU time on every node, or of a completed job from accounting; no GPUs",
-        advice="Ask for as many cores as the program keeps busy. If it should use more, check how many threads or "
-        "tasks it is told to start, and whether it waits for files.",
+        needs="CPU time on every node, or from accounting for a completed job; no GPUs",
+        advice="Request as many cores as the program keeps busy. If it should use more, check how many threads or "
+        "tasks it starts, and whether it waits for files.",
         check=_cpu_idle,
         thresholds=(
-            Threshold(name="min_busy_ratio", unit="ratio", default=0.8, help="Below this cores count as idle."),
-            Threshold(name="critical_busy_ratio", unit="ratio", default=0.25, help="Below this it is critical."),
+            Threshold(
+                name="min_busy_ratio",
+                unit="ratio",
+                default=0.8,
+                help="Report a job whose cores are busy for less than this share.",
+            ),
+            Threshold(name="critical_busy_ratio", unit="ratio", default=0.25, help="Critical below this share."),
             min_run(),
         ),
     ),
     Rule(
         id="cpu_uneven_over_time",
-        title="The load changed much over time",
+        title="The load varied a lot over time",
         subject=Subject.CPU,
         severity=Severity.INFO,
-        needs="CPU time on every node over the run; no GPUs; never suspended",
-        advice="Find the phases in the chart of busy cores. Run serial phases, such as preparing data, in a job of "
-        "their own with one core.",
+        needs="CPU time on every node throughout the run; no GPUs; never suspended",
+        advice="Find the phases in the chart of busy cores. Run serial phases, such as data preparation, as separate "
+        "jobs with one core.",
         check=_uneven_over_time,
         thresholds=(
-            Threshold(name="min_mean_to_peak_ratio", unit="ratio", default=0.75, help="Below this load is uneven."),
+            Threshold(
+                name="min_mean_to_peak_ratio",
+                unit="ratio",
+                default=0.75,
+                help="Report a mean below this share of the peak.",
+            ),
             min_run(),
         ),
     ),
@@ -153,13 +164,18 @@ RULES = (
         title="Some cores did much less than others",
         subject=Subject.CPU,
         severity=Severity.WARNING,
-        needs="CPU time of single cores (cgroup v1) of a job that is bound to its cores",
-        advice="Divide the work into more equal parts, and check that tasks are not bound to the same core.",
+        needs="CPU time per core (cgroup v1) of a job that is bound to its cores",
+        advice="Divide the work more evenly, and check that tasks are not bound to the same core.",
         check=_core_imbalance,
         thresholds=(
-            Threshold(name="min_share_ratio", unit="ratio", default=0.8, help="Share of the mean a core should reach."),
             Threshold(
-                name="min_mean_core_seconds", unit="seconds", default=60.0, help="Cores that did less are not compared."
+                name="min_share_ratio", unit="ratio", default=0.8, help="Report cores below this share of the mean."
+            ),
+            Threshold(
+                name="min_mean_core_seconds",
+                unit="seconds",
+                default=60.0,
+                help="Do not compare cores below this mean CPU time.",
             ),
             min_run(),
         ),
@@ -170,14 +186,23 @@ RULES = (
         subject=Subject.CPU,
         severity=Severity.WARNING,
         needs="CPU time of a job on one node with several cores; no GPUs",
-        advice="A serial program does not get faster with more cores. Ask for one, or start several runs side by side "
-        "as a job array.",
+        advice="A serial program does not get faster with more cores. Request one core, or run several instances as a "
+        "job array.",
         check=_serial_code,
         thresholds=(
-            Threshold(name="min_cores", unit="count", default=0.85, help="Busy cores, on average, at least."),
-            Threshold(name="max_cores", unit="count", default=1.05, help="Busy cores, on average, at most."),
-            Threshold(name="max_peak_cores", unit="count", default=1.5, help="Busy cores at once, at most."),
-            Threshold(name="critical_cores", unit="count", default=8.0, help="With so many cores it is critical."),
+            Threshold(
+                name="min_cores", unit="count", default=0.85, help="Lowest mean of busy cores that counts as serial."
+            ),
+            Threshold(
+                name="max_cores", unit="count", default=1.05, help="Highest mean of busy cores that counts as serial."
+            ),
+            Threshold(
+                name="max_peak_cores",
+                unit="count",
+                default=1.5,
+                help="Highest peak of busy cores that counts as serial.",
+            ),
+            Threshold(name="critical_cores", unit="count", default=8.0, help="Critical from this many cores."),
             min_run(),
         ),
         replaces=("cpu_idle", "cpu_uneven_over_time", "core_imbalance"),
@@ -187,14 +212,19 @@ RULES = (
         title="The work stopped long before the end",
         subject=Subject.CPU,
         severity=Severity.WARNING,
-        needs="CPU time on every node up to the end; no GPUs; never suspended",
-        advice="Look into the output for the last thing that it did: it may wait for input, a licence or another "
-        "process, or hang. Let the script end when the work is done.",
+        needs="CPU time on every node until the end; no GPUs; never suspended",
+        advice="Check the end of the job's output: it may have waited for input, a license or another process, or "
+        "hung. Let the script end when the work is done.",
         check=_stopped_early,
         thresholds=(
-            Threshold(name="min_idle_seconds", unit="seconds", default=600.0, help="Shorter pauses do not count."),
-            Threshold(name="min_idle_ratio", unit="ratio", default=0.1, help="Share of the run without work."),
-            Threshold(name="critical_idle_ratio", unit="ratio", default=0.5, help="From this share it is critical."),
+            Threshold(name="min_idle_seconds", unit="seconds", default=600.0, help="Ignore shorter idle times."),
+            Threshold(
+                name="min_idle_ratio",
+                unit="ratio",
+                default=0.1,
+                help="Report jobs that were idle for this share of the run.",
+            ),
+            Threshold(name="critical_idle_ratio", unit="ratio", default=0.5, help="Critical from this share."),
         ),
         replaces=("cpu_idle", "cpu_uneven_over_time"),
     ),

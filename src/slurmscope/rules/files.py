@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge how a job read and wrote."""
+"""Check how a job read and wrote files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _scratch_unused(summary: JobSummary, values: Thresholds) -> Match | None:
     if moved < values["min_moved_bytes"] or summary.run_seconds < values["min_run_seconds"]:
         return None
     return Match(
-        explanation=f"The job read and wrote {format_bytes(moved)}, and no file on scratch was seen open.",
+        explanation=f"The job read and wrote {format_bytes(moved)}, and had no file on scratch open.",
         numbers={"moved_bytes": moved},
     )
 
@@ -32,8 +32,8 @@ def _small_files(summary: JobSummary, values: Thresholds) -> Match | None:
     if moved / files >= values["min_bytes_per_file"]:
         return None
     return Match(
-        explanation=f"The job had {format_some(files, 'file')} open at once, and moved {format_bytes(moved / files)} "
-        "for each of them.",
+        explanation=f"The job had {format_some(files, 'file')} open at once, and transferred "
+        f"{format_bytes(moved / files)} per file.",
         numbers={"open_files": files, "moved_bytes": moved, "bytes_per_file": moved / files},
     )
 
@@ -46,8 +46,8 @@ def _metadata_storm(summary: JobSummary, values: Thresholds) -> Match | None:
     if rate <= values["max_operations_per_second"]:
         return None
     return Match(
-        explanation=f"The job made {format_some(operations, 'file system request')} that move no data (open, stat, "
-        f"create, remove): {format_some(rate, 'request')} every second of its run.",
+        explanation=f"The job made {format_some(operations, 'file system request')} that transfer no data (open, stat, "
+        f"create, remove): {format_some(rate, 'request')} per second over its run.",
         numbers={"operations": operations, "operations_per_second": rate},
     )
 
@@ -64,7 +64,7 @@ def _tiny_requests(summary: JobSummary, values: Thresholds) -> Match | None:
     if moved / calls >= values["min_bytes_per_call"]:
         return None
     return Match(
-        explanation=f"The job read and wrote {format_bytes(moved / calls)} at a time on average, in "
+        explanation=f"The job transferred {format_bytes(moved / calls)} per call on average, in "
         f"{format_some(calls, 'call')}.",
         numbers={"calls": calls, "bytes_per_call": moved / calls, "calls_per_second": calls / run_seconds},
     )
@@ -77,12 +77,17 @@ RULES = (
         subject=Subject.FILES,
         severity=Severity.WARNING,
         needs="bytes read and written, and open files, on every node",
-        advice="Shared file systems are slow with many small files. Keep the data in a few large ones: HDF5, an "
+        advice="Shared file systems are slow with many small files. Keep the data in a few large files: HDF5, an "
         "archive, or a database file.",
         check=_small_files,
         thresholds=(
-            Threshold(name="min_open_files", unit="count", default=1000.0, help="Fewer files are no problem."),
-            Threshold(name="min_bytes_per_file", unit="bytes", default=5e6, help="Below this files are small."),
+            Threshold(name="min_open_files", unit="count", default=1000.0, help="Ignore jobs with fewer open files."),
+            Threshold(
+                name="min_bytes_per_file",
+                unit="bytes",
+                default=5e6,
+                help="Report jobs that transfer less than this per file.",
+            ),
         ),
     ),
     Rule(
@@ -91,28 +96,41 @@ RULES = (
         subject=Subject.FILES,
         severity=Severity.WARNING,
         needs="a file system that counts requests per job",
-        advice="Open files once and keep them open, do not list large folders in a loop, and put many small files into "
-        "an archive. Such a job slows down everybody.",
+        advice="Open files once and keep them open, do not list large directories in a loop, and pack many small files "
+        "into an archive. Such jobs slow down the file system for all users.",
         check=_metadata_storm,
         thresholds=(
             Threshold(
-                name="max_operations_per_second", unit="per second", default=100.0, help="Mean over the run, at most."
+                name="max_operations_per_second",
+                unit="per second",
+                default=100.0,
+                help="Report a higher mean over the run.",
             ),
             min_run(60.0),
         ),
     ),
     Rule(
         id="tiny_requests",
-        title="Files were read or written in tiny pieces",
+        title="Files were read or written in tiny requests",
         subject=Subject.FILES,
         severity=Severity.WARNING,
-        needs="bytes and calls of reading and writing on every node",
+        needs="bytes and number of read and write calls on every node",
         advice="Use buffers of a megabyte or more, and do not flush after every line.",
         check=_tiny_requests,
         thresholds=(
-            Threshold(name="min_bytes_per_call", unit="bytes", default=1024.0, help="Below this pieces are tiny."),
-            Threshold(name="min_calls", unit="count", default=1e6, help="Fewer calls are no problem."),
-            Threshold(name="min_calls_per_second", unit="per second", default=1000.0, help="Fewer are no problem."),
+            Threshold(
+                name="min_bytes_per_call",
+                unit="bytes",
+                default=1024.0,
+                help="Report jobs whose calls transfer less than this on average.",
+            ),
+            Threshold(name="min_calls", unit="count", default=1e6, help="Ignore jobs with fewer calls."),
+            Threshold(
+                name="min_calls_per_second",
+                unit="per second",
+                default=1000.0,
+                help="Ignore jobs with fewer calls per second.",
+            ),
             min_run(60.0),
         ),
     ),
@@ -122,14 +140,16 @@ RULES = (
         subject=Subject.FILES,
         severity=Severity.INFO,
         needs="open files, and bytes read and written, on every node",
-        advice="Work on scratch, which is made for large amounts of data, and copy results back at the end.",
+        advice="Work on scratch, which is built for large amounts of data, and copy results back at the end.",
         check=_scratch_unused,
         thresholds=(
             Threshold(
-                name="min_moved_bytes", unit="bytes", default=float(1 << 30),
-                help="A job that reads and writes less need not use scratch.",
+                name="min_moved_bytes",
+                unit="bytes",
+                default=float(1 << 30),
+                help="Ignore jobs that read and write less.",
             ),
             min_run(),
         ),
     ),
-)  # fmt: skip
+)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold all rules, set their thresholds, and let them judge a job."""
+"""Collect all rules, resolve their thresholds, and check a job with them."""
 
 from __future__ import annotations
 
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from slurmscope.errors import ConfigError
 from slurmscope.model.finding import Finding
@@ -21,7 +21,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def judge(summary: JobSummary, thresholds: Mapping[str, float] | None = None) -> tuple[Finding, ...]:
-    """Return what all rules find in a job, worst first; ``thresholds`` are set by ``rule.threshold``."""
+    """Return what all rules find in a job, worst first; keys of ``thresholds`` are ``rule.threshold``."""
     values = resolve_thresholds(thresholds or {})
     matches = [(rule, match) for rule in RULES if (match := rule.check(summary, values[rule.id])) is not None]
     replaced = {other for rule, _ in matches for other in rule.replaces}
@@ -30,7 +30,7 @@ def judge(summary: JobSummary, thresholds: Mapping[str, float] | None = None) ->
 
 
 def resolve_thresholds(given: Mapping[str, object]) -> Mapping[str, Mapping[str, float]]:
-    """Return the thresholds of every rule; a wrong name or number is a ConfigError that tells all of them at once."""
+    """Return the thresholds of every rule; raise a ConfigError that lists every wrong name or number."""
     if not given:
         return _DEFAULTS
     problems: list[str] = []
@@ -48,42 +48,10 @@ def resolve_thresholds(given: Mapping[str, object]) -> Mapping[str, Mapping[str,
     return values
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleRow:
-    """Describe one rule for a table in the documentation."""
-
-    id: str
-    title: str
-    subject: str
-    severity: str
-    needs: str
-    thresholds: tuple[str, ...]
-    advice: str
-
-
-def rules_table() -> list[RuleRow]:
-    """Describe every rule."""
-    return [
-        RuleRow(
-            id=rule.id,
-            title=rule.title,
-            subject=rule.subject.value,
-            severity=rule.severity.value,
-            needs=rule.needs,
-            thresholds=tuple(
-                f"`{rule.id}.{threshold.name}` = {threshold.default:.12g} ({threshold.unit}): {threshold.help}"
-                for threshold in rule.thresholds
-            ),
-            advice=rule.advice,
-        )
-        for rule in RULES
-    ]
-
-
 def _agreeing(findings: list[Finding]) -> list[Finding]:
-    """Take away lines for memory per core where another finding tells fewer cores, and the memory to go with them.
+    """Drop lines for memory per core where another finding suggests fewer cores, with the memory to go with them.
 
-    They are reckoned with the cores that the job had: following both would leave it with too little.
+    They are computed from the cores that the job had: following both would leave it with too little.
     """
     if not any("enough_cores" in finding.numbers for finding in findings):
         return findings

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge how a job used its nodes."""
+"""Check how a job used its nodes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ LISTED_NODES = 5
 
 
 def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
-    told = [(node.node, node.mean_cores, node.cpus) for node in summary.nodes if node.mean_cores is not None]
-    # Nodes may have given different numbers of cores: each is compared by the share of its own.
-    busy = {node: cores / cpus for node, cores, cpus in told if cpus}
-    if len(busy) < max(2, len(told)) or not summary.coverage.is_good or has_gpus(summary):
+    measured = [(node.node, node.mean_cores, node.cpus) for node in summary.nodes if node.mean_cores is not None]
+    # The number of cores may differ between nodes: compare the busy share of each node's own cores.
+
+    busy = {node: cores / cpus for node, cores, cpus in measured if cpus}
+    if len(busy) < max(2, len(measured)) or not summary.coverage.is_good or has_gpus(summary):
         return None
-    mean_cores, mean = fmean(cores for _, cores, _ in told), fmean(busy.values())
+    mean_cores, mean = fmean(cores for _, cores, _ in measured), fmean(busy.values())
     if summary.run_seconds < values["min_run_seconds"] or mean_cores < values["min_mean_cores"]:
         return None
     behind = sorted((ratio, node) for node, ratio in busy.items() if ratio < values["min_share_ratio"] * mean)
@@ -31,7 +32,7 @@ def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     idle = sum(ratio < values["idle_share_ratio"] * mean for ratio, _ in behind)
     return Match(
         explanation=f"{len(behind):,} of {format_some(len(busy), 'node')} did much less than the others: "
-        f"{_listing(behind)}, where the mean is {format_ratio(mean)}.",
+        f"{_listing(behind)}, while the mean was {format_ratio(mean)}.",
         numbers={
             "nodes_behind": float(len(behind)),
             "idle_nodes": float(idle),
@@ -61,7 +62,7 @@ def _too_many_nodes(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     each = f" and {format_bytes(memory / nodes)} of memory" if memory else ""
     return Match(
-        explanation=f"The job was spread over {nodes:,} nodes with {format_some(cpus / nodes, 'core')}{each} on each. "
+        explanation=f"The job was spread over {nodes:,} nodes with {format_some(cpus / nodes, 'core')}{each} each. "
         f"{format_some(enough, 'node')} would have been enough.",
         numbers={"nodes": float(nodes), "cores": float(cpus), "enough_nodes": float(enough)},
         suggestion=fewer_nodes_line(summary, enough),
@@ -72,8 +73,8 @@ def _node_failed(summary: JobSummary, _values: Thresholds) -> Match | None:
     state = summary.record.state
     if state not in {"NODE_FAIL", "BOOT_FAIL"}:
         return None
-    what = "A node failed while the job ran" if state == "NODE_FAIL" else "A node could not be started for the job"
-    return Match(explanation=f"{what}. This is not your fault.")
+    what = "A node failed while the job ran" if state == "NODE_FAIL" else "A node failed to boot for the job"
+    return Match(explanation=f"{what}. The job did not cause this.")
 
 
 RULES = (
@@ -83,7 +84,7 @@ RULES = (
         subject=Subject.NODES,
         severity=Severity.CRITICAL,
         needs="the job's state",
-        advice="Submit the job again. If it happens twice, tell the support of your cluster the number of the job.",
+        advice="Submit the job again. If it happens twice, report the job id to your cluster's support.",
         check=_node_failed,
     ),
     Rule(
@@ -91,13 +92,22 @@ RULES = (
         title="Some nodes did much less than others",
         subject=Subject.NODES,
         severity=Severity.WARNING,
-        needs="CPU time and cores of every node of a job on several; no GPUs",
-        advice="Check that the program runs on all nodes (start it with srun), and that its work is divided evenly.",
+        needs="CPU time and cores of every node of a multi-node job; no GPUs",
+        advice="Check that the program runs on all nodes (start it with srun), and that the work is divided evenly.",
         check=_node_imbalance,
         thresholds=(
-            Threshold(name="min_share_ratio", unit="ratio", default=0.5, help="Share of the mean a node should reach."),
-            Threshold(name="idle_share_ratio", unit="ratio", default=0.05, help="Below this share a node did nothing."),
-            Threshold(name="min_mean_cores", unit="count", default=0.2, help="Busy cores per node worth comparing."),
+            Threshold(
+                name="min_share_ratio", unit="ratio", default=0.5, help="Report nodes below this share of the mean."
+            ),
+            Threshold(
+                name="idle_share_ratio",
+                unit="ratio",
+                default=0.05,
+                help="Below this share of the mean a node counts as idle.",
+            ),
+            Threshold(
+                name="min_mean_cores", unit="count", default=0.2, help="Ignore jobs with fewer busy cores per node."
+            ),
             min_run(),
         ),
         replaces=("cpu_idle", "core_imbalance"),
@@ -107,23 +117,25 @@ RULES = (
         title="Spread over more nodes than needed",
         subject=Subject.NODES,
         severity=Severity.INFO,
-        needs="what was allocated; no GPUs",
-        advice="Ask for fewer nodes with more tasks on each: messages within a node are faster, and less is left over "
-        "between jobs.",
+        needs="the allocation; no GPUs",
+        advice="Request fewer nodes with more tasks on each: communication within a node is faster, and nodes are less "
+        "fragmented.",
         check=_too_many_nodes,
         thresholds=(
+            Threshold(name="cores_per_node", unit="count", default=16.0, help="Cores of your smallest node."),
             Threshold(
-                name="cores_per_node", unit="count", default=16.0, help="Cores that any node has; set it to your nodes."
+                name="memory_per_node_bytes",
+                unit="bytes",
+                default=32.0 * (1 << 30),
+                help="Memory of your smallest node.",
             ),
             Threshold(
-                name="memory_per_node_bytes", unit="bytes", default=32.0 * (1 << 30),
-                help="Memory that any node has; set it to your nodes.",
-            ),
-            Threshold(
-                name="max_needed_ratio", unit="ratio", default=0.5,
-                help="Share of its nodes that would be enough for a job that is told so.",
+                name="max_needed_ratio",
+                unit="ratio",
+                default=0.5,
+                help="Report jobs for which this share of their nodes would be enough.",
             ),
             min_run(),
         ),
     ),
-)  # fmt: skip
+)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say what a rule is: data with named thresholds, and one pure function that compares a job with them."""
+"""Define a rule: data with named thresholds, and one pure function that compares a job with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Thresholds = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """Name one number that a site may set; ``unit`` is one of ratio, seconds, bytes, count, per second."""
+    """Declare one number that a site may set; ``unit`` is one of ratio, seconds, bytes, count, per second."""
 
     name: str
     unit: str
@@ -25,13 +25,13 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Say what was found in a job: sentences with its own numbers, and the line of its script that would mend it."""
+    """Hold what a rule found in a job: sentences with the job's numbers, and a line for its script that fixes it."""
 
     explanation: str
     numbers: Mapping[str, float] = field(default_factory=dict)
     suggestion: str = ""
     severity: Severity | None = None
-    """Where the numbers make it better or worse than the rule is as a rule."""
+    """Severity of this match, where it differs from that of the rule."""
 
 
 RuleCheck = Callable[[JobSummary, Thresholds], Match | None]
@@ -39,9 +39,9 @@ RuleCheck = Callable[[JobSummary, Thresholds], Match | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Judge jobs by one thing; ``check`` returns None when all is well, or when what it needs was not measured.
+    """Check jobs for one problem; ``check`` returns None without a finding, or when what it needs was not measured.
 
-    ``needs`` says in words what must be known. ``replaces`` names rules that would say the same thing less well.
+    ``needs`` describes what must be measured. ``replaces`` lists rules whose finding is dropped beside this one.
     """
 
     id: str
@@ -56,7 +56,5 @@ class Rule:
 
 
 def min_run(default: float = 300.0) -> Threshold:
-    """Declare from which run time on jobs are judged: shorter ones mostly start up and wind down."""
-    return Threshold(
-        name="min_run_seconds", unit="seconds", default=default, help="Jobs that ran for less are not judged."
-    )
+    """Declare the shortest run time to check: shorter jobs mostly start up and wind down."""
+    return Threshold(name="min_run_seconds", unit="seconds", default=default, help="Ignore jobs that ran for less.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read which options stand on the line that submitted a job; those in its script are not known."""
+"""Parse the options of the command line that submitted a job; those in its script are unknown."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _FLAGS = frozenset(
 
 
 def submit_options(submit_line: str) -> Mapping[str, str]:
-    """Return the options before the script or program, by their long names; what comes after belongs to that.
+    """Return the options before the script or program, by their long names.
 
-    Slurm keeps the line without quotes, words with blanks between them.
+    Slurm stores the line without quotes, words separated by blanks.
     """
     options: dict[str, str] = {}
     words = iter(submit_line.split()[1:])
@@ -34,7 +34,7 @@ def submit_options(submit_line: str) -> Mapping[str, str]:
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """Split ``--ntasks=4`` and ``-n4``; the value is None where it does not stand in the same word."""
+    """Split ``--ntasks=4`` and ``-n4``; the value is None where it is not in the same word."""
     if word.startswith("--"):
         name, sign, value = word[2:].partition("=")
         return name, value if sign else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge how many threads the programs of a job started."""
+"""Check how many threads the programs of a job started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _too_many_threads(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     running = summary.mean_running_threads
     is_crowded = running is None or running > values["crowded_ratio"] * cpus
-    waiting = "" if running is None else f" {format_count(running)} of them ran or wanted to run on average."
+    waiting = "" if running is None else f" {format_count(running)} of them were runnable on average."
     return Match(
         explanation=f"{_listing(over)}, on {format_some(cpus, 'core')}.{waiting}",
         numbers={"cores": float(cpus), "most_threads": max(over.values())}
@@ -32,11 +32,11 @@ def _too_many_threads(summary: JobSummary, values: Thresholds) -> Match | None:
 
 
 def _listing(over: dict[str, float]) -> str:
-    """Name the programs, those with most threads first."""
+    """List the programs, those with the most threads first."""
     worst = sorted(over.items(), key=lambda item: (-item[1], item[0]))
     named = [f"{name[:NAME_LENGTH]} had {format_some(count, 'thread')}" for name, count in worst[:LISTED_PROGRAMS]]
     rest = len(worst) - LISTED_PROGRAMS
-    return ", ".join(named) + (f", and {format_some(rest, 'more program')} too many" if rest > 0 else "")
+    return ", ".join(named) + (f", and {format_some(rest, 'more program')} exceeded the limit" if rest > 0 else "")
 
 
 RULES = (
@@ -46,16 +46,23 @@ RULES = (
         subject=Subject.THREADS,
         severity=Severity.WARNING,
         needs="threads by program",
-        advice="Tell the program how many threads to start: many look at the cores of the whole node instead of yours.",
+        advice="Set the number of threads of the program: many programs start one per core of the whole node.",
         check=_too_many_threads,
         thresholds=(
-            Threshold(name="max_threads_per_core", unit="ratio", default=2.0, help="Threads of one program per core."),
-            Threshold(name="min_threads", unit="count", default=4.0, help="Up to so many threads are no problem."),
+            Threshold(
+                name="max_threads_per_core",
+                unit="ratio",
+                default=2.0,
+                help="Report programs with more threads per core.",
+            ),
+            Threshold(
+                name="min_threads", unit="count", default=4.0, help="Ignore programs with up to this many threads."
+            ),
             Threshold(
                 name="crowded_ratio",
                 unit="ratio",
                 default=1.25,
-                help="Running threads per core; with fewer, the others sleep and it is only a hint.",
+                help="Only info for jobs with fewer runnable threads per core: the other threads sleep.",
             ),
         ),
     ),

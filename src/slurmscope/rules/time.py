@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge how a job used its time limit; Slurm's accounting knows all that is needed."""
+"""Check how a job used its time limit, from Slurm's accounting alone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     if ratio >= values["min_used_ratio"]:
         return None
-    better = suggest_time_seconds(run_seconds)
+    enough = suggest_time_seconds(run_seconds)
     return Match(
-        explanation=f"You asked for {format_seconds(limit)} and the job ended after {format_seconds(run_seconds)}, "
-        f"{format_ratio(ratio)} of that.",
+        explanation=f"The time limit was {format_seconds(limit)}; the job ended after {format_seconds(run_seconds)} "
+        f"({format_ratio(ratio)}).",
         numbers={"limit_seconds": limit, "run_seconds": run_seconds, "used_ratio": ratio},
-        suggestion=time_line(better) if better < limit else "",
+        suggestion=time_line(enough) if enough < limit else "",
         severity=Severity.WARNING if ratio < values["warning_used_ratio"] else None,
     )
 
@@ -37,7 +37,7 @@ def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
         tail is not None and not was_suspended(summary) and tail >= values["stuck_ratio"] * summary.run_seconds > 0
     )
     after = f" after {format_seconds(limit)}" if limit else ""
-    stuck = f" But it had done nothing for the last {format_seconds(tail)}." if is_stuck and tail is not None else ""
+    stuck = f" It had been idle for the last {format_seconds(tail)}." if is_stuck and tail is not None else ""
     return Match(
         explanation=f"Slurm ended the job at its time limit{after}.{stuck}",
         numbers={"limit_seconds": limit} if limit else {},
@@ -51,7 +51,7 @@ def _too_short(summary: JobSummary, values: Thresholds) -> Match | None:
     if summary.record.state != "COMPLETED" or not 0 < run_seconds < values["min_run_seconds"]:
         return None
     return Match(
-        explanation=f"The job ran for {format_seconds(run_seconds)}. Starting and ending it costs about as much.",
+        explanation=f"The job ran for {format_seconds(run_seconds)}. Starting and ending a job takes about as long.",
         numbers={"run_seconds": run_seconds},
     )
 
@@ -63,30 +63,34 @@ RULES = (
         subject=Subject.TIME,
         severity=Severity.CRITICAL,
         needs="the job's state",
-        advice="Ask for more time, or let the program save its state now and then, so that the next job can go on from "
-        "there.",
+        advice="Request more time, or let the program write checkpoints, so that the next job can continue from there.",
         check=_timed_out,
         thresholds=(
             Threshold(
-                name="stuck_ratio", unit="ratio", default=0.1,
-                help="More time is not suggested to a job that did nothing in this last share of its run.",
+                name="stuck_ratio",
+                unit="ratio",
+                default=0.1,
+                help="Do not suggest more time for a job that was idle for this last share of its run.",
             ),
         ),
     ),
     Rule(
         id="time_over_asked",
-        title="Much more time was asked for than needed",
+        title="The time limit was much longer than needed",
         subject=Subject.TIME,
         severity=Severity.INFO,
         needs="run time and time limit of a completed job",
-        advice="Ask for half as much time again as the job needs. Short jobs fit into gaps and start sooner.",
+        advice="Request half as much time again as the job needs. Shorter jobs fit into gaps and start sooner.",
         check=_over_asked,
         thresholds=(
-            Threshold(name="min_used_ratio", unit="ratio", default=0.5, help="Below this too much was asked for."),
-            Threshold(name="warning_used_ratio", unit="ratio", default=0.1, help="Below this it is a warning."),
             Threshold(
-                name="min_unused_seconds", unit="seconds", default=3600.0, help="Less than this is not worth a word."
+                name="min_used_ratio",
+                unit="ratio",
+                default=0.5,
+                help="Report jobs that used less than this share of their limit.",
             ),
+            Threshold(name="warning_used_ratio", unit="ratio", default=0.1, help="Warning below this share."),
+            Threshold(name="min_unused_seconds", unit="seconds", default=3600.0, help="Ignore less unused time."),
             min_run(900.0),
         ),
     ),
@@ -96,10 +100,10 @@ RULES = (
         subject=Subject.TIME,
         severity=Severity.INFO,
         needs="run time of a completed job",
-        advice="If there are many of these, let one job do several of them, one after the other.",
+        advice="If there are many of these, run several of them one after the other in one job.",
         check=_too_short,
         thresholds=(
-            Threshold(name="min_run_seconds", unit="seconds", default=60.0, help="Below this a job is very short."),
+            Threshold(name="min_run_seconds", unit="seconds", default=60.0, help="Report jobs that ran for less."),
         ),
     ),
-)  # fmt: skip
+)

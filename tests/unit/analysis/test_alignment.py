@@ -63,7 +63,7 @@ def test_two_curves_are_added() -> None:
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, unique=True), st.integers(min_value=2, max_value=50))
-def test_axis_is_never_longer_than_asked_and_no_peak_is_lost(times: list[float], points: int) -> None:
+def test_axis_is_never_longer_than_its_limit_and_no_peak_is_lost(times: list[float], points: int) -> None:
     curve = series("a", *((time, float(index)) for index, time in enumerate(sorted(times))))
     aligned = align([curve], combine=max, points=points)
 

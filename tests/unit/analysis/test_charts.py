@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.analysis.charts import MAX_LINES, make_charts
+from slurmscope.analysis.queries import CURVES
 from slurmscope.analysis.summary import summarise
-from slurmscope.analysis.wanted import CURVES
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS, Chart
 from slurmscope.model.series import Measured
@@ -29,11 +29,11 @@ def many_nodes(count: int) -> tuple[JobRecord, Measured]:
     return record, measure_nodes({name: float(index) for index, name in enumerate(names)})
 
 
-def test_busy_cores_have_the_line_of_what_was_asked_for() -> None:
+def test_busy_cores_have_the_line_of_the_allocation() -> None:
     charts = charts_of(make_record(), measure_nodes({"n1": 2.0}))
 
     assert ["cpu", "memory"] == list(charts)
-    assert (4.0, "cores asked for") == (charts["cpu"].reference, charts["cpu"].reference_label)
+    assert (4.0, "allocated cores") == (charts["cpu"].reference, charts["cpu"].reference_label)
     assert [("n1", 240, {2.0})] == [(line.label, len(line.values), set(line.values)) for line in charts["cpu"].lines]
     # Accounting's 8 GiB, as the node told no limit.
     assert 8.0 * GIB == charts["memory"].reference
@@ -65,7 +65,7 @@ def test_nodes_with_different_levels_have_none() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "lines"), [(MAX_LINES, MAX_LINES), (MAX_LINES + 1, 3)])
-def test_lines_that_cannot_be_told_apart_become_three(nodes: int, lines: int) -> None:
+def test_too_many_lines_become_three(nodes: int, lines: int) -> None:
     assert lines == len(charts_of(*many_nodes(nodes))["cpu"].lines)
 
 
@@ -81,7 +81,7 @@ def test_three_lines_are_lowest_median_and_highest() -> None:
     assert 14.0 == cpu.lines[2].values[0]
 
 
-def test_moment_at_which_no_node_told_anything_is_a_gap_of_all_three_lines() -> None:
+def test_time_without_measurements_is_a_gap_in_all_three_lines() -> None:
     record, measured = many_nodes(16)
     late = tuple(curve((f"n{index}",), 1.0, last=90.0) for index in range(15))
     later = curve(("n15",), 1.0, first=180.0, last=270.0)
@@ -117,11 +117,7 @@ def test_only_the_cores_of_the_job_are_drawn() -> None:
 
 
 def test_every_curve_has_its_chart() -> None:
-    curves = {
-        name: (curve(("n1", "0")[: len(wanted.by)], 0.5),)
-        for name, wanted in CURVES.items()
-        if name != "memory_charged"
-    }
+    curves = {name: (curve(("n1", "0")[: len(wanted.by)], 0.5),) for name, wanted in CURVES.items()}
     charts = charts_of(make_record(), Measured(curves=curves, totals={"cpu_core": {("n1", "0"): 9.0}}))
 
     assert [

@@ -22,7 +22,7 @@ def test_jobs_are_drawn_by_whether_they_run_or_wait() -> None:
     jobs = (curve("COMPLETING", 1, 1, 1), curve("PENDING", 7, 5, 0), curve("RUNNING", 3, 4, 9))
     (chart,) = make_cluster_charts({"jobs": jobs})
     assert ("jobs", "count", TIMES) == (chart.name, chart.unit, chart.times)
-    assert {"running": (3, 4, 9), "waiting": (7, 5, 0)} == lines_of(chart)
+    assert {"running": (3, 4, 9), "pending": (7, 5, 0)} == lines_of(chart)
 
 
 def test_cores_are_drawn_with_their_sum() -> None:

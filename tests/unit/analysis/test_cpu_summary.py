@@ -39,7 +39,7 @@ def test_peak_is_the_highest_that_was_seen(points: float | None, scraped: float 
     assert expected == peak_cores(points=points, scraped={} if scraped is None else {"n1": scraped})
 
 
-def test_peak_of_a_job_of_which_a_node_did_not_tell_is_that_of_its_points() -> None:
+def test_peak_of_a_job_with_an_unmeasured_node_is_that_of_its_points() -> None:
     assert 8.0 == peak_cores(points=4.0, scraped={"n1": 16.0}, nodes=("n1", "n2"))
 
 

@@ -89,7 +89,7 @@ def test_kernel_overrules_the_environment() -> None:
     assert ({ENVIRONMENT}, False, True, True) == facts(holds[X, 1])
 
 
-def test_process_on_a_gpu_that_the_kernel_denies_is_told_and_disputed() -> None:
+def test_process_on_a_gpu_that_the_kernel_denies_is_reported_and_disputed() -> None:
     holds = join([gpu(0), gpu(1, process(1, X))], job(X), allowed={X: {"GPU-0"}})
 
     assert ({PROCESSES}, True, True, False) == facts(holds[X, 1])
@@ -140,7 +140,7 @@ def test_instance_is_held_and_its_parent_is_not() -> None:
     assert [("MIG-1", "3/0")] == [(hold.gpu.uuid, hold.gpu.mig) for hold in holds]
 
 
-def test_gpu_with_a_problem_is_held_by_nobody() -> None:
+def test_gpu_with_a_problem_is_held_by_no_job() -> None:
     assert {} == join([Gpu(index=0, problem=GpuReason.LOST)], job(X, "0"))
 
 
@@ -197,11 +197,11 @@ def test_memory_that_is_not_all_known_is_absent(one: Gpu) -> None:
     assert sums([one], job(X, "0"))[X].memory_bytes is None
 
 
-def test_utilization_of_a_shared_gpu_is_nobodys() -> None:
+def test_utilization_of_a_shared_gpu_is_attributed_to_no_job() -> None:
     found = sums([gpu(0, process(1, X), process(2, Y)), gpu(1)], job(X, "0"), job(Y, "0,1"))
 
     assert {X: JobGpuUse(memory_bytes=100), Y: JobGpuUse(memory_bytes=100)} == found
 
 
-def test_utilization_that_one_gpu_does_not_tell_is_absent() -> None:
+def test_utilization_that_one_gpu_does_not_report_is_absent() -> None:
     assert sums([gpu(0), gpu(1, utilization_ratio=None)], job(X, "0,1"))[X].utilization_ratio is None

@@ -58,7 +58,7 @@ def test_max_rss_does_not_stand_for_a_job_of_which_steps_may_be_left_out() -> No
     assert not memory_of(*in_turn[:-1]).slurm_peak_is_whole
 
 
-def test_job_is_not_told_to_ask_for_the_memory_of_one_of_sixteen_steps() -> None:
+def test_memory_of_one_of_sixteen_steps_is_not_suggested() -> None:
     # 16 x 3 GiB are 48 of 64 GiB.
     side_by_side = tuple(step(number, 10, 7190) for number in range(16))
     record = make_record(cpus=16, steps=(BATCH, *side_by_side), memory_bytes=64 * GIB, cpu_seconds=16 * 7000.0)

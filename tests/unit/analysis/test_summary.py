@@ -66,7 +66,7 @@ def test_running_job_is_summed_up_until_now_by_its_nodes_alone() -> None:
     assert (14400.0, 14400.0) == (summary.cpu.time.asked, summary.cpu.time.used)
 
 
-def test_node_that_fell_silent_is_compared_with_the_time_that_it_told_of() -> None:
+def test_node_that_stopped_reporting_is_compared_with_its_measured_time() -> None:
     record = make_record(state="RUNNING", end_seconds=None)
     summary = summed(record, measure_nodes({"n1": 4.0}, seconds=3600.0))
 
@@ -113,7 +113,7 @@ def test_several_nodes_are_added_up() -> None:
     assert [("n1", 6.0, 4.0), ("n2", 2.0, 1.0)] == [(n.node, n.cpus, n.mean_cores) for n in summary.nodes]
 
 
-def test_part_that_was_measured_is_compared_with_the_part_that_was_asked_for_there() -> None:
+def test_measured_part_is_compared_with_the_allocation_on_the_measured_nodes() -> None:
     measured = with_totals(measure_nodes({"n1": 2.0}), read={("n1",): 5.0}, oom_kills={("n1",): 0.0})
     summary = summed(make_record(**TWO, cpu_seconds=None), measured)
 
@@ -146,7 +146,7 @@ def test_efficiency_is_not_known_where_it_is_not_known_what_the_measured_nodes_g
     assert summary.cpu.time.ratio is None
 
 
-def test_number_of_cores_that_accounting_does_not_know_is_asked_from_the_node() -> None:
+def test_cores_that_accounting_does_not_have_come_from_the_node() -> None:
     measured = with_totals(measure_nodes({"n1": 2.0}), cores={("n1",): 3.0})
     summary = summed(make_record(cpus=0, cpu_seconds=None), measured)
 
@@ -352,7 +352,7 @@ def test_gpus_count_by_what_each_node_holds() -> None:
     assert Coverage(nodes=2, nodes_measured=2, run_ratio=1.0) == gpu.coverage
 
 
-def test_one_gpu_on_two_nodes_needs_one_node_to_tell() -> None:
+def test_one_gpu_on_two_nodes_needs_one_node_to_report() -> None:
     record = make_record(**TWO, gres=(Gres(name="gpu", count=1),))
     measured = Measured(curves={"gpu": (curve(("n2",), 0.4),)}, totals={"gpu": {("n2",): 0.4}})
 
@@ -390,7 +390,7 @@ def test_short_name_of_two_nodes_means_neither() -> None:
     assert [None, 7200.0] == [node.cpu_seconds for node in summary.nodes]
 
 
-def test_series_that_cannot_be_told_apart_are_not_measured() -> None:
+def test_ambiguous_series_are_not_measured() -> None:
     summary = summed(make_record(**TWO, cpu_seconds=None), measure_nodes({"": 2.0, "other": 1.0}))
 
     assert UsedShare(asked=57600.0) == summary.cpu.time

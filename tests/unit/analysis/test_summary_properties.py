@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurmscope.analysis.charts import make_charts
+from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.analysis.summary import summarise
-from slurmscope.analysis.wanted import CURVES, TOTALS
 from slurmscope.gres import Gres
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS

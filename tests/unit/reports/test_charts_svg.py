@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import Chart, ChartLine
 from slurmscope.model.summary import CpuSummary
-from slurmscope.reports.axes import make_time_marks, make_value_marks, say_value
+from slurmscope.reports.axes import format_value, make_time_marks, make_value_marks
 from slurmscope.reports.charts_svg import describe, fold, render_chart_svg
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_pie_svg, render_use_pie_svg
 from slurmscope.reports.palette import DARK, LIGHT, Palette
@@ -102,7 +102,7 @@ def test_one_point_in_time_is_drawn() -> None:
     assert path.get("d", "").startswith("M")
 
 
-def test_fifteen_lines_are_told_apart() -> None:
+def test_fifteen_lines_are_distinct() -> None:
     root = _parse(render_chart_svg(_chart(*((float(index), 1.0) for index in range(15)))))
     looks = {(path.get("stroke"), path.get("stroke-dasharray")) for path in root.iter(f"{_SVG}path")}
 
@@ -186,7 +186,7 @@ def test_a_moment_beyond_the_calendar_has_no_words() -> None:
 
 def test_each_unit_has_its_words() -> None:
     assert ["2", "1 GiB", "1 GiB/s", "50 %", "7"] == [
-        say_value(value, unit)
+        format_value(value, unit)
         for value, unit in ((2.0, "cores"), (2.0**30, "bytes"), (2.0**30, "bytes/s"), (0.5, "ratio"), (7.0, "count"))
     ]
 

@@ -35,7 +35,7 @@ def test_lines_break_at_blanks_and_within_long_words() -> None:
 
 
 @given(st.text(), st.integers(2, 60))
-def test_no_line_is_wider_than_asked_and_nothing_is_lost(text: str, columns: int) -> None:
+def test_no_line_is_wider_than_the_page_and_nothing_is_lost(text: str, columns: int) -> None:
     lines = wrap(text, columns)
 
     assert all(measure(line) <= columns for line in lines)
@@ -43,7 +43,7 @@ def test_no_line_is_wider_than_asked_and_nothing_is_lost(text: str, columns: int
 
 
 @given(st.text(), st.integers(0, 60))
-def test_padded_text_is_exactly_as_wide_as_asked(text: str, columns: int) -> None:
+def test_padded_text_is_exactly_as_wide_as_requested(text: str, columns: int) -> None:
     assert columns == measure(pad(text, columns))
 
 

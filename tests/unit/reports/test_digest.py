@@ -55,7 +55,7 @@ def _digest(**changed: object) -> Digest:
 def test_sums_are_in_hours_and_share_is_of_what_was_measured() -> None:
     digest = _digest()
 
-    assert Use(asked_hours=101.0, measured_hours=80.0, used_hours=20.0) == digest.cores
+    assert Use(allocated_hours=101.0, measured_hours=80.0, used_hours=20.0) == digest.cores
     assert (0.25, 0.5) == (digest.cores.ratio, digest.cores_before.ratio)
     assert None is digest.gpus.ratio
     assert (12, 8) == (digest.jobs, digest.jobs_with_findings)
@@ -84,7 +84,7 @@ def test_a_fix_that_saves_gpus_comes_before_one_that_saves_cores() -> None:
     digest = make_digest("ada", WEEK, DigestSums(totals=(), rules=(_total("cpu_idle"), gpu)))
 
     assert ["gpu_idle", "cpu_idle"] == [fix.rule for fix in digest.fixes]
-    assert "  1. gpu idle: 1 job left 60 core hours and 10 GPU hours unused" in render_digest_text(digest).splitlines()
+    assert "  1. gpu idle: 1 job left 60 core-hours and 10 GPU-hours unused" in render_digest_text(digest).splitlines()
 
 
 def test_the_text_says_it_all_in_76_columns() -> None:
@@ -94,14 +94,14 @@ def test_the_text_says_it_all_in_76_columns() -> None:
     assert "Use of the cluster by ada, 2026-09-21 to 2026-09-28" == lines[0]
     assert "12 jobs ended, 8 of them with findings." == lines[2]
     assert ["Cores", "101", "80", "20", "25", "%", "50", "%"] == lines[5].split()
-    assert "  1. Most cores were idle: 0 jobs left 80 core hours unused" in lines
+    assert "  1. Most cores were idle: 0 jobs left 80 core-hours unused" in lines
     assert "More: https://portal.example.org/users/ada" in lines
-    assert "To get no more of these letters: https://jobs.example.org/users/ada#letter" == lines[-1]
+    assert "To stop these digests: https://jobs.example.org/users/ada#letter" == lines[-1]
     assert all(len(line) <= 76 for line in lines)
 
 
 def test_gpus_are_shown_to_those_who_have_some() -> None:
-    with_gpus = _digest(gpus=Use(asked_hours=10.0))
+    with_gpus = _digest(gpus=Use(allocated_hours=10.0))
 
     assert "GPUs" not in render_digest_text(_digest())
     assert "GPUs" in render_digest_text(with_gpus)
@@ -111,8 +111,8 @@ def test_gpus_are_shown_to_those_who_have_some() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"jobs": 0}, "No jobs ended in this time."),
-        ({"jobs_with_findings": 0}, "12 jobs ended, and there is nothing to mend in what was measured."),
+        ({"jobs": 0}, "No jobs ended in this period."),
+        ({"jobs_with_findings": 0}, "12 jobs ended, none with findings."),
     ],
 )
 def test_a_good_or_empty_week_is_said(changed: dict[str, object], words: str) -> None:
@@ -138,7 +138,7 @@ def test_html_holds_the_same_and_no_name_becomes_a_tag() -> None:
     plain = _Tags(render_digest_html(_digest(), url="https://portal.example.org/users/ada"))
     hostile = _digest(subject=HOSTILE_NAME, worst_jobs=(_row(3, 2.0, 1.0, HOSTILE_NAME), _row(1, 5.0)))
 
-    assert "Most cores were idle: 0 jobs left 80 core hours unused" in plain.words
+    assert "Most cores were idle: 0 jobs left 80 core-hours unused" in plain.words
     assert 2 == plain.tags.count("a")
     assert plain.tags == _Tags(render_digest_html(hostile, url="https://portal.example.org/users/ada")).tags
 
@@ -147,7 +147,7 @@ def test_a_way_out_in_words_is_no_link() -> None:
     page = _Tags(render_digest_html(_digest(opt_out="answer this mail with the word stop")))
 
     assert "a" not in page.tags
-    assert "To get no more of these letters: answer this mail with the word stop" in page.words
+    assert "To stop these digests: answer this mail with the word stop" in page.words
 
 
 def test_the_mail_has_both_forms_and_a_way_out() -> None:
@@ -165,11 +165,11 @@ def test_a_long_way_out_stays_in_one_piece() -> None:
     address = f"https://jobs.example.org/{'a' * 150}/users/ada#letter"
     mail = make_digest_mail(_digest(opt_out=address), sender="slurm", recipient="ada")
 
-    assert f"To get no more of these letters: {address}" in render_digest_text(_digest(opt_out=address)).splitlines()
+    assert f"To stop these digests: {address}" in render_digest_text(_digest(opt_out=address)).splitlines()
     assert f"List-Unsubscribe: <{address}>".encode() in mail.as_bytes().split(b"\r\n")
 
 
-def test_a_way_out_that_no_header_can_carry_is_in_the_letter_only() -> None:
+def test_a_way_out_that_no_header_can_carry_is_in_the_digest_only() -> None:
     address = "https://j\u00f6bs.example.org/users/ada#letter"
     mail = make_digest_mail(_digest(opt_out=address), sender="slurm", recipient="ada")
 

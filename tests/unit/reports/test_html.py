@@ -65,7 +65,7 @@ def test_everything_is_in_the_document() -> None:
     document = _Document(render_html(make_gpu_report(), url="https://portal.example.org/jobs/4712"))
 
     for words in ("Job 4712: relax", "Title of cpu_idle", "#SBATCH --cpus-per-task=2", "2 of 4 cores busy",
-                  "mean of 2 GPUs, 2 never used", "They differ because", "4.66 GiB in 50,000 calls",
+                  "mean of 2 GPUs, 2 never used", "The values differ because", "4.66 GiB in 50,000 calls",
                   "GPU use was not measured", "What is shown here."):  # fmt: skip
         assert words in document.words
     # Four gauges with a bar (GPU memory has no share), two charts, the pie and the cores.

@@ -63,7 +63,7 @@ def test_numbers_of_use_are_right() -> None:
     text = render_seed_text(make_report())
 
     assert "CPU use: 50 % of 4 cores\n" in text
-    assert "Memory: 819 MiB at most, 10 % of what was asked for\n" in text
+    assert "Memory: 819 MiB at most, 10 % of what was requested\n" in text
     assert "relax: 2 threads at most\n" in text
 
 

@@ -74,7 +74,7 @@ def test_memory_is_said_three_ways_with_the_reason() -> None:
     assert "Needed (anonymous and shared)  819 MiB" == _line(text, "Needed")
     assert "Charged by the kernel          2 GiB" == _line(text, "Charged")
     assert "Slurm's MaxRSS                 512 MiB" == _line(text, "Slurm's MaxRSS")
-    assert "They differ because" in text
+    assert "The values differ because" in text
 
 
 def test_findings_come_worst_first_with_the_suggestion_on_its_own_line() -> None:
@@ -92,7 +92,7 @@ def test_findings_come_worst_first_with_the_suggestion_on_its_own_line() -> None
 
 
 def test_no_findings_is_said() -> None:
-    assert "No findings: nothing in what was measured needs to change." in render_text(make_report(findings=()))
+    assert "No findings: the measurements show nothing to change." in render_text(make_report(findings=()))
 
 
 def test_what_was_not_measured_is_never_a_zero() -> None:
@@ -187,7 +187,7 @@ def test_number_that_is_no_signal_is_not_called_one() -> None:
 def test_job_that_failed_without_findings_is_not_called_fine() -> None:
     report = make_report(make_record(state="FAILED", exit_code=1), findings=())
 
-    assert "The job failed, and what was measured does not show why" in render_text(report)
+    assert "The job failed, and the measurements do not show why" in render_text(report)
     assert "needs to change" not in render_text(report)
 
 
@@ -196,7 +196,7 @@ def test_a_waiting_job_has_not_started_and_a_running_one_still_runs() -> None:
     text = render_text(make_unmeasured_report(waiting))
 
     assert "Started         not yet" == _line(text, "Started")
-    assert "Memory          not known" == _line(text, "Memory   ")
+    assert "Memory          unknown" == _line(text, "Memory   ")
     assert "Waited" not in text
     running = make_record(state="RUNNING", end_seconds=None)
     assert "Run time        2 h, still running" == _line(render_text(make_report(running)), "Run time")
@@ -221,10 +221,10 @@ def test_many_nodes_become_three_rows() -> None:
     nodes = tuple(replace(node, node=f"n{index}", mean_cores=index / 10) for index in range(41))
     text = render_text(replace(report, summary=replace(report.summary, nodes=nodes)))
 
-    assert ["0", "%"] == _line(text, "least").split()[1:3]
+    assert ["0", "%"] == _line(text, "lowest").split()[1:3]
     assert ["50", "%", "2"] == _line(text, "median").split()[1:4]
-    assert ["100", "%", "4"] == _line(text, "most").split()[1:4]
-    assert "41 nodes; each number stands by itself" in text
+    assert ["100", "%", "4"] == _line(text, "highest").split()[1:4]
+    assert "41 nodes; each value is taken over all nodes" in text
 
 
 def test_many_node_names_are_not_all_written() -> None:
@@ -233,7 +233,7 @@ def test_many_node_names_are_not_all_written() -> None:
     assert "Nodes           1,000 (n0, n1, n2, n3, …)" == _line(render_text(make_report(record)), "Nodes")
 
 
-def test_use_beyond_what_was_asked_for_fills_the_bar_and_no_more() -> None:
+def test_use_beyond_the_request_fills_the_bar_and_no_more() -> None:
     report = make_report()
     time = UsedShare(asked=10.0, used=25.0)
     text = render_text(replace(report, summary=replace(report.summary, time=time)))

@@ -264,7 +264,7 @@ def test_rule_speaks_on_its_side_of_the_threshold(rule: str, summary: JobSummary
     assert expected == severity(summary, rule)
 
 
-def test_completed_job_is_judged_by_accounting_where_nothing_was_measured() -> None:
+def test_completed_job_is_checked_by_accounting_where_nothing_was_measured() -> None:
     told = UsedShare(asked=28800.0, used=14400.0)
     unmeasured = Coverage(nodes=1, nodes_measured=0, run_ratio=0.0)
     completed = make_summary(cpu={"time": told}, coverage=unmeasured)
@@ -307,7 +307,7 @@ def test_max_rss_of_one_task_stands_for_the_job_but_that_of_one_of_many_does_not
         (with_nodes(4.0, 0.0, busy=0.5), "node_imbalance", {"cpu_idle"}),
     ],
 )  # fmt: skip
-def test_one_cause_is_told_once(summary: JobSummary, rule: str, silent: set[str]) -> None:
+def test_one_cause_is_reported_once(summary: JobSummary, rule: str, silent: set[str]) -> None:
     rules = {finding.rule for finding in judge(summary)}
 
     assert rule in rules

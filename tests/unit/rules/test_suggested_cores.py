@@ -58,7 +58,7 @@ def test_job_keeps_its_memory_with_fewer_cores(rule: str, summary: JobSummary, e
     assert expected == found(summary, rule).suggestion
 
 
-def test_memory_that_was_not_asked_for_is_not_told() -> None:
+def test_memory_that_was_not_requested_is_not_reported() -> None:
     summary = make_summary(busy=0.25, memory={"asked_bytes": None}, record={"submit_line": "sbatch -c4 x"})
 
     assert "#SBATCH --cpus-per-task=1" == found(summary, "serial_code").suggestion
@@ -100,7 +100,7 @@ def test_option_that_makes_up_all_cores_is_lowered(
     assert (expected == "") == finding.explanation.endswith(" 8 cores in all would have been enough.")
 
 
-def test_steps_of_one_task_side_by_side_do_not_tell_that_there_was_one_task() -> None:
+def test_concurrent_steps_of_one_task_do_not_mean_one_task() -> None:
     summary = make_summary(
         record={"submit_line": "sbatch --mem=8G x", "steps": ONE_STEP}, busy=0.5, memory={"slurm_peak_is_whole": False}
     )
@@ -108,21 +108,21 @@ def test_steps_of_one_task_side_by_side_do_not_tell_that_there_was_one_task() ->
     assert "" == found(summary, "cpu_idle").suggestion
 
 
-def test_memory_is_told_in_words_where_it_is_not_known_how_cores_were_asked_for() -> None:
+def test_memory_is_in_the_sentence_where_the_cores_option_is_unknown() -> None:
     # 40 GiB x 1.2 = 48 GiB.
     assert found(busy(1, "sbatch x", steps=WITHOUT_STEPS), "serial_code").explanation.endswith(
         " 1 core in all with 48 GiB of memory would have been enough."
     )
 
 
-def test_what_was_asked_for_already_is_not_suggested() -> None:
+def test_what_was_already_requested_is_not_suggested() -> None:
     # 3 of 16 cores were busy, up to 8 at once. Slurm gave 16 for 8 that were asked for.
     changed = {"cpus": 16, "asked_cpus": 8, "submit_line": "sbatch -c8 --mem=8G x"}
     at_8 = found(make_summary(record=changed, busy=3 / 16, cpu={"peak_cores": 8.0}), "cpu_idle")
     at_5 = found(make_summary(record=changed, busy=3 / 16, cpu={"peak_cores": 5.0}), "cpu_idle")
 
     assert ("", "#SBATCH --cpus-per-task=5") == (at_8.suggestion, at_5.suggestion)
-    assert "Only 3 of 16 cores were busy on average: 19 % of the CPU time that you were given." == at_8.explanation
+    assert "Only 3 of 16 cores were busy on average: 19 % of the allocated CPU time." == at_8.explanation
 
 
 def on_nodes(
@@ -159,7 +159,7 @@ def test_less_memory_is_enough_for_the_neediest_node(summary: JobSummary, expect
     assert expected == found(summary, "memory_over_asked").suggestion
 
 
-def test_more_memory_is_asked_for_by_the_core_where_the_job_did_so() -> None:
+def test_more_memory_is_suggested_per_core_where_the_job_requested_it_so() -> None:
     killed = busy(16, PER_CORE, state="OUT_OF_MEMORY")
     near = on_nodes((20 * GIB, 1.0), asked_bytes=20 * GIB)
     unknown = on_nodes((20 * GIB, None), asked_bytes=20 * GIB)

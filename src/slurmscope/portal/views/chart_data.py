@@ -13,7 +13,7 @@ import msgspec
 
 from slurmscope.figures import format_seconds
 from slurmscope.model.report import Chart, ChartLine, JobReport
-from slurmscope.reports.axes import say_value
+from slurmscope.reports.axes import format_value
 from slurmscope.reports.charts_svg import fold
 from slurmscope.reports.words import format_time
 
@@ -38,7 +38,7 @@ def make_data_table(chart: Chart, *, is_run_time: bool = False) -> DataTable:
     folded = fold(chart)
     format_moment = format_seconds if is_run_time else format_time
     rows = [
-        (format_moment(folded.times[index]), *(say_value(line.values[index], chart.unit) for line in folded.lines))
+        (format_moment(folded.times[index]), *(format_value(line.values[index], chart.unit) for line in folded.lines))
         for index in _choose_rows(len(folded.times))
     ]
     first = "Run time" if is_run_time else "Time"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.analysis.cluster_charts import CLUSTER_CURVES
-from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.config import parse_path
 from slurmscope.settings import setting
 from slurmscope.units import parse_bytes, parse_positive_seconds

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.errors import ServerTimedOut
 from slurmscope.gres import Gres
 from slurmscope.model.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals

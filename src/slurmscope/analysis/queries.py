@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""List every question that a job report puts to the time series, each one asked once for many jobs."""
+"""Define the time series queries of a job report; each is sent once for many jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
         "cpu_core": _curve("jobs_cpu_core_seconds_total", Aggregation.RATE, each=_CORE, by=_CORE),
         "memory_anon": _curve("jobs_memory_anon_bytes", Aggregation.MAX),
         "memory_shared": _curve("jobs_memory_shmem_bytes", Aggregation.MAX),
-        "memory_charged": _curve("jobs_memory_current_bytes", Aggregation.MAX),
         "read": _curve("jobs_io_read_bytes_total", Aggregation.RATE),
         "write": _curve("jobs_io_write_bytes_total", Aggregation.RATE),
         "open_files": _curve("jobs_distinct_files", Aggregation.MAX),
@@ -39,7 +38,7 @@ CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
         "gpu_memory": _curve("jobs_gpu_memory_bytes", Aggregation.MAX),
     }
 )
-"""Questions whose answers are drawn."""
+"""Queries whose results are drawn over time."""
 
 
 TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
@@ -79,4 +78,4 @@ TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
         ),
     }
 )
-"""Questions that are answered by one number for each series of a run."""
+"""Queries for one value per series over the whole run."""
