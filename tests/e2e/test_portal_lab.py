@@ -155,7 +155,7 @@ def test_prometheus_that_is_away_is_told_and_no_curve_is_lost(site: Site) -> Non
     until(lambda: site.is_listed(before), PATIENCE_SECONDS)
     with stopped(site.prometheus.pid):
         job = site.run_job()
-        until(lambda: "time series could not be asked" in site.get("root", f"/jobs/{job}")[1], PATIENCE_SECONDS)
+        until(lambda: "time series server is unreachable" in site.get("root", f"/jobs/{job}")[1], PATIENCE_SECONDS)
         assert 200 == site.get(ALICE, f"/jobs/{before}")[0]
         assert not site.is_listed(job)
     until(lambda: site.is_listed(job), PATIENCE_SECONDS)

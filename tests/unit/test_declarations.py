@@ -21,7 +21,7 @@ from slurmscope.services.cluster.readings import COMMAND_METRICS
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.services.portal.metrics import PORTAL_METRICS
-from slurmscope.services.up.recording_metrics import RECORDING_METRICS
+from slurmscope.services.up.recording import RECORDING_METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTORS = [collector for role in Role for collector in all_collectors(role)]

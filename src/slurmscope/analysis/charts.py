@@ -43,7 +43,6 @@ def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
     """Make every chart that has data, in the order in which a page shows them."""
     record = summary.record
     # The curves continue while a job is suspended.
-
     now_seconds = (record.start_seconds or 0) + summary.run_seconds + record.suspended_seconds
     run = prepare_run(record, measured, now_seconds=now_seconds)
     made = (_chart(plan, _aligned(plan, run, summary), summary) for plan in _PLANS)

@@ -38,7 +38,6 @@ def run_ratios(run: MeasuredRun, curves: Sequence[Series]) -> Mapping[str, float
     """Return for each node the share of the run that its curve spans."""
     step = max(step_seconds(curves) or 0.0, LEAST_STEP_SECONDS)
     # Nodes from one query share their times: each set of times is computed once.
-
     spanned = {times: _spanned(times, run, step) for times in {series.times for series in curves}}
     return {series.labels[0]: spanned[series.times] / run.span_seconds for series in curves}
 
@@ -67,7 +66,6 @@ def _counted(run: MeasuredRun, curve: Series, cpu_seconds: float | None, reach: 
     if run.record.has_ended or not busy or cpu_seconds is None:
         return run.seconds
     # How long it took at this rate to reach the value of the counter.
-
     return min(run.seconds, max(run.seconds - reach, cpu_seconds / busy))
 
 

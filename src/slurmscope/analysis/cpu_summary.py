@@ -93,7 +93,6 @@ def _time(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) 
     record = run.record
     allocated = record.cpus * run.seconds if record.cpus else None
     # Every job uses some CPU time: Slurm reports exactly 0 where it does not gather it.
-
     accounted = record.cpu_seconds if record.has_ended and record.cpu_seconds else None
     measured = [node.cpu_seconds for node in nodes if node.cpu_seconds is not None]
     counted = math.fsum(measured) if measured else None

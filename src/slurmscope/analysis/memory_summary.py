@@ -85,7 +85,6 @@ def _slurm_peak(steps: Sequence[StepRecord]) -> float | None:
 def _is_one_task_at_a_time(steps: Sequence[StepRecord]) -> bool:
     """Return whether no two tasks ran side by side; the batch script only waits for the steps that it starts."""
     # With this many steps, others may have been left out.
-
     if len(steps) >= MAX_STEPS or any((step.tasks or 1) > 1 for step in steps):
         return False
     spans = sorted(_span(step) for step in steps if step.name[:1].isdecimal())

@@ -170,7 +170,6 @@ def _clean_curves(
 def _clean(series: Series, labels: tuple[str, ...], first: float, last: float) -> Series:
     times, values = series.times, series.values
     # Nearly every curve is valid as it is; these checks run at C speed.
-
     if (
         times
         and len(times) == len(values)

@@ -15,8 +15,7 @@ from slurmscope.cli.terminal import write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape
-from slurmscope.services.mail.digest_run import run_digests, set_opt_outs
-from slurmscope.services.mail.digest_sending import Delivery, SendOutcome
+from slurmscope.services.mail.digest_sending import Delivery, SendOutcome, run_digests, set_opt_outs
 from slurmscope.services.mail.digests import DigestRequest
 
 

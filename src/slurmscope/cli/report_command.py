@@ -16,9 +16,8 @@ from slurmscope.errors import ConfigError, OutputError
 from slurmscope.log import escape
 from slurmscope.model.report import JobReport
 from slurmscope.services.mail.mailing import link_to
-from slurmscope.services.reporting.one_report import read_report
-from slurmscope.services.reporting.opening import no_archive, open_known_archive
-from slurmscope.services.reporting.reports import is_shown_id
+from slurmscope.services.reporting.opening import no_archive, open_known_archive, read_report
+from slurmscope.services.reporting.report_finder import is_shown_id
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.store.archive.settings import ArchiveSettings
 

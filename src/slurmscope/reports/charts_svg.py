@@ -121,7 +121,6 @@ def _time_axis(frame: _Frame, palette: Palette) -> Iterator[Markup]:
             "line", x1=x, y1=frame.bottom, x2=x, y2=frame.bottom + 4, stroke=palette.ink, stroke_width=1, class_="tick"
         )
         # The text of a mark at the very edge stays inside of the picture.
-
         half = measure_pixels(mark.text) / 2
         yield _text(min(x, frame.right + _RIGHT - half), frame.bottom + 17, mark.text, palette, text_anchor="middle")
 

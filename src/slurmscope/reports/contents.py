@@ -188,7 +188,6 @@ def _state(record: JobRecord) -> str:
     if record.exit_code:
         notes.append(f"exit code {record.exit_code}")
     # Slurm also stores numbers that are no signals, such as 125 for an OOM-killed job.
-
     if record.exit_signal and record.exit_signal <= LAST_SIGNAL and record.state in {"FAILED", "CANCELLED"}:
         notes.append(f"signal {record.exit_signal}")
     if record.reason not in {"", "None"}:
@@ -245,7 +244,6 @@ def _memory(summary: JobSummary) -> str:
         return format_bytes(memory.best_peak_bytes)
     text = f"{format_bytes(memory.best_peak_bytes)} of {format_bytes(memory.asked_bytes)}"
     # Coverage does not apply to Slurm's own figure.
-
     is_ours = memory.working_peak_bytes is not None or memory.slurm_peak_bytes is None
     return text + _caveat(memory.coverage if is_ours else None)
 

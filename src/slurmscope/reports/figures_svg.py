@@ -115,7 +115,6 @@ def _pie(slices: Sequence[tuple[str, float]], whole: float, radius: float, palet
         color = palette.lines[index]
         if share >= 0.9999:
             # An arc that ends where it starts draws nothing.
-
             yield element("circle", cx=x, cy=y, r=radius, fill=color, class_=f"fill-{index}")
         elif share > 0:
             start, end = _on_circle(x, y, radius, turned), _on_circle(x, y, radius, turned + share)

@@ -35,7 +35,6 @@ def render_json(report: JobReport) -> bytes:
     """Return the report as one JSON object in ASCII, without any HTML markup."""
     text = json.dumps(as_plain(report), allow_nan=False, separators=(",", ":"))
     # Only strings can hold these: parsed as HTML, the document has no tags.
-
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode("ascii")
 
 
@@ -43,7 +42,6 @@ def as_plain(value: object) -> object:
     """Convert a value to dicts, lists, texts and numbers; a number that is not finite becomes null."""
     if isinstance(value, str):
         # Lone surrogates, as from badly encoded names, cannot be encoded as UTF-8.
-
         return str(value) if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         return value if math.isfinite(value) else None

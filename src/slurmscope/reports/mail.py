@@ -50,7 +50,6 @@ def start_mail(*, sender: str, recipient: str, subject: str) -> EmailMessage:
     mail["To"] = check_address(recipient)
     mail["Subject"] = show(" ".join(subject.split()), _SUBJECT_LIMIT)
     # Keeps vacation notices and other robots from answering.
-
     mail["Auto-Submitted"] = "auto-generated"
     return mail
 

@@ -95,7 +95,6 @@ def _compile(
     except typst.TypstError as error:
         raise OutputError(f"typst could not make the {format.upper()}: {escape(str(error), 300)}") from error
     # typst returns a list for PNG of several pages; ours has one.
-
     return bytes(made[0] if isinstance(made, list) else made)
 
 

@@ -66,5 +66,4 @@ def _key(key: str) -> str:
 
 def _value(value: str | float) -> str:
     # A path of many points is long and must not be cut.
-
     return quoteattr(show(value, ATTRIBUTE_LIMIT) if isinstance(value, str) else number(value))

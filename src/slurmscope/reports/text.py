@@ -74,7 +74,6 @@ class _Page:
             yield from self._under(label, gauge.text)
             return
         # On a wide terminal the text is right of the bar, on a narrow one below it.
-
         bar_width = 36 if self._width >= 72 else self._width - len(label) - 2
         filled = round(max(0.0, min(gauge.ratio, 1.0)) * bar_width)
         percent = gauge.percent

@@ -18,7 +18,6 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     if ratio is None or mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
     # Cores that Slurm allocated beyond the request do not count against the job.
-
     cpus, requested, enough = summary.record.cpus, requested_cores(summary), _enough_cores(summary)
     if mean >= values["min_busy_ratio"] * requested:
         return None

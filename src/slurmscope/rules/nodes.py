@@ -19,7 +19,6 @@ LISTED_NODES = 5
 def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
     measured = [(node.node, node.mean_cores, node.cpus) for node in summary.nodes if node.mean_cores is not None]
     # The number of cores may differ between nodes: compare the busy share of each node's own cores.
-
     busy = {node: cores / cpus for node, cores, cpus in measured if cpus}
     if len(busy) < max(2, len(measured)) or not summary.coverage.is_good or has_gpus(summary):
         return None

@@ -39,7 +39,7 @@ def test_users_and_coordinators_get_their_letters_once_a_week(mailbox: Mailbox, 
     addresses = [f"{name}@example.org" for name in ("ada", "bob", "grace", "ada")]
     assert addresses == mailbox.recipients
     assert "sent: 4" == done.stdout.splitlines()[-1]
-    assert (0, "had one: 2") == (again.returncode, again.stdout.splitlines()[-1])
+    assert (0, "sent recently: 2") == (again.returncode, again.stdout.splitlines()[-1])
     to_ada, _, to_grace, _ = map(body_of, mailbox.mails)
     # Three jobs of eight core hours, half of them used, as in the week before.
     assert re.search(r"3 jobs ended.*Cores +24 +24 +12 +50 % +50 %", to_ada, re.DOTALL)
@@ -67,7 +67,7 @@ def test_dry_run_shows_letters_and_sends_none(mailbox: Mailbox, archive: Path, s
 
     assert (0, []) == (done.returncode, mailbox.mails)
     assert "user ada to ada@example.org: shown\n\nUse of the cluster by ada" in done.stdout
-    assert "user nobody: no job ended in this time\n" in done.stdout
+    assert "user nobody: no jobs ended in this period\n" in done.stdout
     assert "\x1b" not in done.stdout
 
 
@@ -87,7 +87,7 @@ def test_user_can_be_left_out_and_taken_in_again(mailbox: Mailbox, archive: Path
     with_ada = _digest(mailbox, archive, slurm, "--opt-in", "ada", "--user", "ada")
 
     assert (0, "ada gets no more letters\n", "") == (out.returncode, out.stdout, out.stderr)
-    assert "user ada to ada@example.org: wants no letters\n" in without.stdout
+    assert "user ada to ada@example.org: opted out of digests\n" in without.stdout
     assert ["ada gets letters again", "user ada to ada@example.org: sent"] == with_ada.stdout.splitlines()[:2]
     assert ["bob@example.org", "ada@example.org"] == mailbox.recipients
 
@@ -118,7 +118,7 @@ def test_slurm_that_does_not_know_coordinators_is_told(mailbox: Mailbox, archive
     nobody = _digest(mailbox, archive, silent, "--account", "physics")
     failed = _digest(mailbox, archive, broken, "--account", "physics")
 
-    assert (0, "account physics: nobody coordinates it") == (nobody.returncode, nobody.stdout.splitlines()[0])
+    assert (0, "account physics: the account has no coordinator") == (nobody.returncode, nobody.stdout.splitlines()[0])
     assert 2 == failed.returncode
     assert "slurmdbd is away" in failed.stderr
     assert [] == mailbox.mails
@@ -143,4 +143,4 @@ def test_missing_archive_is_told(mailbox: Mailbox, tmp_path: Path, slurm: Path) 
     done = _digest(mailbox, tmp_path / "none.db", slurm, "--opt-out", "ada")
 
     assert (2, False) == (done.returncode, (tmp_path / "none.db").exists())
-    assert "there is no archive" in done.stderr
+    assert "there is no readable archive" in done.stderr

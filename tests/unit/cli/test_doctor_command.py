@@ -26,7 +26,7 @@ def test_what_is_missing_is_counted_and_ends_with_1(tmp_path: Path) -> None:
     done = examine(tmp_path)
 
     assert 1 == done.returncode
-    assert "missing  archive: there is none to read" in done.stdout
+    assert "missing  archive: there is no readable archive" in done.stdout
     assert "3 of 5 are missing.\n" == done.stdout.splitlines(keepends=True)[-1]
 
 

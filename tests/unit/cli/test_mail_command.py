@@ -94,7 +94,7 @@ def test_whole_array_is_told_with_the_way_to_its_tasks(mailbox: Mailbox, shared_
     _mail(mailbox, shared_archive, slurm, "-s", subject, "alice")
 
     assert subject == _subject(mailbox)
-    assert f"{subject}\n\nReports are of single tasks: https://jobs.example.org/arrays/15\n" == body_of(_only(mailbox))
+    assert f"{subject}\n\nEach task has its own report: https://jobs.example.org/arrays/15\n" == body_of(_only(mailbox))
 
 
 def test_begin_goes_out_as_it_came(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
@@ -117,7 +117,7 @@ echo "$row" | sed "s/|/$mark/g"
 @pytest.mark.parametrize(
     ("sacct", "reason"),
     [
-        ("", "accounting does not know job 99"),
+        ("", "job 99 is not in accounting"),
         ("echo 'slurmdbd is away' >&2; exit 1", "slurmdbd is away"),
         (PARTIAL, "accounting has only part of the record of job 99 so far"),
     ],
@@ -132,7 +132,7 @@ def test_notice_goes_out_with_the_reason_when_there_is_no_report(
 
     assert 0 == done.returncode
     assert subject == _subject(mailbox)
-    assert body_of(_only(mailbox)).startswith(f"{subject}\n\nThere is no report about it: ")
+    assert body_of(_only(mailbox)).startswith(f"{subject}\n\nNo report could be made: ")
     assert reason in body_of(_only(mailbox))
 
 

@@ -227,4 +227,4 @@ def test_archive_that_was_named_and_is_not_there_is_told(slurm: Path, tmp_path: 
     done = run_here("report", "--slurm.bin-path", str(slurm), "--archive.url", str(tmp_path / "typo.db"), "1")
 
     assert (2, "") == (done.returncode, done.stdout)
-    assert "there is no job 1, or Slurm does not show it to you; there is no archive to read at" in done.stderr
+    assert "there is no job 1, or Slurm does not show it to you; there is no readable archive at" in done.stderr

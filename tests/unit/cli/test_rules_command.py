@@ -20,7 +20,7 @@ def test_list_tells_every_rule_and_the_flag_of_every_threshold() -> None:
 
     listed = re.findall(r"^(\w+)  \((\w+), (\w+)\)$", done.stdout, re.MULTILINE)
     assert [(rule.id, rule.severity, rule.subject) for rule in RULES] == listed
-    assert "    --rules.memory-over-asked.min-used-ratio=0.125  Below this too much was asked for." in done.stdout
+    assert "    --rules.memory-over-asked.min-used-ratio=0.125  Report jobs that needed less than this share of the request." in done.stdout
     assert sum(len(rule.thresholds) for rule in RULES) == done.stdout.count("    --rules.")
 
 
@@ -49,5 +49,5 @@ def test_missing_archive_is_told(tmp_path: Path) -> None:
     done = run_here("rules", "test", "--archive.url", str(tmp_path / "archive.db"))
 
     assert (2, 1) == (done.returncode, done.stderr.count("\n"))
-    assert f"there is no archive to read at sqlite:///{tmp_path}/archive.db" in done.stderr
+    assert f"there is no readable archive at sqlite:///{tmp_path}/archive.db" in done.stderr
     assert not (tmp_path / "archive.db").exists()

@@ -139,7 +139,7 @@ def test_archive_is_never_made_by_a_command_that_root_may_run(tmp_path: Path, co
     done = invoke(tmp_path, *command)
 
     assert isinstance(done.exception, ConfigError)
-    assert "there is no archive to read" in str(done.exception)
+    assert "there is no readable archive" in str(done.exception)
     assert [] == list(tmp_path.iterdir())
 
 

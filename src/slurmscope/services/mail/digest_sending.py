@@ -1,52 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hand the letters out: at most one a week about the same to the same person, and none to who wants none."""
+"""Send digests: at most one a week about the same subject to the same person, and none to people who opted out."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from email.message import EmailMessage
+from functools import cache
 from typing import TYPE_CHECKING
 
+from slurmscope.config import Config
 from slurmscope.errors import OutputError
 from slurmscope.reports.digest import Digest
 from slurmscope.reports.digest_mail import make_digest_mail, render_digest_text
-from slurmscope.services.mail.digest_sums import DigestSubject
-from slurmscope.services.mail.mailing import address_of, page_of
+from slurmscope.services.mail.digests import DigestRequest, DigestSubject, write_digests
+from slurmscope.services.mail.mailing import address_of, open_mail_server, page_of
+from slurmscope.services.reporting.opening import no_archive, open_reporting
 from slurmscope.services.reporting.settings import MailSettings
+from slurmscope.sources.slurm.account_coordinators import read_coordinators
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
+from slurmscope.store.archive.settings import ArchiveSettings
 from slurmscope.units import DAY_SECONDS
 
 if TYPE_CHECKING:
+    from slurmscope.store.archive.archive import SqlArchive
     from slurmscope.store.archive.checkpoints import Checkpoints
 
-SHORTEST_GAP_SECONDS = 7 * DAY_SECONDS - DAY_SECONDS // 2
-"""A week between two letters, less what a timer may be late the first time and early the next."""
-FAILURES_IN_A_ROW = 10
-"""After so many the mail server is taken for dead: each attempt may last as long as its time limit."""
+MIN_INTERVAL_SECONDS = 7 * DAY_SECONDS - DAY_SECONDS // 2
+"""A week between two digests, less what a timer may be late the first time and early the next."""
+SENT_KEPT_SECONDS = 30 * DAY_SECONDS
+"""How long sent digests are remembered; longer than the week between two."""
+MAX_FAILURES_IN_A_ROW = 10
+"""After this many, the mail server is considered down: each attempt may last until the timeout."""
+
+CoordinatorsByAccount = Mapping[str, Sequence[str]]
 
 
 class SendOutcome(enum.StrEnum):
-    """Say what became of a letter."""
+    """Say what became of a digest."""
 
     SENT = "sent"
     SHOWN = "shown"
-    NO_JOBS = "no job ended in this time"
-    NOBODY = "nobody coordinates it"
-    OPTED_OUT = "wants no letters"
-    HAD_ONE = "had one less than a week ago"
+    NO_JOBS = "no jobs ended in this period"
+    NO_RECIPIENT = "the account has no coordinator"
+    OPTED_OUT = "opted out of digests"
+    SENT_RECENTLY = "received one less than a week ago"
     FAILED = "not sent"
-    GIVEN_UP = "not tried, for the mail server takes nothing"
+    SERVER_DOWN = "not sent: the mail server failed too often"
 
     @property
     def is_failure(self) -> bool:
-        """Tell whether a letter that was due did not go out."""
-        return self in {SendOutcome.FAILED, SendOutcome.GIVEN_UP}
+        """Return whether a digest that was due was not sent."""
+        return self in {SendOutcome.FAILED, SendOutcome.SERVER_DOWN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """Tell about one letter; ``text`` is there when it is only shown, ``problem`` when it failed."""
+    """Hold the outcome of one digest; ``text`` is set when it is only shown, ``problem`` when it failed."""
 
     about: DigestSubject
     outcome: SendOutcome
@@ -55,8 +67,45 @@ class Delivery:
     problem: str = ""
 
 
-class Post:
-    """Deliver letters one by one."""
+def run_digests(
+    config: Config,
+    environment: Mapping[str, str],
+    request: DigestRequest,
+    *,
+    to: str,
+    now_seconds: int,
+    is_dry_run: bool,
+) -> Iterator[Delivery]:
+    """Send each digest, or only show it, and yield the outcome.
+
+    A digest about a user goes to that user, one about an account to its coordinators, or to the address ``to``.
+    """
+    settings = config.of(MailSettings)
+    send = None if is_dry_run else open_mail_server(settings).send
+    commands = SlurmCommands(config.of(SlurmSettings), environment)
+    # Read once, when the first digest needs it.
+    coordinators = cache(lambda: read_coordinators(commands.run))
+    with _open_archive(config, environment) as (archive, checkpoints):
+        if not is_dry_run:
+            checkpoints.forget_mails(now_seconds - SENT_KEPT_SECONDS)
+        sender = DigestSender(checkpoints, settings, send, now_seconds=now_seconds)
+        for about, digest in write_digests(archive, request, now_seconds):
+            yield from sender.deliver(about, digest, _readers(about, to, coordinators) if digest else ())
+
+
+def set_opt_outs(
+    config: Config, environment: Mapping[str, str], opt_outs: Sequence[str], opt_ins: Sequence[str]
+) -> None:
+    """Store who opted out of digests, and who opted in again."""
+    with _open_archive(config, environment) as (_, checkpoints):
+        for user in opt_outs:
+            checkpoints.set_opt_out(user, is_opted_out=True)
+        for user in opt_ins:
+            checkpoints.set_opt_out(user, is_opted_out=False)
+
+
+class DigestSender:
+    """Deliver digests one by one."""
 
     def __init__(
         self,
@@ -66,7 +115,7 @@ class Post:
         *,
         now_seconds: int,
     ) -> None:
-        """Take who remembers, how mails are sent, and the time; without ``send`` letters are only shown."""
+        """Take where sent digests are stored, how mails are sent, and the time; without ``send`` digests are shown."""
         self._checkpoints = checkpoints
         self._settings = settings
         self._send = send
@@ -74,44 +123,44 @@ class Post:
         self._failures_in_a_row = 0
 
     def deliver(self, about: DigestSubject, digest: Digest | None, readers: Sequence[str]) -> list[Delivery]:
-        """Give one letter to each of its readers, who are user names or addresses."""
+        """Deliver one digest to each of its readers, which are user names or addresses."""
         if digest is None:
             return [Delivery(about=about, outcome=SendOutcome.NO_JOBS)]
         if not readers:
-            return [Delivery(about=about, outcome=SendOutcome.NOBODY)]
+            return [Delivery(about=about, outcome=SendOutcome.NO_RECIPIENT)]
         return [self._deliver(about, digest, reader) for reader in readers]
 
     def _deliver(self, about: DigestSubject, digest: Digest, reader: str) -> Delivery:
         address = address_of(reader, self._settings)
-        letter = replace(digest, opt_out=self._way_out(reader))
         delivery = Delivery(about=about, outcome=SendOutcome.SENT, recipient=address)
-        if hindrance := self._hindrance(about, reader, address):
-            return replace(delivery, outcome=hindrance)
+        if skipped := self._reason_to_skip(about, reader, address):
+            return replace(delivery, outcome=skipped)
+        digest = replace(digest, opt_out=self._unsubscribe(reader))
         if self._send is None:
-            return replace(delivery, outcome=SendOutcome.SHOWN, text=render_digest_text(letter, url=self._page(about)))
-        if problem := self._try_send(self._send, about, letter, address):
+            return replace(delivery, outcome=SendOutcome.SHOWN, text=render_digest_text(digest, url=self._page(about)))
+        if problem := self._try_send(self._send, about, digest, address):
             return replace(delivery, outcome=SendOutcome.FAILED, problem=problem)
         return delivery
 
-    def _hindrance(self, about: DigestSubject, reader: str, address: str) -> SendOutcome | None:
-        """Return why there is no letter; None when nothing speaks against it."""
-        if self._failures_in_a_row >= FAILURES_IN_A_ROW:
-            return SendOutcome.GIVEN_UP
+    def _reason_to_skip(self, about: DigestSubject, reader: str, address: str) -> SendOutcome | None:
+        """Return why no digest is sent; None when it is due."""
+        if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
+            return SendOutcome.SERVER_DOWN
         if self._checkpoints.is_opted_out(reader):
             return SendOutcome.OPTED_OUT
         last_seconds = self._checkpoints.last_mail(_subject(about), address)
-        # A clock that was wrong once must not stop letters for years: what lies in the future does not count.
-        if last_seconds is not None and 0 <= self._now_seconds - last_seconds < SHORTEST_GAP_SECONDS:
-            return SendOutcome.HAD_ONE
+        # Times in the future are ignored: a clock that was wrong once must not stop digests for years.
+        if last_seconds is not None and 0 <= self._now_seconds - last_seconds < MIN_INTERVAL_SECONDS:
+            return SendOutcome.SENT_RECENTLY
         return None
 
     def _try_send(
-        self, send: Callable[[EmailMessage], None], about: DigestSubject, letter: Digest, address: str
+        self, send: Callable[[EmailMessage], None], about: DigestSubject, digest: Digest, address: str
     ) -> str:
-        """Return what went wrong, or an empty text; what was sent is remembered at once."""
+        """Send a digest and record it; return what went wrong, or an empty text."""
         try:
             sender = self._settings.sender
-            send(make_digest_mail(letter, sender=sender, recipient=address, url=self._page(about)))
+            send(make_digest_mail(digest, sender=sender, recipient=address, url=self._page(about)))
         except OutputError as error:
             self._failures_in_a_row += 1
             return str(error)
@@ -122,12 +171,28 @@ class Post:
     def _page(self, about: DigestSubject) -> str:
         return page_of("accounts" if about.is_account else "users", about.name, self._settings)
 
-    def _way_out(self, reader: str) -> str:
-        """Return the reader's own page, whose section on letters has a button; words for an address without a page."""
+    def _unsubscribe(self, reader: str) -> str:
+        """Return the section of the reader's page that stops digests, or a sentence for an address without a page."""
         if "@" not in reader and (page := page_of("users", reader, self._settings)):
             return f"{page}#letter"
-        return f"ask the support of your cluster for: slurmscope digest --opt-out {reader}"
+        return f"ask your cluster's support to run: slurmscope digest --opt-out {reader}"
 
 
 def _subject(about: DigestSubject) -> str:
     return f"digest of {'account' if about.is_account else 'user'} {about.name}"
+
+
+def _readers(about: DigestSubject, to: str, coordinators: Callable[[], CoordinatorsByAccount]) -> Sequence[str]:
+    if not about.is_account:
+        return (about.name,)
+    return (to,) if to else coordinators().get(about.name, ())
+
+
+@contextmanager
+def _open_archive(config: Config, environment: Mapping[str, str]) -> Iterator[tuple[SqlArchive, Checkpoints]]:
+    with open_reporting(config, environment) as reporting:
+        if reporting.archive is None:
+            raise no_archive(config.of(ArchiveSettings))
+        from slurmscope.store.archive.checkpoints import Checkpoints
+
+        yield reporting.archive, Checkpoints(reporting.archive.database)

@@ -1,22 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the letters that tell users and accounts what their jobs of the last days asked for and used."""
+"""Write the digests of users and accounts: what their recent jobs were allocated and what they used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
-from slurmscope.model.archive import Archive, JobFilter
-from slurmscope.reports.digest import Digest, make_digest
+from slurmscope.model.archive import Archive, JobFilter, JobRow, UseTotal
+from slurmscope.reports.digest import GPU_WEIGHT, MAX_JOBS, Digest, DigestSums, make_digest
 from slurmscope.rules import RULES
-from slurmscope.services.mail.digest_sums import DigestSubject, PeriodSums, add_up
 from slurmscope.services.reporting.ended_jobs import read_ended
 from slurmscope.units import DAY_SECONDS
 
 
+class DigestSubject(NamedTuple):
+    """Name the user or account that a digest is about."""
+
+    name: str
+    is_account: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestRequest:
-    """Say whom letters are about, and how many days they cover."""
+    """Select the subjects of digests, and the number of days that they cover."""
 
     users: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
@@ -26,46 +34,124 @@ class DigestRequest:
 
     @property
     def named(self) -> tuple[DigestSubject, ...]:
-        """Return those that were named, each once, users first."""
+        """Return the subjects that were named, each once, users first."""
         users = (DigestSubject(name, is_account=False) for name in dict.fromkeys(self.users) if not self.all_users)
         accounts = (
             DigestSubject(name, is_account=True) for name in dict.fromkeys(self.accounts) if not self.all_accounts
         )
         return (*users, *accounts)
 
-    def is_general_about(self, about: DigestSubject) -> bool:
-        """Tell whether this is one of all the users or all the accounts that are wanted."""
+    def includes_all_like(self, about: DigestSubject) -> bool:
+        """Return whether all users, or all accounts, are requested."""
         return self.all_accounts if about.is_account else self.all_users
 
 
 def write_digests(
-    archive: Archive, wish: DigestRequest, now_seconds: int
+    archive: Archive, request: DigestRequest, now_seconds: int
 ) -> Iterator[tuple[DigestSubject, Digest | None]]:
-    """Yield a letter for each user, then each account, that had a job end; None for a named one without.
+    """Yield a digest for each user, then each account, that had a job end; None for a named one without.
 
-    The period ends now. The one before it, to compare with, has the same length.
+    The period ends now. The period before it, to compare with, has the same length.
     """
-    since_seconds = now_seconds - wish.days * DAY_SECONDS
+    since_seconds = now_seconds - request.days * DAY_SECONDS
     titles = {rule.id: rule.title for rule in RULES}
-    for about, sums in _gather(archive, wish, since_seconds, now_seconds):
+    for about, sums in _sum_periods(archive, request, since_seconds, now_seconds):
         digest = None
         if sums.now.jobs:
             period = (since_seconds, now_seconds)
-            digest = make_digest(about.name, period, sums.sums(), rule_titles=titles, is_account=about.is_account)
+            digest = make_digest(about.name, period, sums.as_sums(), rule_titles=titles, is_account=about.is_account)
         yield about, digest
 
 
-def _gather(
-    archive: Archive, wish: DigestRequest, since_seconds: int, now_seconds: int
+def add_up(rows: Iterable[JobRow], since_seconds: int) -> Mapping[DigestSubject, PeriodSums]:
+    """Sum up by user and by account; jobs that ended before ``since_seconds`` belong to the period before."""
+    sums: dict[DigestSubject, PeriodSums] = defaultdict(PeriodSums)
+    for row in rows:
+        is_before = (row.end_seconds or 0) < since_seconds
+        for about in (DigestSubject(row.user, is_account=False), DigestSubject(row.account, is_account=True)):
+            if about.name:
+                sums[about].add(row, is_before=is_before)
+    return dict(sums)
+
+
+@dataclass(slots=True)
+class _Sum:
+    jobs: int = 0
+    jobs_with_findings: int = 0
+    core_seconds: float = 0.0
+    measured_core_seconds: float = 0.0
+    used_core_seconds: float = 0.0
+    gpu_seconds: float = 0.0
+    measured_gpu_seconds: float = 0.0
+    used_gpu_seconds: float = 0.0
+
+    def add(self, row: JobRow) -> None:
+        gpu_seconds = row.gpus * row.run_seconds
+        self.jobs += 1
+        self.jobs_with_findings += row.worst is not None
+        self.core_seconds += row.core_seconds
+        self.gpu_seconds += gpu_seconds
+        # Unmeasured jobs count neither as used nor as unused.
+        if row.wasted_core_seconds is not None:
+            self.measured_core_seconds += row.core_seconds
+            self.used_core_seconds += row.core_seconds - row.wasted_core_seconds
+        if row.wasted_gpu_seconds is not None:
+            self.measured_gpu_seconds += gpu_seconds
+            self.used_gpu_seconds += gpu_seconds - row.wasted_gpu_seconds
+
+    def as_total(self, key: str) -> UseTotal:
+        return UseTotal(key=key, **asdict(self))
+
+
+@dataclass(slots=True)
+class PeriodSums:
+    """Sum up the jobs of one user or account; only the most wasteful rows are kept."""
+
+    now: _Sum = field(default_factory=_Sum)
+    before: _Sum = field(default_factory=_Sum)
+    rules: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    worst: list[JobRow] = field(default_factory=list)
+
+    def add(self, row: JobRow, *, is_before: bool) -> None:
+        """Add one job."""
+        if is_before:
+            self.before.add(row)
+            return
+        self.now.add(row)
+        for rule in row.rules:
+            self.rules[rule].add(row)
+        self.worst.append(row)
+        if len(self.worst) > 10 * MAX_JOBS:
+            self.worst = self._worst()
+
+    def as_sums(self) -> DigestSums:
+        """Return what a digest is made of."""
+        return DigestSums(
+            totals=(self.now.as_total("now"),),
+            before=(self.before.as_total("before"),),
+            rules=tuple(total.as_total(rule) for rule, total in self.rules.items()),
+            jobs=tuple(self._worst()),
+        )
+
+    def _worst(self) -> list[JobRow]:
+        return sorted(self.worst, key=_wasted_seconds, reverse=True)[:MAX_JOBS]
+
+
+def _sum_periods(
+    archive: Archive, request: DigestRequest, since_seconds: int, now_seconds: int
 ) -> Iterator[tuple[DigestSubject, PeriodSums]]:
-    """Read the jobs once for everybody, and once for each one that was named."""
+    """Read the jobs once for all users and accounts, and once for each named one."""
     before_seconds = 2 * since_seconds - now_seconds
-    if wish.all_users or wish.all_accounts:
-        everybody = add_up(read_ended(archive, before_seconds, now_seconds), since_seconds)
-        for about in sorted(everybody, key=lambda about: (about.is_account, about.name)):
-            if wish.is_general_about(about) and everybody[about].now.jobs:
-                yield about, everybody[about]
-    for about in wish.named:
-        narrowed = JobFilter(account=about.name) if about.is_account else JobFilter(user=about.name)
-        rows = read_ended(archive, before_seconds, now_seconds, narrowed)
+    if request.all_users or request.all_accounts:
+        sums = add_up(read_ended(archive, before_seconds, now_seconds), since_seconds)
+        for about in sorted(sums, key=lambda about: (about.is_account, about.name)):
+            if request.includes_all_like(about) and sums[about].now.jobs:
+                yield about, sums[about]
+    for about in request.named:
+        job_filter = JobFilter(account=about.name) if about.is_account else JobFilter(user=about.name)
+        rows = read_ended(archive, before_seconds, now_seconds, job_filter)
         yield about, add_up(rows, since_seconds).get(about, PeriodSums())
+
+
+def _wasted_seconds(row: JobRow) -> float:
+    return (row.wasted_core_seconds or 0.0) + GPU_WEIGHT * (row.wasted_gpu_seconds or 0.0)

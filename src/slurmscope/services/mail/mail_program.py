@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Be Slurm's mail program: mail the report of a job that ended, and anything else as it came.
+"""Act as Slurm's MailProg: mail the report of a job that ended, and pass on every other mail.
 
 ::
 
@@ -20,37 +20,37 @@ from slurmscope.config import Config
 from slurmscope.errors import OutputError, SlurmscopeError
 from slurmscope.model.report import JobReport
 from slurmscope.services.mail.mailing import open_mail_server, page_of, write_notice, write_report_mail
-from slurmscope.services.reporting.one_report import read_report
+from slurmscope.services.reporting.opening import read_report
 from slurmscope.services.reporting.settings import MailSettings
 
 MAX_RECIPIENTS = 20
-ASK_AGAIN_SECONDS = 2.0
+POLL_SECONDS = 2.0
 
 _JOB = re.compile(r"Slurm (?:Array Task |Array Summary )?Job_id=(?P<job>[0-9]{1,10}(?:_[0-9]{1,10}|_\*)?)(?= )")
-# A job's name may hold any of these words, but it stands before the event: the last one counts.
+# A job name may contain any of these words, but it precedes the event: the last match counts.
 _EVENT = re.compile(
     r".* (?P<event>Began|Ended|Failed|Requeued|Invalid dependency|StageOut/Teardown|Reached [^,]*time limit)(?:,|\Z)",
     re.DOTALL,
 )
-# After a requeue the newest run waits again, and has nothing to report.
+# After a requeue the newest run is pending, and has nothing to report.
 _ENDS = frozenset({"Ended", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
 class MailSubject:
-    """Hold what a subject tells: the job as users write its number, and whether it has ended."""
+    """Hold a parsed subject: the job id as users write it, and whether the job has ended."""
 
     job: str
     has_ended: bool
 
     @property
     def array(self) -> str:
-        """Return the number of the array when the mail is about all of its tasks."""
+        """Return the job id of the array when the mail is about all of its tasks."""
         return self.job.removesuffix("_*") if self.job.endswith("_*") else ""
 
 
 def parse_subject(subject: str) -> MailSubject | None:
-    """Read what Slurm says; None when it is about no job, or in words we do not know."""
+    """Parse a subject of Slurm; None when it is not about a job, or in an unknown format."""
     job, event = _JOB.match(subject), _EVENT.match(subject)
     return MailSubject(job["job"], event["event"] in _ENDS) if job and event else None
 
@@ -63,19 +63,19 @@ def run_mail_program(
     recipients: str,
     wait_seconds: float,
 ) -> None:
-    """Send one mail to each recipient; when a report fails, the notice still goes out and tells why.
+    """Send one mail to each recipient; without a report, send Slurm's notice and the reason.
 
-    Raises OutputError, after all others were tried, when a mail could not be sent.
+    Raises OutputError when a mail could not be sent, after trying all others.
     """
     settings = config.of(MailSettings)
     addresses = [address for address in re.split(r"[,\s]+", recipients) if address][:MAX_RECIPIENTS]
-    told = parse_subject(subject)
+    parsed = parse_subject(subject)
     report, more = None, ""
-    if told and told.has_ended and told.array:
-        page = page_of("arrays", told.array, settings)
-        more = f"Reports are of single tasks: {page or f'slurmscope report {told.array}_1'}"
-    elif told and told.has_ended:
-        report, more = _try_report(config, environment, told.job, wait_seconds)
+    if parsed and parsed.has_ended and parsed.array:
+        page = page_of("arrays", parsed.array, settings)
+        more = f"Each task has its own report: {page or f'slurmscope report {parsed.array}_1'}"
+    elif parsed and parsed.has_ended:
+        report, more = _try_report(config, environment, parsed.job, wait_seconds)
     problems = [_try_send(address, subject, report, more, settings) for address in addresses]
     if any(problems):
         raise OutputError("\n".join(problem for problem in problems if problem))
@@ -88,7 +88,7 @@ def wait_for_end(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> JobReport | None:
-    """Ask until the whole record of the ended job is there: Slurm sends its mail before accounting knows of the end."""
+    """Poll until the whole record of the ended job is there: Slurm sends its mail before accounting is updated."""
     until = clock() + wait_seconds
     while True:
         report = find()
@@ -96,7 +96,7 @@ def wait_for_end(
         is_whole = report and report.record.has_ended and not report.record.is_partial
         if is_whole or left_seconds <= 0:
             return report
-        sleep(min(ASK_AGAIN_SECONDS, left_seconds))
+        sleep(min(POLL_SECONDS, left_seconds))
 
 
 def _try_report(
@@ -105,10 +105,10 @@ def _try_report(
     try:
         report = wait_for_end(lambda: read_report(config, environment, job), wait_seconds)
     except SlurmscopeError as error:
-        return None, f"There is no report about it: {error}"
+        return None, f"No report could be made: {error}"
     if report and report.record.is_partial:
-        return None, f"There is no report about it: accounting has only part of the record of job {job} so far."
-    return report, "" if report else f"There is no report about it: accounting does not know job {job}."
+        return None, f"No report could be made: accounting has only part of the record of job {job} so far."
+    return report, "" if report else f"No report could be made: job {job} is not in accounting."
 
 
 def _try_send(address: str, subject: str, report: JobReport | None, more: str, settings: MailSettings) -> str:
@@ -125,5 +125,5 @@ def _write(address: str, subject: str, report: JobReport | None, more: str, sett
         try:
             return write_report_mail(report, settings, recipient=address)
         except SlurmscopeError as error:
-            more = f"There is no report about it: {error}"
+            more = f"No report could be made: {error}"
     return write_notice(subject, more, settings, recipient=address)

@@ -124,7 +124,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         reading.request()  # for the first page
     cluster = ClusterState(*readings)
     find_problems = (
-        reporting.troubles.sentences,
+        reporting.outages.messages,
         coordinators.problems,
         beside.problems,
         lambda: [reporter.progress.problem] if reporter.progress.problem else [],
@@ -137,7 +137,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         # A new secret at each start: older forms are rejected once, with the advice to reload the page.
         csrf=Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token),
         identify=identifier.identify,
-        find_report=reporting.desk.report,
+        find_report=reporting.finder.report,
         now=cluster.now,
         problems=lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find())),
         audit=AuditLog(archive.database).audit,
@@ -147,7 +147,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
     metrics = PortalMetrics(
         requests=RequestCounts(),
         progress=lambda: reporter.progress,
-        query_counters=reporting.ledger,
+        query_counters=reporting.query_counters,
         readings={reading.name: reading for reading in readings},
     )
     with open_reporter_loop(reporter, reporter_settings.interval):

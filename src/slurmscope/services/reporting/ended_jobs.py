@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Go through the archive by when jobs ended; its own order is that of submission."""
+"""Read archived jobs by their end time; the archive itself is ordered by submission."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from slurmscope.model.archive import Archive, JobFilter, JobRow
 from slurmscope.model.viewer import EVERYTHING
 
 PAGE_JOBS = 1000
-LONGEST_LIFE_SECONDS = 60 * 86400
-"""How long before a time jobs are looked for that ended in it: they waited and ran meanwhile."""
+MAX_AGE_SECONDS = 60 * 86400
+"""How long before a period a job that ended in it may have been submitted."""
 
 
 def read_ended(
-    archive: Archive, since_seconds: int, until_seconds: int, wanted: JobFilter | None = None
+    archive: Archive, since_seconds: int, until_seconds: int, job_filter: JobFilter | None = None
 ) -> Iterator[JobRow]:
-    """Yield every run that began and then ended in this time, last submitted first; ``wanted`` narrows further."""
+    """Yield every run that started, and ended in this period, last submitted first; ``job_filter`` narrows further."""
     narrowed = replace(
-        wanted or JobFilter(),
-        since_seconds=max(0, since_seconds - LONGEST_LIFE_SECONDS),
+        job_filter or JobFilter(),
+        since_seconds=max(0, since_seconds - MAX_AGE_SECONDS),
         until_seconds=until_seconds,
         is_running=False,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open everything that reports of jobs are made from, as the settings say."""
+"""Open everything that job reports are made from, as configured."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmscope.config import Config
-from slurmscope.errors import ConfigError
+from slurmscope.errors import ConfigError, SourceError
 from slurmscope.model.job_record import JobAccounting
+from slurmscope.model.report import JobReport
 from slurmscope.model.series import SeriesSource
-from slurmscope.services.reporting.outages import Outages
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.report_finder import Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.reports import ReportFinder
 from slurmscope.services.reporting.rule_settings import thresholds_of
 from slurmscope.sources.accounting.opening import open_accounting
 from slurmscope.sources.accounting.settings import AccountingSettings
@@ -33,16 +34,16 @@ _SQLITE = "sqlite:///"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporting:
-    """Hold the parts; ``archive`` is None where there is none to read."""
+    """Hold the parts; ``archive`` is None where none is readable."""
 
     config: Config
     archive: SqlArchive | None
     accounting: JobAccounting
     maker: ReportMaker
-    desk: ReportFinder
-    troubles: Outages
-    ledger: QueryCounters | None
-    """What questions to Prometheus cost; None where none is asked."""
+    finder: ReportFinder
+    outages: Outages
+    query_counters: QueryCounters | None
+    """Counters of Prometheus queries; None without Prometheus."""
 
 
 @contextmanager
@@ -55,50 +56,62 @@ def open_reporting(
     may_create: bool = False,
     archived_seconds: float = 0.0,
 ) -> Iterator[Reporting]:
-    """Open the parts; ``series`` and ``accounting`` stand in for what the settings name.
+    """Open the parts; ``series`` and ``accounting`` replace the configured sources.
 
-    ``may_create`` makes a new archive; otherwise a file that is not there is no archive. ``archived_seconds`` is that
-    of :class:`ReportFinder`.
+    ``may_create`` creates the archive if there is none. ``archived_seconds`` is that of :class:`ReportFinder`.
     """
     with ExitStack() as stack:
         archive = (open_archive if may_create else open_known_archive)(config.of(ArchiveSettings))
         if archive:
             stack.callback(archive.close)
-        ledger = None
+        query_counters = None
         if series is None:
-            series, ledger = _open_prometheus(config.of(PrometheusSettings))
+            series, query_counters = _open_prometheus(config.of(PrometheusSettings))
         if accounting is None:
             commands = SlurmCommands(config.of(SlurmSettings), environment)
             accounting = open_accounting(config.of(AccountingSettings), commands.run)
         maker = ReportMaker(series, thresholds=thresholds_of(config))
-        troubles = Outages()
+        outages = Outages()
         yield Reporting(
             config=config,
             archive=archive,
             accounting=accounting,
             maker=maker,
-            desk=ReportFinder(archive, accounting, maker, troubles, archived_seconds=archived_seconds),
-            troubles=troubles,
-            ledger=ledger,
+            finder=ReportFinder(archive, accounting, maker, outages, archived_seconds=archived_seconds),
+            outages=outages,
+            query_counters=query_counters,
         )
 
 
+def read_report(config: Config, environment: Mapping[str, str], job_id: str) -> JobReport | None:
+    """Return the newest run of a job; None when there is no such job.
+
+    Raises SourceError or ArchiveError when the job was not found and a source could not be read.
+    """
+    with open_reporting(config, environment) as reporting:
+        report = reporting.finder.report(EVERYTHING, job_id)
+        outages = reporting.outages.messages()
+    if report is None and outages:
+        raise SourceError(f"job {job_id} was not found: {'; '.join(outages)}")
+    return report
+
+
 def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:
-    """Open an archive without making one: a file that is not there, or cannot be read, is None."""
-    if settings.url.startswith(_SQLITE) and not _is_there(settings.url):
+    """Open an archive without creating one; None for a file that does not exist or is not readable."""
+    if settings.url.startswith(_SQLITE) and not _is_readable(settings.url):
         return None
     return open_archive(settings)
 
 
 def no_archive(settings: ArchiveSettings) -> ConfigError:
-    """Say where an archive was looked for, for those who cannot do without one."""
+    """Return the error for commands that need an archive."""
     return ConfigError(
-        f"there is no archive to read at {settings.url}: run this as the portal's user after the portal has made it, "
-        "or name another with --archive.url"
+        f"there is no readable archive at {settings.url}: run this as the portal's user after the portal has created "
+        "it, or choose another with --archive.url"
     )
 
 
-def _is_there(url: str) -> bool:
+def _is_readable(url: str) -> bool:
     try:
         with Path(url.removeprefix(_SQLITE)).open("rb"):
             return True

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work through jobs that ended, so that each is summarised once and found again when Prometheus has forgotten it.
+"""Archive jobs that ended, so that their reports outlive the retention of Prometheus.
 
-How far accounting was read is kept in the archive itself and moves on only when everything before it is stored. So a
-restart, or a server that is away, costs time and no job. Records may reach accounting late: the last hour is read again
-in every round, the last day once an hour, and a run that was seen running is asked for until its end is known. What is
-archived already is passed over.
+The checkpoint, up to which accounting was read, is kept in the archive and moves on only when everything before it is
+stored: a restart or an unreachable server costs time, but no job. Records may reach accounting late: every round reads
+the last hour again, once an hour the last day, and looks up running jobs until their end is known. Archived runs are
+skipped.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from slurmscope.log import fields
 from slurmscope.model.archive import Archive, JobRow, RunId
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
-from slurmscope.services.reporting.measuring import MAY_PASS
-from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.retention import Chore, Retention, parse_keep_seconds
+from slurmscope.services.reporting.report_maker import TRANSIENT, ReportMaker
+from slurmscope.services.reporting.retention import Retention, RetentionTask, parse_keep_seconds
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.settings import setting
@@ -39,14 +38,14 @@ FAR_OVERLAP_SECONDS = 86400
 WINDOW_SECONDS = 6 * 3600
 BATCH_JOBS = 100
 REFRESHED_JOBS = 500
-"""Running jobs measured anew in one round; where there are more, they take turns."""
+"""Running jobs that are measured again in one round; if there are more, they take turns."""
 NO_ROOM = "The curves of this job could not be archived."
-BUG = "Jobs are not archived for now: the reporter failed by a bug, which its log tells."
+BUG = "Jobs are not being archived: the reporter failed because of a bug; see its log."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReporterSettings:
-    """How ended jobs are worked through."""
+    """How ended jobs are archived."""
 
     interval: float = setting(
         60.0, help="Time between two looks at accounting.", parse=parse_positive_seconds, metavar="DURATION"
@@ -91,43 +90,43 @@ class ReporterSettings:
 
 
 class ReporterArchive(Archive, Protocol):
-    """Keep reports, and take out a part of what is older than a time; the number of rows is returned."""
+    """Store reports, and delete a part of what is older than a time; returns the number of rows."""
 
     def forget_curves(self, before_seconds: int) -> int:
-        """Take out curves of jobs that ended before this time."""
+        """Delete curves of jobs that ended before this time."""
         ...
 
     def forget_jobs(self, before_seconds: int) -> int:
-        """Take out jobs that ended before this time."""
+        """Delete jobs that ended before this time."""
         ...
 
     def forget_looks(self, before_seconds: int) -> int:
-        """Take out what staff looked at before this time."""
+        """Delete audit entries from before this time."""
         ...
 
 
 class ReporterCheckpoints(Protocol):
-    """Keep texts by name beside the archive."""
+    """Store texts by name in the archive."""
 
     def read_checkpoint(self, name: str) -> str | None:
-        """Return what was kept."""
+        """Return the stored text; None if there is none."""
         ...
 
     def write_checkpoint(self, name: str, text: str) -> None:
-        """Keep it."""
+        """Store a text."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Tell how the work stands."""
+    """Hold the progress of the reporter."""
 
     jobs_archived: int = 0
     rounds: int = 0
     failures: int = 0
     read_until_seconds: float | None = None
     problem: str = ""
-    """Why the last round did not come to its end; empty when it did."""
+    """Why the last round failed; empty when it succeeded."""
 
 
 def _run_of(job: JobRecord | JobRow) -> RunId:
@@ -135,7 +134,7 @@ def _run_of(job: JobRecord | JobRow) -> RunId:
 
 
 class Reporter:
-    """Read accounting, make reports, store them; one round after the other."""
+    """Read accounting, make reports and store them, round by round."""
 
     def __init__(
         self,
@@ -154,26 +153,26 @@ class Reporter:
         self._checkpoints = checkpoints
         self._settings = settings
         self._clock = clock or Clock()
-        self._look_far_at = 0.0
-        self._turn = 0
-        self._away_since: float | None = None
-        self._forgetting = Retention(_chores(archive, settings), self._clock)
+        self._far_overlap_due = 0.0
+        self._next_refreshed = 0
+        self._unreachable_since: float | None = None
+        self._retention = Retention(_retention_tasks(archive, settings), self._clock)
         self.progress = Progress()
 
     def work(self) -> None:
-        """Do one round; what fails is told and tried again in the next. Only a bug is raised."""
+        """Do one round; failures are logged and retried in the next. Only bugs are raised."""
         try:
             self._archive_ended()
             self._refresh_running()
         except SlurmscopeError as error:
-            logger.warning("jobs are not archived for now", extra=fields(reason=str(error)))
+            logger.warning("archiving of jobs failed; retrying in the next round", extra=fields(reason=str(error)))
             self._note_failure(str(error))
         except Exception:
             self._note_failure(BUG)
             raise
         else:
             self.progress = replace(self.progress, rounds=self.progress.rounds + 1, problem="")
-            self._forgetting.work()
+            self._retention.work()
 
     def _note_failure(self, problem: str) -> None:
         self.progress = replace(self.progress, failures=self.progress.failures + 1, problem=problem)
@@ -191,16 +190,16 @@ class Reporter:
             self.progress = replace(self.progress, read_until_seconds=float(since))
 
     def _overlap_seconds(self) -> int:
-        """Return how far to look back for records that came late: mostly an hour, and once an hour a day."""
-        if self._clock.monotonic() < self._look_far_at:
+        """Return how far to read back for late records: an hour, and once an hour a day."""
+        if self._clock.monotonic() < self._far_overlap_due:
             return OVERLAP_SECONDS
-        self._look_far_at = self._clock.monotonic() + OVERLAP_SECONDS
+        self._far_overlap_due = self._clock.monotonic() + OVERLAP_SECONDS
         return FAR_OVERLAP_SECONDS
 
     def _read_checkpoint(self, now: float) -> int:
         text = self._checkpoints.read_checkpoint(CHECKPOINT) or ""
         read_until = int(text) if text.isdecimal() else None
-        # One that lies in the future was written by a clock that was wrong.
+        # A checkpoint in the future was written with a wrong clock.
         if read_until is None or read_until > now:
             return int(now - self._settings.look_back)
         return read_until
@@ -218,28 +217,28 @@ class Reporter:
         must_measure = self._must_measure(batch, now)
         try:
             reports = self._maker.make(batch, must_measure=must_measure)
-        except MAY_PASS:
-            self._away_since = now if self._away_since is None else self._away_since
+        except TRANSIENT:
+            self._unreachable_since = now if self._unreachable_since is None else self._unreachable_since
             raise
         if must_measure:
-            self._away_since = None
+            self._unreachable_since = None
         self._save(reports)
         self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + len(batch))
 
     def _must_measure(self, batch: Sequence[JobRecord], now: float) -> bool:
-        """Tell whether to wait for a server that is away: until it was so for long, and all these jobs ended long ago.
+        """Return whether to wait for an unreachable server: until it was unreachable for long, and these jobs are old.
 
-        Either alone would cost curves: a server may be away for a moment when a week of jobs is read, and it may come
-        back after days with everything about the jobs of today.
+        Either condition alone would lose curves: a server may be down for a moment while a week of jobs is read, and it
+        may return after days with everything about the jobs of today.
         """
         youngest = max(record.end_seconds or now for record in batch)
-        away_since = now if self._away_since is None else self._away_since
-        return now - max(youngest, away_since) < self._settings.give_up
+        unreachable_since = now if self._unreachable_since is None else self._unreachable_since
+        return now - max(youngest, unreachable_since) < self._settings.give_up
 
     def _save(self, reports: Sequence[JobReport]) -> None:
-        """Store a batch; one by one where it is too large, so that the report which is so costs only its curves.
+        """Store a batch; one by one where it is too large, so that only the report that is too large loses its curves.
 
-        What else fails is raised: an archive that is locked or slow takes the curves in a later round.
+        Other errors are raised: an archive that is locked or slow stores the curves in a later round.
         """
         try:
             self._archive.save(reports)
@@ -251,44 +250,44 @@ class Reporter:
                     self._archive.save([replace(report, charts=(), missing=(*report.missing, NO_ROOM))])
 
     def _refresh_running(self) -> None:
-        """Store what runs now, and ask what became of runs that do not any more."""
+        """Store what runs now, and look up how runs ended that no longer run."""
         running = {_run_of(record): record for record in self._accounting.read_current() if record.is_running}
         unfinished = {_run_of(row) for row in self._archive.unfinished()}
-        turn = sorted(running)
-        self._turn %= max(1, len(turn))
-        taken = {*(turn * 2)[self._turn : self._turn + min(REFRESHED_JOBS, len(turn))]}
-        self._turn += REFRESHED_JOBS
+        ordered = sorted(running)
+        first = self._next_refreshed % max(1, len(ordered))
+        refreshed = {*(ordered * 2)[first : first + min(REFRESHED_JOBS, len(ordered))]}
+        self._next_refreshed = first + REFRESHED_JOBS
         for batch in _batches(record for run, record in running.items() if run not in unfinished):
             self._save(self._maker.make(batch))
-        self._measure_again(running[run] for run in taken if run in unfinished)
-        self._store_gone(unfinished - running.keys())
+        self._measure_again(running[run] for run in refreshed if run in unfinished)
+        self._store_ends(unfinished - running.keys())
 
     def _measure_again(self, records: Iterable[JobRecord]) -> None:
-        """Replace what is stored of running jobs, unless the server is away: old numbers are better than none."""
+        """Update running jobs, unless the server is unreachable: old numbers are better than none."""
         for batch in _batches(records):
             try:
                 reports = self._maker.make(batch, must_measure=True)
-            except MAY_PASS:
+            except TRANSIENT:
                 return
             self._save(reports)
 
-    def _store_gone(self, gone: Set[RunId]) -> None:
+    def _store_ends(self, runs: Set[RunId]) -> None:
         """Store how these runs ended, and no others.
 
-        Accounting tells of earlier runs too, and of all tasks of an array: the series may have forgotten those.
+        Accounting also returns earlier runs, and all tasks of an array: Prometheus may have deleted their series.
         """
         now = self._clock.wall()
-        for job_ids in _batches(sorted({job_id for _, job_id, _ in gone})):
+        for job_ids in _batches(sorted({job_id for _, job_id, _ in runs})):
             records = self._not_stored(self._accounting.read_jobs(job_ids))
-            for batch in _batches(record for record in records if record.has_ended and _run_of(record) in gone):
+            for batch in _batches(record for record in records if record.has_ended and _run_of(record) in runs):
                 self._store_ended(batch, now)
 
 
-def _chores(archive: ReporterArchive, settings: ReporterSettings) -> tuple[Chore, ...]:
+def _retention_tasks(archive: ReporterArchive, settings: ReporterSettings) -> tuple[RetentionTask, ...]:
     return (
-        Chore(name="jobs", forget=archive.forget_jobs, keep_seconds=settings.keep_jobs),
-        Chore(name="curves", forget=archive.forget_curves, keep_seconds=settings.keep_curves),
-        Chore(name="looks", forget=archive.forget_looks, keep_seconds=settings.keep_audit),
+        RetentionTask(name="jobs", delete=archive.forget_jobs, keep_seconds=settings.keep_jobs),
+        RetentionTask(name="curves", delete=archive.forget_curves, keep_seconds=settings.keep_curves),
+        RetentionTask(name="audit", delete=archive.forget_looks, keep_seconds=settings.keep_audit),
     )
 
 
@@ -299,5 +298,5 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def open_reporter_loop(reporter: Reporter, interval_seconds: float) -> AbstractContextManager[None]:
-    """Let the reporter work in a thread until the end."""
+    """Run the reporter periodically in a thread."""
     return run_periodically("reporter", interval_seconds, reporter.work)

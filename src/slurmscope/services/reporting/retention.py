@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take out once a day what was kept for long enough."""
+"""Delete once a day what is older than its retention."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ SHORTEST_KEEP_SECONDS = 7 * DAY_SECONDS
 
 
 def parse_keep_seconds(given: object) -> float:
-    """Read how long something is kept: 0 for ever, or at least a week.
+    """Parse a retention: 0 for ever, or at least a week.
 
-    365 without its unit would be six minutes, and what was taken out does not come back. And accounting is read again
-    for a day: what was forgotten earlier would be archived again and again.
+    365 without its unit would be six minutes, and deleted rows cannot be restored. Also, the last day of accounting is
+    read again: jobs deleted earlier would be archived again.
     """
     seconds = parse_seconds(given)
     if 0 < seconds < SHORTEST_KEEP_SECONDS:
-        raise ValueError(f"{given!r} is less than 7d; 0 keeps for ever")
+        raise ValueError(f"{given!r} is less than 7d; use 0 to keep for ever")
     return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chore:
-    """Say what is taken out, and when: ``forget`` takes a part of what is older, and returns how much."""
+class RetentionTask:
+    """Delete old rows of one kind: ``delete`` deletes a part of what is older than a time, and returns how much."""
 
     name: str
-    forget: Callable[[int], int]
+    delete: Callable[[int], int]
     keep_seconds: float
-    """How long it is kept; 0 is for ever."""
+    """Retention; 0 is for ever."""
 
 
 class Retention:
-    """Do the chores of each day (UTC) in rounds, until a round finds nothing to do; one thread may call it."""
+    """Run the tasks of each day (UTC) in rounds, until a round deletes nothing; not thread-safe."""
 
-    def __init__(self, chores: Sequence[Chore], clock: Clock) -> None:
-        """Take what is to be done; nothing is taken out yet."""
-        self._chores = [chore for chore in chores if chore.keep_seconds > 0]
+    def __init__(self, tasks: Sequence[RetentionTask], clock: Clock) -> None:
+        """Take the tasks; nothing is deleted yet."""
+        self._tasks = [task for task in tasks if task.keep_seconds > 0]
         self._clock = clock
         self._done_day: int | None = None
         self._not_before = float("-inf")
 
     def work(self) -> None:
-        """Do a round if one is due; what fails is told, and tried again in an hour."""
+        """Do a round if one is due; failures are logged and retried in an hour."""
         today = int(self._clock.wall()) // DAY_SECONDS
         if today == self._done_day or self._clock.monotonic() < self._not_before:
             return
         try:
-            counts = {chore.name: chore.forget(_limit(chore, today)) for chore in self._chores}
+            counts = {task.name: task.delete(_limit(task, today)) for task in self._tasks}
         except ArchiveError as error:
-            logger.warning("old rows are not taken out for now", extra=fields(reason=str(error)))
+            logger.warning("deleting old rows failed; retrying in an hour", extra=fields(reason=str(error)))
             self._not_before = self._clock.monotonic() + RETRY_SECONDS
             return
         if any(counts.values()):
-            logger.info("old rows are taken out", extra=fields(**counts))
+            logger.info("old rows deleted", extra=fields(**counts))
         else:
             self._done_day = today
 
 
-def _limit(chore: Chore, today: int) -> int:
-    # By whole days: what becomes old in the course of one waits for the next.
-    return today * DAY_SECONDS - int(chore.keep_seconds)
+def _limit(task: RetentionTask, today: int) -> int:
+    # By whole days: what expires during a day is deleted on the next.
+    return today * DAY_SECONDS - int(task.keep_seconds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make a setting of every threshold of every rule."""
+"""Declare a setting for every threshold of every rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurmscope.settings import Section, setting
 
 
 def parse_threshold(given: object) -> float:
-    """Read a number of 0 or more."""
+    """Parse a number of 0 or more."""
     try:
         number = float(given) if isinstance(given, str | int | float) and not isinstance(given, bool) else math.nan
     except ValueError:
@@ -29,12 +29,12 @@ def rule_sections() -> Iterator[Section]:
 
 
 def rule_section(rule_id: str) -> Section | None:
-    """Return what can be set for one rule; None when it has no thresholds."""
+    """Return the section of one rule; None when it has no thresholds."""
     return _SECTIONS.get(rule_id)
 
 
 def thresholds_of(config: Config) -> Mapping[str, float]:
-    """Return every threshold in force, by ``rule.threshold``."""
+    """Return the current value of every threshold, by ``rule.threshold``."""
     return {
         f"{rule_id}.{declared.attribute}": _number(config.values[declared.key].value)
         for rule_id, section in _SECTIONS.items()

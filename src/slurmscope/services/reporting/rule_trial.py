@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Try the rules on jobs of the past: what would each have found, with the thresholds that are set now."""
+"""Test the rules on past jobs: what would each have found with the current thresholds."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from slurmscope.model.viewer import EVERYTHING
 from slurmscope.rules import RULES, judge
 from slurmscope.services.reporting.ended_jobs import read_ended
 
-TELL_EVERY = 100
+PROGRESS_JOBS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleTrial:
-    """Count what one rule would have found; ``was_found`` is what it did find when the jobs were archived."""
+    """Hold what one rule would have found; ``was_found`` is what it found when the jobs were archived."""
 
     rule: str
     jobs: int
     users: int
     wasted_core_seconds: float
-    """What these jobs left unused, as far as that was measured."""
+    """Unused core time of these jobs, as far as measured."""
     was_found: int
 
 
@@ -40,9 +40,9 @@ def try_rules(
     archive: Archive,
     period: tuple[int, int],
     thresholds: Mapping[str, float],
-    tell: Callable[[int], None] = lambda _: None,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Trial:
-    """Judge every run again that ended in a time, and call ``tell`` now and then with how many are done."""
+    """Check every run again that ended in a period; call ``progress`` with the number of jobs done."""
     tallies = {rule.id: _Tally() for rule in RULES}
     before = Counter[str]()
     done = 0
@@ -52,15 +52,15 @@ def try_rules(
             for finding in judge(report.summary, thresholds):
                 tallies[finding.rule].add(row)
         done += 1
-        if done % TELL_EVERY == 0:
-            tell(done)
+        if done % PROGRESS_JOBS == 0:
+            progress(done)
     rules = (tally.as_trial(rule, before[rule]) for rule, tally in tallies.items())
     return Trial(jobs=done, rules=tuple(sorted(rules, key=lambda rule: -rule.jobs)))
 
 
 @dataclass(slots=True)
 class _Tally:
-    """Count for one rule; an archive may hold millions of jobs, so no rows are kept."""
+    """Count matches of one rule; an archive may hold millions of jobs, so no rows are kept."""
 
     jobs: int = 0
     users: set[str] = field(default_factory=set)
@@ -82,5 +82,5 @@ class _Tally:
 
 
 def _same_run(reports: Iterable[JobReport], row: JobRow) -> list[JobReport]:
-    """Choose the run of this row: a requeued job has several."""
+    """Return the report of this row's run: a requeued job has several."""
     return [report for report in reports if report.record.submit_seconds == row.submit_seconds][:1]

@@ -31,17 +31,17 @@ def _matching(pattern: re.Pattern[str], what: str, given: object) -> str:
 
 
 def parse_mail_address(given: object) -> str:
-    """Read a mail address without a name."""
+    """Parse a mail address without a display name."""
     return _matching(_MAIL_ADDRESS, "a mail address such as slurmscope@example.org", given)
 
 
 def parse_mail_server(given: object) -> str:
-    """Read where mails are handed in."""
+    """Parse the address of a mail server."""
     return _matching(_SERVER, "a server such as localhost:25", given)
 
 
 def parse_domain(given: object) -> str:
-    """Read the part of mail addresses behind the user's name."""
+    """Parse the domain of mail addresses."""
     return _matching(_DOMAIN, "a domain such as example.org", given)
 
 
@@ -78,7 +78,7 @@ class MailSettings:
 
 
 def report_sections() -> Iterator[Section]:
-    """Yield what can be set for reports, mails and digests."""
+    """Yield the settings of reports, mails and digests."""
     yield Section(name="slurm", type=SlurmSettings)
     yield Section(name="accounting", type=AccountingSettings)
     yield Section(name="prometheus", type=PrometheusSettings)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch the pages of node agents and record them, many at once, so that a silent one holds up no other."""
+"""Scrape node agents and record their metrics, concurrently, so that an unresponsive one does not delay others."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from slurmscope.services.up.settings import Target
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 32
+MAX_CONCURRENT_SCRAPES = 32
 PAGE_LIMIT_BYTES = 64 * 1024 * 1024
 SHOWN_PROBLEMS = 3
-LONGEST_REST_ROUNDS = 19
-"""An agent that fails again and again is left alone for up to so many rounds: nodes that are down are many at times."""
+MAX_SKIPPED_ROUNDS = 19
+"""An agent that keeps failing is skipped for up to this many rounds: many nodes may be down at a time."""
 
 
 class PageRecorder(Protocol):
-    """Take pages; see ``store.recorder``."""
+    """Record pages; see ``store.recorder``."""
 
     def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
-        """Take a page in text format."""
+        """Record a page in the Prometheus text format."""
         ...
 
 
 class AgentScrapes:
-    """Scrape a list of agents; how each one does is told when it changes, not every time."""
+    """Scrape a list of agents; log when one starts or stops failing."""
 
     def __init__(
         self,
@@ -46,55 +46,55 @@ class AgentScrapes:
         token_file: TokenFile | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take whom to ask, and who keeps the pages."""
+        """Take the agents and the recorder."""
         self.counts: Counter[str] = Counter()
-        """How many scrapes were good, failed, or skipped because the ones before still ran or failed."""
+        """Scrapes by outcome: good, failed, or skipped because earlier ones still ran or failed."""
         self._targets = tuple(targets)
         self._recorder = recorder
         self._timeout_seconds = timeout_seconds
         self._token_file = token_file
         self._wall_clock = wall_clock
         self._tls = tls_context() if any(target.address.is_tls for target in targets) else None
-        self._pool = ThreadPoolExecutor(max(1, min(AT_ONCE, len(targets))), thread_name_prefix="scrape")
+        self._pool = ThreadPoolExecutor(max(1, min(MAX_CONCURRENT_SCRAPES, len(targets))), thread_name_prefix="scrape")
         self._running: dict[Target, Future[None]] = {}
         self._problems: dict[Target, str] = {}
         self._failures: Counter[Target] = Counter()
-        self._rounds_left: Counter[Target] = Counter()
+        self._rounds_to_skip: Counter[Target] = Counter()
         self._lock = threading.Lock()
 
     def scrape_all(self) -> None:
-        """Ask every agent once, those that answered the last time first, and wait as long as all may take."""
+        """Scrape every agent once, those that worked the last time first, and wait for all of them to end."""
         for target in sorted(self._targets, key=self._failures.__getitem__):
-            if self._is_busy(target) or self._rests(target):
+            if self._is_running(target) or self._is_skipped(target):
                 self._count("skipped")
             else:
                 self._running[target] = self._pool.submit(self._scrape, target)
-        rounds = -(-len(self._targets) // AT_ONCE)
+        rounds = -(-len(self._targets) // MAX_CONCURRENT_SCRAPES)
         wait(self._running.values(), timeout=rounds * self._timeout_seconds + 1.0)
 
     def problems(self) -> Iterable[str]:
-        """Say in one sentence which agents do not answer."""
+        """Describe in one sentence which agents fail."""
         with self._lock:
             known = dict(self._problems)
         if not known:
             return ()
         shown = "; ".join(list(known.values())[:SHOWN_PROBLEMS])
         more = f"; and {len(known) - SHOWN_PROBLEMS} more" if len(known) > SHOWN_PROBLEMS else ""
-        return (f"{len(known)} of {len(self._targets)} node agents could not be recorded: {shown}{more}.",)
+        return (f"{len(known)} of {len(self._targets)} node agents could not be scraped: {shown}{more}.",)
 
     def close(self) -> None:
-        """Begin no further scrape; those that run end at their time limit."""
+        """Start no further scrape; running ones end at their timeout."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _is_busy(self, target: Target) -> bool:
+    def _is_running(self, target: Target) -> bool:
         before = self._running.get(target)
         return before is not None and not before.done()
 
-    def _rests(self, target: Target) -> bool:
-        """Tell whether an agent is left alone in this round, which is then over."""
-        is_resting = self._rounds_left[target] > 0
-        self._rounds_left[target] -= is_resting
-        return is_resting
+    def _is_skipped(self, target: Target) -> bool:
+        """Return whether to skip an agent in this round, and count the round."""
+        is_skipped = self._rounds_to_skip[target] > 0
+        self._rounds_to_skip[target] -= is_skipped
+        return is_skipped
 
     def _scrape(self, target: Target) -> None:
         try:
@@ -102,7 +102,7 @@ class AgentScrapes:
             self._recorder.record_page(self._wall_clock(), page, node=target.node, source=str(target))
         except SlurmscopeError as error:
             self._note(target, f"{target}: {error}")
-        except Exception as error:  # a bug that one page brings out must not silence the others
+        except Exception as error:  # a bug with one page must not stop the others
             logger.exception("scrape failed", extra=fields("bug", target=str(target)))
             self._note(target, f"{target}: {error!r}")
         else:
@@ -130,15 +130,15 @@ class AgentScrapes:
             if problem:
                 self._problems[target] = problem
                 self._failures[target] += 1
-                self._rounds_left[target] = min(LONGEST_REST_ROUNDS, 2 ** min(9, self._failures[target] - 1) - 1)
+                self._rounds_to_skip[target] = min(MAX_SKIPPED_ROUNDS, 2 ** min(9, self._failures[target] - 1) - 1)
             else:
                 self._problems.pop(target, None)
                 self._failures[target] = 0
         self._count("failed" if problem else "good")
         if problem and not had_problem:
-            logger.warning("a node agent could not be recorded", extra=fields(target=str(target), error=problem))
+            logger.warning("scraping a node agent failed", extra=fields(target=str(target), error=problem))
         elif had_problem and not problem:
-            logger.info("a node agent is recorded again", extra=fields(target=str(target)))
+            logger.info("scraping a node agent works again", extra=fields(target=str(target)))
 
     def _count(self, outcome: str) -> None:
         with self._lock:

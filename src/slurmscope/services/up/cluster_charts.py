@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the last day of the cluster from what was recorded, once a minute for everybody who looks."""
+"""Make the charts of the cluster's last day from recorded metrics, at most once a minute."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from slurmscope.units import DAY_SECONDS
 logger = logging.getLogger(__name__)
 
 READ_POINTS = 1440
-"""One for each minute: a recording of some minutes has a few of them already. Charts are thinned when they are made."""
-KEPT_SECONDS = 60.0
-PATIENCE_SECONDS = 5.0
+"""One per minute, so that a recording of a few minutes has several. Charts are thinned when they are made."""
+CACHE_SECONDS = 60.0
+TIMEOUT_SECONDS = 5.0
 
 
 class ClusterSeries(Protocol):
-    """Know metrics that belong to no job; see ``store.recorder_series``."""
+    """Read metrics of the cluster; see ``store.recorder.series``."""
 
     def read_cluster(
         self, wanted: SeriesQuery, start_seconds: float, end_seconds: float, *, points: int, until: float
     ) -> tuple[Series, ...]:
-        """Return curves of at most so many points; what goes wrong is a ``SourceError``."""
+        """Return curves of at most ``points`` points; raises ``SourceError``."""
         ...
 
 
 class ClusterCharts:
-    """Keep the charts of the last day; any thread may ask."""
+    """Cache the charts of the last day; thread-safe."""
 
     def __init__(self, series: ClusterSeries, clock: Clock | None = None) -> None:
         self._series = series
@@ -45,15 +45,15 @@ class ClusterCharts:
         self._read_at = -inf
 
     def get(self) -> tuple[Chart, ...]:
-        """Return the charts; whoever comes while they are read waits for that one reading."""
+        """Return the charts; concurrent callers wait for one read."""
         with self._lock:
-            if self._clock.monotonic() - self._read_at >= KEPT_SECONDS:
+            if self._clock.monotonic() - self._read_at >= CACHE_SECONDS:
                 self._charts = self._read()
                 self._read_at = self._clock.monotonic()
             return self._charts
 
     def _read(self) -> tuple[Chart, ...]:
-        now, until = self._clock.wall(), self._clock.monotonic() + PATIENCE_SECONDS
+        now, until = self._clock.wall(), self._clock.monotonic() + TIMEOUT_SECONDS
         try:
             return make_cluster_charts(
                 {
@@ -62,6 +62,6 @@ class ClusterCharts:
                 }
             )
         except SlurmscopeError as error:
-            # The page has the numbers of now; it is not worth losing for its charts.
-            logger.warning("the last day of the cluster is not drawn", extra=fields(error=str(error)))
+            # The page shows current values even without charts.
+            logger.warning("charts of the cluster could not be made", extra=fields(error=str(error)))
             return ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run everything over a simulated cluster: its jobs lead lives that are recorded, and have a history."""
+"""Run everything over a simulated cluster: its running jobs are recorded, and it has a history of ended jobs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import CHECKPOINT
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.up.cluster_charts import ClusterCharts
-from slurmscope.services.up.recording import OwnCollectors
-from slurmscope.services.up.recording_metrics import recording_families
+from slurmscope.services.up.recording import OwnCollectors, recording_families
 from slurmscope.simulate.cluster.records import SimulatedCluster
 from slurmscope.simulate.history.accounting import SimulatedAccounting
 from slurmscope.simulate.history.history import History
@@ -40,12 +39,12 @@ logger = logging.getLogger(__name__)
 
 FIRST_JOBS = 300
 FIRST_SECONDS = 2.0
-"""The first page waits for this many of the newest jobs, or for so long."""
+"""The first page waits for this many of the newest jobs, or this long."""
 BATCH_JOBS = 20
-TOLD_JOBS = 500
+LOGGED_JOBS = 500
 ROUND_SECONDS = 20.0
 BACKFILL_STEP_SECONDS = 120.0
-"""Within the window of a recorder whose interval is a minute, so that its curves have no holes."""
+"""Within the window of a recorder whose interval is a minute, so that its curves have no gaps."""
 HEAD_START_SECONDS = 4.0
 READY_SECONDS = 60.0
 END_SECONDS = 5.0
@@ -53,7 +52,7 @@ END_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """Hold the cluster that is played, and how many jobs have ended on it."""
+    """Hold the simulated cluster, and how many jobs have ended on it."""
 
     cluster: SimulatedCluster
     past_jobs: int = 3000
@@ -68,7 +67,7 @@ def run_demo(
     *,
     ready: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Serve until somebody interrupts; the folder of the configuration is the caller's to remove."""
+    """Serve until interrupted; the caller removes the directory of the configuration."""
     configure_log(config)
     require_portal()
     from slurmscope.store.archive.checkpoints import Checkpoints
@@ -76,11 +75,11 @@ def run_demo(
     past = History(demo.cluster, jobs=demo.past_jobs, seed=demo.seed).make()
     accounting = SimulatedAccounting(demo.cluster, past)
     computed = SimulatedSeries(accounting.find_workload)
-    lives = accounting.running_lives
-    running = frozenset(life.job_id for life in lives)
+    workloads = accounting.running_lives
+    running = frozenset(workload.job_id for workload in workloads)
     is_recorded, is_ready = threading.Event(), threading.Event()
 
-    # The first pages go first: what works in the background begins a little later.
+    # The first pages have priority: background work starts a little later.
     head_start = threading.Timer(HEAD_START_SECONDS, is_ready.set)
     head_start.daemon = True
 
@@ -94,28 +93,28 @@ def run_demo(
             open_reporting(config, environment, series=series, accounting=accounting, may_create=True)
         )
         if reporting.archive is not None:
-            # What has ended is archived here; the reporter has to look after the running jobs only.
+            # Ended jobs are archived here; the reporter only handles running jobs.
             Checkpoints(reporting.archive.database).write_checkpoint(CHECKPOINT, str(int(time.time())))
             filler = _Filler(reporting.archive, reporting.maker, _newest_first(accounting, past_until=time.time()))
             filler.fill(FIRST_JOBS, time.monotonic() + FIRST_SECONDS)
             stack.enter_context(filler.filling(is_ready))
         stack.callback(head_start.cancel)
-        stack.enter_context(_open_lives(lives, exporters, recorder, is_recorded, is_ready))
+        stack.enter_context(_record_workloads(workloads, exporters, recorder, is_recorded, is_ready))
         beside = Companion(families=partial(recording_families, recorder), charts=ClusterCharts(recorder.series()).get)
         return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
 
 
 @contextmanager
-def _open_lives(
-    lives: Sequence[Workload],
+def _record_workloads(
+    workloads: Sequence[Workload],
     exporters: Sequence[Exporter],
     recorder: Recorder,
     is_recorded: threading.Event,
     is_ready: threading.Event,
 ) -> Iterator[None]:
-    """Record the past of running jobs, and then what they and the simulated controller tell, until the end.
+    """Record the past of running jobs, and then their metrics and those of the simulated controller.
 
-    Nothing is done before pages can be opened: they go first.
+    Starts once pages can be opened.
     """
     with ExitStack() as stack:
         own = [
@@ -126,7 +125,7 @@ def _open_lives(
 
         def record() -> None:
             now = time.time()
-            recorder.record(now, samples_at(lives, now))
+            recorder.record(now, samples_at(workloads, now))
             for collectors in own:
                 collectors.record(recorder, deadline_seconds=ROUND_SECONDS)
 
@@ -134,13 +133,13 @@ def _open_lives(
 
         def record_past() -> None:
             if is_ready.wait(READY_SECONDS):
-                backfill(lives, recorder, is_recorded, stopping)
+                backfill(workloads, recorder, is_recorded, stopping)
 
         def end() -> None:
             stopping.set()
             is_ready.set()
 
-        stack.enter_context(run_periodically("lives", ROUND_SECONDS, record, first=record_past, stopping=stopping))
+        stack.enter_context(run_periodically("workloads", ROUND_SECONDS, record, first=record_past, stopping=stopping))
         stack.callback(end)
         yield
 
@@ -148,34 +147,34 @@ def _open_lives(
 def _cluster_collectors(exporter: Exporter) -> OwnCollectors:
     config = exporter.load()
     return OwnCollectors(
-        exporter.make_readings(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS
+        exporter.make_readings(config), enabled_collectors(exporter.role, config), metrics=RECORDED_METRICS
     )
 
 
 def backfill(
-    lives: Sequence[Workload], recorder: Recorder, is_recorded: threading.Event, stopping: threading.Event
+    workloads: Sequence[Workload], recorder: Recorder, is_recorded: threading.Event, stopping: threading.Event
 ) -> None:
-    """Record the past of running jobs coarsely, in the order of time; an end in the midst of it leaves it half done."""
+    """Record the past of running jobs at a coarse step, in order of time, until done or stopped."""
     now = time.time()
-    moment = min((life.start_seconds for life in lives), default=now)
+    moment = min((workload.start_seconds for workload in workloads), default=now)
     while moment < now:
         if stopping.is_set():
             return
-        recorder.record(moment, samples_at(lives, moment))
+        recorder.record(moment, samples_at(workloads, moment))
         moment += BACKFILL_STEP_SECONDS
-    recorder.record(now, samples_at(lives, now))
+    recorder.record(now, samples_at(workloads, now))
     is_recorded.set()
-    logger.info("the past of running jobs is recorded", extra=fields(jobs=len(lives), samples=recorder.recorded))
+    logger.info("past of running jobs recorded", extra=fields(jobs=len(workloads), samples=recorder.recorded))
 
 
 def _newest_first(accounting: SimulatedAccounting, *, past_until: float) -> list[JobRecord]:
-    """Return every job that has started, in the order in which pages list them."""
+    """Return every job that has started, in the order of job lists."""
     records = [*accounting.read_ended(0, int(past_until)), *(r for r in accounting.read_current() if r.is_running)]
     return sorted(records, key=lambda record: (record.submit_seconds, record.job_id), reverse=True)
 
 
 class _Filler:
-    """Archive jobs one batch after the other."""
+    """Archive jobs batch by batch."""
 
     def __init__(self, archive: Archive, maker: ReportMaker, records: Sequence[JobRecord]) -> None:
         self._archive = archive
@@ -185,7 +184,7 @@ class _Filler:
         self._stopping = threading.Event()
 
     def fill(self, jobs: int, until: float) -> bool:
-        """Archive so many jobs or fewer until a monotonic time; tell whether any are left."""
+        """Archive up to this many jobs until a monotonic time; return whether any are left."""
         for _ in range(-(-jobs // BATCH_JOBS)):
             batch = list(islice(self._left, BATCH_JOBS))
             if not batch:
@@ -198,7 +197,7 @@ class _Filler:
 
     @contextmanager
     def filling(self, is_ready: threading.Event) -> Iterator[None]:
-        """Archive the others in a thread, once pages can be opened."""
+        """Archive the remaining jobs in a thread, once pages can be opened."""
         thread = threading.Thread(target=self._fill_rest, args=(is_ready,), name="history", daemon=True)
         thread.start()
         try:
@@ -212,8 +211,8 @@ class _Filler:
         has_more = is_ready.wait(READY_SECONDS)
         while has_more and not self._stopping.is_set():
             try:
-                has_more = self.fill(TOLD_JOBS, time.monotonic() + ROUND_SECONDS)
+                has_more = self.fill(LOGGED_JOBS, time.monotonic() + ROUND_SECONDS)
             except SlurmscopeError as error:
-                # The jobs of one batch are missing then; it is a demo.
-                logger.warning("jobs of the past are not archived", extra=fields(error=str(error)))
-            logger.info("jobs of the past are archived", extra=fields(jobs=self._done))
+                # The jobs of one batch are lost, which is acceptable in a demo.
+                logger.warning("archiving past jobs failed", extra=fields(error=str(error)))
+            logger.info("past jobs archived", extra=fields(jobs=self._done))

@@ -16,14 +16,13 @@ from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.agent_scrapes import AgentScrapes
 from slurmscope.services.up.cluster_charts import ClusterCharts
-from slurmscope.services.up.recording import OwnCollectors
-from slurmscope.services.up.recording_metrics import recording_families
+from slurmscope.services.up.recording import OwnCollectors, recording_families
 from slurmscope.services.up.settings import UpSettings
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import CLUSTER_INTERVAL_SECONDS, RECORDED_METRICS, RecorderSettings
 
 Action = tuple[str, float, Callable[[], None]]
-"""A name, seconds between two rounds, and what is done in each."""
+"""A name, the interval in seconds, and the function to run."""
 
 
 def run_up(
@@ -49,7 +48,7 @@ def run_up(
 
 @contextmanager
 def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Recorder) -> Iterator[Companion]:
-    """Record from this process's own collectors and from node agents until the end; return who tells how that does."""
+    """Record from this process's own collectors and from node agents; yield the metrics and problems of recording."""
     settings, interval = config.of(UpSettings), config.of(RecorderSettings).interval
     with ExitStack() as stack:
         actions: list[Action] = []
@@ -58,15 +57,15 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
         for exporter in exporters:
             if settings.cluster if exporter.role is Role.CLUSTER else settings.node:
                 own = stack.enter_context(closing(_own_collectors(exporter)))
-                rhythm = max(interval, CLUSTER_INTERVAL_SECONDS) if exporter.role is Role.CLUSTER else interval
-                actions.append((exporter.role.value, rhythm, partial(own.record, recorder, deadline_seconds=rhythm)))
+                period = max(interval, CLUSTER_INTERVAL_SECONDS) if exporter.role is Role.CLUSTER else interval
+                actions.append((exporter.role.value, period, partial(own.record, recorder, deadline_seconds=period)))
         if settings.targets:
             token_file = TokenFile(settings.bearer_token_file) if settings.bearer_token_file else None
             scrapes = AgentScrapes(settings.targets, recorder, timeout_seconds=settings.timeout, token_file=token_file)
             stack.enter_context(closing(scrapes))
             actions.append(("agents", interval, scrapes.scrape_all))
             counts, problems = scrapes.counts, scrapes.problems
-        # A loop for each, so that a slow one holds up no other.
+        # Each in its own loop, so that a slow one does not delay the others.
         for action in actions:
             stack.enter_context(run_periodically(*action))
         yield Companion(
@@ -79,5 +78,5 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
 def _own_collectors(exporter: Exporter) -> OwnCollectors:
     config = exporter.load()
     return OwnCollectors(
-        exporter.make_readings(config), enabled_collectors(exporter.role, config), wanted=RECORDED_METRICS
+        exporter.make_readings(config), enabled_collectors(exporter.role, config), metrics=RECORDED_METRICS
     )

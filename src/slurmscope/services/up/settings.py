@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare what can be set about recording in one process."""
+"""Declare the settings of recording in one process."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _NUMBERS = re.compile(r"[0-9.]+\Z|.*:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Name a node agent: where it is asked, and the node that it speaks for where it does not say."""
+    """Hold the address of a node agent, and its node name for metrics without one."""
 
     address: ServerAddress
     node: str = ""
 
     def __str__(self) -> str:
-        """Write it for messages."""
+        """Return the address for messages."""
         return str(self.address)
 
 
 def parse_targets(given: object) -> tuple[Target, ...]:
-    """Read addresses of node agents: repeated flags, a list in the file, or commas in the environment."""
+    """Parse addresses of node agents: repeated flags, a list in the file, or commas in the environment."""
     return tuple(parse_target(item) for item in parse_list(given))
 
 
 def parse_target(text: str) -> Target:
-    """Read one address; without a name before it, the host is the name of the node unless it is a number."""
+    """Parse one address; without a node name before it, the host is the node name unless it is an IP address."""
     named = _NAMED.match(text)
     node, url = (named["node"], named["url"]) if named else ("", text)
     if named and not _NODE.match(node):
-        raise ValueError(f"{node!r} is not the name of a node")
+        raise ValueError(f"{node!r} is not a node name")
     address = parse_address(url, default_port=AGENT_PORT)
     if not address.socket_path and not node and address.host != "localhost" and not _NUMBERS.match(address.host):
         node = address.host
@@ -75,7 +75,7 @@ class UpSettings:
 
 def up_sections() -> Iterator[Section]:
     """Yield the settings of everything that runs in one process."""
-    # Not above: the agent is only needed here.
+    # Imported here: only this function needs the agent.
     from slurmscope.services.node.readings import NodeSettings
 
     yield Section(name="up", type=UpSettings)

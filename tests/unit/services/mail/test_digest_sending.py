@@ -13,8 +13,8 @@ import pytest
 from slurmscope.errors import OutputError
 from slurmscope.model.archive import UseTotal
 from slurmscope.reports.digest import DigestSums, make_digest
-from slurmscope.services.mail.digest_sending import FAILURES_IN_A_ROW, Post, SendOutcome
-from slurmscope.services.mail.digest_sums import DigestSubject
+from slurmscope.services.mail.digest_sending import MAX_FAILURES_IN_A_ROW, DigestSender, SendOutcome
+from slurmscope.services.mail.digests import DigestSubject
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
@@ -58,11 +58,11 @@ class Sender:
 def _deliver(
     checkpoints: Checkpoints, sender: Sender | None, *readers: str, about: DigestSubject = ADA, now: int = START
 ) -> list[SendOutcome]:
-    post = Post(checkpoints, SITE, sender.send if sender else None, now_seconds=now)
+    post = DigestSender(checkpoints, SITE, sender.send if sender else None, now_seconds=now)
     return [delivery.outcome for delivery in post.deliver(about, LETTER, readers)]
 
 
-def test_letter_is_sent_to_the_address_of_its_reader(checkpoints: Checkpoints) -> None:
+def test_digest_is_sent_to_the_address_of_its_reader(checkpoints: Checkpoints) -> None:
     sender = Sender()
 
     assert [SendOutcome.SENT] == _deliver(checkpoints, sender, "ada")
@@ -75,23 +75,23 @@ def test_letter_is_sent_to_the_address_of_its_reader(checkpoints: Checkpoints) -
 
 
 @pytest.mark.parametrize("about", [ADA, PHYSICS])
-def test_letter_names_the_page_on_which_its_reader_stops_it(checkpoints: Checkpoints, about: DigestSubject) -> None:
+def test_digest_names_the_page_on_which_its_reader_stops_it(checkpoints: Checkpoints, about: DigestSubject) -> None:
     sender = Sender()
 
     _deliver(checkpoints, sender, "ada", about=about)
 
     (mail,) = sender.mails
-    assert "To get no more of these letters: https://jobs.example.org/users/ada#letter" in body_of(mail).splitlines()
+    assert "To stop these digests: https://jobs.example.org/users/ada#letter" in body_of(mail).splitlines()
     assert "<https://jobs.example.org/users/ada#letter>" == mail["List-Unsubscribe"]
 
 
 @pytest.mark.parametrize(("reader", "site"), [("ada", replace(SITE, portal_url="")), ("head@elsewhere.org", SITE)])
-def test_letter_names_the_command_where_its_reader_has_no_page(
+def test_digest_names_the_command_where_its_reader_has_no_page(
     checkpoints: Checkpoints, reader: str, site: MailSettings
 ) -> None:
     sender = Sender()
 
-    Post(checkpoints, site, sender.send, now_seconds=START).deliver(PHYSICS, LETTER, (reader,))
+    DigestSender(checkpoints, site, sender.send, now_seconds=START).deliver(PHYSICS, LETTER, (reader,))
 
     (mail,) = sender.mails
     assert f"slurmscope digest --opt-out {reader}" in " ".join(body_of(mail).split())
@@ -101,33 +101,33 @@ def test_letter_names_the_command_where_its_reader_has_no_page(
 @pytest.mark.parametrize(
     ("days", "outcome"),
     [
-        (0, SendOutcome.HAD_ONE),
-        (1, SendOutcome.HAD_ONE),
-        (6, SendOutcome.HAD_ONE),
+        (0, SendOutcome.SENT_RECENTLY),
+        (1, SendOutcome.SENT_RECENTLY),
+        (6, SendOutcome.SENT_RECENTLY),
         (6.9, SendOutcome.SENT),
         (7, SendOutcome.SENT),
     ],
 )
-def test_second_letter_waits_a_week(checkpoints: Checkpoints, days: float, outcome: SendOutcome) -> None:
+def test_second_digest_waits_a_week(checkpoints: Checkpoints, days: float, outcome: SendOutcome) -> None:
     _deliver(checkpoints, Sender(), "ada")
 
     assert [outcome] == _deliver(checkpoints, Sender(), "ada", now=START + int(days * DAY))
 
 
-def test_letters_about_different_things_do_not_wait_for_each_other(checkpoints: Checkpoints) -> None:
+def test_digests_about_different_things_do_not_wait_for_each_other(checkpoints: Checkpoints) -> None:
     _deliver(checkpoints, Sender(), "ada")
 
     assert [SendOutcome.SENT] == _deliver(checkpoints, Sender(), "ada", about=PHYSICS)
-    assert [SendOutcome.HAD_ONE] == _deliver(checkpoints, Sender(), "ada", about=PHYSICS)
+    assert [SendOutcome.SENT_RECENTLY] == _deliver(checkpoints, Sender(), "ada", about=PHYSICS)
 
 
-def test_letter_from_the_future_stops_none(checkpoints: Checkpoints) -> None:
+def test_digest_from_the_future_stops_none(checkpoints: Checkpoints) -> None:
     _deliver(checkpoints, Sender(), "ada", now=START + 900 * DAY)
 
     assert [SendOutcome.SENT] == _deliver(checkpoints, Sender(), "ada")
 
 
-def test_who_wants_no_letters_gets_none_until_they_want_some(checkpoints: Checkpoints) -> None:
+def test_user_who_opted_out_gets_no_digest_until_opting_in(checkpoints: Checkpoints) -> None:
     checkpoints.set_opt_out("ada", is_opted_out=True)
     sender = Sender()
 
@@ -137,41 +137,41 @@ def test_who_wants_no_letters_gets_none_until_they_want_some(checkpoints: Checkp
     assert ["bob@example.org", "ada@example.org"] == [mail["To"] for mail in sender.mails]
 
 
-def test_failing_letter_is_told_and_tried_again_next_time(checkpoints: Checkpoints) -> None:
+def test_failing_digest_is_reported_and_sent_again_next_time(checkpoints: Checkpoints) -> None:
     sender = Sender(failing=("bob@example.org",))
-    post = Post(checkpoints, SITE, sender.send, now_seconds=START)
+    post = DigestSender(checkpoints, SITE, sender.send, now_seconds=START)
 
     deliveries = post.deliver(PHYSICS, LETTER, ("ada", "bob", "carol"))
 
     assert [SendOutcome.SENT, SendOutcome.FAILED, SendOutcome.SENT] == [one.outcome for one in deliveries]
     assert "the mail to bob@example.org was not sent" == deliveries[1].problem
-    assert [SendOutcome.HAD_ONE, SendOutcome.SENT] == _deliver(checkpoints, Sender(), "ada", "bob", about=PHYSICS)
+    assert [SendOutcome.SENT_RECENTLY, SendOutcome.SENT] == _deliver(checkpoints, Sender(), "ada", "bob", about=PHYSICS)
 
 
-def test_impossible_address_is_a_failure_of_one_letter(checkpoints: Checkpoints) -> None:
+def test_impossible_address_is_a_failure_of_one_digest(checkpoints: Checkpoints) -> None:
     assert [SendOutcome.FAILED, SendOutcome.SENT] == _deliver(checkpoints, Sender(), "a b\nBcc: x", "ada")
 
 
 def test_dead_mail_server_is_given_up(checkpoints: Checkpoints) -> None:
-    readers = [f"user{number}" for number in range(FAILURES_IN_A_ROW + 5)]
+    readers = [f"user{number}" for number in range(MAX_FAILURES_IN_A_ROW + 5)]
     sender = Sender(failing=tuple(f"{reader}@example.org" for reader in readers))
 
     outcomes = _deliver(checkpoints, sender, *readers)
 
-    assert FAILURES_IN_A_ROW == sender.tried
-    assert [SendOutcome.FAILED] * FAILURES_IN_A_ROW + [SendOutcome.GIVEN_UP] * 5 == outcomes
+    assert MAX_FAILURES_IN_A_ROW == sender.tried
+    assert [SendOutcome.FAILED] * MAX_FAILURES_IN_A_ROW + [SendOutcome.SERVER_DOWN] * 5 == outcomes
     assert all(outcome.is_failure for outcome in outcomes)
 
 
-def test_failures_between_good_letters_do_not_add_up(checkpoints: Checkpoints) -> None:
-    readers = [f"user{number}" for number in range(3 * FAILURES_IN_A_ROW)]
+def test_failures_between_good_digests_do_not_add_up(checkpoints: Checkpoints) -> None:
+    readers = [f"user{number}" for number in range(3 * MAX_FAILURES_IN_A_ROW)]
     sender = Sender(failing=tuple(f"{reader}@example.org" for reader in readers[::2]))
 
-    assert SendOutcome.GIVEN_UP not in _deliver(checkpoints, sender, *readers)
+    assert SendOutcome.SERVER_DOWN not in _deliver(checkpoints, sender, *readers)
 
 
-def test_letter_that_is_only_shown_is_not_remembered(checkpoints: Checkpoints) -> None:
-    post = Post(checkpoints, SITE, None, now_seconds=START)
+def test_digest_that_is_only_shown_is_not_recorded(checkpoints: Checkpoints) -> None:
+    post = DigestSender(checkpoints, SITE, None, now_seconds=START)
 
     (delivery,) = post.deliver(ADA, LETTER, ("ada",))
 
@@ -181,7 +181,7 @@ def test_letter_that_is_only_shown_is_not_remembered(checkpoints: Checkpoints) -
 
 
 def test_without_jobs_or_readers_there_is_nothing_to_send(checkpoints: Checkpoints) -> None:
-    post = Post(checkpoints, SITE, Sender().send, now_seconds=START)
+    post = DigestSender(checkpoints, SITE, Sender().send, now_seconds=START)
 
     assert [SendOutcome.NO_JOBS] == [one.outcome for one in post.deliver(ADA, None, ("ada",))]
-    assert [SendOutcome.NOBODY] == [one.outcome for one in post.deliver(PHYSICS, LETTER, ())]
+    assert [SendOutcome.NO_RECIPIENT] == [one.outcome for one in post.deliver(PHYSICS, LETTER, ())]

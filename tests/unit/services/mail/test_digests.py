@@ -12,8 +12,7 @@ import pytest
 
 from slurmscope.model.report import JobReport
 from slurmscope.reports.digest import Digest, Use
-from slurmscope.services.mail.digest_sums import DigestSubject, add_up
-from slurmscope.services.mail.digests import DigestRequest, write_digests
+from slurmscope.services.mail.digests import DigestRequest, DigestSubject, add_up, write_digests
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -58,7 +57,7 @@ def test_hours_are_those_of_the_jobs_that_ended(archive: SqlArchive) -> None:
     letter = _letter(archive, users=("ada",))
 
     # 120 cores for 30 seconds are one hour; nobody knows how much of it was used.
-    assert Use(asked_hours=17.0, measured_hours=16.0, used_hours=8.0) == letter.cores
+    assert Use(allocated_hours=17.0, measured_hours=16.0, used_hours=8.0) == letter.cores
     assert (3, 2) == (letter.jobs, letter.jobs_with_findings)
     assert (NOW - 7 * DAY, NOW) == (letter.since_seconds, letter.until_seconds)
 
@@ -72,7 +71,7 @@ def test_hours_of_gpus_are_counted_where_they_were_measured(archive: SqlArchive)
     gpus = _letter(archive, users=("bob",)).gpus
 
     # Twice two GPUs for two hours; one pair was at 1 %.
-    assert (8.0, 4.0) == (gpus.asked_hours, gpus.measured_hours)
+    assert (8.0, 4.0) == (gpus.allocated_hours, gpus.measured_hours)
     assert pytest.approx(0.04) == gpus.used_hours
 
 
@@ -81,19 +80,19 @@ def test_trend_compares_with_the_period_before(archive: SqlArchive) -> None:
 
     letter = _letter(archive, users=("ada",))
 
-    assert (8.0, 16.0) == (letter.cores.asked_hours, letter.cores_before.asked_hours)
+    assert (8.0, 16.0) == (letter.cores.allocated_hours, letter.cores_before.allocated_hours)
     assert (0.5, 0.5) == (letter.cores.ratio, letter.cores_before.ratio)
 
 
-def test_period_is_as_long_as_wished(archive: SqlArchive) -> None:
+def test_period_is_as_long_as_requested(archive: SqlArchive) -> None:
     archive.save([_job(1, days=6.5), _job(2, days=5.5), _job(3, days=4.5)])
 
     letter = _letter(archive, users=("ada",), days=1)
 
-    assert (1, 8.0, 8.0) == (letter.jobs, letter.cores.asked_hours, letter.cores_before.asked_hours)
+    assert (1, 8.0, 8.0) == (letter.jobs, letter.cores.allocated_hours, letter.cores_before.allocated_hours)
 
 
-def test_job_that_ran_for_weeks_is_in_the_letter_of_the_week_it_ended(archive: SqlArchive) -> None:
+def test_job_that_ran_for_weeks_is_in_the_digest_of_the_week_it_ended(archive: SqlArchive) -> None:
     archive.save([_job(1, submit_seconds=START - 40 * DAY, start_seconds=START - 30 * DAY)])
 
     assert 1 == _letter(archive, users=("ada",)).jobs
@@ -119,10 +118,10 @@ def test_fixes_are_three_with_the_titles_of_the_rules(archive: SqlArchive) -> No
     assert {"cpu_idle": (2, 8.0), "memory_over_asked": (2, 8.0)} == {
         fix.rule: (fix.jobs, fix.wasted_core_hours) for fix in letter.fixes
     }
-    assert "Much of the memory was not needed" in {fix.title for fix in letter.fixes}
+    assert "Much of the requested memory was not needed" in {fix.title for fix in letter.fixes}
 
 
-def test_everybody_with_jobs_gets_a_letter_and_nobody_else(archive: SqlArchive) -> None:
+def test_all_users_with_jobs_get_a_digest_and_no_others(archive: SqlArchive) -> None:
     archive.save([_job(1), _job(2, user="bob"), _job(3, user="carol", days=-3), _job(4, state="RUNNING", user="dan")])
 
     assert [ADA, BOB] == list(_letters(archive, all_users=True))
@@ -136,17 +135,17 @@ def test_account_sums_up_its_users(archive: SqlArchive) -> None:
     named = _letter(archive, accounts=("physics",))
     general = _letters(archive, all_accounts=True)[PHYSICS]
 
-    assert (2, 16.0, True) == (named.jobs, named.cores.asked_hours, named.is_account)
+    assert (2, 16.0, True) == (named.jobs, named.cores.allocated_hours, named.is_account)
     assert named == general
 
 
-def test_named_without_jobs_gets_no_letter(archive: SqlArchive) -> None:
+def test_named_without_jobs_gets_no_digest(archive: SqlArchive) -> None:
     archive.save([_job(1)])
 
     assert {BOB: None} == _letters(archive, users=("bob", "bob"))
 
 
-def test_job_without_account_is_in_no_letter_to_accounts() -> None:
+def test_job_without_account_is_in_no_digest_to_accounts() -> None:
     row = make_row(make_report(make_record(account="")))
 
     assert [ADA] == list(add_up([row], START))

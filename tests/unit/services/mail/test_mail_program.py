@@ -38,7 +38,7 @@ PARTIAL = make_report(make_record(name="allocation", partition="", asked_cpus=No
         ("Slurm Job_id=12 Name=two\nlines Ended, Run time 00:10:00, COMPLETED, ExitCode 0", "12", True),
     ],
 )
-def test_subject_tells_job_and_event(subject: str, job: str, has_ended: bool) -> None:
+def test_subject_has_job_and_event(subject: str, job: str, has_ended: bool) -> None:
     assert MailSubject(job, has_ended) == parse_subject(subject)
 
 
@@ -79,7 +79,7 @@ class _Clock:
         self.now += seconds
 
 
-def test_accounting_is_asked_until_it_knows_that_the_job_ended() -> None:
+def test_accounting_is_polled_until_the_job_has_ended() -> None:
     clock, answers = _Clock(), iter([None, RUNNING, PARTIAL, ENDED])
 
     assert ENDED == wait_for_end(lambda: next(answers), 30.0, clock=lambda: clock.now, sleep=clock.sleep)
@@ -94,7 +94,7 @@ def test_waiting_for_the_end_has_an_end(answer: JobReport | None) -> None:
     assert 5.0 == clock.now
 
 
-def test_without_patience_accounting_is_asked_once() -> None:
+def test_without_a_wait_accounting_is_queried_once() -> None:
     answers = iter([RUNNING])
 
     assert RUNNING == wait_for_end(lambda: next(answers), 0.0)

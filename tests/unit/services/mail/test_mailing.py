@@ -48,7 +48,7 @@ def test_name_in_a_link_cannot_leave_its_place() -> None:
     assert "https://jobs.example.org/users/a%2Fb%3Fc%23d%20e" == page_of("users", "a/b?c#d e", SITE)
 
 
-def test_report_goes_to_the_owner_unless_told_otherwise() -> None:
+def test_report_goes_to_the_owner_by_default() -> None:
     assert "ada@example.org" == write_report_mail(make_report(), SITE)["To"]
     assert "staff@example.org" == write_report_mail(make_report(), SITE, recipient="staff@example.org")["To"]
 

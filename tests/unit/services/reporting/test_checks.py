@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor of the portal asks everybody once, says what is missing, and changes nothing."""
+"""The doctor of the portal checks every dependency once, explains what is missing, and changes nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_command(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_everything_that_is_away_is_told_with_advice(tmp_path: Path) -> None:
+def test_everything_unreachable_is_reported_with_advice(tmp_path: Path) -> None:
     checks = examine(tmp_path, prometheus_url="http://127.0.0.1:9", prometheus_retries=0)
 
     assert {"archive", "accounting", "coordinators", "time series"} == {
@@ -49,7 +49,7 @@ def test_everything_that_is_away_is_told_with_advice(tmp_path: Path) -> None:
     assert "127.0.0.1:9" in checks["time series"].message
 
 
-def test_archive_is_looked_for_and_not_made(tmp_path: Path) -> None:
+def test_archive_is_not_created(tmp_path: Path) -> None:
     examine(tmp_path)
 
     assert [] == list(tmp_path.iterdir())
@@ -62,12 +62,12 @@ def test_commands_that_answer_are_good(tmp_path: Path) -> None:
     checks = examine(tmp_path)
 
     assert checks["coordinators"].is_good
-    assert (True, "tells of 0 jobs that ended in the last six hours") == (
+    assert (True, "0 jobs ended in the last six hours") == (
         checks["accounting"].is_good, checks["accounting"].message,
     )  # fmt: skip
 
 
-def test_archive_that_answers_tells_how_far_jobs_are_archived(tmp_path: Path) -> None:
+def test_archive_check_shows_the_progress_of_the_reporter(tmp_path: Path) -> None:
     with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
         Checkpoints(database).write_checkpoint(CHECKPOINT, "1700000000")
 
@@ -75,10 +75,10 @@ def test_archive_that_answers_tells_how_far_jobs_are_archived(tmp_path: Path) ->
 
     assert (True, "sqlite answers") == (checks["archive"].is_good, checks["archive"].message)
     assert not checks["reporter"].is_good
-    assert checks["reporter"].message.startswith("jobs that ended until 2023-11-14 22:13:20 UTC are archived, ")
+    assert checks["reporter"].message.startswith("jobs that ended before 2023-11-14 22:13:20 UTC are archived, ")
 
 
-def test_settings_that_let_in_strangers_are_told(tmp_path: Path) -> None:
+def test_open_settings_are_reported(tmp_path: Path) -> None:
     checks = examine(tmp_path, **{"portal.listen-address": "0.0.0.0:8080"})
 
     assert not checks["settings"].is_good
@@ -92,13 +92,13 @@ def test_no_prometheus_is_a_choice_and_no_fault(tmp_path: Path) -> None:
     assert "node agents" not in checks
 
 
-def test_prometheus_tells_on_how_many_nodes_jobs_are_measured(tmp_path: Path) -> None:
+def test_measured_nodes_are_counted(tmp_path: Path) -> None:
     fake = FakePrometheus([vector(({}, (1000.0, "64")))])
     with scripted_server(fake.handle) as url:
         checks = examine(tmp_path, prometheus_url=url, prometheus_matchers=['cluster="a b"'])
 
     assert (True, True) == (checks["time series"].is_good, checks["node agents"].is_good)
-    assert "it has numbers of jobs on 64 nodes now" == checks["node agents"].message
+    assert "jobs on 64 nodes are measured now" == checks["node agents"].message
     assert [
         'count(count by (slurm_node) (jobs_cpu_seconds_total{cluster="a b"}))',
         'count(jobs_cpu_seconds_total{cluster="a b"})',
@@ -107,9 +107,7 @@ def test_prometheus_tells_on_how_many_nodes_jobs_are_measured(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("frequent", "is_good"), [("90", True), ("45", True), ("44", False)])
-def test_agents_that_are_scraped_more_rarely_than_was_said_are_told(
-    tmp_path: Path, frequent: str, is_good: bool
-) -> None:
+def test_scrape_interval_shorter_than_configured_is_reported(tmp_path: Path, frequent: str, is_good: bool) -> None:
     fake = FakePrometheus([vector(({}, (1000.0, count))) for count in ("64", "90", frequent)])
     with scripted_server(fake.handle) as url:
         check = examine(tmp_path, prometheus_url=url)["scrape interval"]
@@ -118,7 +116,7 @@ def test_agents_that_are_scraped_more_rarely_than_was_said_are_told(
     assert (is_good, not is_good) == (check.is_good, "prometheus.scrape-interval" in check.advice)
 
 
-def test_prometheus_that_knows_no_job_is_told_apart_from_one_that_is_away(tmp_path: Path) -> None:
+def test_prometheus_without_jobs_is_distinguished_from_an_unreachable_one(tmp_path: Path) -> None:
     with scripted_server(FakePrometheus([vector()]).handle) as url:
         checks = examine(tmp_path, prometheus_url=url)
 
@@ -126,7 +124,7 @@ def test_prometheus_that_knows_no_job_is_told_apart_from_one_that_is_away(tmp_pa
     assert "scrape slurmscope node" in checks["node agents"].advice
 
 
-def test_prometheus_that_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+def test_refusal_of_prometheus_is_quoted(tmp_path: Path) -> None:
     with scripted_server(FakePrometheus([failure(400, "bad_data", "parse error here")]).handle) as url:
         checks = examine(tmp_path, prometheus_url=url)
 
@@ -137,7 +135,7 @@ def test_prometheus_that_refuses_is_told_in_its_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("until_seconds", "is_good"), [(9_880, True), (9_880 - 3600, True), (9_880 - 3661, False), (None, False)]
 )
-def test_archive_that_is_an_hour_behind_is_told(until_seconds: int | None, is_good: bool) -> None:
+def test_archive_that_is_an_hour_behind_is_reported(until_seconds: int | None, is_good: bool) -> None:
     # At 10,000 s, jobs that ended until 9,880 s are due: their last samples have two minutes to arrive.
     check = check_progress(until_seconds, 10_000.0, RHYTHM)
 

@@ -9,12 +9,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.http_client.request import HttpAnswer
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
-from slurmscope.services.reporting.measuring import MAX_CORES_DRAWN
-from slurmscope.services.reporting.report_maker import NO_CURVE, NO_SERIES, NOT_SUMMARISED, PARTIAL, ReportMaker
+from slurmscope.services.reporting.report_maker import (
+    MAX_CORES_DRAWN,
+    NO_CURVE,
+    NO_SERIES,
+    NOT_SUMMARISED,
+    PARTIAL,
+    ReportMaker,
+)
 from slurmscope.sources.prometheus.answers import parse_answer
 from tests.fakes.reporting import FakeSeries
 from tests.fakes.reports import START, make_record
@@ -26,7 +32,7 @@ def maker(series: FakeSeries | None) -> ReportMaker:
     return ReportMaker(series, wall_clock=lambda: NOW)
 
 
-def test_each_question_is_asked_once_for_all_jobs() -> None:
+def test_each_query_is_sent_once_for_all_jobs() -> None:
     series = FakeSeries()
     reports = maker(series).make([make_record(1), make_record(2), make_record(3)])
     assert [1, 2, 3] == [report.record.job_id for report in reports]
@@ -58,13 +64,13 @@ class CountingSeries(FakeSeries):
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
-def test_source_is_asked_by_as_many_as_it_says(at_once: int) -> None:
+def test_source_is_queried_with_its_own_concurrency(at_once: int) -> None:
     series = CountingSeries(questions_at_once=at_once)
     maker(series).make([make_record(1)])
     assert at_once == series.most
 
 
-def test_runs_of_one_job_are_asked_for_apart() -> None:
+def test_runs_of_one_job_are_queried_separately() -> None:
     series = FakeSeries()
     first = make_record(1, end_seconds=START + 60, state="REQUEUED")
     again = make_record(1, start_seconds=START + 100)
@@ -75,7 +81,7 @@ def test_runs_of_one_job_are_asked_for_apart() -> None:
     )
 
 
-def test_job_that_never_started_is_not_asked_for() -> None:
+def test_job_that_never_started_is_not_queried() -> None:
     series = FakeSeries()
     (report,) = maker(series).make([make_record(1, start_seconds=None, end_seconds=None, state="PENDING")])
     assert ([], 0) == (series.asked, report.summary.run_seconds)
@@ -96,15 +102,15 @@ def test_question_that_fails_costs_only_its_own_numbers() -> None:
 
 
 @pytest.mark.parametrize("error", [ServerRefused("it is away"), ServerTimedOut("it is slow")])
-def test_server_that_is_away_is_asked_once(error: Exception) -> None:
+def test_server_that_is_unreachable_is_queried_once(error: Exception) -> None:
     series = FakeSeries(errors={"*": error})
     (report,) = maker(series).make([make_record(1)])
-    assert ((f"The time series could not be asked: {error}",), 1) == (report.missing, len(series.asked))
+    assert ((f"The time series server is unreachable: {error}",), 1) == (report.missing, len(series.asked))
     # What accounting knows is told all the same.
     assert 14000.0 == report.summary.cpu.time.used
 
 
-def test_who_must_measure_hears_that_the_server_is_away() -> None:
+def test_must_measure_raises_that_the_server_is_unreachable() -> None:
     series = FakeSeries(errors={"*": ServerRefused("it is away")})
     with pytest.raises(ServerRefused, match="it is away"):
         maker(series).make([make_record(1)], must_measure=True)
@@ -129,14 +135,14 @@ def test_job_that_cannot_be_summed_up_costs_no_other() -> None:
     assert 7200 == second.summary.run_seconds
 
 
-def test_partial_answers_are_told_once() -> None:
+def test_partial_answers_are_reported_once() -> None:
     (report,) = maker(FakeSeries(is_partial=True)).make([make_record(1)])
     assert 1 == len(report.missing)
-    assert "left something out" in report.missing[0]
+    assert "partial results" in report.missing[0]
 
 
 @pytest.mark.parametrize(("run_seconds", "is_told"), [(7200, True), (599, False)])
-def test_total_without_a_curve_is_told_of_a_long_run(run_seconds: int, is_told: bool) -> None:
+def test_total_without_a_curve_is_reported_of_a_long_run(run_seconds: int, is_told: bool) -> None:
     class Rare(FakeSeries):
         def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
             return Curves()

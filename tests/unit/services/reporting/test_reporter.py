@@ -130,7 +130,7 @@ def test_record_that_stays_partial_is_archived_after_an_hour() -> None:
     assert {1} == bench.archived()
 
 
-def test_run_that_was_seen_is_asked_for_however_late_its_end_is_known() -> None:
+def test_run_that_was_seen_running_is_read_however_late_its_end_is_recorded() -> None:
     running = make_record(5, state="RUNNING", end_seconds=None)
     bench = Bench(running)
     bench.reporter.work()
@@ -141,7 +141,7 @@ def test_run_that_was_seen_is_asked_for_however_late_its_end_is_known() -> None:
     assert {5} == bench.archived()
 
 
-def test_nothing_moves_while_accounting_is_away() -> None:
+def test_nothing_moves_while_accounting_is_unreachable() -> None:
     bench = Bench(make_record(1))
     bench.accounting.error = CommandTimedOut(["sacct"], "was killed")
     bench.reporter.work()
@@ -152,7 +152,7 @@ def test_nothing_moves_while_accounting_is_away() -> None:
     assert ({1}, "") == (bench.archived(), bench.reporter.progress.problem)
 
 
-def test_nothing_is_lost_while_the_archive_is_away() -> None:
+def test_nothing_is_lost_while_the_archive_is_unreachable() -> None:
     bench = Bench(make_record(1))
     bench.archive.error = ArchiveError("it is read-only")
     bench.reporter.work()
@@ -250,7 +250,7 @@ def test_rows_that_cannot_be_taken_out_do_not_stop_the_work(caplog: pytest.LogCa
         bench.now += seconds
         reporter.work()
     assert ({1}, 2, 3, "") == (bench.archived(), len(tries), reporter.progress.rounds, reporter.progress.problem)
-    assert "old rows are not taken out for now" in caplog.text
+    assert "deleting old rows failed; retrying in an hour" in caplog.text
 
 
 def test_jobs_wait_for_the_server_of_the_series() -> None:
@@ -271,7 +271,7 @@ def test_jobs_do_not_wait_for_ever() -> None:
     bench.now += 2 * DAY
     bench.reporter.work()
     (report,) = bench.archive.reports.values()
-    assert ("The time series could not be asked: Prometheus is away",) == report.missing
+    assert ("The time series server is unreachable: Prometheus is away",) == report.missing
 
 
 def test_batches_are_stored_one_by_one() -> None:
@@ -289,7 +289,7 @@ def test_running_jobs_are_stored_and_measured_again() -> None:
     assert 50.0 == report.summary.io.read_bytes
 
 
-def test_numbers_of_a_running_job_stay_while_the_server_is_away() -> None:
+def test_numbers_of_a_running_job_stay_while_the_server_is_unreachable() -> None:
     bench = Bench(make_record(5, state="RUNNING", end_seconds=None))
     bench.reporter.work()
     bench.series.errors["*"] = ServerRefused("Prometheus is away")
@@ -325,7 +325,7 @@ def test_loop_works_until_it_is_ended() -> None:
     assert "reporter" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_bug_in_one_round_is_told_and_does_not_end_the_work() -> None:
+def test_bug_in_one_round_is_reported_and_does_not_end_the_work() -> None:
     bench = Bench(make_record(1))
     bench.series.errors["*"] = ZeroDivisionError("a job that nobody thought of")
     with pytest.raises(ZeroDivisionError):
@@ -362,7 +362,7 @@ def test_clock_that_was_wrong_once_does_not_stop_the_work() -> None:
     assert {1} == bench.archived()
 
 
-def test_other_tasks_of_an_array_are_not_made_anew() -> None:
+def test_other_tasks_of_an_array_are_not_made_again() -> None:
     last = make_record(9, array_job_id=9, array_task_id=2, state="RUNNING", end_seconds=None)
     bench = Bench(make_record(8, array_job_id=9, array_task_id=1), last)
     bench.reporter.work()
@@ -395,7 +395,7 @@ def test_same_number_in_two_clusters_is_two_jobs() -> None:
     assert {"lab", "other"} == {report.record.cluster for report in bench.archive.reports.values()}
 
 
-def test_old_jobs_too_wait_for_a_server_that_is_away_for_a_moment() -> None:
+def test_old_jobs_too_wait_for_a_server_that_is_unreachable_for_a_moment() -> None:
     bench = Bench(make_record(1), now=START + 3.0 * DAY)
     bench.series.errors["*"] = ServerRefused("Prometheus starts")
     bench.reporter.work()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.services.reporting.retention import Chore, Retention, parse_keep_seconds
+from slurmscope.services.reporting.retention import Retention, RetentionTask, parse_keep_seconds
 from slurmscope.services.runtime.clock import Clock
 
 DAY = 86400
@@ -18,18 +18,18 @@ def test_time_to_keep_is_read(given: object, expected: float) -> None:
 
 @pytest.mark.parametrize("given", ["365", 365, "6d", "1s"])
 def test_time_without_its_unit_is_refused(given: object) -> None:
-    with pytest.raises(ValueError, match=r"is less than 7d; 0 keeps for ever"):
+    with pytest.raises(ValueError, match=r"is less than 7d; use 0 to keep for ever"):
         parse_keep_seconds(given)
 
 
-def test_what_is_kept_for_ever_is_not_asked_for() -> None:
+def test_what_is_kept_for_ever_is_not_deleted() -> None:
     asked: list[int] = []
 
     def forget(before_seconds: int) -> int:
         asked.append(before_seconds)
         return 0
 
-    chores = [Chore(name=f"{days}", forget=forget, keep_seconds=days * DAY) for days in (0, 400)]
+    chores = [RetentionTask(name=f"{days}", delete=forget, keep_seconds=days * DAY) for days in (0, 400)]
     now = 1000 * DAY + 5000.0
 
     Retention(chores, Clock(wall=lambda: now, monotonic=lambda: now)).work()

@@ -35,7 +35,7 @@ def test_threshold_is_set_in_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["-1", "nan", "inf", "much", "", "1e999"])
-def test_wrong_threshold_is_told_by_its_flag(wrong: str) -> None:
+def test_wrong_threshold_is_reported_by_its_flag(wrong: str) -> None:
     with pytest.raises(ConfigError, match=r"rules\.memory-over-asked\.min-used-ratio.*not a number of 0 or more"):
         load(rule_sections(), flags={"rules.memory-over-asked.min-used-ratio": wrong}, environment={})
 

@@ -12,8 +12,8 @@ import pytest
 
 from slurmscope.model.report import JobReport
 from slurmscope.rules import RULES
-from slurmscope.services.reporting.ended_jobs import LONGEST_LIFE_SECONDS, read_ended
-from slurmscope.services.reporting.rule_trial import TELL_EVERY, RuleTrial, try_rules
+from slurmscope.services.reporting.ended_jobs import MAX_AGE_SECONDS, read_ended
+from slurmscope.services.reporting.rule_trial import PROGRESS_JOBS, RuleTrial, try_rules
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -115,15 +115,15 @@ def test_search_goes_no_further_back_than_jobs_live(archive: SqlArchive) -> None
     since, _ = WEEK
     archive.save(
         [
-            _report(1, peak_gib=0.5, submit_seconds=since - LONGEST_LIFE_SECONDS),
-            _report(2, peak_gib=0.5, submit_seconds=since - LONGEST_LIFE_SECONDS - 1),
+            _report(1, peak_gib=0.5, submit_seconds=since - MAX_AGE_SECONDS),
+            _report(2, peak_gib=0.5, submit_seconds=since - MAX_AGE_SECONDS - 1),
         ]
     )
 
     assert [1] == [row.job_id for row in read_ended(archive, *WEEK)]
 
 
-def test_every_rule_is_told_most_jobs_first(archive: SqlArchive) -> None:
+def test_rules_are_listed_most_jobs_first(archive: SqlArchive) -> None:
     archive.save([_report(1, peak_gib=0.5, state="TIMEOUT"), _report(2, peak_gib=0.5)])
 
     trial = try_rules(archive, WEEK, {})
@@ -143,10 +143,10 @@ def test_empty_archive_has_nothing_to_judge(archive: SqlArchive) -> None:
     )
 
 
-def test_progress_is_told_now_and_then() -> None:
-    reports = [make_report(make_record(number)) for number in range(1, 2 * TELL_EVERY + 2)]
+def test_progress_is_reported() -> None:
+    reports = [make_report(make_record(number)) for number in range(1, 2 * PROGRESS_JOBS + 2)]
     told: list[int] = []
 
     try_rules(FakeArchive(reports), WEEK, {}, told.append)
 
-    assert [TELL_EVERY, 2 * TELL_EVERY] == told
+    assert [PROGRESS_JOBS, 2 * PROGRESS_JOBS] == told

@@ -105,7 +105,7 @@ def test_a_silent_agent_costs_only_its_own_page(agent: Agent) -> None:
     assert ["n1"] == [node for _, _, node in pages.kept]
     assert {"good": 1, "failed": 1} == scrapes.counts
     (sentence,) = scrapes.problems()
-    assert sentence.startswith("1 of 2 node agents could not be recorded: ")
+    assert sentence.startswith("1 of 2 node agents could not be scraped: ")
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_silent_agent_costs_only_its_own_page(agent: Agent) -> None:
         (200, b"broken", "it has no end"),
     ],
 )
-def test_a_bad_answer_is_told(agent: Agent, status: int, page: bytes, told: str) -> None:
+def test_a_bad_answer_is_reported(agent: Agent, status: int, page: bytes, told: str) -> None:
     agent.status, agent.page = status, page
     with closing(make(Pages(), agent.target())) as scrapes:
         scrapes.scrape_all()
@@ -125,19 +125,19 @@ def test_a_bad_answer_is_told(agent: Agent, status: int, page: bytes, told: str)
     assert told in sentence
 
 
-def test_a_failure_is_told_once_and_its_end_too(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_once_and_its_end_too(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), closing(make(Pages(), agent.target())) as scrapes:
         for status in (500, 503, 200, 200, 200):
             agent.status = status
             scrapes.scrape_all()
     told = [record.message for record in caplog.records if "node agent" in record.message]
-    assert ["a node agent could not be recorded", "a node agent is recorded again"] == told
+    assert ["scraping a node agent failed", "scraping a node agent works again"] == told
     # After the second failure one round is left out.
     assert {"failed": 2, "skipped": 1, "good": 2} == scrapes.counts
     assert () == scrapes.problems()
 
 
-def test_an_agent_that_is_down_is_asked_ever_more_rarely(agent: Agent) -> None:
+def test_an_agent_that_is_down_is_scraped_less_and_less_often(agent: Agent) -> None:
     agent.status = 500
     asked: list[int] = []
     with closing(make(Pages(), agent.target())) as scrapes:
@@ -162,7 +162,7 @@ def test_a_bug_in_one_page_does_not_silence_the_others(agent: Agent, caplog: pyt
     assert ["scrape failed"] == [record.message for record in caplog.records if record.exc_info]
 
 
-def test_many_problems_are_told_in_one_sentence() -> None:
+def test_many_problems_are_reported_in_one_sentence() -> None:
     targets = [parse_target(f"n{number}=http://127.0.0.1:1/{number}") for number in range(5)]
     with closing(make(Pages(), *targets)) as scrapes:
         scrapes.scrape_all()
@@ -171,7 +171,7 @@ def test_many_problems_are_told_in_one_sentence() -> None:
     assert sentence.endswith("; and 2 more.")
 
 
-def test_an_agent_that_is_still_asked_is_not_asked_again(agent: Agent) -> None:
+def test_an_agent_that_is_still_being_scraped_is_skipped(agent: Agent) -> None:
     class Slow(Pages):
         begun, release = threading.Event(), threading.Event()
 

@@ -65,7 +65,7 @@ def test_recorder_that_fails_costs_the_charts_and_is_left_alone_for_a_minute(cap
     day.series.error = SourceError("disk is gone")
     assert ([], []) == (day.names(), day.names())
     assert 1 == len(day.series.asked)
-    assert ["the last day of the cluster is not drawn"] == [record.message for record in caplog.records]
+    assert ["charts of the cluster could not be made"] == [record.message for record in caplog.records]
     day.series.error, day.now = None, 60.0
     assert ["jobs", "cores"] == day.names()
 

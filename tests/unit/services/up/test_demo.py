@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.analysis.wanted import CURVES, TOTALS
+from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.model.series import JobSpan
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.demo import backfill

@@ -59,17 +59,17 @@ def make(*collectors: EnabledCollector, closed: list[bool] | None = None) -> Own
     readings = ClosedReadings(
         SharedReading("good", lambda: 1, interval_seconds=0), SharedReading("bad", fail, interval_seconds=0)
     )
-    return OwnCollectors(readings, collectors, wanted={"slurm_nodes", "slurm_jobs"}, wall_clock=lambda: 42.0)
+    return OwnCollectors(readings, collectors, metrics={"slurm_nodes", "slurm_jobs"}, wall_clock=lambda: 42.0)
 
 
-def test_only_what_is_worth_recording_is_asked_for() -> None:
+def test_only_recorded_metrics_are_collected() -> None:
     asked: list[str] = []
     readings = ReadingSet(
         *(SharedReading(name, partial(asked.append, name), interval_seconds=0) for name in ("wanted", "other"))
     )
     collectors = (collector("a", WANTED, OTHER, needs="wanted"), collector("b", OTHER, needs="other"))
     kept = Kept()
-    OwnCollectors(readings, collectors, wanted={"slurm_nodes"}, wall_clock=lambda: 42.0).record(
+    OwnCollectors(readings, collectors, metrics={"slurm_nodes"}, wall_clock=lambda: 42.0).record(
         kept, deadline_seconds=5.0
     )
     assert ["wanted"] == asked

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from slurmscope.analysis.wanted import TOTALS
+from slurmscope.analysis.queries import TOTALS
 from slurmscope.cli.options import load_config
 from slurmscope.cli.up_command import make_command, make_exporters
 from slurmscope.config import Config
@@ -75,7 +75,7 @@ class Asked:
         return lambda: load_config(role.value, {})
 
 
-def test_controller_is_asked_less_often_than_the_node(tmp_path: Path) -> None:
+def test_controller_is_queried_less_often_than_the_node(tmp_path: Path) -> None:
     asked = Asked()
     config = load_config("up", parse("--recorder.interval=20ms", f"--recorder.file={tmp_path}/recorder.db"))
     with (

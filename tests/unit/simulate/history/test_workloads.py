@@ -83,7 +83,7 @@ def test_nothing_is_used_that_a_job_does_not_have(drawn: tuple[Workload, float],
     for node in workload.nodes:
         at = part * length
         limit = only("jobs_memory_limit_bytes", node, at)
-        charged = only("jobs_memory_current_bytes", node, at)
+        charged = only("jobs_memory_peak_bytes", node, at)
         anon, shared = only("jobs_memory_anon_bytes", node, at), only("jobs_memory_shmem_bytes", node, at)
         assert 0 <= anon + shared <= charged * (1 + 1e-9)
         assert charged <= max(limit, 40 << 20) * (1 + 1e-9)

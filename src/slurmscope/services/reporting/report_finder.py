@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the report of a job for somebody who may see it: in the archive, or made now while the job runs."""
+"""Find the report of a job for a viewer: in the archive, or made now while the job runs."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -15,63 +16,90 @@ from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.services.reporting.live_cache import LiveCache
-from slurmscope.services.reporting.outages import Outages
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 
-RECORDS_AT_ONCE = 4
-"""How many questions to accounting are under way: who walks through numbers shall not start a sacct for each."""
-PATIENCE_SECONDS = 10.0
-"""How long a question waits for its turn."""
+MAX_CONCURRENT_QUERIES = 4
+"""Limit of concurrent accounting queries: a client that tries many job ids must not start a sacct for each."""
+QUEUE_TIMEOUT_SECONDS = 10.0
+"""How long an accounting query waits while there are too many others."""
+OUTAGE_SECONDS = 300.0
+"""An outage that was not seen again for this long is considered over."""
+
 
 _SHOWN_ID = re.compile(r"(?P<base>[1-9][0-9]{0,9})(?:(?P<mark>[_+])(?P<part>[0-9]{1,9}))?", re.ASCII)
 
 
 def is_shown_id(text: str) -> bool:
-    """Tell whether this is how users write the number of a job: 12, 12_3 or 12+1."""
+    """Return whether this is a job id as users write it: 12, 12_3 or 12+1."""
     return _SHOWN_ID.fullmatch(text) is not None
 
 
-class ReportFinder:
-    """Answer for one job at a time, from any thread."""
+class Outages:
+    """Keep the last problem with each server, for a banner on every page; thread-safe."""
 
-    def __init__(  # noqa: PLR0913 - whom to ask, and how long
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin without outages."""
+        self._clock = clock
+        self._known: dict[str, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+
+    def note(self, server: str, message: str) -> None:
+        """Record a problem with a server."""
+        with self._lock:
+            self._known[server] = (message, self._clock())
+
+    def clear(self, server: str) -> None:
+        """Record that a server has answered."""
+        with self._lock:
+            self._known.pop(server, None)
+
+    def messages(self) -> tuple[str, ...]:
+        """Return a message for each server that has a problem now."""
+        now = self._clock()
+        with self._lock:
+            return tuple(message for message, at in self._known.values() if now - at < OUTAGE_SECONDS)
+
+
+class ReportFinder:
+    """Find reports of single jobs; thread-safe."""
+
+    def __init__(  # noqa: PLR0913 - three sources and their limits
         self,
         archive: Archive | None,
         accounting: JobAccounting | None,
         maker: ReportMaker,
-        troubles: Outages | None = None,
+        outages: Outages | None = None,
         *,
         archived_seconds: float = 0.0,
-        patience_seconds: float = PATIENCE_SECONDS,
+        queue_timeout_seconds: float = QUEUE_TIMEOUT_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """Take where reports are kept, who tells of running jobs, and who makes reports of them.
+        """Take the archive, the source of running jobs, and the maker of their reports.
 
         ``archived_seconds`` is how old an archived report of a running job may be to be shown while a new one is made:
-        nobody waits then, but the job may have ended meanwhile. ``patience_seconds`` is how long a question to
-        accounting waits while there are too many others.
+        the page loads at once, but the job may have ended meanwhile.
         """
         self._archive = archive
         self._accounting = accounting
         self._maker = maker
-        self._troubles = troubles or Outages()
+        self._outages = outages or Outages()
         self._archived_seconds = archived_seconds
-        self._patience_seconds = patience_seconds
-        self._turns = threading.Semaphore(RECORDS_AT_ONCE)
+        self._queue_timeout_seconds = queue_timeout_seconds
+        self._slots = threading.Semaphore(MAX_CONCURRENT_QUERIES)
         self._clock = clock or Clock()
         self._records = LiveCache(self._read_record, self._clock.monotonic)
         self._reports = LiveCache(self._make_report, self._clock.monotonic)
 
     def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
-        """Return the newest run of a job as users write its number; None if there is none that the viewer may see.
+        """Return the newest run of a job by its id as users write it; None if there is none that the viewer may see.
 
-        Raises ArchiveError when neither the archive nor accounting could tell.
+        Raises ArchiveError when neither the archive nor accounting could be read.
         """
         if not is_shown_id(shown_id):
             return None
         archived, archive_error = self._find_archived(viewer, shown_id)
-        # A run that was requeued has a successor, which may not be archived yet.
+        # A requeued run has a successor, which may not be archived yet.
         if archived and archived.record.has_ended and archived.record.state != "REQUEUED":
             return archived
         if archived and self._may_show(archived) and self._reports.begin(shown_id):
@@ -97,13 +125,13 @@ class ReportFinder:
             newest = max(rows, key=_age_key, default=None)
             reports = self._archive.find(viewer, newest.job_id, cluster=newest.cluster) if newest else ()
         except ArchiveError as error:
-            self._troubles.note("archive", str(error))
+            self._outages.note("archive", str(error))
             return None, str(error)
-        self._troubles.clear("archive")
+        self._outages.clear("archive")
         return max(reports, key=lambda report: _age_key(report.record), default=None), ""
 
     def _find_live(self, viewer: Viewer, shown_id: str) -> tuple[JobReport | None, str]:
-        """Return the report of a job of this moment; a foreign job is asked for no further than one that is absent."""
+        """Return a current report of a job; one that the viewer may not see is treated like one that does not exist."""
         if self._accounting is None:
             return None, ""
         try:
@@ -112,32 +140,32 @@ class ReportFinder:
                 return None, ""
             report = self._reports.get(shown_id)
         except SourceError as error:
-            return None, f"Accounting could not be asked: {error}"
-        # It may have been made a moment before of another job with this number: other clusters have them too.
+            return None, f"Accounting could not be read: {error}"
+        # The cached report may be of another job with this id: job ids repeat across clusters.
         return (report if report and viewer.sees(report.record.user, report.record.account) else None), ""
 
     def _read_record(self, shown_id: str) -> JobRecord | None:
-        """Ask accounting, and note how it does: a record that was kept tells nothing about that."""
+        """Query accounting, and note whether it is reachable."""
         found = _SHOWN_ID.fullmatch(shown_id)
         if not found or self._accounting is None:
             return None
         try:
-            with self._turn():
+            with self._query_slot():
                 records = self._accounting.read_jobs([int(found["base"])])
         except SourceError as error:
-            self._troubles.note("accounting", str(error))
+            self._outages.note("accounting", str(error))
             raise
-        self._troubles.clear("accounting")
+        self._outages.clear("accounting")
         return _newest(records, shown_id)
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._turns.acquire(timeout=self._patience_seconds):
-            raise ServerBusy("accounting is asked for too many jobs at once; try again in a moment")
+    def _query_slot(self) -> Iterator[None]:
+        if not self._slots.acquire(timeout=self._queue_timeout_seconds):
+            raise ServerBusy("too many accounting queries are running; try again in a moment")
         try:
             yield
         finally:
-            self._turns.release()
+            self._slots.release()
 
     def _make_report(self, shown_id: str) -> JobReport | None:
         record = self._records.get(shown_id)
@@ -145,7 +173,7 @@ class ReportFinder:
 
 
 def _newest(records: Iterable[JobRecord], shown_id: str) -> JobRecord | None:
-    # One task of an array has the number of the array itself: that number means all tasks.
+    # One task of an array has the id of the array itself: that id means all tasks.
     same = [
         record
         for record in records

@@ -21,9 +21,8 @@ from slurmscope.services.reporting.live_cache import (
     STALE_SECONDS,
     LiveCache,
 )
-from slurmscope.services.reporting.outages import FORGET_SECONDS, Outages
+from slurmscope.services.reporting.report_finder import MAX_CONCURRENT_QUERIES, OUTAGE_SECONDS, Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.reports import RECORDS_AT_ONCE, ReportFinder
 from slurmscope.services.runtime.clock import Clock
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
 from tests.fakes.reports import START, make_record, make_report
@@ -63,20 +62,20 @@ class CountedAccounting(FakeAccounting):
 class Bench:
     """Hold a desk and what it asks."""
 
-    def __init__(self, patience_seconds: float = 60.0) -> None:
+    def __init__(self, queue_timeout_seconds: float = 60.0) -> None:
         self.now = 0.0
         self.archive = FakeArchive()
         self.accounting = CountedAccounting()
         self.series = FakeSeries()
-        self.troubles = Outages(lambda: self.now)
+        self.outages = Outages(lambda: self.now)
         maker = ReportMaker(self.series, wall_clock=lambda: START + 9_000.0)
-        self.desk = ReportFinder(
+        self.finder = ReportFinder(
             self.archive,  # type: ignore[arg-type]
             self.accounting,
             maker,
-            self.troubles,
+            self.outages,
             archived_seconds=ARCHIVED_SECONDS,
-            patience_seconds=patience_seconds,
+            queue_timeout_seconds=queue_timeout_seconds,
             clock=Clock(monotonic=lambda: self.now, wall=lambda: START + 9_000.0 + self.now),
         )
 
@@ -89,13 +88,13 @@ def bench() -> Bench:
 def test_ended_job_comes_from_the_archive(bench: Bench) -> None:
     report = make_report()
     bench.archive.save([report])
-    assert report == bench.desk.report(ADA, "4711")
+    assert report == bench.finder.report(ADA, "4711")
     assert [] == bench.series.asked
 
 
 def test_newest_run_is_shown(bench: Bench) -> None:
     bench.archive.save([make_report(make_record(start_seconds=START + 500)), make_report()])
-    report = bench.desk.report(ADA, "4711")
+    report = bench.finder.report(ADA, "4711")
     assert report is not None
     assert START + 500 == report.record.start_seconds
 
@@ -103,7 +102,7 @@ def test_newest_run_is_shown(bench: Bench) -> None:
 def test_run_that_was_requeued_is_not_the_last_word(bench: Bench) -> None:
     bench.archive.save([make_report(make_record(state="REQUEUED"))])
     bench.accounting.records.append(make_record(state="RUNNING", start_seconds=START + 500, end_seconds=None))
-    report = bench.desk.report(ADA, "4711")
+    report = bench.finder.report(ADA, "4711")
     assert report is not None
     assert "RUNNING" == report.record.state
 
@@ -112,7 +111,7 @@ def test_running_job_is_measured_now(bench: Bench) -> None:
     running = make_record(state="RUNNING", end_seconds=None)
     bench.archive.save([make_report(running)])
     bench.accounting.records.append(running)
-    report = bench.desk.report(ADA, "4711")
+    report = bench.finder.report(ADA, "4711")
     assert report is not None
     assert 9000.0 == report.summary.run_seconds
 
@@ -128,39 +127,39 @@ def archive_running(bench: Bench, age_seconds: float) -> JobReport:
 
 def test_who_comes_first_sees_what_was_archived_lately_and_soon_what_is_measured_now(bench: Bench) -> None:
     archived = archive_running(bench, ARCHIVED_SECONDS - 1)
-    assert archived == bench.desk.report(ADA, "4711")
-    until(lambda: bench.desk.report(ADA, "4711") != archived)
-    report = bench.desk.report(ADA, "4711")
+    assert archived == bench.finder.report(ADA, "4711")
+    until(lambda: bench.finder.report(ADA, "4711") != archived)
+    report = bench.finder.report(ADA, "4711")
     assert report is not None
     assert 9000.0 == report.summary.run_seconds
 
 
 def test_what_was_archived_long_ago_is_not_shown_of_a_running_job(bench: Bench) -> None:
     archived = archive_running(bench, ARCHIVED_SECONDS)
-    assert archived != bench.desk.report(ADA, "4711")
+    assert archived != bench.finder.report(ADA, "4711")
 
 
-def test_who_looks_again_hears_why_nothing_new_could_be_measured(bench: Bench) -> None:
+def test_second_view_has_the_reason_why_nothing_could_be_measured(bench: Bench) -> None:
     archived = archive_running(bench, 1)
     bench.accounting.error = AWAY
-    assert archived == bench.desk.report(ADA, "4711")
-    until(lambda: (report := bench.desk.report(ADA, "4711")) is not None and "Accounting" in "".join(report.missing))
+    assert archived == bench.finder.report(ADA, "4711")
+    until(lambda: (report := bench.finder.report(ADA, "4711")) is not None and "Accounting" in "".join(report.missing))
 
 
 def test_recent_report_of_a_foreign_job_is_not_shown(bench: Bench) -> None:
     archive_running(bench, 1)
-    assert bench.desk.report(BOB, "4711") is None
+    assert bench.finder.report(BOB, "4711") is None
     assert [] == bench.series.asked
 
 
-def test_many_looks_at_a_running_job_measure_it_once(bench: Bench) -> None:
+def test_many_views_of_a_running_job_measure_it_once(bench: Bench) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
-    bench.desk.report(ADA, "4711")
+    bench.finder.report(ADA, "4711")
     asked = len(bench.series.asked)
-    bench.desk.report(ADA, "4711")
+    bench.finder.report(ADA, "4711")
     assert asked == len(bench.series.asked)
     bench.now += STALE_SECONDS
-    bench.desk.report(ADA, "4711")
+    bench.finder.report(ADA, "4711")
     assert 2 * asked == len(bench.series.asked)
 
 
@@ -194,7 +193,7 @@ def test_absence_is_kept_as_long_as_a_value() -> None:
     assert ["12", "12"] == made
 
 
-def test_absence_that_is_too_old_is_asked_for_again_at_once() -> None:
+def test_absence_that_is_too_old_is_queried_again_at_once() -> None:
     now, there = [0.0], list[JobReport]()
     live = LiveCache(lambda _: there[0] if there else None, lambda: now[0])
     live.get("12")
@@ -265,7 +264,7 @@ def test_only_so_many_are_made_in_the_background() -> None:
     until(lambda: live.begin(names[-1]))
 
 
-def test_everybody_waits_for_the_first_report() -> None:
+def test_all_callers_wait_for_the_first_report() -> None:
     made = []
 
     def make(shown_id: str) -> JobReport:
@@ -282,9 +281,9 @@ def test_everybody_waits_for_the_first_report() -> None:
 def test_foreign_job_is_like_none(bench: Bench, is_kept: bool) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
     if is_kept:
-        assert bench.desk.report(ADA, "4711") is not None
-    assert bench.desk.report(BOB, "4711") is None
-    assert bench.desk.report(BOB, "4712") is None
+        assert bench.finder.report(ADA, "4711") is not None
+    assert bench.finder.report(BOB, "4711") is None
+    assert bench.finder.report(BOB, "4712") is None
 
 
 def test_absent_job_costs_accounting_as_many_questions_as_a_foreign_one(bench: Bench) -> None:
@@ -292,7 +291,7 @@ def test_absent_job_costs_accounting_as_many_questions_as_a_foreign_one(bench: B
 
     def look(times: int) -> None:
         for _ in range(times):
-            assert [None, None] == [bench.desk.report(BOB, number) for number in ("4711", "4712")]
+            assert [None, None] == [bench.finder.report(BOB, number) for number in ("4711", "4712")]
 
     look(3)
     assert [4711, 4712] == bench.accounting.asked
@@ -306,52 +305,52 @@ def test_absent_job_costs_accounting_as_many_questions_as_a_foreign_one(bench: B
 
 def test_walk_through_absent_numbers_pushes_no_live_report_out(bench: Bench) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
-    report = bench.desk.report(ADA, "4711")
+    report = bench.finder.report(ADA, "4711")
     measured = len(bench.series.asked)
     for number in range(KEPT_VALUES + 44):
-        assert bench.desk.report(BOB, str(5000 + number)) is None
-    assert report == bench.desk.report(ADA, "4711")
+        assert bench.finder.report(BOB, str(5000 + number)) is None
+    assert report == bench.finder.report(ADA, "4711")
     assert measured == len(bench.series.asked)
 
 
 def test_only_four_questions_to_accounting_are_under_way(bench: Bench) -> None:
     bench.accounting.gate.clear()
     with ThreadPoolExecutor(12) as pool:
-        looks = [pool.submit(bench.desk.report, BOB, str(5000 + number)) for number in range(12)]
-        until(lambda: bench.accounting.busy == RECORDS_AT_ONCE)
+        looks = [pool.submit(bench.finder.report, BOB, str(5000 + number)) for number in range(12)]
+        until(lambda: bench.accounting.busy == MAX_CONCURRENT_QUERIES)
         bench.accounting.gate.set()
         assert [None] * 12 == [look.result(60) for look in looks]
     assert (4, 12) == (bench.accounting.busiest, len(bench.accounting.asked))
 
 
-def test_question_that_gets_no_turn_says_so_and_is_asked_later() -> None:
-    bench = Bench(patience_seconds=0.01)
+def test_query_without_a_free_slot_fails_and_succeeds_later() -> None:
+    bench = Bench(queue_timeout_seconds=0.01)
     bench.archive.save([make_report(make_record(state="RUNNING", end_seconds=None))])
     bench.accounting.gate.clear()
-    busy = "accounting is asked for too many jobs at once; try again in a moment"
-    with ThreadPoolExecutor(RECORDS_AT_ONCE) as pool:
-        looks = [pool.submit(bench.desk.report, BOB, str(5000 + number)) for number in range(RECORDS_AT_ONCE)]
-        until(lambda: bench.accounting.busy == RECORDS_AT_ONCE)
+    busy = "too many accounting queries are running; try again in a moment"
+    with ThreadPoolExecutor(MAX_CONCURRENT_QUERIES) as pool:
+        looks = [pool.submit(bench.finder.report, BOB, str(5000 + number)) for number in range(MAX_CONCURRENT_QUERIES)]
+        until(lambda: bench.accounting.busy == MAX_CONCURRENT_QUERIES)
         bench.now += ARCHIVED_SECONDS
-        report = bench.desk.report(ADA, "4711")
-        told = bench.troubles.sentences()
+        report = bench.finder.report(ADA, "4711")
+        told = bench.outages.messages()
         bench.accounting.gate.set()
-        assert [None] * RECORDS_AT_ONCE == [look.result(60) for look in looks]
-    assert (f"Accounting could not be asked: {busy}", (busy,)) == (report and report.missing[-1], told)
-    bench.desk.report(ADA, "4711")
-    assert (4711, ()) == (bench.accounting.asked[-1], bench.troubles.sentences())
+        assert [None] * MAX_CONCURRENT_QUERIES == [look.result(60) for look in looks]
+    assert (f"Accounting could not be read: {busy}", (busy,)) == (report and report.missing[-1], told)
+    bench.finder.report(ADA, "4711")
+    assert (4711, ()) == (bench.accounting.asked[-1], bench.outages.messages())
 
 
 def test_record_that_was_kept_does_not_say_that_accounting_answers(bench: Bench) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
-    bench.desk.report(BOB, "4711")
+    bench.finder.report(BOB, "4711")
     bench.accounting.error = AWAY
-    bench.desk.report(BOB, "4712")
-    bench.desk.report(BOB, "4711")
-    assert ("was killed",) == bench.troubles.sentences()
+    bench.finder.report(BOB, "4712")
+    bench.finder.report(BOB, "4711")
+    assert ("was killed",) == bench.outages.messages()
 
 
-def test_accounting_that_goes_away_between_two_questions_is_like_one_that_is_away() -> None:
+def test_accounting_that_fails_between_two_queries_is_like_one_that_is_unreachable() -> None:
     class FailingLater(CountedAccounting):
         def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
             self.error = AWAY if self.asked else None
@@ -368,22 +367,22 @@ def test_accounting_that_goes_away_between_two_questions_is_like_one_that_is_awa
 
 def test_foreign_job_is_not_measured(bench: Bench) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
-    bench.desk.report(BOB, "4711")
+    bench.finder.report(BOB, "4711")
     assert [] == bench.series.asked
 
 
 def test_report_made_a_moment_ago_is_not_shown_to_the_owner_of_another_job(bench: Bench) -> None:
     bench.accounting.records.append(make_record(user="bob", account="b", state="RUNNING", end_seconds=None))
-    bench.desk.report(ADA, "4711")
+    bench.finder.report(ADA, "4711")
     bench.now += FRESH_SECONDS - 1
-    assert bench.desk.report(BOB, "4711") is not None
+    assert bench.finder.report(BOB, "4711") is not None
     # Another cluster has given the same number to somebody else.
     newer = make_record(submit_seconds=START + 1, cluster="other", state="RUNNING", end_seconds=None)
     bench.accounting.records.append(newer)
     bench.now += 2
-    assert bench.desk.report(ADA, "4711") is None
+    assert bench.finder.report(ADA, "4711") is None
     bench.now += STALE_SECONDS
-    report = bench.desk.report(ADA, "4711")
+    report = bench.finder.report(ADA, "4711")
     assert report is not None
     assert "ada" == report.record.user
 
@@ -391,7 +390,7 @@ def test_report_made_a_moment_ago_is_not_shown_to_the_owner_of_another_job(bench
 def test_job_of_many_runs_is_read_once(bench: Bench) -> None:
     runs = [make_record(submit_seconds=START + number, start_seconds=START + number) for number in range(20)]
     bench.archive.save([make_report(run) for run in runs])
-    report = bench.desk.report(ADA, "4711")
+    report = bench.finder.report(ADA, "4711")
     assert report is not None
     assert (START + 19, [4711]) == (report.record.submit_seconds, bench.archive.found)
 
@@ -401,7 +400,7 @@ def test_array_task_is_found_by_its_shown_number(bench: Bench) -> None:
         bench.accounting.records.append(
             make_record(100 + task, array_job_id=90, array_task_id=task, state="RUNNING", end_seconds=None)
         )
-    report = bench.desk.report(ADA, "90_4")
+    report = bench.finder.report(ADA, "90_4")
     assert report is not None
     assert 104 == report.record.job_id
 
@@ -409,56 +408,56 @@ def test_array_task_is_found_by_its_shown_number(bench: Bench) -> None:
 def test_number_of_an_array_is_no_single_job(bench: Bench) -> None:
     for task, number in ((3, 103), (4, 90)):
         bench.accounting.records.append(make_record(number, array_job_id=90, array_task_id=task, state="RUNNING"))
-    assert bench.desk.report(ADA, "90") is None
-    assert bench.desk.report(ADA, "103") is not None
+    assert bench.finder.report(ADA, "90") is None
+    assert bench.finder.report(ADA, "103") is not None
 
 
 @pytest.mark.parametrize("odd", ["", "0", "12a", "12_", "12_x", "1" * 30, "12\n", "１２", "12_3_4", '12"} or x{y="'])
 def test_odd_numbers_are_no_jobs(bench: Bench, odd: str) -> None:
     bench.accounting.error = AWAY
-    assert bench.desk.report(EVERYTHING, odd) is None
+    assert bench.finder.report(EVERYTHING, odd) is None
 
 
-def test_archive_that_is_away_leaves_what_runs(bench: Bench) -> None:
+def test_archive_that_is_unreachable_leaves_what_runs(bench: Bench) -> None:
     bench.archive.error = ArchiveError("the archive is away")
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
-    report = bench.desk.report(ADA, "4711")
+    report = bench.finder.report(ADA, "4711")
     assert report is not None
     assert "the archive is away" in report.missing
-    assert ("the archive is away",) == bench.troubles.sentences()
+    assert ("the archive is away",) == bench.outages.messages()
 
 
-def test_archive_that_is_away_is_not_a_job_that_is_absent(bench: Bench) -> None:
+def test_unreachable_archive_is_not_a_missing_job(bench: Bench) -> None:
     bench.archive.error = ArchiveError("the archive is away")
     with pytest.raises(ArchiveError, match="is away"):
-        bench.desk.report(ADA, "4711")
+        bench.finder.report(ADA, "4711")
 
 
-def test_accounting_that_is_away_leaves_what_is_archived(bench: Bench) -> None:
+def test_accounting_that_is_unreachable_leaves_what_is_archived(bench: Bench) -> None:
     bench.archive.save([make_report(make_record(state="RUNNING", end_seconds=None))])
     bench.accounting.error = AWAY
-    report = bench.desk.report(ADA, "4711")
+    report = bench.finder.report(ADA, "4711")
     assert report is not None
-    assert "Accounting could not be asked" in report.missing[-1]
+    assert "Accounting could not be read" in report.missing[-1]
 
 
-def test_desk_without_archive_says_that_accounting_is_away() -> None:
+def test_finder_without_archive_reports_unreachable_accounting() -> None:
     desk = ReportFinder(None, FakeAccounting(error=AWAY), ReportMaker(None))
-    with pytest.raises(ArchiveError, match="Accounting could not be asked"):
+    with pytest.raises(ArchiveError, match="Accounting could not be read"):
         desk.report(ADA, "4711")
 
 
-def test_desk_without_accounting_knows_the_archive() -> None:
+def test_finder_without_accounting_reads_the_archive() -> None:
     archive = FakeArchive()
     archive.save([make_report()])
     desk = ReportFinder(archive, None, ReportMaker(None))  # type: ignore[arg-type]
     assert (True, None) == (desk.report(ADA, "4711") is not None, desk.report(ADA, "1"))
 
 
-def test_troubles_end_when_the_server_answers_or_is_forgotten(bench: Bench) -> None:
-    bench.troubles.note("archive", "it is away")
-    bench.troubles.note("accounting", "so is this")
-    bench.troubles.clear("archive")
-    assert ("so is this",) == bench.troubles.sentences()
-    bench.now += FORGET_SECONDS
-    assert () == bench.troubles.sentences()
+def test_outages_end_when_the_server_answers_or_after_a_while(bench: Bench) -> None:
+    bench.outages.note("archive", "it is away")
+    bench.outages.note("accounting", "so is this")
+    bench.outages.clear("archive")
+    assert ("so is this",) == bench.outages.messages()
+    bench.now += OUTAGE_SECONDS
+    assert () == bench.outages.messages()

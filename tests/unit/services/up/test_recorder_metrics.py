@@ -4,7 +4,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from slurmscope.services.up.recording_metrics import RECORDING_METRICS, recording_families
+from slurmscope.services.up.recording import RECORDING_METRICS, recording_families
 
 
 @dataclass
@@ -15,7 +15,7 @@ class Recorded:
     dropped: Counter[str] = field(default_factory=lambda: Counter(late=3))
 
 
-def test_every_reason_and_outcome_is_told_from_the_start() -> None:
+def test_every_reason_and_outcome_is_reported_from_the_start() -> None:
     told = {family.metric: dict(family.samples) for family in recording_families(Recorded(), {"failed": 2})}
     assert set(RECORDING_METRICS) == told.keys()
     samples, dropped, scrapes = (told[metric] for metric in RECORDING_METRICS)
@@ -24,5 +24,5 @@ def test_every_reason_and_outcome_is_told_from_the_start() -> None:
     assert {("good",): 0.0, ("failed",): 2.0, ("skipped",): 0.0} == scrapes
 
 
-def test_scrapes_are_not_told_where_nobody_is_asked() -> None:
+def test_scrapes_are_not_reported_without_targets() -> None:
     assert 2 == len(list(recording_families(Recorded())))
