@@ -13,8 +13,8 @@ from typing import Any
 
 from slurmscope.errors import ServerError
 from slurmscope.model.job_record import JobRecord
-from slurmscope.sources.accounting.job_records import ENDINGS
-from slurmscope.sources.accounting.rows import NOW, name_tres, read_record
+from slurmscope.sources.accounting.job_records import ENDINGS, decode_record
+from slurmscope.sources.accounting.rows import NOW, name_tres
 from slurmscope.sources.accounting.server import Session, open_session
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.accounting.views import (
@@ -114,7 +114,7 @@ class DatabaseAccounting:
         unknown = dict.fromkeys(LATER_JOB_COLUMNS)
         by_number = {job["job_db_inx"]: unknown | job for job in jobs}
         records = (
-            read_record(cluster, by_number[number], steps_of[number], names)
+            decode_record(cluster, by_number[number], steps_of[number], names)
             for number in numbers
             if number in by_number  # not purged since it was found
         )

@@ -1,148 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make records of jobs from what accounting says, by the same rules wherever it was read.
+"""Make job records from accounting, by the same rules for sacct and for the database.
 
-Slurm fills in numbers that it does not know: a job cancelled while it waited has a start, one that runs has an exit
-code of 0, a step that was too short to be sampled has used no memory. Here these become None.
+Slurm reports values that it does not have: a job cancelled while pending has a start time, a running job an exit
+code of 0, a step that was too short to be sampled a MaxRSS of 0. Here these become None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
+from slurmscope.errors import MalformedAnswer
 from slurmscope.hostlist import expand_hosts
+from slurmscope.log import fields
 from slurmscope.model.job_record import MAX_STEPS, JobRecord, StepRecord
-from slurmscope.model.job_states import ENDED_STATES
+from slurmscope.model.job_states import ENDED_STATES, REQUEUED, REVOKED
+from slurmscope.sources.accounting.job_fields import JOB_FIELDS, LAST_COLUMN, STEP_FIELDS, Field
+from slurmscope.sources.accounting.rows import RESIZED, DatabaseRow, decode_text, name_amounts, name_state
+from slurmscope.sources.accounting.sacct_fields import SacctRow, split_rows
 from slurmscope.tres import Tres, parse_tres
 
-ENDINGS = frozenset({*ENDED_STATES, "REQUEUED"}) - {"REVOKED"}
-"""States of a run that is over. A revoked job ran in another cluster of the federation and is in its records."""
-RESIZED = "RESIZING"
-"""State of a record that ends no job: the one that follows it tells the time of the whole run again."""
+logger = logging.getLogger(__name__)
 
-_CACHED_TEXTS = 4096  # thousands of jobs have few sets of resources and nodes
+ENDINGS = ENDED_STATES - {REVOKED} | {REQUEUED}
+"""States of a run that has ended. A revoked job ran in another cluster of the federation and is in its records."""
+
+_CACHED_TEXTS = 4096  # thousands of jobs have few different resources and node lists
 _NO_REASONS = frozenset({"", "None"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountingRow:
-    """Hold what accounting says of one run of a job, as it says it; a time that it does not know is None."""
+def parse_records(output: bytes, columns: Sequence[str], mark: str) -> tuple[JobRecord, ...]:
+    """Parse the whole output of sacct; a row that cannot be parsed is skipped and logged.
 
-    cluster: str
-    job_id: int
-    name: str
-    user: str
-    uid: int | None
-    account: str
-    partition: str
-    qos: str
-    state: str
-    submit_seconds: int
-    eligible_seconds: int | None
-    start_seconds: int | None
-    end_seconds: int | None
-    time_limit_minutes: int | None
-    node_list: str
-    allocated: str
-    """Resources, in words: cpu=4,mem=200M."""
-    asked: str
-    exit_code: int
-    exit_signal: int
-    suspended_seconds: int = 0
-    array_job_id: int | None = None
-    array_task_id: int | None = None
-    het_job_id: int | None = None
-    het_offset: int | None = None
-    restarts: int | None = None
-    reason: str = ""
-    submit_line: str = ""
-    work_dir: str = ""
+    Bytes that are no UTF-8 become U+FFFD: all outputs are UTF-8.
+    """
+    text = output.decode("utf-8", "replace")
+    rows = [dict(zip(columns, cells, strict=True)) for cells in split_rows(text, mark, len(columns))]
+    records, unreadable = _parse_rows(rows)
+    if unreadable:
+        if not records:
+            raise MalformedAnswer(f"sacct: none of {len(rows)} rows could be parsed, such as that of {unreadable[0]}")
+        logger.warning(
+            "rows of sacct could not be parsed", extra=fields("sacct rows", rows=len(unreadable), first=unreadable[0])
+        )
+    return records
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountingStep:
-    """Hold what accounting says of one step; ``is_sampled`` tells whether it has any usage of it."""
+def _parse_rows(rows: Iterable[SacctRow]) -> tuple[tuple[JobRecord, ...], list[str]]:
+    """Parse jobs with the steps that follow them; return also the ids of rows that could not be parsed."""
+    found: list[tuple[dict[str, Any], list[StepRecord]]] = []
+    unreadable: list[str] = []
+    job: dict[str, Any] | None = None
+    for row in rows:
+        job_id, _, step_name = row["JobIDRaw"].partition(".")
+        try:
+            if not step_name:
+                job = None
+                if row[LAST_COLUMN] != RESIZED:
+                    job = _parse(JOB_FIELDS, row)
+                    found.append((job, []))
+            elif job is not None and job_id == str(job["job_id"]):
+                found[-1][1].append(_complete_step(**_parse(STEP_FIELDS, row)))
+        except ValueError:
+            unreadable.append(row["JobIDRaw"][:40])
+    return tuple(_complete(steps=steps, **job) for job, steps in found), unreadable
 
-    name: str
-    state: str
-    start_seconds: int | None
-    end_seconds: int | None
-    tasks: int | None
-    nodes: int | None
-    cpu_seconds: float
-    max_rss_bytes: int
-    is_sampled: bool
-    exit_code: int
-    exit_signal: int
+
+def _parse(declared: Iterable[Field], row: SacctRow) -> dict[str, Any]:
+    return {each.name: each.parse(row.get(each.sacct, "")) for each in declared}
 
 
-def make_record(told: AccountingRow, steps: Sequence[StepRecord]) -> JobRecord:
-    """Return the record of one run with its steps."""
-    has_ended = told.state in ENDINGS
-    # Seen with 22.05: a job cancelled while it waited has a start but no allocation.
-    has_started = told.start_seconds is not None and bool(told.allocated)
-    amounts = read_amounts(told.allocated if has_started else told.asked)
-    return JobRecord(
-        cluster=told.cluster,
-        job_id=told.job_id,
-        name=told.name,
-        user=told.user or ("" if told.uid is None else str(told.uid)),
-        uid=told.uid,
-        account=told.account,
-        # One that waits names every partition it may start in.
-        partition=told.partition.partition(",")[0],
-        qos=told.qos,
-        state=told.state,
-        submit_seconds=told.submit_seconds,
-        array_job_id=told.array_job_id,
-        array_task_id=told.array_task_id,
-        het_job_id=told.het_job_id,
-        het_offset=told.het_offset,
-        eligible_seconds=told.eligible_seconds,
-        start_seconds=told.start_seconds if has_started else None,
-        end_seconds=told.end_seconds if has_ended else None,
-        suspended_seconds=_read_suspended(told) if has_started else 0,
-        time_limit_seconds=60 * told.time_limit_minutes if told.time_limit_minutes else None,
-        nodes=_read_nodes(told.node_list) if has_started else (),
+def decode_record(
+    cluster: str, row: DatabaseRow, step_rows: Iterable[DatabaseRow], tres_names: Mapping[int, str]
+) -> JobRecord | None:
+    """Return the record of a row of the job view, with its steps; None for one that ended no job."""
+    if name_state(row["state"]) == RESIZED:
+        return None
+    named = {column: name_amounts(decode_text(row[column]), tres_names) for column in ("tres_alloc", "tres_req")}
+    ordered = sorted(step_rows, key=lambda step: (step["id_step"], step["step_het_comp"]))
+    return _complete(
+        steps=[decode_step(step) for step in ordered], **_decode(JOB_FIELDS, {**row, **named, "cluster": cluster})
+    )
+
+
+def decode_step(row: DatabaseRow) -> StepRecord:
+    """Return the record of a row of the step view."""
+    return _complete_step(**_decode(STEP_FIELDS, row))
+
+
+def _decode(declared: Iterable[Field], row: DatabaseRow) -> dict[str, Any]:
+    return {each.name: each.decode(row) for each in declared}
+
+
+def _complete(
+    *, allocated: str, requested: str, node_list: str, steps: Sequence[StepRecord], **values: Any
+) -> JobRecord:
+    """Make a record from what accounting reports, without values that Slurm does not have."""
+    record = JobRecord(**values)
+    has_ended = record.state in ENDINGS
+    # Seen with 22.05: a job cancelled while pending has a start time but no allocation.
+    has_started = record.start_seconds is not None and bool(allocated)
+    amounts = parse_amounts(allocated if has_started else requested)
+    known_cpu = [step.cpu_seconds for step in steps if step.cpu_seconds is not None]
+    return replace(
+        record,
+        user=record.user or ("" if record.uid is None else str(record.uid)),
+        # A pending job lists every partition that it may start in.
+        partition=record.partition.partition(",")[0],
+        start_seconds=record.start_seconds if has_started else None,
+        end_seconds=record.end_seconds if has_ended else None,
+        suspended_seconds=_check_suspended(record) if has_started else 0,
+        nodes=_parse_nodes(node_list) if has_started else (),
         node_count=amounts.nodes or 0,
         cpus=amounts.cpus or 0,
-        asked_cpus=read_amounts(told.asked).cpus or None,
+        asked_cpus=parse_amounts(requested).cpus or None,
         memory_bytes=amounts.memory_bytes,
         gres=amounts.gres,
-        exit_code=told.exit_code if has_ended and has_started else None,
-        exit_signal=told.exit_signal if has_ended and has_started else None,
-        restarts=told.restarts,
-        cpu_seconds=_sum_cpu(steps) if has_ended else None,
-        reason="" if has_started or told.reason in _NO_REASONS else told.reason,
-        submit_line=told.submit_line,
-        work_dir=told.work_dir,
+        exit_code=record.exit_code if has_ended and has_started else None,
+        exit_signal=record.exit_signal if has_ended and has_started else None,
+        cpu_seconds=sum(known_cpu) if has_ended and known_cpu else None,
+        reason="" if has_started or record.reason in _NO_REASONS else record.reason,
         steps=_keep_largest(steps),
     )
 
 
-def make_step(told: AccountingStep) -> StepRecord:
-    """Return the record of one step; what it used is known when it has ended."""
-    has_ended = told.end_seconds is not None
-    is_known = has_ended and (told.is_sampled or told.cpu_seconds > 0)
-    return StepRecord(
-        name=told.name,
-        state=told.state,
-        start_seconds=told.start_seconds,
-        end_seconds=told.end_seconds,
-        tasks=told.tasks,
-        nodes=told.nodes,
-        cpu_seconds=told.cpu_seconds if is_known else None,
-        # No process has no memory at all: it ended before Slurm first looked.
-        max_rss_bytes=told.max_rss_bytes or None,
-        exit_code=told.exit_code if has_ended else None,
-        exit_signal=told.exit_signal if has_ended else None,
+def _complete_step(*, is_sampled: bool, **values: Any) -> StepRecord:
+    """Make a step from what accounting reports; its usage is known when it has ended."""
+    step = StepRecord(**values)
+    has_ended = step.end_seconds is not None
+    is_known = has_ended and (is_sampled or bool(step.cpu_seconds))
+    return replace(
+        step,
+        cpu_seconds=step.cpu_seconds if is_known else None,
+        # No process uses 0 bytes: the step ended before Slurm sampled it.
+        max_rss_bytes=step.max_rss_bytes or None,
+        exit_code=step.exit_code if has_ended else None,
+        exit_signal=step.exit_signal if has_ended else None,
     )
 
 
 @lru_cache(maxsize=_CACHED_TEXTS)
-def read_amounts(text: str) -> Tres:
-    """Read a list of resources; one that is spelled in a new way costs its amounts, not the job."""
+def parse_amounts(text: str) -> Tres:
+    """Parse a list of resources; none for a list in an unknown format."""
     try:
         return parse_tres(text)
     except ValueError:
@@ -150,7 +152,7 @@ def read_amounts(text: str) -> Tres:
 
 
 @lru_cache(maxsize=_CACHED_TEXTS)
-def _read_nodes(text: str) -> tuple[str, ...]:
+def _parse_nodes(text: str) -> tuple[str, ...]:
     if " " in text:  # None assigned
         return ()
     try:
@@ -159,20 +161,16 @@ def _read_nodes(text: str) -> tuple[str, ...]:
         return ()
 
 
-def _read_suspended(told: AccountingRow) -> int:
-    """Return how long it was suspended; more than the time it had is what is left where Slurm missed the resuming."""
-    if told.start_seconds is None or told.end_seconds is None:
-        return told.suspended_seconds
-    return told.suspended_seconds if told.suspended_seconds <= told.end_seconds - told.start_seconds else 0
-
-
-def _sum_cpu(steps: Sequence[StepRecord]) -> float | None:
-    known = [step.cpu_seconds for step in steps if step.cpu_seconds is not None]
-    return sum(known) if known else None
+def _check_suspended(record: JobRecord) -> int:
+    """Return the suspended time; 0 where it exceeds the run, as Slurm leaves it when it missed the resume."""
+    if record.start_seconds is None or record.end_seconds is None:
+        return record.suspended_seconds
+    is_possible = record.suspended_seconds <= record.end_seconds - record.start_seconds
+    return record.suspended_seconds if is_possible else 0
 
 
 def _keep_largest(steps: Sequence[StepRecord]) -> tuple[StepRecord, ...]:
-    """Leave out the steps that took the least memory, where there are too many."""
+    """Drop the steps with the least memory, where there are too many."""
     if len(steps) <= MAX_STEPS:
         return tuple(steps)
     by_memory = sorted(range(len(steps)), key=lambda index: steps[index].max_rss_bytes or 0, reverse=True)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from slurmscope.errors import CommandTimedOut
 from slurmscope.model.job_record import JobRecord
-from slurmscope.sources.accounting.job_records import ENDINGS
-from slurmscope.sources.accounting.sacct_fields import COLUMNS, LAST_COLUMN, LATER_COLUMNS, parse_records
+from slurmscope.sources.accounting.job_fields import COLUMNS, LAST_COLUMN, LATER_COLUMNS
+from slurmscope.sources.accounting.job_records import ENDINGS, parse_records
 from slurmscope.sources.slurm.commands import random_separator
 
 COMMAND = "sacct"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the statements that open a few columns of Slurm's accounting database to one user, and nothing else.
+"""Write the SQL that grants one user a few columns of Slurm's accounting database, and nothing else.
 
-The views run with the rights of who made them (``SQL SECURITY DEFINER``): their user needs none on the tables. Left out
-is all that a report does not need: scripts, environments, comments, associations, who may do what.
+The views run with the rights of their creator (``SQL SECURITY DEFINER``): their user needs none on the tables. They
+leave out everything that reports do not need: scripts, environments, comments, associations, privileges.
 
-Names cannot be parameters of such statements. They all go through :func:`quote_name`, which knows no odd letters.
+Names cannot be parameters of such statements. They all go through :func:`quote_name`, which rejects odd characters.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmscope.errors import ServerError
+from slurmscope.sources.accounting.job_fields import JOB_FIELDS, STEP_FIELDS, columns_of_view
 
 SEED_VIEW = "user_job_view"
 TRES_VIEW = "slurmscope_tres_view"
@@ -22,32 +23,17 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _HOST = re.compile(r"[A-Za-z0-9_.%:/-]{1,255}\Z")
 _JOB_VIEW = re.compile(r"slurmscope_(.+)_job_view\Z")
 
-JOB_COLUMNS: Mapping[str, str] = {
-    "job_db_inx": "j.job_db_inx", "id_job": "j.id_job", "job_name": "j.job_name", "id_user": "j.id_user",
-    "user_name": "a.user", "account": "COALESCE(NULLIF(a.acct, ''), j.account)", "partition_name": "j.`partition`",
-    "qos_name": "q.name", "state": "j.state", "time_submit": "j.time_submit", "time_eligible": "j.time_eligible",
-    "time_start": "j.time_start", "time_end": "j.time_end", "time_suspended": "j.time_suspended",
-    "timelimit": "j.timelimit", "nodelist": "j.nodelist", "tres_alloc": "j.tres_alloc", "tres_req": "j.tres_req",
-    "exit_code": "j.exit_code",
-    "id_array_job": "j.id_array_job", "id_array_task": "j.id_array_task", "het_job_id": "j.het_job_id",
-    "het_job_offset": "j.het_job_offset", "state_reason_prev": "j.state_reason_prev", "work_dir": "j.work_dir",
-    "submit_line": "j.submit_line", "restart_cnt": "j.restart_cnt",
-}  # fmt: skip
-"""Columns of the job view, each with where it comes from."""
+JOB_COLUMNS: Mapping[str, str] = {"job_db_inx": "j.job_db_inx", **columns_of_view(JOB_FIELDS)}
+"""Columns of the job view with their SQL expressions."""
 LATER_JOB_COLUMNS = frozenset({"time_suspended"})
-"""Columns that job views made by an earlier release do not have; until they are made anew, these are not known."""
+"""Columns that job views made by an earlier release do not have; until they are made again, these are unknown."""
 STEP_COLUMNS: Mapping[str, str] = {
-    name: f"s.{name}"
-    for name in (
-        "job_db_inx", "id_step", "step_het_comp", "state", "time_start", "time_end", "task_cnt", "nodes_alloc",
-        "exit_code", "user_sec", "user_usec", "sys_sec", "sys_usec", "tres_usage_in_max",
-    )
+    "job_db_inx": "s.job_db_inx", "step_het_comp": "s.step_het_comp", **columns_of_view(STEP_FIELDS),
 }  # fmt: skip
-"""Columns of the step view, each with where it comes from."""
+"""Columns of the step view with their SQL expressions."""
 TRES_COLUMNS = ("id", "type", "name")
 _SEED_COLUMNS = ("id_user", "id_job", "job_name")
-# What some releases do not have is read as not known.
-_OPTIONAL = frozenset({"work_dir", "submit_line", "restart_cnt", "state_reason_prev"})
+_OPTIONAL = columns_of_view(each for each in JOB_FIELDS if each.is_optional).keys()
 
 _WORD = re.compile(r"\b([jsaq])\.`?([a-z_]+)")
 Schema = Mapping[str, Collection[str]]
@@ -56,7 +42,7 @@ Schema = Mapping[str, Collection[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseUser:
-    """Name the user of the database that reads for us, and where it may come from."""
+    """Name the database user that slurmscope reads as, and the host it may connect from."""
 
     database: str
     user: str
@@ -64,46 +50,46 @@ class DatabaseUser:
 
     @property
     def account(self) -> str:
-        """Return the user as SQL names it."""
+        """Return the account as SQL writes it."""
         if not _NAME.match(self.user) or not _HOST.match(self.host):
-            raise ServerError(f"{self.user!r}@{self.host!r} is not a user that slurmscope makes in a database")
+            raise ServerError(f"{self.user!r}@{self.host!r} is not a user name that slurmscope creates in a database")
         return f"'{self.user}'@'{self.host}'"
 
 
 def quote_name(name: str) -> str:
-    """Quote the name of a database, table, view or column; one with odd letters is refused."""
+    """Quote the name of a database, table, view or column; reject odd characters."""
     if not _NAME.match(name):
-        raise ServerError(f"{name!r} is not a name of letters, digits, _ and -; slurmscope makes no views for it")
+        raise ServerError(f"{name!r} is not a name of letters, digits, _ and -; slurmscope creates no views for it")
     return f"`{name}`"
 
 
 def render_select(columns: Sequence[str], table: str) -> str:
-    """Begin a question; columns are our own words, and the table went through :func:`quote_name`."""
-    return f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - nothing in it was given by anybody
+    """Begin a SELECT; columns are constants, and the table went through :func:`quote_name`."""
+    return f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - no part comes from outside
 
 
 def job_view(cluster: str) -> str:
-    """Name the view with the jobs of a cluster."""
+    """Return the name of the job view of a cluster."""
     return f"slurmscope_{cluster}_job_view"
 
 
 def step_view(cluster: str) -> str:
-    """Name the view with the steps of a cluster."""
+    """Return the name of the step view of a cluster."""
     return f"slurmscope_{cluster}_step_view"
 
 
 def clusters_of(tables: Sequence[str]) -> tuple[str, ...]:
-    """Return the clusters whose job views are among the tables that can be seen."""
+    """Return the clusters whose job views are among these tables."""
     return tuple(found[1] for found in map(_JOB_VIEW.match, sorted(tables)) if found)
 
 
 def view_names(clusters: Sequence[str]) -> tuple[str, ...]:
-    """Name every view that is made for these clusters."""
+    """Return the names of all views for these clusters."""
     return tuple(view_columns(clusters))
 
 
 def view_columns(clusters: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Name the columns of every view that is made for these clusters."""
+    """Return the columns of all views for these clusters."""
     columns: dict[str, tuple[str, ...]] = {SEED_VIEW: _SEED_COLUMNS, TRES_VIEW: TRES_COLUMNS}
     for cluster in clusters:
         columns |= {job_view(cluster): tuple(JOB_COLUMNS), step_view(cluster): tuple(STEP_COLUMNS)}
@@ -111,7 +97,7 @@ def view_columns(clusters: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def render_views(database: str, clusters: Sequence[str], schema: Schema) -> tuple[str, ...]:
-    """Write the statements that make the views, or replace them; raises ServerError when a column is missing."""
+    """Return the statements that create or replace the views; raise ServerError when a column is missing."""
     create = f"CREATE OR REPLACE SQL SECURITY DEFINER VIEW {quote_name(database)}."
     selects = {
         SEED_VIEW: " UNION ALL ".join(
@@ -126,9 +112,9 @@ def render_views(database: str, clusters: Sequence[str], schema: Schema) -> tupl
 
 
 def render_grants(reader: DatabaseUser, views: Sequence[str], roles: Sequence[str]) -> tuple[str, ...]:
-    """Write the statements that give a user, whose password is the parameter, these views and nothing else."""
+    """Return the statements that grant a user, whose password is the parameter, these views and nothing else."""
     return (
-        # A % of the host would be taken for a parameter.
+        # A % in the host would be a parameter.
         f"CREATE USER IF NOT EXISTS {reader.account.replace('%', '%%')} IDENTIFIED BY %s",
         f"ALTER USER {reader.account.replace('%', '%%')} IDENTIFIED BY %s",
         *(f"REVOKE {quote_name(role)} FROM {reader.account}" for role in roles),
@@ -152,11 +138,11 @@ def _select_steps(database: str, cluster: str, schema: Schema) -> str:
     return f"{render_select(columns, _table(database, tables['s']))} s WHERE s.deleted = 0"
 
 
-def _columns(wanted: Mapping[str, str], tables: Mapping[str, str], schema: Schema) -> list[str]:
-    """Write the columns of a view; those that this release of Slurm does not have are NULL, or missed in a sentence."""
+def _columns(columns: Mapping[str, str], tables: Mapping[str, str], schema: Schema) -> list[str]:
+    """Return the columns of a view; those that this Slurm release lacks are NULL if optional, otherwise an error."""
     missing: list[str] = []
     written = []
-    for name, source in wanted.items():
+    for name, source in columns.items():
         absent = [
             f"{tables[short]}.{column}"
             for short, column in _WORD.findall(source)

@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 
 from slurmscope.gres import Gres
 from slurmscope.model.job_record import JobRecord
-from slurmscope.sources.accounting.rows import (
-    NOW,
-    name_amounts,
-    name_state,
-    name_tres,
-    read_record,
-    read_status,
-    read_step,
-)
+from slurmscope.sources.accounting.job_records import decode_record, decode_step
+from slurmscope.sources.accounting.rows import NOW, name_amounts, name_state, name_tres, read_status
 
 NO_VALUE = 4294967294
 TRES = name_tres([(1, "cpu", ""), (2, "mem", b""), (4, "node", None), (1001, b"gres", b"gpu")])
@@ -42,7 +35,7 @@ STEP: dict[str, Any] = {
 
 
 def read(*steps: dict[str, Any], **changes: object) -> JobRecord:
-    record = read_record("lab", {**JOB, **changes}, steps, TRES)
+    record = decode_record("lab", {**JOB, **changes}, steps, TRES)
     assert record is not None
     return record
 
@@ -94,7 +87,7 @@ def test_record_without_the_start_is_partial() -> None:
 
 
 def test_step_has_memory_in_bytes_and_cpu_time_of_both_kinds() -> None:
-    step = read_step(STEP)
+    step = decode_step(STEP)
 
     assert (65785856, "0", 2) == (step.max_rss_bytes, step.name, step.tasks)
     assert pytest.approx(6.802201) == step.cpu_seconds
@@ -135,7 +128,7 @@ def test_missing_texts_are_empty_and_odd_bytes_replaced() -> None:
 
 
 def test_resized_record_ends_no_job() -> None:
-    assert read_record("lab", {**JOB, "state": 1 << 13}, (), TRES) is None
+    assert decode_record("lab", {**JOB, "state": 1 << 13}, (), TRES) is None
 
 
 def test_restarts_are_read_where_the_table_has_them() -> None:

@@ -14,13 +14,19 @@ from slurmscope.errors import CommandTimedOut, MalformedAnswer
 from slurmscope.gres import Gres
 from slurmscope.model.job_record import MAX_STEPS, JobRecord
 from slurmscope.simulate.cluster.people import HOSTILE_NAMES
-from slurmscope.sources.accounting.job_records import ENDINGS
-from slurmscope.sources.accounting.sacct_fields import COLUMNS, LAST_COLUMN, parse_cpu_time, parse_records, split_rows
+from slurmscope.sources.accounting.job_fields import COLUMNS, LAST_COLUMN
+from slurmscope.sources.accounting.job_records import ENDINGS, parse_records
+from slurmscope.sources.accounting.sacct_fields import parse_cpu_time, split_rows
 from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "slurm-22.05"
 MARK = "|c0ffee|"
 WIDE = (*COLUMNS, "SubmitLine", LAST_COLUMN)
+FIXTURE_COLUMNS = (
+    "JobIDRaw", "JobID", "JobName", "Cluster", "User", "UID", "Account", "Partition", "QOS", "Submit", "Eligible",
+    "Start", "End", "TimelimitRaw", "AllocTRES", "ReqTRES", "NodeList", "NNodes", "NTasks", "ExitCode", "TotalCPU",
+    "MaxRSS", "Reason", "WorkDir", "SubmitLine", "State",
+)  # fmt: skip
 MIB = 1 << 20
 
 JOB = {
@@ -81,7 +87,7 @@ class FakeSacct:
 @pytest.fixture(scope="module")
 def captured() -> dict[tuple[str, str], JobRecord]:
     """Give what the lab's jobs left behind, by the number users see and the state."""
-    records = parse_records((FIXTURES / "sacct-jobs.txt").read_bytes(), WIDE, MARK)
+    records = parse_records((FIXTURES / "sacct-jobs.txt").read_bytes(), FIXTURE_COLUMNS, MARK)
     return {(record.shown_id, record.state): record for record in records}
 
 
@@ -296,7 +302,7 @@ class TestBadAnswers:
     @pytest.mark.parametrize("change", [{"Submit": "Unknown"}, {"ExitCode": "x"}, {"JobIDRaw": "x"}])
     def test_odd_row_costs_only_itself(self, change: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
         assert [13] == [job.job_id for job in read({**JOB, **change}, STEP, {**JOB, "JobIDRaw": "13"})]
-        assert ["rows of sacct could not be read"] == [record.message for record in caplog.records]
+        assert ["rows of sacct could not be parsed"] == [record.message for record in caplog.records]
 
     def test_odd_step_costs_only_itself(self) -> None:
         (job,) = read(JOB, {**STEP, "TotalCPU": "soon"}, {**STEP, "JobIDRaw": "12.1"})

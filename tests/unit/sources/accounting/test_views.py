@@ -98,7 +98,7 @@ def test_views_have_the_columns_that_are_checked() -> None:
 
 
 def test_missing_column_that_is_needed_is_named() -> None:
-    with pytest.raises(ServerError, match=r"it lacks lab_job_table\.tres_alloc, lab_job_table\.het_job_id\Z"):
+    with pytest.raises(ServerError, match=r"it lacks lab_job_table\.het_job_id, lab_job_table\.tres_alloc\Z"):
         views(lab_job_table=JOB_TABLE - {"het_job_id", "tres_alloc", "work_dir"})
 
 

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare where each field of a job record comes from: its column of sacct, and its columns of our database views.
+
+A new column needs a field of ``JobRecord`` and one entry here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurmscope.sources.accounting import rows as database
+from slurmscope.sources.accounting import sacct_fields as sacct
+from slurmscope.sources.accounting.rows import DatabaseRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """Declare where accounting has one field of a record."""
+
+    name: str
+    sacct: str
+    parse: Callable[[str], Any] = str
+    """Parse the cell of sacct."""
+    view: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the view that it needs, with their SQL expressions."""
+    decode: Callable[[DatabaseRow], Any]
+    """Decode the row of the view."""
+    is_later: bool = False
+    """Whether older releases of sacct do not have the column."""
+    is_optional: bool = False
+    """Whether the database of some releases does not have the columns."""
+
+
+def _text(
+    name: str, sacct_column: str, column: str, expression: str, *, is_later: bool = False, is_optional: bool = False
+) -> Field:
+    return Field(
+        name=name,
+        sacct=sacct_column,
+        view={column: expression},
+        decode=lambda row: database.decode_text(row[column]),
+        is_later=is_later,
+        is_optional=is_optional,
+    )
+
+
+def _time(name: str, sacct_column: str, column: str, table: str = "j") -> Field:
+    return Field(
+        name=name,
+        sacct=sacct_column,
+        parse=sacct.parse_time,
+        view={column: f"{table}.{column}"},
+        decode=lambda row: row[column] or None,
+    )
+
+
+_ARRAY = {"id_array_job": "j.id_array_job", "id_array_task": "j.id_array_task"}
+_HET = {"het_job_id": "j.het_job_id", "het_job_offset": "j.het_job_offset"}
+_SUSPENDED = {"time_suspended": "j.time_suspended"}
+
+JOB_FIELDS = (
+    Field(
+        name="job_id", sacct="JobIDRaw", parse=sacct.parse_job_id,
+        view={"id_job": "j.id_job"}, decode=lambda row: row["id_job"],
+    ),
+    Field(
+        name="array_job_id", sacct="JobID", parse=lambda cell: sacct.parse_array_ids(cell)[0],
+        view=_ARRAY, decode=lambda row: database.decode_array_ids(row)[0],
+    ),
+    Field(
+        name="array_task_id", sacct="JobID", parse=lambda cell: sacct.parse_array_ids(cell)[1],
+        view=_ARRAY, decode=lambda row: database.decode_array_ids(row)[1],
+    ),
+    Field(
+        name="het_job_id", sacct="JobID", parse=lambda cell: sacct.parse_het_ids(cell)[0],
+        view=_HET, decode=lambda row: database.decode_het_ids(row)[0],
+    ),
+    Field(
+        name="het_offset", sacct="JobID", parse=lambda cell: sacct.parse_het_ids(cell)[1],
+        view=_HET, decode=lambda row: database.decode_het_ids(row)[1],
+    ),
+    # In the database, each cluster has its own view.
+    Field(name="cluster", sacct="Cluster", decode=lambda row: row["cluster"]),
+    _text("name", "JobName", "job_name", "j.job_name"),
+    _text("user", "User", "user_name", "a.user"),
+    Field(
+        name="uid", sacct="UID", parse=sacct.parse_count,
+        view={"id_user": "j.id_user"}, decode=lambda row: row["id_user"],
+    ),
+    _text("account", "Account", "account", "COALESCE(NULLIF(a.acct, ''), j.account)"),
+    _text("partition", "Partition", "partition_name", "j.`partition`"),
+    _text("qos", "QOS", "qos_name", "q.name"),
+    Field(
+        name="state", sacct="State", parse=sacct.parse_state,
+        view={"state": "j.state"}, decode=lambda row: database.name_state(row["state"]),
+    ),
+    Field(
+        name="submit_seconds", sacct="Submit", parse=sacct.parse_submit_time,
+        view={"time_submit": "j.time_submit"}, decode=lambda row: row["time_submit"],
+    ),
+    _time("eligible_seconds", "Eligible", "time_eligible"),
+    _time("start_seconds", "Start", "time_start"),
+    _time("end_seconds", "End", "time_end"),
+    Field(
+        name="suspended_seconds", sacct="Suspended", parse=sacct.parse_suspended, is_later=True,
+        view=_SUSPENDED, decode=database.decode_suspended,
+    ),
+    Field(
+        name="time_limit_seconds", sacct="TimelimitRaw", parse=sacct.parse_time_limit,
+        view={"timelimit": "j.timelimit"}, decode=lambda row: database.decode_time_limit(row["timelimit"]),
+    ),
+    _text("node_list", "NodeList", "nodelist", "j.nodelist"),
+    _text("allocated", "AllocTRES", "tres_alloc", "j.tres_alloc"),
+    _text("requested", "ReqTRES", "tres_req", "j.tres_req"),
+    Field(
+        name="exit_code", sacct="ExitCode", parse=lambda cell: sacct.parse_exit_status(cell)[0],
+        view={"exit_code": "j.exit_code"}, decode=lambda row: database.read_status(row["exit_code"])[0],
+    ),
+    Field(
+        name="exit_signal", sacct="ExitCode", parse=lambda cell: sacct.parse_exit_status(cell)[1],
+        view={"exit_code": "j.exit_code"}, decode=lambda row: database.read_status(row["exit_code"])[1],
+    ),
+    Field(
+        name="restarts", sacct="Restarts", parse=sacct.parse_count, is_later=True, is_optional=True,
+        view={"restart_cnt": "j.restart_cnt"}, decode=lambda row: row["restart_cnt"],
+    ),
+    Field(
+        name="reason", sacct="Reason", is_optional=True,
+        view={"state_reason_prev": "j.state_reason_prev"},
+        decode=lambda row: database.name_reason(row["state_reason_prev"]),
+    ),
+    _text("submit_line", "SubmitLine", "submit_line", "j.submit_line", is_later=True, is_optional=True),
+    _text("work_dir", "WorkDir", "work_dir", "j.work_dir", is_optional=True),
+)  # fmt: skip
+"""Fields of ``JobRecord``, and the texts that have its nodes and resources: node_list, allocated, requested."""
+
+_CPU_TIME = {name: f"s.{name}" for name in ("user_sec", "user_usec", "sys_sec", "sys_usec")}
+_USAGE = {"tres_usage_in_max": "s.tres_usage_in_max"}
+
+STEP_FIELDS = (
+    Field(
+        name="name", sacct="JobIDRaw", parse=lambda cell: cell.partition(".")[2],
+        view={"id_step": "s.id_step"}, decode=lambda row: database.name_step(row["id_step"]),
+    ),
+    Field(
+        name="state", sacct="State", parse=sacct.parse_state,
+        view={"state": "s.state"}, decode=lambda row: database.name_state(row["state"]),
+    ),
+    _time("start_seconds", "Start", "time_start", "s"),
+    _time("end_seconds", "End", "time_end", "s"),
+    Field(
+        name="tasks", sacct="NTasks", parse=sacct.parse_count,
+        view={"task_cnt": "s.task_cnt"}, decode=lambda row: row["task_cnt"],
+    ),
+    Field(
+        name="nodes", sacct="NNodes", parse=sacct.parse_count,
+        view={"nodes_alloc": "s.nodes_alloc"}, decode=lambda row: row["nodes_alloc"],
+    ),
+    Field(
+        name="cpu_seconds", sacct="TotalCPU", parse=sacct.parse_cpu_time,
+        view=_CPU_TIME, decode=database.decode_cpu_seconds,
+    ),
+    Field(
+        name="max_rss_bytes", sacct="MaxRSS", parse=sacct.parse_count, view=_USAGE, decode=database.decode_max_rss,
+    ),
+    Field(
+        name="is_sampled", sacct="MaxRSS", parse=bool, view=_USAGE, decode=lambda row: bool(row["tres_usage_in_max"]),
+    ),
+    Field(
+        name="exit_code", sacct="ExitCode", parse=lambda cell: sacct.parse_exit_status(cell)[0],
+        view={"exit_code": "s.exit_code"}, decode=lambda row: database.read_status(row["exit_code"])[0],
+    ),
+    Field(
+        name="exit_signal", sacct="ExitCode", parse=lambda cell: sacct.parse_exit_status(cell)[1],
+        view={"exit_code": "s.exit_code"}, decode=lambda row: database.read_status(row["exit_code"])[1],
+    ),
+)  # fmt: skip
+"""Fields of ``StepRecord``, and whether the step was sampled."""
+
+LAST_COLUMN = "State"
+_SACCT_COLUMNS = {each.sacct: each.is_later for each in (*JOB_FIELDS, *STEP_FIELDS) if each.sacct != LAST_COLUMN}
+COLUMNS = tuple(column for column, is_later in _SACCT_COLUMNS.items() if not is_later)
+"""Columns that every release of sacct has; the state comes after all others."""
+LATER_COLUMNS = tuple(column for column, is_later in _SACCT_COLUMNS.items() if is_later)
+"""Columns to request where sacct has them: 20.11 has neither SubmitLine nor Restarts, 22.05 no Restarts."""
+
+
+def columns_of_view(declared: Iterable[Field]) -> dict[str, str]:
+    """Return the columns of a view with their SQL expressions."""
+    return {column: expression for each in declared for column, expression in each.view.items()}
