@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand in for sacct, slurmdbd and the time that passes."""
+"""Fake sacct, slurmdbd and the clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START = 1_794_732_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Hold one ended job of ten seconds on two CPUs, and when accounting learns of it."""
+    """Hold one ended job of ten seconds on two CPUs, and when it is in accounting."""
 
     job_id: int
     end: int
@@ -35,7 +35,7 @@ class Record:
 
 
 class Accounting:
-    """Answer like sacct from records, as far as they are known; move ``now`` by hand."""
+    """Print records as sacct does, once they are in accounting; tests set ``now``."""
 
     def __init__(self) -> None:
         self.now = START
@@ -44,21 +44,21 @@ class Accounting:
         self.windows: list[tuple[int, int]] = []
 
     def wall_clock(self) -> float:
-        """Tell the time that the tracker sees."""
+        """Return the fake time."""
         return float(self.now)
 
     def end_job(self, *, ago: int = 0, known_in: int = 0) -> Record:
-        """Let a job end, which accounting knows at once or some seconds later."""
+        """End a job, which is in accounting at once or some seconds later."""
         record = Record(job_id=len(self.records) + 1, end=self.now - ago, known_at=self.now + known_in)
         self.records.append(record)
         return record
 
     def go_down(self) -> None:
-        """Refuse every question from now on."""
+        """Fail every call from now on."""
         self.error = CommandRefused(["sacct"], "Connection refused")
 
     def run(self, name: str, arguments: Sequence[str]) -> bytes:
-        """Answer for the window in the arguments, both its edges included."""
+        """Return the jobs in the window of the arguments, including both edges."""
         assert "sacct" == name
         values = dict(argument.removeprefix("--").partition("=")[::2] for argument in arguments)
         start, end = int(values["starttime"].removeprefix("uts")), int(values["endtime"].removeprefix("uts"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep reports in memory, for tests of what asks an archive."""
+"""Store reports in memory, for tests of code that reads an archive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurmscope.model.viewer import Viewer
 
 
 class FakeArchive:
-    """Answer as the protocol says, slowly and simply; ``is_down`` lets every question fail."""
+    """Implement the protocol simply and slowly; with ``is_down`` every call fails."""
 
     def __init__(self, reports: Iterable[JobReport] = ()) -> None:
         self.is_down = False
@@ -51,7 +51,7 @@ class FakeArchive:
     def list_jobs(
         self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
     ) -> JobPage:
-        rows = [make_row(report) for report in self._seen(viewer) if _is_wanted(report, wanted)]
+        rows = [make_row(report) for report in self._seen(viewer) if _matches(report, wanted)]
         if after is not None:
             rows = [row for row in rows if (row.submit_seconds, row.job_id) < after]
         last = rows[limit - 1] if len(rows) > limit else None
@@ -61,7 +61,7 @@ class FakeArchive:
     def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
         groups: defaultdict[str, list[JobRow]] = defaultdict(list)
         for report in self._seen(viewer):
-            if _is_wanted(report, wanted):
+            if _matches(report, wanted):
                 row = make_row(report)
                 for key in _keys(row, by):
                     groups[key].append(row)
@@ -71,7 +71,7 @@ class FakeArchive:
         return tuple(sorted(totals, key=lambda t: t.used_core_seconds - t.measured_core_seconds)[:limit])
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
-        """Say that nothing is kept: no page asks for this."""
+        """Return nothing: no page uses this."""
         return frozenset()
 
     def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
@@ -126,7 +126,7 @@ def make_row(report: JobReport) -> JobRow:
     )
 
 
-def _is_wanted(report: JobReport, wanted: JobFilter) -> bool:
+def _matches(report: JobReport, wanted: JobFilter) -> bool:
     record = report.record
     equal = (
         (wanted.cluster, record.cluster),
@@ -137,7 +137,7 @@ def _is_wanted(report: JobReport, wanted: JobFilter) -> bool:
         (wanted.worst, report.worst),
     )
     return (
-        all(wish in {"", None, actual} for wish, actual in equal)
+        all(expected in {"", None, actual} for expected, actual in equal)
         and record.name.startswith(wanted.name)
         and (not wanted.rule or wanted.rule in {finding.rule for finding in report.findings})
         and wanted.array_job_id in {None, record.array_job_id}

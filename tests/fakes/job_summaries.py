@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make summaries of measured jobs for tests of what judges them."""
+"""Make summaries of measured jobs for tests of rules."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def make_summary(
     memory: dict[str, Any] | None = None,
     **changed: Any,
 ) -> JobSummary:
-    """Make a measured job of two hours, four cores and 8 GiB with which everything is well, then change it."""
-    told = make_record(**({"time_limit_seconds": 3 * 3600} | (record or {})))
-    coverage = covered(told.node_count)
-    cores = busy * told.cpus
-    cpu_time = UsedShare(asked=told.cpus * run_seconds, used=cores * run_seconds, coverage=coverage)
+    """Make a measured job of two hours, four cores and 8 GiB without findings, then change it."""
+    made = make_record(**({"time_limit_seconds": 3 * 3600} | (record or {})))
+    coverage = covered(made.node_count)
+    cores = busy * made.cpus
+    cpu_time = UsedShare(asked=made.cpus * run_seconds, used=cores * run_seconds, coverage=coverage)
     summary = JobSummary(
-        record=told,
+        record=made,
         run_seconds=run_seconds,
-        time=UsedShare(asked=told.time_limit_seconds, used=run_seconds),
+        time=UsedShare(asked=made.time_limit_seconds, used=run_seconds),
         cpu=CpuSummary(time=cpu_time, mean_cores=cores, peak_cores=cores, idle_tail_seconds=0.0),
         memory=MemorySummary(
             asked_bytes=8 * GIB, working_peak_bytes=6 * GIB, growth_ratio=1.0, oom_kills=0, coverage=coverage
         ),
-        nodes=tuple(NodeSummary(node=name, cpus=4.0, mean_cores=cores, limit_bytes=8 * GIB) for name in told.nodes),
+        nodes=tuple(NodeSummary(node=name, cpus=4.0, mean_cores=cores, limit_bytes=8 * GIB) for name in made.nodes),
         coverage=coverage,
     )
     summary = replace(summary, cpu=replace(summary.cpu, **(cpu or {})))
@@ -59,7 +59,7 @@ def make_summary(
 
 
 def with_gpus(count: int = 2, **gpu: Any) -> JobSummary:
-    """Make a job that asked for GPUs."""
+    """Make a job that requested GPUs."""
     known = GpuSummary(asked=count, coverage=covered())
     return make_summary(record={"gres": (Gres(name="gpu", count=count),)}, gpu=replace(known, **gpu))
 

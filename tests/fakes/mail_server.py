@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Be a mail server on the loopback: aiosmtpd, which keeps what it is given."""
+"""Run a mail server on the loopback interface with aiosmtpd that stores mails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 60
 
 @dataclass
 class Mailbox:
-    """Keep mails; addresses in ``refused`` get the answer that stands beside them."""
+    """Store mails; addresses in ``refused`` get the response given there."""
 
     refused: dict[str, str] = field(default_factory=dict)
     users: dict[bytes, bytes] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Mailbox:
     async def handle_RCPT(  # noqa: N802 - the name that aiosmtpd looks for
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
-        """Take an address, or not."""
+        """Accept or refuse an address."""
         del server, session, options
         if address in self.refused:
             return self.refused[address]
@@ -42,7 +42,7 @@ class Mailbox:
         return "250 OK"
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
-        """Keep a mail."""
+        """Store a mail."""
         del session
         assert server.transport is not None
         self.was_tls.append(server.transport.get_extra_info("sslcontext") is not None)
@@ -56,7 +56,7 @@ class Mailbox:
     def authenticate(
         self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: object
     ) -> AuthResult:
-        """Let known users in."""
+        """Authenticate known users."""
         del server, session, envelope, mechanism
         assert isinstance(data, LoginPassword)
         self.logins.append(data.login)
@@ -68,7 +68,7 @@ class Mailbox:
 def mail_server(
     mailbox: Mailbox, *, starttls: ssl.SSLContext | None = None, tls: ssl.SSLContext | None = None
 ) -> Iterator[Mailbox]:
-    """Serve a mailbox on a free port until the block ends; its ``address`` says where."""
+    """Serve a mailbox on a free port until the block ends; at its ``address``."""
     loop = asyncio.new_event_loop()
     login: dict[str, Any] = {"authenticator": mailbox.authenticate} if mailbox.users else {}
 
@@ -97,7 +97,7 @@ def mail_server(
 
 
 async def _close(server: asyncio.Server) -> None:
-    """End what still talks, so that nothing is left open."""
+    """Close connections that are still open."""
     server.close()
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in others:

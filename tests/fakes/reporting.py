@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Be accounting, an archive and time series that do as a test says."""
+"""Fake accounting, archive and time series, controlled by a test."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from slurmscope.model.viewer import Viewer
 
 @dataclass
 class FakeAccounting:
-    """Know some records; ``error`` is raised instead of any answer."""
+    """Hold some records; ``error`` is raised by every read."""
 
     records: list[JobRecord] = field(default_factory=list)
     error: SourceError | None = None
     windows: list[tuple[int, int]] = field(default_factory=list)
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        """Return records by number or by the number of their array."""
+        """Return records by job id or by the id of their array."""
         self._fail()
         return tuple(record for record in self.records if {record.job_id, record.array_job_id} & set(job_ids))
 
     def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
-        """Yield what ended in a time, and fail after half of it if so told."""
+        """Yield what ended in a period; fail after half of it if set."""
         self.windows.append((since_seconds, until_seconds))
         self._fail()
         for record in self.records:
@@ -47,13 +47,13 @@ class FakeAccounting:
 
 @dataclass
 class FakeSeries:
-    """Answer every question with the same number; ``errors`` are raised for the metrics they are named after."""
+    """Return the same number for every query; ``errors`` are raised by metric."""
 
     value: float = 1.0
     errors: dict[str, Exception] = field(default_factory=dict)
     is_partial: bool = False
     asked: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
-    questions_at_once: int = 4
+    max_concurrent_queries: int = 4
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return a curve of two points for each job."""
@@ -80,7 +80,7 @@ class FakeSeries:
 
 @dataclass
 class FakeArchive:
-    """Keep reports in memory, one for each run; ``error`` is raised instead of any answer."""
+    """Store reports in memory, one for each run; ``error`` is raised by every call."""
 
     reports: dict[tuple[int, int | None], JobReport] = field(default_factory=dict)
     error: ArchiveError | None = None
@@ -91,12 +91,12 @@ class FakeArchive:
     found: list[int] = field(default_factory=list)
     """Jobs whose reports were read."""
     old_rows: int = 0
-    """How many more rows are old, of every kind; at most ten are taken out at once."""
+    """How many old rows are left, of every kind; at most ten are deleted at once."""
     forgotten: list[tuple[str, int]] = field(default_factory=list)
-    """What was to be taken out, and before when."""
+    """Calls that deleted rows: kind and time."""
 
     def save(self, reports: Sequence[JobReport]) -> None:
-        """Keep all or none."""
+        """Store all or none."""
         self._fail()
         if any(report.charts and report.record.job_id == self.has_no_room_for for report in reports):
             raise ArchiveTooLarge("it is too large")
@@ -104,20 +104,20 @@ class FakeArchive:
         self.reports.update({(r.record.job_id, r.record.start_seconds): r for r in reports})
 
     def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
-        """Return runs by number."""
+        """Return runs by job id."""
         self._fail()
         self.found.append(job_id)
         return tuple(r for r in self._seen(viewer) if r.record.job_id == job_id)
 
     def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
-        """Return rows by the number users write."""
+        """Return rows by job id as users write it."""
         self._fail()
         return tuple(make_row(r) for r in self._seen(viewer) if r.record.shown_id == shown_id)
 
     def list_jobs(
         self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
     ) -> JobPage:
-        """Return pages of two rows, whatever is wanted."""
+        """Return pages of two rows, whatever the filter."""
         self._fail()
         rows = [make_row(report) for report in self._seen(viewer)]
         begin = 0 if after is None else after.job_id
@@ -159,12 +159,12 @@ class FakeArchive:
         return count
 
     def read_checkpoint(self, name: str) -> str | None:
-        """Return what was kept."""
+        """Return the stored text."""
         self._fail()
         return self.checkpoints.get(name)
 
     def write_checkpoint(self, name: str, text: str) -> None:
-        """Keep it."""
+        """Store a text."""
         self._fail()
         self.checkpoints[name] = text
 

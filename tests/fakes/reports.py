@@ -123,7 +123,7 @@ def make_gpu_report(job_id: int = 4712) -> JobReport:
 def make_unmeasured_report(record: JobRecord) -> JobReport:
     """Make the report of a job of which only accounting knows."""
     summary = JobSummary(record=record, run_seconds=30.0, time=UsedShare(asked=record.time_limit_seconds, used=30.0))
-    return JobReport(summary=summary, made_seconds=START, missing=("No node told anything about this job.",))
+    return JobReport(summary=summary, made_seconds=START, missing=("No node reported this job.",))
 
 
 def make_finding(
@@ -136,7 +136,7 @@ def make_finding(
         subject=subject,
         title=f"Title of {rule}",
         explanation="Only 2 of 4 cores were busy on average.",
-        advice="Ask for as many cores as the program uses.",
+        advice="Request as many cores as the program uses.",
         suggestion="#SBATCH --cpus-per-task=2",
         numbers={"mean_cores": 2.0, "cores": 4.0},
     )
@@ -158,6 +158,6 @@ def make_chart(
         times=times,
         lines=(ChartLine(label="n1", values=values),),
         reference=limit,
-        reference_label="asked for",
+        reference_label="allocated cores",
         help="What is shown here.",
     )

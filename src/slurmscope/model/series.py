@@ -94,7 +94,7 @@ class SeriesSource(Protocol):
     """Read time series of jobs; ``until`` is a monotonic time. Raises ``SourceError``."""
 
     @property
-    def questions_at_once(self) -> int:
+    def max_concurrent_queries(self) -> int:
         """Return how many queries should run concurrently."""
         ...
 

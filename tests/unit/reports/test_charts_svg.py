@@ -84,7 +84,7 @@ def test_a_screen_reader_gets_a_name_and_the_numbers() -> None:
     assert "Chart of cpu" == root.findtext(f"{_SVG}title")
     words = root.findtext(f"{_SVG}desc") or ""
     assert words.startswith("Memory of each node. n1: between 973 MiB and 1.05 GiB.")
-    assert words.endswith("asked for: 8 GiB.")
+    assert words.endswith("allocated cores: 8 GiB.")
 
 
 def test_nothing_measured_is_said_not_drawn() -> None:

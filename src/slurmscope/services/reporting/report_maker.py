@@ -146,7 +146,7 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
     for name, query in CURVES.items():
         if drawn := small if name == CORE_CURVE else everything:
             reads.append((name, partial(series.read_curves, query, drawn, points=MAX_CHART_POINTS, until=until)))
-    results = _run_all([partial(_read_or_error, read) for _, read in reads], series.questions_at_once)
+    results = _run_all([partial(_read_or_error, read) for _, read in reads], series.max_concurrent_queries)
     named = [(name, result) for (name, _), result in zip(reads, results, strict=True)]
     problems = (_problem(result) for result in results)
     return Measurements(

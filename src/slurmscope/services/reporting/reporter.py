@@ -210,7 +210,7 @@ class Reporter:
             yield from (record for record in batch if _run_of(record) not in known and not self._is_awaited(record))
 
     def _is_awaited(self, record: JobRecord) -> bool:
-        """Tell whether the rest of a partial record may still come: for an hour, in which it is read again."""
+        """Return whether the rest of a partial record may still arrive: for an hour, in which it is read again."""
         return record.is_partial and self._clock.wall() - (record.end_seconds or 0) < OVERLAP_SECONDS
 
     def _store_ended(self, batch: Sequence[JobRecord], now: float) -> None:

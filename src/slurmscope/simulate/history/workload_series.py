@@ -28,7 +28,7 @@ ValuesByLabels = dict[LabelValues, list[float]]
 class SimulatedSeries:
     """Compute answers from workloads; a job without one is left out. Safe for any thread."""
 
-    questions_at_once = 1
+    max_concurrent_queries = 1
 
     def __init__(
         self, find_workload: Callable[[int], Workload | None], clock: Callable[[], float] = time.monotonic
@@ -66,7 +66,7 @@ class SimulatedSeries:
 class SplitSeries:
     """Query one source for some jobs and another for all others."""
 
-    questions_at_once = 1
+    max_concurrent_queries = 1
 
     def __init__(self, one: SeriesSource, is_of_one: Callable[[int], bool], other: SeriesSource) -> None:
         """Take the sources, and the function that chooses between them."""

@@ -62,7 +62,7 @@ class PrometheusSeries:
         self._settings = settings
 
     @property
-    def questions_at_once(self) -> int:
+    def max_concurrent_queries(self) -> int:
         """Return how many queries the client sends at the same time."""
         return max(1, self._settings.max_questions)
 

@@ -48,7 +48,7 @@ class RecorderSeries:
     """
 
     # All the work is done in this process, and no two threads of it compute at the same time.
-    questions_at_once = 1
+    max_concurrent_queries = 1
 
     def __init__(
         self,

@@ -43,8 +43,8 @@ def test_each_query_is_sent_once_for_all_jobs() -> None:
 class CountingSeries(FakeSeries):
     """Count how many ask at the same time; all but the very first, which is asked alone, wait for the others."""
 
-    def __init__(self, questions_at_once: int) -> None:
-        super().__init__(questions_at_once=questions_at_once)
+    def __init__(self, max_concurrent_queries: int) -> None:
+        super().__init__(max_concurrent_queries=max_concurrent_queries)
         self.now = self.most = 0
         self.lock = threading.Lock()
         self.are_all_here = threading.Event()
@@ -54,7 +54,7 @@ class CountingSeries(FakeSeries):
         with self.lock:
             self.now += 1
             self.most = max(self.most, self.now)
-            if self.now == self.questions_at_once:
+            if self.now == self.max_concurrent_queries:
                 self.are_all_here.set()
         assert is_first or self.are_all_here.wait(60)
         totals = super().read_totals(wanted, spans, until=until)
@@ -65,7 +65,7 @@ class CountingSeries(FakeSeries):
 
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_source_is_queried_with_its_own_concurrency(at_once: int) -> None:
-    series = CountingSeries(questions_at_once=at_once)
+    series = CountingSeries(max_concurrent_queries=at_once)
     maker(series).make([make_record(1)])
     assert at_once == series.most
 
