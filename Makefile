@@ -4,6 +4,9 @@ CODE := src tests lab bench scripts deploy
 # Layers without I/O: every line and branch of them is tested.
 PURE := src/slurmscope/analysis/*,src/slurmscope/collectors/*,src/slurmscope/metrics/*,src/slurmscope/model/*,src/slurmscope/rules/*,src/slurmscope/figures.py,src/slurmscope/gres.py,src/slurmscope/hostlist.py,src/slurmscope/settings.py,src/slurmscope/tres.py,src/slurmscope/units.py
 
+# Tests start hundreds of interpreters; each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup setup-test demo lint check test bench lab lab-down golden docs format fresh release clean
 
 help: ## List the chores
@@ -29,10 +32,9 @@ check: lint ## Format, lint, types, imports, docs drift and unit tests: before e
 	SLURMSCOPE_QUICK=1 $(BIN)/pytest tests/unit -q -n 2
 
 test: lint ## All tests, also those against real daemons and in a browser
-	$(BIN)/pytest tests/unit -q -n 2 --cov --cov-report=
+	$(BIN)/pytest tests/unit -q -n 2 --cov --cov-report=term --cov-fail-under=90
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
-	$(BIN)/pytest tests/browser -q -n 2
-	$(BIN)/pytest tests/e2e --cov --cov-append --cov-report=term --cov-fail-under=90
+	$(BIN)/pytest tests/browser tests/e2e -q -n 4 --dist loadfile --no-loadscope-reorder
 
 bench: setup-test ## Measure the promises about speed, side by side in one run
 	$(BIN)/python -m bench

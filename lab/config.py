@@ -11,6 +11,8 @@ CPUS_PER_NODE = 8
 MEMORY_PER_NODE_MEBIBYTES = 4000
 GPUS_PER_NODE = 2
 CLUSTER_NAME = "lab"
+# Labs side by side number their jobs differently: a job id says whose job it is, also where the node is not known.
+JOBS_PER_LAB = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ def identity_lines(layout: Layout) -> list[str]:
         f"SlurmdPidFile={layout.folder}/run/slurmd-%n.pid",
         f"SlurmctldLogFile={layout.folder}/log/slurmctld.log",
         f"SlurmdLogFile={layout.folder}/log/slurmd-%n.log",
+        f"FirstJobId={layout.block.number * JOBS_PER_LAB + 1}",
         "SlurmctldDebug=info",
         "SlurmdDebug=info",
     ]

@@ -21,7 +21,7 @@ from lab.supervisor import Supervisor
 from lab.waiting import wait_until
 
 # Each slurmstepd listens in the spool folder, under the name of its node, job and step.
-LONGEST_SOCKET = "spool/lab499n17/lab499n17_999999.4294967291"
+LONGEST_SOCKET = "spool/lab499n17/lab499n17_49999999.4294967291"
 CANCEL_SECONDS = 20.0
 SWEEP_SECONDS = 30.0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Share one real Slurm cluster among all end-to-end tests of a session."""
+"""Share one real Slurm cluster among all end-to-end tests of a worker."""
 
 import os
 import tempfile
@@ -13,11 +13,26 @@ from lab import LabUnavailable, SlurmLab
 
 # With one of these set, a machine that cannot run the lab fails the tests instead of skipping them.
 REQUIRING_VARIABLES = ("CI", "SLURMSCOPE_REQUIRE_LAB")
+# The longest first; all others come in random order.
+LONGEST_FILES = (
+    "test_looks",
+    "test_demo",
+    "test_archive_servers",
+    "test_short_jobs",
+    "test_up",
+    "test_portal_lab",
+    "test_cgroup2_guest",
+    "test_scale",
+    "test_demo_portal",
+    "test_completions",
+    "test_node_jobs",
+    "test_process_groups",
+)
 
 
 @pytest.fixture(scope="session")
 def slurm_lab() -> Iterator[SlurmLab]:
-    """Give the session's cluster, as the test before has left it."""
+    """Give the worker's cluster, as the test before has left it."""
     # Not pytest's own temporary folder: that one is closed to the users whose jobs run here.
     lab = SlurmLab(Path(tempfile.mkdtemp(prefix="slurm-lab-")))
     try:
@@ -29,18 +44,21 @@ def slurm_lab() -> Iterator[SlurmLab]:
 
 @pytest.fixture
 def clean_lab(slurm_lab: SlurmLab) -> SlurmLab:
-    """Give the session's cluster with all daemons alive, no jobs and idle nodes."""
+    """Give the worker's cluster with all daemons alive, no jobs and idle nodes."""
     slurm_lab.reset()
     return slurm_lab
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of the lab, and keep them in one worker under ``--dist loadgroup``."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the lab, and start with the files that take longest, so that workers end together."""
     for item in items:
         if "slurm_lab" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.lab)
-            if config.pluginmanager.hasplugin("xdist"):
-                item.add_marker(pytest.mark.xdist_group("lab"))
+    items.sort(key=lambda item: _rank(item.path.stem))
+
+
+def _rank(module: str) -> int:
+    return LONGEST_FILES.index(module) if module in LONGEST_FILES else len(LONGEST_FILES)
 
 
 @pytest.hookimpl(wrapper=True)

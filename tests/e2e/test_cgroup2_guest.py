@@ -17,8 +17,7 @@ from lab.guest_qemu import find_qemu
 from lab.guest_slurm import run_module_in_guest
 from tests.e2e.guest_job import BUSY_SECONDS, LIMIT_BYTES, MEBIBYTE, MEMORY_BYTES
 
-# Booting takes some ten seconds; all that ask for the same run share it, so they must share a worker.
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("guest")]
+pytestmark = pytest.mark.lab
 RUN_SECONDS = 180.0
 STEP = "step_batch"
 USER = f"{STEP}/user"

@@ -15,10 +15,8 @@ from lab.config import LabSettings
 
 EPILOG = Path(__file__).parents[2] / "deploy" / "epilog-slurmscope"
 
-# It starts a cluster of its own, but its users are those of the others.
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.xdist_group("lab"),
     pytest.mark.skipif(not has_cgroup_v1(), reason="this machine has no cgroup v1 controllers"),
 ]
 

@@ -17,7 +17,7 @@ from lab.config import LabSettings
 from slurmscope.sources.slurm.account_coordinators import ARGUMENTS, COMMAND, parse_coordinators
 from tests.fakes.mail_server import Mailbox, body_of, mail_server
 
-pytestmark = [pytest.mark.lab, pytest.mark.xdist_group("lab")]
+pytestmark = pytest.mark.lab
 
 PATIENCE_SECONDS = 120.0
 

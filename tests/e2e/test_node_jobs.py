@@ -22,7 +22,7 @@ SCRIPT = Path(known_job.__file__)
 MIB = 1024 * 1024
 
 
-# The agent sees every Slurm of this machine, and another lab beside ours has jobs of the same numbers.
+# The agent sees every Slurm of this machine.
 OWN_NODES: set[str] = set()
 
 
@@ -177,10 +177,10 @@ def short_job(lab: SlurmLab, agent: Exporter) -> tuple[int, str]:
 
 def test_job_shorter_than_the_time_between_two_scrapes_leaves_its_totals(clean_lab: SlurmLab) -> None:
     with serving("node") as agent:
-        # Where other tests take both cores the agent may wake too late for one such job, not for three.
-        for _ in range(3):
+        # Where other tests take all cores the agent may wake too late for one such job, not for five.
+        for _ in range(5):
             job, page = short_job(clean_lab, agent)
-            if values_of(page, "jobs_cpu_seconds_total", job):
+            if sum(values_of(page, "jobs_cpu_seconds_total", job).values()) >= 0.4:
                 break
 
     assert 0.4 <= value_of(page, "jobs_cpu_seconds_total", job) <= 3

@@ -67,7 +67,7 @@ def users(clean_lab: SlurmLab) -> Users:
 
 
 def find(jobs: NodeJobs, lab: SlurmLab, number: int) -> JobUse | None:
-    """Return a job of this lab; other labs on this machine have jobs with the same numbers."""
+    """Return a job of this lab."""
     return next((job for job in jobs.jobs if job.key.job_id == number and job.key.node_name in lab.nodes), None)
 
 
@@ -162,7 +162,7 @@ def test_short_job_without_cgroups_is_found_by_its_processes(users: Users, tmp_p
         seen: list[JobUse] = []
 
         def has_ended() -> bool:
-            # Titles do not name the node, so jobs of other labs on this machine look the same: ours is the young one.
+            # Titles do not name the node.
             seen[:] = [use for use in tracker.snapshot().jobs if use.key == JobKey(job)]
             return bool(seen) and seen[0].has_ended
 
@@ -177,14 +177,19 @@ def test_tracker_of_an_idle_machine_uses_no_cpu_time(users: Users, tracker: JobT
     job = users.lab.submit(ALICE, script="sleep 60")
     users.lab.wait_for(lambda: find(tracker.snapshot(), users.lab, job), what="the job to be seen")
     time.sleep(max(YOUNG_SECONDS) + 0.5)
+    # Other labs on this machine start jobs meanwhile, hardly in all of these moments; alone it is some hundred
+    # microseconds.
+    assert any(spent_seconds(5.0) < 0.25 for _ in range(3))
+
+
+def spent_seconds(duration: float) -> float:
+    """Return the CPU time that this process uses while it waits."""
     began = time.process_time()
-    time.sleep(5.0)
-    # Other labs on this machine may start jobs meanwhile; alone it is some hundred microseconds.
-    assert time.process_time() - began < 0.25
+    time.sleep(duration)
+    return time.process_time() - began
 
 
 @pytest.mark.lab
-@pytest.mark.xdist_group("guest")
 def test_short_jobs_in_cgroups_of_version_two_are_accounted() -> None:
     done = run_module_in_guest("tests.e2e.guest_short_jobs", timeout=GUEST_SECONDS)
     assert (0, "") == (done.returncode, done.stderr)

@@ -56,7 +56,7 @@ def test_a_job_with_two_busy_processes_is_shown_with_its_cpu_time(
     clean_lab: SlurmLab, tmp_path: Path, how: str
 ) -> None:
     lab = clean_lab
-    marker = f"marker-{tmp_path.name}"
+    marker = f"marker-{lab.folder.name}-{tmp_path.name}"
     spin = f'python3 -c "{BUSY}" {marker}'
     with ExitStack() as stack:
         flags = flags_for(lab, tmp_path)
