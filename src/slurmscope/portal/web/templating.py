@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import CodeType
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from slurmscope import __version__
@@ -26,6 +28,24 @@ from slurmscope.rules import RULES
 STATES = (RUNNING, *sorted(ENDED_STATES))
 """States to choose from in a job list; pending jobs are not archived, and are found by their id."""
 RULE_TITLES = {rule.id: rule.title for rule in sorted(RULES, key=lambda rule: rule.title)}
+
+
+class _CompiledTemplates(BytecodeCache):
+    """Keep compiled templates in memory: a portal with new settings does not compile them again."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[tuple[str, str], CodeType | None] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Give a template its code when its source is the same."""
+        bucket.code = self._compiled.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep the code of a template."""
+        self._compiled[bucket.key, bucket.checksum] = bucket.code
+
+
+COMPILED_TEMPLATES = _CompiledTemplates()
 
 
 class PageRenderer:
@@ -50,6 +70,7 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        bytecode_cache=COMPILED_TEMPLATES,
         finalize=_printable,
     )
     environment.globals |= {
