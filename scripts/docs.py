@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the parts of the documentation that follow from the code, or check that they are up to date.
+"""Generate the parts of the documentation that are derived from the code, or check that they are up to date.
 
 A page in ``docs/`` marks such a part with ``<!-- generated: NAME -->`` and ``<!-- end -->``.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from slurmscope.cli import slurmscope
+from slurmscope.cli.options import format_default
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
 from slurmscope.rules import RULES
@@ -32,11 +33,12 @@ from slurmscope.services.up.settings import up_sections
 from slurmscope.settings import Section, Setting
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+CONTEXT = {**slurmscope.context_settings, "terminal_width": 100}
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> int:
-    """Rewrite every page, or with ``--check`` tell which ones would change."""
+    """Rewrite every page, or with ``--check`` report which ones would change."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when a page is out of date")
     is_check = parser.parse_args().check
@@ -54,66 +56,66 @@ def main() -> int:
 
 
 def generate(text: str) -> str:
-    """Return a page with every generated part made anew."""
+    """Return a page with every generated part replaced."""
     return PART.sub(lambda part: f"{part[1]}\n{''.join(PARTS[part['name']]())}\n{part[3]}", text)
 
 
 def cluster_metrics() -> Iterator[str]:
-    """Describe what every cluster collector serves."""
+    """Describe the metrics of every cluster collector."""
     yield from _collector_tables(Role.CLUSTER)
     yield "### Questions to Slurm\n\nAlways on.\n\n"
     yield from _metric_table(COMMAND_METRICS)
 
 
 def node_metrics() -> Iterator[str]:
-    """Describe what every node collector serves."""
+    """Describe the metrics of every node collector."""
     return _collector_tables(Role.NODE)
 
 
 def self_metrics() -> Iterator[str]:
-    """Describe what every page tells about slurmscope itself."""
+    """Describe the metrics of the exporters themselves."""
     return _metric_table(SELF_METRICS)
 
 
 def cluster_settings() -> Iterator[str]:
-    """Describe what can be set for the cluster exporter."""
+    """Describe the settings of the cluster exporter."""
     return _settings_table(cluster_sections())
 
 
 def node_settings() -> Iterator[str]:
-    """Describe what can be set for the node agent."""
+    """Describe the settings of the node agent."""
     return _settings_table(node_sections())
 
 
 def portal_metrics() -> Iterator[str]:
-    """Describe what the portal tells about itself, and about the recorder where there is one."""
+    """Describe the metrics of the portal and the recorder."""
     return _metric_table((*PORTAL_METRICS, *RECORDING_METRICS))
 
 
 def report_settings() -> Iterator[str]:
-    """Describe what can be set for reports; thresholds of rules have a page of their own."""
+    """Describe the settings of reports; thresholds of rules have their own page."""
     known = {"slurm", "log"}
     sections = (section for section in report_sections() if section.name not in known)
     return _settings_table(section for section in sections if not section.name.startswith("rules."))
 
 
 def portal_settings() -> Iterator[str]:
-    """Describe what can be set for the portal beside what reports have."""
+    """Describe the settings that the portal has in addition to those of reports."""
     return _settings_table(_without(portal_sections(), report_sections()))
 
 
 def up_settings() -> Iterator[str]:
-    """Describe what can be set for everything in one process beside what the portal has."""
+    """Describe the settings that slurmscope up has in addition to those of the portal."""
     return _settings_table(_without(up_sections(), portal_sections()))
 
 
 def database_settings() -> Iterator[str]:
-    """Describe what can be set for preparing Slurm's database beside what reports have."""
+    """Describe the settings that slurmscope database has in addition to those of reports."""
     return _settings_table(_without(database_sections(), report_sections()))
 
 
 def rules() -> Iterator[str]:
-    """Describe every rule, with its thresholds as they are written in a file."""
+    """Describe every rule and its thresholds."""
     for rule in RULES:
         yield f"### {rule.id}\n\n**{rule.title}.** {rule.severity.value.capitalize()}, about {rule.subject}.\n\n"
         yield f"Needs: {rule.needs}.\n\n{rule.advice}\n\n"
@@ -121,14 +123,13 @@ def rules() -> Iterator[str]:
         if section is not None:
             yield "| threshold | default | meaning |\n|---|---|---|\n"
             for declared in section.settings():
-                yield f"| `{declared.key}` | `{declared.default:.12g}` | {declared.help} |\n"
+                yield f"| `{declared.key}` | `{declared.format(declared.default)}` | {declared.help} |\n"
             yield "\n"
 
 
 def commands() -> Iterator[str]:
-    """Show the help text of every command."""
-    context = click.Context(slurmscope, info_name="slurmscope", max_content_width=100, terminal_width=100)
-    yield from _help(slurmscope, context)
+    """Show the short help of every command."""
+    yield from _help(slurmscope, click.Context(slurmscope, info_name="slurmscope", **CONTEXT))
 
 
 PARTS: dict[str, Callable[[], Iterable[str]]] = {
@@ -164,13 +165,13 @@ def _metric_table(metrics: Iterable[Metric]) -> Iterator[str]:
 
 
 def _without(sections: Iterable[Section], others: Iterable[Section]) -> Iterator[Section]:
-    """Leave out what another table has."""
+    """Leave out the sections of another table."""
     known = {section.name for section in others}
     return (section for section in sections if section.name not in known)
 
 
 def _settings_table(sections: Iterable[Section]) -> Iterator[str]:
-    yield "| key in the file | flag | environment | default | meaning |\n|---|---|---|---|---|\n"
+    yield "| key | flag | environment variable | default | meaning |\n|---|---|---|---|---|\n"
     for section in sections:
         for declared in section.settings():
             names = ", ".join(f"`{name}`" for name in declared.environment)
@@ -184,32 +185,20 @@ def _flag(declared: Setting) -> str:
 
 
 def _default(declared: Setting) -> str:
-    default = declared.default
-    if default in (None, "", ()):
-        return "–"
-    if isinstance(default, bool):
-        return "on" if default else "off"
-    return f"`{', '.join(default) if isinstance(default, tuple) else default}`"
+    default = format_default(declared)
+    if declared.is_boolean:
+        return default
+    return f"`{default}`" if default else "–"
 
 
 def _help(command: click.Command, context: click.Context) -> Iterator[str]:
-    is_shortened = _leave_out_settings(command)
-    more = "\nIts settings are flags as well: [configuration](configuration.md).\n" if is_shortened else ""
-    yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n{more}\n"
+    yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             child = command.get_command(context, name)
             if child is not None:
-                inner = click.Context(child, parent=context, info_name=name, max_content_width=100, terminal_width=100)
+                inner = click.Context(child, parent=context, info_name=name, **CONTEXT)
                 yield from _help(child, inner)
-
-
-def _leave_out_settings(command: click.Command) -> bool:
-    """Keep what is the command's own, and the name of the file; tell whether there were others."""
-    own = [option for option in command.params if "." not in option.opts[0] or option.name == "config_file"]
-    is_shortened = len(own) < len(command.params)
-    command.params[:] = own
-    return is_shortened
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resolve settings from flags, environment, one TOML file and defaults.
 
-This is the only module that knows where a value comes from, and the only one that looks into the
-environment.
+This is the only module that knows where a value comes from, and the only one that reads the environment.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 
 from slurmscope.errors import ConfigError
 from slurmscope.settings import Section, Setting, parse_text
+from slurmscope.units import format_size
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ FILE_SIZE_LIMIT_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Hold a value and where it came from: a flag, a variable, a file, or the default."""
+    """Hold a value and its origin: a flag, an environment variable, a file, or the default."""
 
     value: object
     origin: str
@@ -33,19 +33,19 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Hold every setting of one role, resolved."""
+    """Hold the resolved settings of one role."""
 
     sections: tuple[Section, ...]
     values: Mapping[str, Resolved]
     file: Path | None = None
 
     def of(self, type_: type[T], name: str = "") -> T:
-        """Return one section as its dataclass; ``name`` tells sections of the same type apart."""
+        """Return one section as its dataclass; ``name`` selects one of several sections of the same type."""
         section = next(s for s in self.sections if s.type is type_ and name in ("", s.name))
         return type_(**{s.attribute: self.values[s.key].value for s in section.settings()})
 
     def is_default(self, key: str) -> bool:
-        """Tell whether nobody set this key."""
+        """Return whether this key has its default, set by no flag, variable or file."""
         return self.values[key].origin == "default"
 
     def settings(self) -> Iterator[Setting]:
@@ -64,8 +64,8 @@ def load(
 ) -> Config:
     """Resolve every setting: flag before environment before file before default.
 
-    ``flags`` holds what was given, by key. ``other_keys`` names, when it is called, what a file shared
-    by several services may hold for the others. All problems are told at once, one sentence each.
+    ``flags`` holds the given values by key. ``other_keys`` returns the keys of other services that may share the
+    file. All problems are reported in one ConfigError, one line each.
     """
     sections = tuple(sections)
     in_file = read_file(file) if file else {}
@@ -90,7 +90,7 @@ def read_file(path: Path) -> dict[str, object]:
         with path.open("rb") as stream:
             data = stream.read(FILE_SIZE_LIMIT_BYTES + 1)
         if len(data) > FILE_SIZE_LIMIT_BYTES:
-            raise ConfigError(f"configuration file {path} is larger than {FILE_SIZE_LIMIT_BYTES} bytes")
+            raise ConfigError(f"configuration file {path} is larger than {format_size(FILE_SIZE_LIMIT_BYTES)}")
         return dict(_flatten(tomllib.loads(data.decode("utf-8")), ""))
     except OSError as error:
         raise ConfigError(f"configuration file {path} cannot be read: {error.strerror}") from error
@@ -101,15 +101,15 @@ def read_file(path: Path) -> dict[str, object]:
 
 
 def own_environment() -> Mapping[str, str]:
-    """Return the environment this process was started with."""
+    """Return a copy of the environment of this process."""
     return dict(os.environ)
 
 
 def parse_path(given: object) -> Path:
-    """Read a path."""
+    """Parse a path."""
     text = parse_text(given)
     if not text:
-        raise ValueError("the path is empty")
+        raise ValueError("the path is empty; name a file or folder")
     return Path(text)
 
 

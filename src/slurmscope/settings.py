@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare what can be set.
+"""Declare settings.
 
 A module declares its settings as a frozen dataclass whose fields are made by :func:`setting`, and
 names it in a :class:`Section`. The flag, the key in the file, the environment variable and the line
-in the documentation all follow from that one declaration.
+in the documentation are all derived from that declaration.
 """
 
 from __future__ import annotations
@@ -13,13 +13,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from slurmscope.units import format_duration, format_number, format_size
+
 T = TypeVar("T")
 Parse = Callable[[object], object]
+
+DURATION = "DURATION"
+SIZE = "SIZE"
+_FORMATS: Mapping[str, Callable[[float], str]] = {DURATION: format_duration, SIZE: format_size}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Describe one thing that can be set."""
+    """Describe one setting.
+
+    ``metavar`` is what the help shows as its value. Numbers of a setting whose metavar is ``DURATION`` or ``SIZE``
+    are written with units.
+    """
 
     key: str
     flag: str
@@ -33,21 +43,34 @@ class Setting:
 
     @property
     def is_boolean(self) -> bool:
-        """Tell whether the flag stands alone and has a ``--no-`` twin."""
+        """Return whether the flag takes no value and has a ``--no-`` form."""
         return self.default is True or self.default is False
 
     @property
     def is_repeatable(self) -> bool:
-        """Tell whether the flag may be given more than once."""
+        """Return whether the flag may be given more than once."""
         return isinstance(self.default, tuple)
+
+    @property
+    def has_unit(self) -> bool:
+        """Return whether numbers are written with units, as in ``14d`` or ``10GiB``."""
+        return self.metavar in _FORMATS
+
+    def format(self, value: object) -> str:
+        """Format a value, or one item of a list, as it is written in a file or after the flag."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, int | float):
+            return _FORMATS.get(self.metavar, format_number)(value)
+        return str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """Name a group of settings.
 
-    ``defaults`` replaces defaults of fields, for one role. ``flag`` and ``help`` are for a section
-    of one field whose declaration cannot know them.
+    ``defaults`` overrides defaults of fields for one role. ``flag`` and ``help`` override those of the only
+    field of a section, such as the switch of a collector.
     """
 
     name: str
@@ -57,7 +80,7 @@ class Section:
     help: str = ""
 
     def settings(self) -> Iterator[Setting]:
-        """Yield the settings that the fields of the dataclass declare."""
+        """Yield the settings declared by the fields of the dataclass."""
         for declared in dataclasses.fields(self.type):
             meta = declared.metadata
             key = f"{self.name}.{meta.get('key') or declared.name.replace('_', '-')}"
@@ -76,7 +99,7 @@ class Section:
             )
 
 
-def setting(  # noqa: PLR0913 - the vocabulary of a declaration, all but the first by keyword
+def setting(  # noqa: PLR0913 - all but the first are keyword-only
     default: T,
     *,
     help: str,
@@ -89,9 +112,9 @@ def setting(  # noqa: PLR0913 - the vocabulary of a declaration, all but the fir
 ) -> T:
     """Declare a field of a settings dataclass.
 
-    ``parse`` takes what the file or the command line gave and raises ValueError with a reason; ``key``
-    and ``flag`` replace the names made from the field; ``environment`` names further variables that
-    older tools made known.
+    ``parse`` converts the value of the file, the environment or the command line and raises ValueError with a
+    reason; ``key`` and ``flag`` override the names derived from the field; ``environment`` names further
+    variables, known from older tools.
     """
     metadata = {
         "help": help,
@@ -111,7 +134,7 @@ def environment_name(flag: str) -> str:
 
 
 def parser_for(default: object) -> Parse:
-    """Choose how to read a value from the type of its default."""
+    """Return the parser for the type of a default."""
     for kind, parse in _PARSERS:
         if isinstance(default, kind):
             return parse
@@ -119,17 +142,17 @@ def parser_for(default: object) -> Parse:
 
 
 def parse_boolean(given: object) -> bool:
-    """Read true or false."""
+    """Parse true or false."""
     words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
     if isinstance(given, bool):
         return given
     if isinstance(given, str) and given.lower() in words:
         return words[given.lower()]
-    raise ValueError(f"{given!r} is neither true nor false")
+    raise ValueError(f"{given!r} is not a boolean; use true or false")
 
 
 def parse_count(given: object) -> int:
-    """Read a whole number, 0 or more."""
+    """Parse a whole number, 0 or more."""
     try:
         number = int(given) if isinstance(given, str) else given
     except ValueError:
@@ -140,22 +163,25 @@ def parse_count(given: object) -> int:
 
 
 def parse_text(given: object) -> str:
-    """Read one line of text."""
+    """Parse one line of text."""
     if not isinstance(given, str) or not given.isprintable():
         raise ValueError(f"{given!r} is not one line of text")
     return given
 
 
 def parse_list(given: object) -> tuple[str, ...]:
-    """Read several texts: repeated flags, a list in the file, or commas in the environment."""
+    """Parse a list: repeated flags, a list in the file, or comma-separated values in the environment.
+
+    Empty items are dropped, so an empty value (``--flag=``) is an empty list.
+    """
     items = given.split(",") if isinstance(given, str) else given
     if not isinstance(items, list | tuple):
-        raise ValueError(f"{given!r} is not a list of texts")
-    return tuple(parse_text(item) for item in items)
+        raise ValueError(f"{given!r} is not a list of strings")
+    return tuple(text for text in map(parse_text, items) if text)
 
 
 def one_of(*words: str) -> Parse:
-    """Make a parser that accepts a closed set of words."""
+    """Return a parser that accepts one of these words."""
 
     def parse(given: object) -> str:
         if given not in words:

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn text into numbers and back: durations and sizes as people and Slurm write them."""
+"""Parse and format durations and sizes as people and Slurm write them: ``1h30m``, ``10GiB``."""
 
 from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 
 DAY_SECONDS = 86_400
 
 _DURATION = re.compile(r"(\d{1,30}(?:\.\d{1,30})?|\.\d{1,30})(ms|s|m|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_WHOLE_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)([KMGTPE]?)(?:i?B)?\Z", re.IGNORECASE)
 
 
 def parse_seconds(given: object) -> float:
-    """Read a duration: a number of seconds, or parts with units such as ``1h30m``."""
+    """Parse a duration: a number of seconds, or parts with units such as ``1h30m``."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return _bounded(float(given), given)
     text = given.strip() if isinstance(given, str) else ""
@@ -27,15 +30,15 @@ def parse_seconds(given: object) -> float:
 
 
 def parse_positive_seconds(given: object) -> float:
-    """Read a duration longer than nothing."""
+    """Parse a duration greater than zero."""
     seconds = parse_seconds(given)
     if seconds <= 0:
-        raise ValueError(f"{given!r} is not longer than 0 seconds")
+        raise ValueError(f"{given!r} is not a duration greater than 0s")
     return seconds
 
 
 def parse_bytes(text: str, *, default_unit: str = "") -> int:
-    """Read a size; K, M, G, T, P and E are powers of 1024, as everywhere in Slurm."""
+    """Parse a size; K, M, G, T, P and E are powers of 1024, as everywhere in Slurm."""
     match = _SIZE.match(text)
     if not match:
         raise ValueError(f"{text!r} is not a size such as 512M or 4G")
@@ -43,7 +46,35 @@ def parse_bytes(text: str, *, default_unit: str = "") -> int:
     return round(float(match[1]) * (1 << 10 * " KMGTPE".index(unit or " ")))
 
 
+def format_duration(seconds: float) -> str:
+    """Format a duration so that :func:`parse_seconds` returns the same number: ``14d``, ``1h30m``, ``0.5s``."""
+    if not float(seconds).is_integer():
+        # repr may use an exponent, which parse_seconds does not accept.
+        return f"{Decimal(repr(seconds)):f}s"
+    rest, parts = int(seconds), ""
+    for unit, unit_seconds in _WHOLE_UNITS:
+        count, rest = divmod(rest, unit_seconds)
+        parts += f"{count}{unit}" if count else ""
+    return parts or "0s"
+
+
+def format_size(size_bytes: float) -> str:
+    """Format a size so that :func:`parse_bytes` returns the same number: ``10GiB``, ``1536MiB``, ``5000000B``."""
+    if not float(size_bytes).is_integer():
+        return format_number(size_bytes)
+    whole, power = int(size_bytes), 0
+    while whole and whole % 1024 == 0 and power < len(_BINARY_UNITS) - 1:
+        whole //= 1024
+        power += 1
+    return f"{whole}{_BINARY_UNITS[power]}"
+
+
+def format_number(number: float) -> str:
+    """Format a number with all of its digits, without a decimal point when it is whole."""
+    return repr(int(number) if float(number).is_integer() else number)
+
+
 def _bounded(seconds: float, given: object) -> float:
     if not 0 <= seconds <= 10 * 365 * DAY_SECONDS:
-        raise ValueError(f"{given!r} is not between 0 seconds and 10 years")
+        raise ValueError(f"{given!r} is not a duration between 0s and 10 years")
     return seconds

@@ -20,7 +20,7 @@ import pytest
 
 from tests.processes import PATIENCE_SECONDS, run_slurmscope, until
 
-SHOWN = re.compile(r"shown at (http://127\.0\.0\.1:\d+/)")
+SHOWN = re.compile(r"running at (http://127\.0\.0\.1:\d+/)")
 
 
 @dataclass

@@ -20,7 +20,7 @@ from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, S
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.promql import curves_expression, quote, quote_regex
 from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
 from tests.e2e.job_history import SCRAPE_SECONDS, History, prometheus_with, victoria_metrics_with
 
 GENEROUS_SECONDS = 60.0
@@ -148,7 +148,7 @@ def source(server: Server) -> SeriesSource:
 
 def open_source(server: Server, scrape_interval: float = SCRAPE_SECONDS) -> PrometheusSeries:
     known = PrometheusSettings(
-        url=parse_address(server.url), matchers=(("cluster", "lab"),), scrape_interval=scrape_interval
+        url=parse_address(server.url), matchers=(Matcher("cluster", "lab"),), scrape_interval=scrape_interval
     )
     return PrometheusSeries(Prometheus(known), known)
 

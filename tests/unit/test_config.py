@@ -21,6 +21,7 @@ class Garden:
     tree_count: int = setting(3, help="Trees.")
     is_green: bool = setting(True, help="Green.")
     names: tuple[str, ...] = setting((), help="Names.")
+    kinds: tuple[str, ...] = setting(("oak",), help="Kinds.")
     pause: float = setting(10.0, help="Pause.", parse=parse_positive_seconds, environment=("PAUSE_LIMIT",))
     fruit: str = setting("apple", help="Fruit.", parse=one_of("apple", "pear"))
     key_file: str = setting("", help="Secret.", key="key.file", is_secret=True)
@@ -57,6 +58,7 @@ def test_origin_of_every_value_is_known(tmp_path: Path) -> None:
         "garden.tree-count": "default",
         "garden.is-green": "default",
         "garden.names": "flag",
+        "garden.kinds": "default",
         "garden.pause": "PAUSE_LIMIT",
         "garden.fruit": str(tmp_path / "slurmscope.toml"),
         "garden.key.file": "default",
@@ -74,6 +76,14 @@ def test_own_variable_beats_that_of_an_older_tool(tmp_path: Path) -> None:
 def test_lists_come_from_file_and_environment(tmp_path: Path) -> None:
     assert ("a", "b") == load_garden(tmp_path, "garden.names = ['a', 'b']").of(Garden).names
     assert ("a", "b") == load_garden(tmp_path, environment={"SLURMSCOPE_GARDEN_NAMES": "a,b"}).of(Garden).names
+
+
+def test_empty_value_is_an_empty_list_whatever_the_default(tmp_path: Path) -> None:
+    assert ("oak",) == load_garden(tmp_path).of(Garden).kinds
+    assert () == load_garden(tmp_path, flags={"garden.kinds": ("",)}).of(Garden).kinds
+    assert () == load_garden(tmp_path, environment={"SLURMSCOPE_GARDEN_KINDS": ""}).of(Garden).kinds
+    assert () == load_garden(tmp_path, "garden.kinds = []").of(Garden).kinds
+    assert () == load_garden(tmp_path, "garden.kinds = ['']").of(Garden).kinds
 
 
 def test_unknown_key_is_refused_with_the_nearest_known_one(tmp_path: Path) -> None:
@@ -96,10 +106,10 @@ def test_keys_of_other_roles_are_no_mistake(tmp_path: Path) -> None:
         ("garden.tree-count = -1", "garden.tree-count in .*: -1 is not a whole number of 0 or more"),
         ("garden.tree-count = true", "is not a whole number"),
         ("garden.tree-count = 'many'", "'many' is not a whole number"),
-        ("garden.is-green = 'perhaps'", "'perhaps' is neither true nor false"),
-        ("garden.names = 5", "5 is not a list of texts"),
+        ("garden.is-green = 'perhaps'", "'perhaps' is not a boolean; use true or false"),
+        ("garden.names = 5", "5 is not a list of strings"),
         ("garden.names = ['a', 5]", "5 is not one line of text"),
-        ("garden.pause = 0", "0 is not longer than 0 seconds"),
+        ("garden.pause = 0", "0 is not a duration greater than 0s"),
         ("garden.fruit = 'plum'", "'plum' is not one of apple, pear"),
         ('garden.key.file = "a\\nb"', "is not one line of text"),
         ("garden = [", "is not valid TOML"),

@@ -105,7 +105,7 @@ def test_new_collector_is_one_file(tmp_path: Path) -> None:
         )  # fmt: skip
         return done.stdout
 
-    assert "--collector.answer" in python("-m", "slurmscope", "cluster", "--help")
+    assert "--[no-]collector.answer" in python("-m", "slurmscope", "cluster", "--help-all")
     assert "collector.answer.enabled = true" in python("-m", "slurmscope", "config", "show", "cluster")
     page = python("-m", "slurmscope", "cluster", "--once", "--slurm.bin-path", str(tmp_path / "bin"))
     assert "\nslurm_answer 42\n" in page

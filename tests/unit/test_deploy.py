@@ -83,7 +83,7 @@ def test_unit_starts_a_command_that_is_understood() -> None:
 
 
 def test_example_settings_are_valid() -> None:
-    assert f"{DEPLOY / 'cluster.toml'} is good\n" == check_settings(DEPLOY / "cluster.toml")
+    assert f"{DEPLOY / 'cluster.toml'} is valid\n" == check_settings(DEPLOY / "cluster.toml")
 
 
 def test_examples_that_are_commented_out_are_valid(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_examples_that_are_commented_out_are_valid(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text(text, encoding="utf-8")
 
     assert changes > 3
-    assert f"{tmp_path / 'cluster.toml'} is good\n" == check_settings(tmp_path / "cluster.toml")
+    assert f"{tmp_path / 'cluster.toml'} is valid\n" == check_settings(tmp_path / "cluster.toml")
 
 
 def test_example_settings_are_the_defaults() -> None:

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.units import parse_bytes, parse_positive_seconds, parse_seconds
+from slurmscope.units import (
+    DAY_SECONDS,
+    format_duration,
+    format_number,
+    format_size,
+    parse_bytes,
+    parse_positive_seconds,
+    parse_seconds,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +49,7 @@ def test_numbers_of_a_file_are_seconds() -> None:
 
 
 def test_nothing_is_no_positive_duration() -> None:
-    with pytest.raises(ValueError, match="not longer"):
+    with pytest.raises(ValueError, match="not a duration greater than 0s"):
         parse_positive_seconds("0s")
     assert 3.0 == parse_positive_seconds("3s")
 
@@ -78,3 +86,42 @@ def test_a_bare_size_takes_the_default_unit() -> None:
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a size"):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (30, "30s"),
+        (90, "1m30s"),
+        (5400.0, "1h30m"),
+        (14 * 86400.0, "14d"),
+        (0.5, "0.5s"),
+        (1e-7, "0.0000001s"),
+    ],
+)
+def test_duration_is_written_with_units(seconds: float, text: str) -> None:
+    assert text == format_duration(seconds)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0B"), (1023, "1023B"), (1024, "1KiB"), (10 << 30, "10GiB"), (3 << 29, "1536MiB"), (5e6, "5000000B")],
+)
+def test_size_is_written_with_units(size: float, text: str) -> None:
+    assert text == format_size(size)
+
+
+@given(st.one_of(st.integers(0, 3650 * DAY_SECONDS), st.floats(1e-9, 3650 * DAY_SECONDS)))
+def test_written_duration_is_parsed_to_the_same_number(seconds: float) -> None:
+    assert seconds == parse_seconds(format_duration(seconds))
+
+
+@given(st.one_of(st.integers(0, 2**53), st.integers(0, 2**20).map(lambda count: count << 30)))
+def test_written_size_is_parsed_to_the_same_number(size: int) -> None:
+    assert size == parse_bytes(format_size(size))
+
+
+@given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))
+def test_written_number_is_parsed_to_the_same_number(number: float) -> None:
+    assert number == float(format_number(number))

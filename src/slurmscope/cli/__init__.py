@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer slurmscope's commands: each one parses, then makes one call to a service."""
+"""Provide slurmscope's commands: each one parses its arguments, then calls one service."""
 
 from __future__ import annotations
 
@@ -11,37 +11,45 @@ from collections.abc import Sequence
 import click
 
 from slurmscope import __version__
+from slurmscope.cli.examples import format_examples
 from slurmscope.config import own_environment
 from slurmscope.errors import SlurmscopeError
 
-COMMANDS = {
-    "cluster": "Serve what the controller knows to Prometheus.",
-    "node": "Serve what every job on this node uses to Prometheus.",
-    "report": "Show what a job used of what it asked for, and what to change.",
-    "mail": "Mail the report of a job; also as Slurm's MailProg.",
-    "digest": "Mail users and accounts what their jobs of the week used.",
-    "rules": "List the rules that jobs are judged by, and try them on the archive.",
-    "portal": "Serve web pages about jobs.",
-    "up": "Record jobs and serve web pages about them, all in one process.",
-    "token": "Give out tokens for scripts and for Prometheus, list them, take them back.",
-    "audit": "List what support staff looked at.",
-    "doctor": "Explain why a metric is missing.",
-    "demo": "Show slurmscope over a simulated cluster.",
-    "database": "Let slurmscope read jobs from Slurm's accounting database.",
-    "config": "Check and show the configuration.",
-    "simulate": "Write commands that answer like those of a Slurm cluster.",
+COMMAND_GROUPS = {
+    "Exporters": {
+        "cluster": "Export cluster metrics to Prometheus; runs on one host.",
+        "node": "Export the resource usage of jobs; runs on every compute node.",
+    },
+    "Reports": {
+        "report": "Show what a job requested and used, and suggest changes.",
+        "mail": "Mail a job report; also works as Slurm's MailProg.",
+        "digest": "Mail weekly usage digests to users and accounts.",
+        "rules": "List the rules that check jobs, and test them on the archive.",
+        "portal": "Run the web portal with job and cluster pages.",
+        "up": "Run exporters, recorder and portal in one process.",
+        "demo": "Run slurmscope on a simulated cluster.",
+    },
+    "Administration": {
+        "config": "Check and show the configuration.",
+        "doctor": "Find out why metrics or pages are missing.",
+        "database": "Set up read access to Slurm's accounting database.",
+        "token": "Create, list and revoke API tokens.",
+        "audit": "List which jobs support staff accessed.",
+        "simulate": "Write simulated Slurm commands for testing.",
+    },
 }
+COMMANDS = tuple(name for group in COMMAND_GROUPS.values() for name in group)
 
 
 class LazyGroup(click.Group):
-    """Import a command only when it is used: a node pays for what it runs."""
+    """Import a command only when it is used, so that a compute node loads only what it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table."""
+        """Return the command names in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a command and return what it offers."""
+        """Import the module of a command and return the command."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"slurmscope.cli.{cmd_name}_command")
@@ -49,56 +57,63 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; a reader of our output that left is no fault, though click would end with 1."""
+        """Run a command; exit with 0 instead of 1 when the reader of a pipe has closed it."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # Keep the interpreter from complaining at its exit.
+            # Avoid a second BrokenPipeError when the interpreter flushes standard output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        """List the commands by group."""
+        # One column of names for all groups.
+        width = max(map(len, COMMANDS))
+        for title, commands in COMMAND_GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), summary) for name, summary in commands.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=format_examples("slurmscope demo", "slurmscope report 1234", "slurmscope cluster --help"),
+)
 @click.version_option(__version__, prog_name="slurmscope")
 def slurmscope() -> None:
-    """Show what a Slurm cluster and every job on it really do."""
+    """Monitor a Slurm cluster and report what every job really uses."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command; a fault that has a name becomes one sentence and an exit code."""
+    """Run one command; turn errors into one line on standard error and an exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = slurmscope.main(given, prog_name="slurmscope", standalone_mode=False)
     except click.ClickException as error:
-        _explain(error)
+        _print_usage_error(error)
         code = 2
     except SlurmscopeError as error:
-        _complain(str(error))
+        _print_error(str(error))
         code = 2
     except click.Abort:
         code = 130
     except Exception as error:
-        _complain(f"this is a bug, please report it with the lines that SLURMSCOPE_DEBUG=1 adds: {error!r}")
+        _print_error(f"unexpected error, please report it with the output of SLURMSCOPE_DEBUG=1: {error!r}")
         if own_environment().get("SLURMSCOPE_DEBUG"):
             raise
         code = 70
     sys.exit(code)
 
 
-def _explain(error: click.ClickException) -> None:
-    """Tell a fault in one sentence; a command of which nothing but its name was given tells its help."""
+def _print_usage_error(error: click.ClickException) -> None:
+    """Print the error, or the help of a command group that was called without a command."""
     message = error.format_message()
     if message.startswith("Usage: "):
         click.echo(message, err=True)
     else:
-        _complain(message)
+        _print_error(message)
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     for line in message.splitlines():
         click.echo(f"slurmscope: {line}", err=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope audit``: who of the staff looked at what."""
+"""Provide ``slurmscope audit``: list staff access to other users' jobs."""
 
 from __future__ import annotations
 
@@ -30,23 +30,25 @@ def make_command() -> click.Command:
         default=100,
         show_default=True,
         metavar="N",
-        help="Most rows to list.",
+        help="Maximum number of rows.",
     )
     before = click.Option(
-        ["--before"], type=click.IntRange(1), metavar="ID", help="List rows before this one: the last of a list."
+        ["--before"], type=click.IntRange(1), metavar="ID", help="List rows older than this id, to continue a list."
     )
-    user = click.Option(["--user"], default="", metavar="NAME", help="List only what this person looked at.")
-    since = click.Option(["--since"], metavar="DURATION", help="List only the last so long, such as 12h or 7d.")
+    user = click.Option(["--user"], default="", metavar="NAME", help="List only access by this user.")
+    since = click.Option(["--since"], metavar="DURATION", help="List only access within this time, such as 12h or 7d.")
     return SettingsCommand(
         "audit",
         callback=_run,
         params=[user, since, limit, before, *_settings()],
-        help="List what support staff looked at in the portal that is not theirs, newest first.",
+        help="List access by support staff and admins to other users' jobs in the portal, newest first.",
+        examples=("slurmscope audit --since 7d", "slurmscope audit --user ada --limit 20"),
+        shown=("archive.url",),
     )
 
 
 def _settings() -> list[click.Parameter]:
-    """Take what is about the archive; the file may hold more."""
+    """Return the options for the archive; the configuration file may contain more settings."""
     return options_for(section for section in find_sections("report") if section.name == "archive")
 
 

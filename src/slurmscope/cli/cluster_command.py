@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope cluster``."""
+"""Provide ``slurmscope cluster``."""
 
 from __future__ import annotations
 

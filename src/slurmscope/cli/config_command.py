@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope config``: check a file, or show what is in force and where it comes from."""
+"""Provide ``slurmscope config``: check a configuration file, or show the resolved settings and their origin."""
 
 from __future__ import annotations
 
@@ -7,35 +7,46 @@ from collections.abc import Callable
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for, written_number
+from slurmscope.cli.examples import format_examples
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
 from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.settings import WebSettings
 from slurmscope.portal.settings import PortalSettings, check_settings
+from slurmscope.settings import Setting
 
 
 def make_command() -> click.Command:
     """Build the group; every role takes the same flags as the role itself."""
-    group = click.Group("config", help="Check and show the configuration.")
-    group.add_command(_for_each_role("check", _check, "Say whether the configuration is good; exit code 2 if not."))
-    group.add_command(_for_each_role("show", _show, "Show every setting in force and where it comes from."))
+    examples = format_examples(*_examples("check", "portal"), *_examples("show", "cluster"))
+    group = click.Group("config", help="Check and show the configuration.", epilog=examples)
+    group.add_command(_for_each_role("check", _check, "Check the configuration; exit with 2 if it is not valid."))
+    group.add_command(_for_each_role("show", _show, "Show all settings with their values and origins, as TOML."))
     return group
+
+
+def _examples(name: str, role: str) -> tuple[str, ...]:
+    command = f"slurmscope config {name} {role}"
+    return command, f"{command} --config.file /etc/slurmscope/{role}.toml"
 
 
 def _for_each_role(name: str, action: Callable[[Config], None], help: str) -> click.Group:
-    group = click.Group(name, help=help)
+    group = click.Group(
+        name, help=help, epilog=format_examples(*_examples(name, "cluster"), *_examples(name, "portal"))
+    )
     for role in SECTION_NAMES:
-        group.add_command(_role_command(role, action))
+        group.add_command(_role_command(name, role, action))
     return group
 
 
-def _role_command(role: str, action: Callable[[Config], None]) -> click.Command:
+def _role_command(name: str, role: str, action: Callable[[Config], None]) -> click.Command:
     return SettingsCommand(
         role,
         callback=lambda **given: action(load_config(role, given)),
         params=options_for(find_sections(role)),
-        help=f"Use the settings of slurmscope {role}; its flags may be given too.",
+        help=f"{name.capitalize()} the settings of slurmscope {role}. Takes the same flags.",
+        examples=_examples(name, role),
     )
 
 
@@ -44,26 +55,26 @@ def _check(config: Config) -> None:
         check_settings(config.of(PortalSettings))
     if any(section.type is WebSettings for section in config.sections):
         open_gate(config.of(WebSettings).config_file)
-    where = f"{config.file} is" if config.file else "the settings are"
-    click.echo(f"{where} good")
+    click.echo(f"{config.file} is valid" if config.file else "the settings are valid")
 
 
 def _show(config: Config) -> None:
     for declared in config.settings():
         resolved = config.values[declared.key]
-        value = "<hidden>" if declared.is_secret and resolved.value else _written(resolved.value)
-        # What is not set has no value that a file could give it.
+        value = "<hidden>" if declared.is_secret and resolved.value else _format_toml(declared, resolved.value)
+        # A setting without a value is commented out: not every parser accepts an empty string.
         mark = "#" if resolved.value in (None, "") and config.is_default(declared.key) else ""
         click.echo(f"{mark}{declared.key} = {value}  # {resolved.origin}")
 
 
-def _written(value: object) -> str:
+def _format_toml(declared: Setting, value: object) -> str:
     if value is None:
         return '""'
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_written(item) for item in value) + "]"
-    if isinstance(value, int | float):
-        return written_number(value)
-    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if declared.is_repeatable and isinstance(value, tuple):
+        return "[" + ", ".join(_quote(declared.format(item)) for item in value) + "]"
+    is_bare = isinstance(value, bool) or (isinstance(value, int | float) and not declared.has_unit)
+    return declared.format(value) if is_bare else _quote(declared.format(value))
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope database``: open Slurm's accounting database to slurmscope, and prove that no more is open."""
+"""Provide ``slurmscope database``: grant, check and revoke read access to Slurm's accounting database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import click
 
+from slurmscope.cli.examples import format_examples
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.config import Config
 from slurmscope.model.check import Check
@@ -18,13 +19,17 @@ from slurmscope.sources.accounting.settings import AccountingSettings
 
 def make_command() -> click.Command:
     """Build the group."""
-    group = click.Group("database", help="Let slurmscope read jobs from Slurm's accounting database, and only those.")
+    group = click.Group(
+        "database",
+        help="Set up read access to jobs in Slurm's accounting database, instead of calling sacct.",
+        epilog=format_examples(_example("grant"), _example("check")),
+    )
     group.add_command(
         _command(
             "grant",
             _grant,
-            "Make views of jobs and a user that may read them and nothing else. Run it as administrator of the "
-            "database, as often as you like: after a new cluster, a new release of Slurm, for a new password.",
+            "Create views of the job tables and a database user that can read only these. Run it as database "
+            "administrator; run it again after adding a cluster, upgrading Slurm or changing the password.",
             _dry_run(),
         )
     )
@@ -32,17 +37,19 @@ def make_command() -> click.Command:
         _command(
             "check",
             _check,
-            "Prove that this user can read the views and nothing else. Ends with 1 when that is not so.",
+            "Check that the user can read the views and nothing else; exit with 1 if not.",
         )
     )
     group.add_command(
-        _command("revoke", _revoke, "Remove that user, and the views that nobody else was given.", _dry_run())
+        _command("revoke", _revoke, "Drop the user, and the views that no other user can read.", _dry_run())
     )
     return group
 
 
 def _dry_run() -> click.Option:
-    return click.Option(["--dry-run", "is_dry_run"], is_flag=True, help="Show the statements and change nothing.")
+    return click.Option(
+        ["--dry-run", "is_dry_run"], is_flag=True, help="Print the SQL statements without executing them."
+    )
 
 
 def _command(name: str, action: Callable[..., int], help: str, *more: click.Option) -> click.Command:
@@ -51,7 +58,13 @@ def _command(name: str, action: Callable[..., int], help: str, *more: click.Opti
         callback=lambda is_dry_run=False, **given: action(load_config("database", given), is_dry_run=is_dry_run),
         params=[*more, *options_for(database_sections())],
         help=help,
+        examples=(_example(name), f"slurmscope database {name} --config.file /etc/slurmscope/portal.toml"),
+        shown=("accounting.host", "accounting.socket", "accounting.password-file", "database.admin-user"),
     )
+
+
+def _example(name: str) -> str:
+    return f"slurmscope database {name} --accounting.password-file /etc/slurmscope/db.pw"
 
 
 def _grant(config: Config, *, is_dry_run: bool) -> int:
@@ -60,7 +73,9 @@ def _grant(config: Config, *, is_dry_run: bool) -> int:
     statements = grant(settings, config.of(GrantSettings), is_dry_run=is_dry_run)
     _show(statements)
     if is_new and not is_dry_run:
-        click.echo(f"-- The password is in {settings.password_file}; give that file to the user of the service.")
+        click.echo(
+            f"-- The password is in {settings.password_file}; make that file readable for the slurmscope service."
+        )
     return 0
 
 
@@ -69,12 +84,12 @@ def _revoke(config: Config, *, is_dry_run: bool) -> int:
     return 0
 
 
-def _check(config: Config, *, is_dry_run: bool) -> int:  # noqa: ARG001 - it never changes anything
+def _check(config: Config, *, is_dry_run: bool) -> int:  # noqa: ARG001 - check is read-only
     bad = 0
     for one in check(config.of(AccountingSettings)):
         bad += not one.is_good
         _show_check(one)
-    click.echo("All is as it should be." if not bad else "Not all is as it should be; see above.")
+    click.echo("All checks passed." if not bad else f"{bad} checks failed; see above.")
     return 1 if bad else 0
 
 

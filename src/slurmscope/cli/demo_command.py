@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope demo``: everything in one process, over a simulated cluster."""
+"""Provide ``slurmscope demo``: everything in one process, on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from slurmscope.cli.examples import format_examples
 from slurmscope.cli.options import load_config
 from slurmscope.cli.up_command import make_exporters
 from slurmscope.config import own_environment
@@ -30,21 +31,22 @@ def make_command() -> click.Command:
     port = click.Option(
         ["--port"],
         type=click.IntRange(1, 65535),
-        help=f"Port on 127.0.0.1; without it the first free one from {FIRST_PORT}.",
+        help=f"Port on 127.0.0.1; default is the first free port from {FIRST_PORT}.",
     )
     seed = click.Option(
         ["--seed"],
         type=click.IntRange(min=0),
         default=1,
         show_default=True,
-        help="Number that the cluster and its jobs follow from.",
+        help="Seed of the simulation; the same seed gives the same cluster.",
     )
     return click.Command(
         "demo",
         callback=_run,
         params=[port, seed],
-        help="Show slurmscope over a simulated cluster; no Slurm is needed. "
-        "Everything is kept in a temporary folder, which is removed at the end.",
+        help="Run slurmscope on a simulated cluster, without Slurm. "
+        "All data is in a temporary folder, which is removed on exit.",
+        epilog=format_examples("slurmscope demo", "slurmscope demo --port 9000 --seed 7"),
     )
 
 
@@ -53,11 +55,11 @@ def _run(*, port: int | None, seed: int) -> int:
 
 
 def _show(port: int, seed: int) -> int:
-    # A stand-in that still answers may write into the folder while it is removed.
+    # A simulated command that is still running may write into the folder while it is removed.
     with tempfile.TemporaryDirectory(prefix="slurmscope-demo-", ignore_cleanup_errors=True) as folder:
         cluster = calm(simulate(Shape(seed=seed), now=int(time.time())))
-        stand_ins = Path(folder) / "bin"
-        write_fake_commands(cluster, stand_ins)
+        commands = Path(folder) / "bin"
+        write_fake_commands(cluster, commands)
         given = {
             "portal_listen_address": f"127.0.0.1:{port}",
             "portal_mode": "local",
@@ -66,7 +68,7 @@ def _show(port: int, seed: int) -> int:
             "archive_url": f"sqlite:///{folder}/archive.db",
             "recorder_file": f"{folder}/recorder.db",
             "recorder_interval": "60",
-            "slurm_bin_path": str(stand_ins),
+            "slurm_bin_path": str(commands),
             "log_level": "warn",
         }
         return run_demo(
@@ -74,16 +76,16 @@ def _show(port: int, seed: int) -> int:
             load_config("up", given),
             own_environment(),
             make_exporters(given),
-            ready=_tell,
+            ready=_announce,
         )
 
 
-def _tell(address: str) -> None:
-    click.echo(f"A simulated cluster is shown at {address} - press Ctrl-C to end.")
+def _announce(address: str) -> None:
+    click.echo(f"The demo is running at {address} - press Ctrl-C to stop.")
 
 
 def _choose_port(wanted: int | None) -> int:
-    """Return a free port, or say at once that there is none."""
+    """Return a free port, or raise a ConfigError at once."""
     ports = [wanted] if wanted else range(FIRST_PORT, FIRST_PORT + PORTS_TRIED)
     for port in ports:
         with socket.socket() as probe:
@@ -94,5 +96,5 @@ def _choose_port(wanted: int | None) -> int:
                 continue
             return port
     if wanted:
-        raise ConfigError(f"port {wanted} of 127.0.0.1 cannot be had; choose another with --port")
-    raise ConfigError(f"every port from {FIRST_PORT} to {ports[-1]} is taken; choose one with --port")
+        raise ConfigError(f"127.0.0.1:{wanted} is already in use; choose another port with --port")
+    raise ConfigError(f"ports {FIRST_PORT} to {ports[-1]} of 127.0.0.1 are all in use; choose another port with --port")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope digest``: weekly letters to users and accounts about what their jobs used."""
+"""Provide ``slurmscope digest``: weekly usage digests for users and accounts."""
 
 from __future__ import annotations
 
@@ -25,69 +25,67 @@ def make_command() -> click.Command:
         "digest",
         callback=_run,
         params=[*_options(), *options_for(find_sections("report"))],
-        help="Mail users and accounts what their jobs of the last days asked for and used, which of them wasted most, "
-        "and what to mend first. Nobody gets two letters about the same in one week. Ends with 1 when a letter "
-        "could not be sent.",
+        help="Mail users and accounts what their jobs requested and used, which jobs wasted most, and what to change "
+        "first. Each digest is sent at most once a week. Exits with 1 if a digest could not be sent.",
+        examples=("slurmscope digest --user ada --dry-run", "slurmscope digest --all-users --all-accounts"),
     )
 
 
 def _options() -> list[click.Parameter]:
     return [
-        click.Option(["--user", "users"], multiple=True, metavar="NAME", help="Write to this user; repeatable."),
+        click.Option(["--user", "users"], multiple=True, metavar="NAME", help="Send to this user; repeatable."),
         click.Option(
             ["--account", "accounts"],
             multiple=True,
             metavar="NAME",
-            help="Write to the coordinators of this account; repeatable.",
+            help="Send to the coordinators of this account; repeatable.",
         ),
-        click.Option(["--all-users"], is_flag=True, help="Write to every user whose jobs ended."),
-        click.Option(["--all-accounts"], is_flag=True, help="Write to the coordinators of every such account."),
-        click.Option(["--to"], default="", metavar="ADDRESS", help="Send letters about accounts to this address."),
+        click.Option(["--all-users"], is_flag=True, help="Send to every user whose jobs ended."),
+        click.Option(["--all-accounts"], is_flag=True, help="Send to the coordinators of all accounts."),
+        click.Option(["--to"], default="", metavar="ADDRESS", help="Send account digests to this address."),
         click.Option(
-            ["--days"], type=click.IntRange(1, 366), default=7, show_default=True, help="How many days to look back."
+            ["--days"], type=click.IntRange(1, 366), default=7, show_default=True, metavar="N", help="Days to cover."
         ),
-        click.Option(["--dry-run", "is_dry_run"], is_flag=True, help="Show the letters and send nothing."),
-        click.Option(
-            ["--opt-out", "opt_outs"], multiple=True, metavar="USER", help="Send this user no letters from now on."
-        ),
-        click.Option(["--opt-in", "opt_ins"], multiple=True, metavar="USER", help="Send this user letters again."),
+        click.Option(["--dry-run", "is_dry_run"], is_flag=True, help="Print the digests without sending them."),
+        click.Option(["--opt-out", "opt_outs"], multiple=True, metavar="USER", help="Stop digests for this user."),
+        click.Option(["--opt-in", "opt_ins"], multiple=True, metavar="USER", help="Resume digests for this user."),
     ]
 
 
 def _run(*, to: str, is_dry_run: bool, opt_outs: tuple[str, ...], opt_ins: tuple[str, ...], **given: object) -> int:
     config = load_config("report", given)
-    wish = _wish(given)
-    is_wanted = bool(wish.named or wish.all_users or wish.all_accounts)
-    if to and not (wish.accounts or wish.all_accounts):
-        raise ConfigError("--to is for letters about accounts: name them with --account or --all-accounts")
+    request = _make_request(given)
+    has_recipients = bool(request.named or request.all_users or request.all_accounts)
+    if to and not (request.accounts or request.all_accounts):
+        raise ConfigError("--to applies only to account digests; add --account NAME or --all-accounts")
     if opt_outs or opt_ins:
         set_opt_outs(config, own_environment(), opt_outs, opt_ins)
-        _tell_opt_outs(opt_outs, opt_ins)
-    elif not is_wanted:
-        raise ConfigError("say who shall get letters: --user NAME, --account NAME, --all-users or --all-accounts")
-    if not is_wanted:
+        _print_opt_outs(opt_outs, opt_ins)
+    elif not has_recipients:
+        raise ConfigError("no recipients given; use --user NAME, --account NAME, --all-users or --all-accounts")
+    if not has_recipients:
         return 0
     deliveries = run_digests(
-        config, own_environment(), wish, to=to, now_seconds=int(time.time()), is_dry_run=is_dry_run
+        config, own_environment(), request, to=to, now_seconds=int(time.time()), is_dry_run=is_dry_run
     )
-    return _tell(deliveries)
+    return _print_deliveries(deliveries)
 
 
-def _wish(given: dict[str, object]) -> DigestRequest:
-    """Take what is about letters out of what click gave."""
+def _make_request(given: dict[str, object]) -> DigestRequest:
+    """Return the options that select digests."""
     names = ("users", "accounts", "all_users", "all_accounts", "days")
     return DigestRequest(**{name: given[name] for name in names})  # type: ignore[arg-type]
 
 
-def _tell_opt_outs(opt_outs: Iterable[str], opt_ins: Iterable[str]) -> None:
+def _print_opt_outs(opt_outs: Iterable[str], opt_ins: Iterable[str]) -> None:
     for user in opt_outs:
-        write_text(f"{escape(user)} gets no more letters")
+        write_text(f"{escape(user)} no longer gets digests")
     for user in opt_ins:
-        write_text(f"{escape(user)} gets letters again")
+        write_text(f"{escape(user)} gets digests again")
 
 
-def _tell(deliveries: Iterable[Delivery]) -> int:
-    """Write a line, or a letter, as it goes out; return the exit code."""
+def _print_deliveries(deliveries: Iterable[Delivery]) -> int:
+    """Print a line, or the text of a dry run, for each digest as it is sent; return the exit code."""
     counts = Counter[SendOutcome]()
     for delivery in deliveries:
         counts[delivery.outcome] += 1
@@ -103,6 +101,6 @@ def _tell(deliveries: Iterable[Delivery]) -> int:
 
 def _line(delivery: Delivery) -> str:
     kind = "account" if delivery.about.is_account else "user"
-    reader = f" to {delivery.recipient}" if delivery.recipient else ""
+    recipient = f" to {delivery.recipient}" if delivery.recipient else ""
     problem = f": {delivery.problem}" if delivery.problem else ""
-    return escape(f"{kind} {delivery.about.name}{reader}: {delivery.outcome}{problem}", 1000)
+    return escape(f"{kind} {delivery.about.name}{recipient}: {delivery.outcome}{problem}", 1000)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import click
 
 from slurmscope import __version__
+from slurmscope.cli.examples import format_examples
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
 from slurmscope.config import Config, own_environment
@@ -19,7 +20,11 @@ from slurmscope.services.exporter.exporter import configure_log, enabled_collect
 
 def make_command() -> click.Command:
     """Build the group; every role takes the same flags as the role itself."""
-    group = click.Group("doctor", help="Try everything an exporter would read, and explain what is missing.")
+    group = click.Group(
+        "doctor",
+        help="Try everything an exporter or the portal would read, and explain what is missing.",
+        epilog=format_examples("slurmscope doctor cluster", "slurmscope doctor node"),
+    )
     for name in ROLE_NAMES:
         group.add_command(_role_command(name))
     group.add_command(_portal_command())
@@ -39,7 +44,7 @@ def _role_command(name: str) -> click.Command:
         return _report(name, examination, as_json=json)
 
     params = [_json_option(), *options_for(role.sections())]
-    return SettingsCommand(name, callback=run, params=params, help=_help(name))
+    return SettingsCommand(name, callback=run, params=params, help=_help(name), examples=_examples(name))
 
 
 def _portal_command() -> click.Command:
@@ -50,16 +55,19 @@ def _portal_command() -> click.Command:
         return _report("portal", examination, as_json=json)
 
     params = [_json_option(), *options_for(find_sections("portal"))]
-    return SettingsCommand("portal", callback=run, params=params, help=_help("portal"))
+    return SettingsCommand("portal", callback=run, params=params, help=_help("portal"), examples=_examples("portal"))
 
 
 def _json_option() -> click.Option:
     return click.Option(["--json"], is_flag=True, help="Print the result as JSON, for scripts and bug reports.")
 
 
+def _examples(name: str) -> tuple[str, ...]:
+    return f"slurmscope doctor {name}", f"slurmscope doctor {name} --config.file /etc/slurmscope/{name}.toml"
+
+
 def _help(name: str) -> str:
-    what = f"Examine this machine for slurmscope {name}; its flags may be given too."
-    return f"{what} Ends with 1 when something is missing."
+    return f"Check this host for slurmscope {name}; takes the same flags. Exits with 1 if something is missing."
 
 
 def _load_quietly(name: str, given: Mapping[str, object]) -> Config:

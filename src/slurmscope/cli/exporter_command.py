@@ -14,22 +14,29 @@ from slurmscope.services.exporter.exporter import Exporter, run_forever, run_onc
 
 
 def make_exporter_command(name: str) -> click.Command:
-    """Build the command of a role, with a flag for every setting."""
+    """Build the command of an exporter, with a flag for every setting."""
     once = click.Option(
         ["--once", "is_once"],
         is_flag=True,
-        help="Write one page to standard output and end: with 0, or with 1 when a collector failed.",
+        help="Print the metrics once and exit; exit with 1 if a collector failed.",
     )
 
     def run(*, is_once: bool, **given: object) -> int:
         return run_exporter(name, given, is_once=is_once)
 
     role = find_role(name)
-    return SettingsCommand(name, callback=run, params=[once, *options_for(role.sections())], help=role.help)
+    return SettingsCommand(
+        name,
+        callback=run,
+        params=[once, *options_for(role.sections())],
+        help=role.help,
+        examples=(f"slurmscope {name} --once", f"slurmscope {name} --config.file /etc/slurmscope/{name}.toml"),
+        shown=role.shown,
+    )
 
 
 def run_exporter(name: str, given: Mapping[str, object], *, is_once: bool = False) -> int:
-    """Run the exporter of a role with the flags that were given, by their Python names."""
+    """Run the exporter of a role; ``given`` holds the flags by their Python names."""
     role = find_role(name)
     exporter = Exporter(role=role.role, load=lambda: load_config(name, given), make_readings=role.make_readings)
     return run_once(exporter, sys.stdout.buffer) if is_once else run_forever(exporter)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope mail``: the report of a job as a mail, also as Slurm's MailProg.
+"""Provide ``slurmscope mail``: mail a job report, also as Slurm's MailProg.
 
-Slurm calls its mail program as ``PROGRAM -s SUBJECT RECIPIENT``; the subject tells the job and what happened to it.
+Slurm calls its mail program as ``PROGRAM -s SUBJECT RECIPIENT``; the subject contains the job id and the event.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ from slurmscope.services.mail.mailing import open_mail_server, write_report_mail
 def make_command() -> click.Command:
     """Build the command."""
     words = click.Argument(["words"], nargs=-1, required=True, metavar="JOBID | RECIPIENT")
-    subject = click.Option(["--subject", "-s"], help="Subject as Slurm gives it to its MailProg; tells job and event.")
-    to = click.Option(["--to"], metavar="ADDRESS", help="Send to this address instead of the job's owner.")
+    subject = click.Option(["--subject", "-s"], help="Subject line from Slurm (as MailProg).")
+    to = click.Option(["--to"], metavar="ADDRESS", help="Send to this address instead of the job owner.")
     wait = click.Option(
         ["--wait"],
         type=click.FloatRange(0, 600),
         default=30.0,
         show_default=True,
         metavar="SECONDS",
-        help="As MailProg: how long accounting is given to learn that the job has ended.",
+        help="Time to wait for the end of the job in accounting (as MailProg).",
     )
     return SettingsCommand(
         "mail",
         callback=_run,
         params=[words, subject, to, wait, *options_for(find_sections("report"))],
-        help="Mail the report of a job to its owner. As Slurm's MailProg, it mails the report when a job has ended, "
-        "and anything else as it came.",
+        help="Mail the report of a job to its owner. As Slurm's MailProg, mail the report when a job ends, and forward "
+        "other notifications unchanged.",
+        examples=("slurmscope mail 1234", "slurmscope mail 1234 --to ada@example.org"),
+        shown=("mail.server", "archive.url", "prometheus.url"),
     )
 
 
 def _run(*, words: tuple[str, ...], subject: str | None, to: str | None, wait: float, **given: object) -> int:
     if len(words) != 1:
-        raise ConfigError("give one job number, or, as Slurm does, -s SUBJECT and one recipient")
+        raise ConfigError("expected one job id, or -s SUBJECT and one recipient as Slurm calls its MailProg")
     if subject is not None:
         config = load_config("report", given)
         run_mail_program(config, own_environment(), subject=subject, recipients=to or words[0], wait_seconds=wait)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope node``."""
+"""Provide ``slurmscope node``."""
 
 from __future__ import annotations
 

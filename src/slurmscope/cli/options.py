@@ -1,90 +1,165 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make command-line options from declared settings."""
+"""Make command-line options from declared settings.
+
+``--help`` of a command fits on one screen: its own options, the few settings that most people need, and examples.
+``--help-all`` lists every setting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import click
 
-from slurmscope.cli.roles import find_sections, keys_of_others
+from slurmscope.cli.examples import format_examples
+from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
 from slurmscope.cli.seed_flags import translate
 from slurmscope.config import Config, load, own_environment
+from slurmscope.services.exporter.settings import disable_default_collectors
 from slurmscope.settings import Section, Setting
 
 CONFIG_FILE_VARIABLE = "SLURMSCOPE_CONFIG_FILE"
+_HELP_ALL = "slurmscope.help-all"
+_GENERAL = ("--config.file", "--help-all", "--help")
+"""Options of every command, which the help lists last."""
+
+
+class SettingOption(click.Option):
+    """Offer one setting as a flag."""
+
+    def __init__(self, declared: Setting) -> None:
+        """Derive the flag, its Python name and its help from the declaration."""
+        self.declared = declared
+        flag = f"--{declared.flag}/--no-{declared.flag}" if declared.is_boolean else f"--{declared.flag}"
+        super().__init__(
+            [flag, parameter_name(declared)],
+            default=None,
+            metavar=None if declared.is_boolean else declared.metavar or "TEXT",
+            multiple=declared.is_repeatable,
+            help=_help(declared),
+        )
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Write a switch as ``--[no-]flag``, in one line."""
+        record = super().get_help_record(ctx)
+        if record is None or not self.declared.is_boolean:
+            return record
+        return f"--[no-]{self.declared.flag}", record[1]
 
 
 class SettingsCommand(click.Command):
-    """Take every setting as a flag, in our spelling or in that of older tools."""
+    """Accept every setting as a flag, also in the spelling of older tools.
+
+    ``shown`` names the settings that ``--help`` lists beside the command's own options.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        callback: Callable[..., object],
+        params: list[click.Parameter],
+        help: str,
+        examples: Sequence[str] = (),
+        shown: Sequence[str] = (),
+    ) -> None:
+        super().__init__(name, callback=callback, params=params, help=help, epilog=format_examples(*examples))
+        self._shown = shown
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Translate older spellings, then parse as usual."""
+        """Translate the flags of older tools, then parse as usual."""
         flags = (option.opts[0] for option in self.params if isinstance(option, click.Option) and option.is_flag)
         return super().parse_args(ctx, translate(args, {flag.removeprefix("--") for flag in flags}))
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options of the first screen, or all settings by section."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        settings = [option for option in options if isinstance(option, SettingOption)]
+        own = [option for option in options if not isinstance(option, SettingOption)]
+        wants_all = ctx.meta.get(_HELP_ALL)
+        shown = [] if wants_all else [option for option in settings if option.declared.flag in self._shown]
+        general = [option for option in own if option.opts[-1] in _GENERAL]
+        _write_options("Options", [*(o for o in own if o not in general), *shown, *general], ctx, formatter)
+        if wants_all:
+            for name, group in groupby(settings, key=_section_name):
+                _write_options(f"Settings of {name}", group, ctx, formatter)
+
 
 def options_for(sections: Iterable[Section]) -> list[click.Parameter]:
-    """Return one option per setting, and the one that names the configuration file."""
+    """Return one option per setting, ``--config.file`` and ``--help-all``."""
     config_file = click.Option(
         ["--config.file", "config_file"],
         metavar="FILE",
         type=click.Path(path_type=Path),
         envvar=CONFIG_FILE_VARIABLE,
-        help="TOML file with settings; flags and environment variables go before it.",
+        help="TOML configuration file.",
     )
-    return [config_file, *(_option(declared) for section in sections for declared in section.settings())]
+    help_all = click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all_help,
+        help="List all settings of this command and exit.",
+    )
+    settings = [SettingOption(declared) for section in sections for declared in section.settings()]
+    return [config_file, *settings, help_all]
 
 
 def load_config(name: str, given: Mapping[str, object]) -> Config:
-    """Resolve the settings of a role or service from what click gave, the environment and the file."""
+    """Resolve the settings of a role or service from the parsed options, the environment and the file."""
     sections = tuple(find_sections(name))
     by_name = {parameter_name(s): s for section in sections for s in section.settings()}
     file = given.get("config_file")
-    return load(
+    config = load(
         sections,
         flags={by_name[name].key: value for name, value in given.items() if name in by_name and _is_given(value)},
         environment=own_environment(),
         file=file if isinstance(file, Path) else None,
         other_keys=lambda: keys_of_others(name),
     )
+    return disable_default_collectors(config) if name in ROLE_NAMES else config
 
 
 def parameter_name(declared: Setting) -> str:
-    """Return the Python name under which click hands a value over."""
+    """Return the Python name that click uses for a setting."""
     return declared.flag.replace(".", "_").replace("-", "_")
 
 
-def written_number(value: float) -> str:
-    """Write a number in full, so that it can be copied into a file: a gibibyte is not 1.07374e+09."""
-    return repr(int(value) if float(value).is_integer() else value)
-
-
-def _option(declared: Setting) -> click.Option:
-    name = parameter_name(declared)
-    if declared.is_boolean:
-        flags = f"--{declared.flag}/--no-{declared.flag}"
-        return click.Option([flags, name], default=None, help=_help(declared))
-    return click.Option(
-        [f"--{declared.flag}", name],
-        default=None,
-        metavar=declared.metavar or "TEXT",
-        multiple=declared.is_repeatable,
-        help=_help(declared),
-    )
+def format_default(declared: Setting) -> str:
+    """Format the default of a setting for help and documentation; empty when there is none."""
+    default = declared.default
+    if default in (None, "", ()):
+        return ""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return ", ".join(map(declared.format, default if isinstance(default, tuple) else (default,)))
 
 
 def _help(declared: Setting) -> str:
-    default = declared.default
-    if declared.is_boolean:
-        return f"{declared.help} [default: {'on' if default else 'off'}]"
-    if default in (None, "", ()):
-        return declared.help
-    shown = ", ".join(default) if isinstance(default, tuple) else default
-    if isinstance(shown, float):
-        shown = written_number(shown)
-    return f"{declared.help} [default: {shown}]"
+    default = format_default(declared)
+    return f"{declared.help} [default: {default}]" if default else declared.help
+
+
+def _show_all_help(ctx: click.Context, _param: click.Parameter, is_wanted: object) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        ctx.meta[_HELP_ALL] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+def _section_name(option: SettingOption) -> str:
+    return option.declared.key.partition(".")[0]
+
+
+def _write_options(
+    title: str, options: Iterable[click.Parameter], ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    records = [record for option in options if (record := option.get_help_record(ctx)) is not None]
+    with formatter.section(title):
+        formatter.write_dl(records)
 
 
 def _is_given(value: object) -> bool:

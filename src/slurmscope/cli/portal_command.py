@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope portal``: the web pages about jobs."""
+"""Provide ``slurmscope portal``: the web portal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ def make_command() -> click.Command:
         "portal",
         callback=_run,
         params=options_for(find_sections("portal")),
-        help="Serve web pages about jobs, and archive jobs as they end. Run it on one host.",
+        help="Run the web portal with job and cluster pages, and archive jobs when they end. Run it on one host.",
+        examples=(
+            "slurmscope portal --config.file /etc/slurmscope/portal.toml",
+            "slurmscope portal --portal.mode local",
+        ),
+        shown=("portal.listen-address", "portal.mode", "archive.url", "prometheus.url"),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope report``: what a job did with what it asked for."""
+"""Provide ``slurmscope report``: what a job requested, used, and could change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slurmscope.store.archive.settings import ArchiveSettings
 
 FORMATS = ("text", "json", "html", "pdf", "seed")
 TERMINAL_FORMATS = ("text", "seed")
-"""Those in the encoding of the terminal."""
+"""Formats written in the encoding of the terminal."""
 
 
 def make_command() -> click.Command:
@@ -33,35 +33,47 @@ def make_command() -> click.Command:
         ["--format", "-f"],
         type=click.Choice(FORMATS),
         default="text",
-        help="Form of the report; seed is the mail text of older tools, which ends in WARNING=true or false.",
+        metavar="FORMAT",
+        help="text, json, html, pdf, or seed (mail text of older tools). [default: text]",
     )
     output = click.Option(
-        ["--output", "-o"], type=click.Path(path_type=Path), help="Write into this file instead of standard output."
+        ["--output", "-o"],
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write to this file instead of standard output.",
     )
     color = click.Option(
-        ["--color"], type=click.Choice(["auto", "always", "never"]), default="auto", help="Whether text has colours."
+        ["--color"],
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        metavar="WHEN",
+        help="Color the text: auto, always or never. [default: auto]",
     )
     return SettingsCommand(
         "report",
         callback=_run,
         params=[job, shape, output, color, *options_for(find_sections("report"))],
-        help="Show what a job asked for, what it used, and what to change. JOBID is 12, 12_3 (array task) or 12+1.",
+        help="Show what a job requested and used, and suggest changes. JOBID is 12, 12_3 (array task) or 12+1.",
+        examples=("slurmscope report 1234", "slurmscope report 1234 --format pdf --output 1234.pdf"),
+        shown=("archive.url", "prometheus.url"),
     )
 
 
 def find_report(job_id: str, given: dict[str, object]) -> tuple[JobReport, MailSettings]:
-    """Return the report of a job for whoever may read accounting and the archive, and how mails are sent."""
+    """Return the report of a job and the mail settings; the user needs access to accounting or the archive."""
     config = load_config("report", given)
     if not is_shown_id(job_id):
-        raise ConfigError(f"{escape(job_id)} is no number of a job: write 12, 12_3 for a task of an array, or 12+1")
+        raise ConfigError(f"{escape(job_id)} is not a job id; write 12, 12_3 for an array task, or 12+1")
     report = read_report(config, own_environment(), job_id)
     if report is None:
-        raise ConfigError(f"there is no job {job_id}, or Slurm does not show it to you{_tell_archive(config)}")
+        raise ConfigError(
+            f"job {job_id} was not found, or you may not see it; check the job id{_archive_problem(config)}"
+        )
     return report, config.of(MailSettings)
 
 
-def _tell_archive(config: Config) -> str:
-    """Say that the archive that somebody named is not there: the job may be in the one that was meant."""
+def _archive_problem(config: Config) -> str:
+    """Report a configured archive that does not exist: the job may be in the one that was meant."""
     if config.is_default("archive.url"):
         return ""
     settings = config.of(ArchiveSettings)
@@ -74,7 +86,7 @@ def _tell_archive(config: Config) -> str:
 
 def _run(*, job_id: str, format: str, output: Path | None, color: str, **given: object) -> int:
     if format == "pdf" and output is None and sys.stdout.isatty():
-        raise ConfigError("a PDF is not for the terminal: name a file with --output")
+        raise ConfigError("will not write a PDF to the terminal; name a file with --output")
     report, mail = find_report(job_id, given)
     url = link_to(report, mail)
     if output is None:
@@ -83,7 +95,7 @@ def _run(*, job_id: str, format: str, output: Path | None, color: str, **given: 
     try:
         output.write_bytes(_render(report, format, url, use_color=color == "always"))
     except OSError as error:
-        raise OutputError(f"{output} could not be written: {error.strerror}") from error
+        raise OutputError(f"cannot write {output}: {error.strerror}") from error
     return 0
 
 
@@ -96,7 +108,7 @@ def _show(report: JobReport, format: str, url: str, color: str) -> None:
 
 
 def _render(report: JobReport, format: str, url: str, *, width: int = USUAL_WIDTH, use_color: bool = False) -> bytes:
-    """Make the document; what has a fixed encoding, and every file, is UTF-8."""
+    """Render the report, as UTF-8."""
     if format == "json":
         from slurmscope.reports.json import render_json
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Name the exporters, each with what can be set for it and how it is wired.
+"""Map each role to its settings and its wiring.
 
-A role's code is imported when it is used: a compute node does not pay for what the controller's host runs.
+A role is imported only when it is used, so that a compute node does not load the cluster exporter.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from slurmscope.settings import Section
 
 ROLE_NAMES = tuple(role.value for role in Role)
 SECTION_NAMES = (*ROLE_NAMES, "report", "portal", "up", "database")
-"""Everything that has settings of its own. Reports, mails and digests share theirs."""
+"""Roles and services that have settings. Reports, mails and digests share theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleCommand:
-    """Hold what the commands of one role have in common."""
+    """Hold what the commands of one role have in common; ``shown`` names the settings in its short help."""
 
     role: Role
     sections: Callable[[], Iterable[Section]]
     make_readings: Callable[[Config], ReadingSet]
     help: str
+    shown: tuple[str, ...]
 
 
 def find_role(name: str) -> RoleCommand:
@@ -35,7 +36,7 @@ def find_role(name: str) -> RoleCommand:
 
 
 def find_sections(name: str) -> Iterable[Section]:
-    """Return what can be set for a role or another service."""
+    """Return the settings of a role or another service."""
     if name in ROLE_NAMES:
         return find_role(name).sections()
     if name == "database":
@@ -50,7 +51,7 @@ def find_sections(name: str) -> Iterable[Section]:
 
 
 def keys_of_others(name: str) -> Iterator[str]:
-    """Yield what a file shared by several services may hold for the others."""
+    """Yield the keys of all other services, which may share a configuration file."""
     for other in SECTION_NAMES:
         if other != name:
             for section in find_sections(other):
@@ -64,7 +65,8 @@ def _cluster() -> RoleCommand:
         role=Role.CLUSTER,
         sections=cluster_sections,
         make_readings=lambda config: ClusterReadings(config, own_environment()),
-        help="Serve what the controller knows to Prometheus. Run it on one host that has Slurm's commands.",
+        help="Export cluster metrics to Prometheus: jobs, nodes, scheduler. Run it on one host with Slurm's commands.",
+        shown=("slurm.bin-path", "slurm.poll-limit", "web.listen-address", "log.level"),
     )
 
 
@@ -75,5 +77,6 @@ def _node() -> RoleCommand:
         role=Role.NODE,
         sections=node_sections,
         make_readings=NodeReadings,
-        help="Serve what every job on this node really uses to Prometheus. Run it on every compute node.",
+        help="Export the resource usage of every job on this node to Prometheus. Run it on every compute node.",
+        shown=("node.name", "web.listen-address", "log.level"),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope rules``: list them, and try them on the archive."""
+"""Provide ``slurmscope rules``: list the rules, and test them on the archive."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import click
 
+from slurmscope.cli.examples import format_examples
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import write_text
@@ -23,26 +24,33 @@ from slurmscope.units import DAY_SECONDS
 
 def make_command() -> click.Command:
     """Build the group."""
-    group = click.Group("rules", help="List the rules that jobs are judged by, and try them on the archive.")
+    group = click.Group(
+        "rules",
+        help="List the rules that check jobs, and test them on the archive.",
+        epilog=format_examples("slurmscope rules list", "slurmscope rules test --days 30"),
+    )
     settings = options_for(find_sections("report"))
     group.add_command(
         SettingsCommand(
             "list",
             callback=lambda **given: write_text("\n".join(_list(load_config("report", given)))),
             params=settings,
-            help="List every rule with the thresholds that are set now.",
+            help="List all rules with their current thresholds.",
+            examples=("slurmscope rules list", "slurmscope rules list --config.file /etc/slurmscope/portal.toml"),
         )
     )
     days = click.Option(
-        ["--days"], type=click.IntRange(1, 3650), default=7, show_default=True, help="How many days to look back."
+        ["--days"], type=click.IntRange(1, 3650), default=7, show_default=True, metavar="N", help="Days to cover."
     )
     group.add_command(
         SettingsCommand(
             "test",
             callback=_test,
             params=[days, *settings],
-            help="Say what each rule would have found in the jobs that ended lately, with the thresholds that are set "
-            "now, beside what it did find then.",
+            help="Apply the rules with the current thresholds to recently ended jobs in the archive, and compare with "
+            "the findings made when the jobs ended.",
+            examples=("slurmscope rules test", "slurmscope rules test --days 30 --rules.cpu-idle.min-busy-ratio 0.5"),
+            shown=("archive.url",),
         )
     )
     return group
@@ -56,7 +64,7 @@ def _list(config: Config) -> Iterator[str]:
         section = rule_section(rule.id)
         for declared in section.settings() if section else ():
             value = thresholds[f"{rule.id}.{declared.attribute}"]
-            yield f"    --{declared.flag}={value:.12g}  {declared.help}"
+            yield f"    --{declared.flag}={declared.format(value)}  {declared.help}"
 
 
 def _test(*, days: int, **given: object) -> int:
@@ -66,19 +74,19 @@ def _test(*, days: int, **given: object) -> int:
             raise no_archive(config.of(ArchiveSettings))
         now_seconds = int(time.time())
         period = (now_seconds - days * DAY_SECONDS, now_seconds)
-        trial = try_rules(reporting.archive, period, thresholds_of(config), _tell)
+        trial = try_rules(reporting.archive, period, thresholds_of(config), _show_progress)
     write_text("\n".join(_show(trial, days)))
     return 0
 
 
-def _tell(jobs: int) -> None:
+def _show_progress(jobs: int) -> None:
     if sys.stderr.isatty():
-        click.echo(f"\r{jobs} jobs judged\r", nl=False, err=True)
+        click.echo(f"\r{jobs} jobs checked\r", nl=False, err=True)
 
 
 def _show(trial: Trial, days: int) -> Iterator[str]:
     yield f"{trial.jobs} jobs ended in the last {days} days"
-    yield f"{'rule':28} {'jobs':>8} {'users':>6} {'idle core hours':>16} {'found then':>11}"
+    yield f"{'rule':28} {'jobs':>8} {'users':>6} {'idle core-hours':>16} {'found then':>11}"
     for rule in trial.rules:
         hours = rule.wasted_core_seconds / 3600
         yield f"{rule.rule:28} {rule.jobs:8} {rule.users:6} {hours:16.1f} {rule.was_found:11}"

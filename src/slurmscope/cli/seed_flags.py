@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Understand the command lines of the tools that slurmscope replaces.
+"""Translate the command lines of the tools that slurmscope replaces.
 
-Those take long flags with one dash, and booleans as ``-flag=false``. Everything is turned into our
-own spelling before click sees it, so no other code knows of it.
+Those take long flags with one dash, and booleans as ``-flag=false``. The arguments are rewritten before click
+parses them, so no other code has to know the old spelling.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ RENAMED = {
     "slurm.collect-licenses": "collector.licenses",
     "slurm.collect-limits": "collector.limits",
 }
-"""Flags that have another name here."""
+"""Renamed flags: old name to new name."""
 
 REPLACED = {"slurm.cli-fallback": {"": "--slurm.backend=text", "no-": "--slurm.backend=json"}}
-"""Booleans that became a choice."""
+"""Booleans that became one value of a setting."""
 
-ALREADY_SO = {"trace.enabled": "no-"}
-"""Booleans that we do not have, with the one value that asks for nothing."""
+IGNORED = {"trace.enabled": "no-"}
+"""Booleans without a counterpart, with the value that may be ignored."""
 
 _LONG = re.compile(r"--?(?P<name>[a-z][a-z0-9-]*(?:\.[a-z0-9-]+)+)(?:=(?P<value>.*))?\Z", re.DOTALL)
 _BOOLEANS = {"true": "", "t": "", "1": "", "false": "no-", "f": "no-", "0": "no-"}
 
 
 def translate(arguments: Sequence[str], booleans: Collection[str]) -> list[str]:
-    """Return the arguments in our spelling; what stands after ``--`` is left alone.
+    """Return the arguments in the current spelling; arguments after ``--`` are unchanged.
 
-    ``booleans`` are the flags that stand alone.
+    ``booleans`` are the flags that take no value.
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    translated = [ours for argument in arguments[:end] for ours in _translate_one(argument, booleans)]
+    translated = [new for argument in arguments[:end] for new in _translate_one(argument, booleans)]
     return translated + list(arguments[end:])
 
 
@@ -48,7 +48,7 @@ def _translate_one(argument: str, booleans: Collection[str]) -> Iterator[str]:
     if name in REPLACED and (value is None or prefix is not None):
         yield REPLACED[name][prefix or ""]
         return
-    if prefix is not None and ALREADY_SO.get(name) == prefix:
+    if prefix is not None and IGNORED.get(name) == prefix:
         return
     if prefix is not None and name in booleans:
         yield f"--{prefix}{name}"

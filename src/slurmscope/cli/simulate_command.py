@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope simulate``."""
+"""Provide ``slurmscope simulate``: write simulated Slurm commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from slurmscope.cli.examples import format_examples
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
 from slurmscope.simulate.commands.executables import write_fake_commands
@@ -19,13 +20,13 @@ def make_command() -> click.Command:
     """Build the command; its defaults are those of the simulation."""
     default = Shape()
     counts = [
-        ("seed", default.seed, "Number that everything else follows from."),
-        ("jobs", default.jobs, "Jobs the controller knows of."),
-        ("nodes", default.nodes, "Nodes of the cluster."),
-        ("users", default.users, "Users with jobs."),
-        ("accounts", default.accounts, "Accounts the users belong to."),
-        ("partitions", default.partitions, "Partitions of the cluster."),
-        ("gpus", default.gpus, "GPUs of the cluster."),
+        ("seed", default.seed, "Seed of the simulation."),
+        ("jobs", default.jobs, "Number of jobs."),
+        ("nodes", default.nodes, "Number of nodes."),
+        ("users", default.users, "Number of users."),
+        ("accounts", default.accounts, "Number of accounts."),
+        ("partitions", default.partitions, "Number of partitions."),
+        ("gpus", default.gpus, "Number of GPUs."),
     ]
     options = [
         click.Option(
@@ -33,19 +34,28 @@ def make_command() -> click.Command:
             type=_range(name),
             default=value,
             show_default=True,
+            metavar="N",
             help=text,
         )
         for name, value, text in counts
     ]
     output = click.Option(
-        ["--output"], type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for the commands."
+        ["--output"],
+        type=click.Path(file_okay=False, path_type=Path),
+        required=True,
+        metavar="DIR",
+        help="Folder to write the commands to.",
     )
     return click.Command(
         "simulate",
         callback=_run,
         params=[output, *options],
-        help="Write commands into a folder that answer like those of a Slurm cluster. "
-        "The same numbers always give the same cluster.",
+        help="Write simulated Slurm commands (squeue, sinfo, ...) to a folder, for testing without Slurm. "
+        "The same options always give the same cluster.",
+        epilog=format_examples(
+            "slurmscope simulate --output /tmp/slurm",
+            "slurmscope simulate --output /tmp/slurm --nodes 5000 --jobs 100000",
+        ),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write to whoever reads standard output: a terminal of any width and encoding, a pipe, a reader that left."""
+"""Write to standard output: a terminal of any width and encoding, or a pipe."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ MAX_WIDTH = 120
 
 
 def write_text(text: str) -> None:
-    """Write lines in the reader's own encoding; what it cannot show becomes a question mark."""
+    """Write text in the encoding of the terminal; unsupported characters become question marks."""
     ended = text if text.endswith("\n") else text + "\n"
     write_bytes(ended.encode(sys.stdout.encoding or "utf-8", "replace"))
 
 
 def write_bytes(content: bytes) -> None:
-    """Write everything at once; a reader that left is no fault."""
+    """Write bytes and flush."""
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
 
 
 def page_width() -> int:
-    """Return how many columns a line may have."""
+    """Return the maximum number of columns per line."""
     if not sys.stdout.isatty():
         return USUAL_WIDTH
     return max(MIN_WIDTH, min(shutil.get_terminal_size((USUAL_WIDTH, 24)).columns, MAX_WIDTH))
 
 
 def wants_color(choice: str = "auto") -> bool:
-    """Tell whether to colour: always, never, or on terminals whose owner did not ask for none."""
+    """Return whether to use colors: always, never, or (auto) on terminals unless NO_COLOR is set."""
     if choice != "auto":
         return choice == "always"
     environment = own_environment()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope token``: give out tokens for scripts and Prometheus, list them, take them back."""
+"""Provide ``slurmscope token``: create, list and revoke API tokens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurmscope.cli.examples import format_examples
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import write_text
@@ -26,14 +27,20 @@ if TYPE_CHECKING:
 
 def make_command() -> click.Command:
     """Build the group."""
-    group = click.Group("token", help="Give out tokens for scripts and for Prometheus, list them, take them back.")
+    group = click.Group(
+        "token",
+        help="Create, list and revoke tokens for the portal's API, for scripts and Prometheus.",
+        epilog=format_examples("slurmscope token create --name ada --days 90", "slurmscope token list"),
+    )
     group.add_command(_create_command())
     group.add_command(
         SettingsCommand(
             "list",
             callback=_list,
             params=_settings(),
-            help="List the tokens that were given out; the tokens themselves are not kept.",
+            help="List all tokens. Only their hashes are stored, so the tokens themselves are not shown.",
+            examples=("slurmscope token list", "slurmscope token list --archive.url /tmp/archive.db"),
+            shown=("archive.url",),
         )
     )
     group.add_command(
@@ -41,35 +48,43 @@ def make_command() -> click.Command:
             "revoke",
             callback=_revoke,
             params=[click.Argument(["token_id"], type=click.IntRange(1), metavar="ID"), *_settings()],
-            help="Take a token back by its number in the list. It is refused from the next request on.",
+            help="Revoke a token by its id in the list. The next request with it is rejected.",
+            examples=("slurmscope token revoke 3", "slurmscope token revoke 3 --archive.url /tmp/archive.db"),
+            shown=("archive.url",),
         )
     )
     return group
 
 
 def _settings() -> list[click.Parameter]:
-    """Take what is about the archive; the file may hold more."""
+    """Return the options for the archive; the configuration file may contain more settings."""
     return options_for(section for section in find_sections("report") if section.name == "archive")
 
 
 def _create_command() -> click.Command:
-    name = click.Option(["--name"], required=True, metavar="USER", help="User whom the token's holder acts for.")
+    name = click.Option(["--name"], required=True, metavar="USER", help="User that the token authenticates.")
     role = click.Option(
         ["--role"],
         type=click.Choice([role.value for role in ViewerRole]),
         default=ViewerRole.USER.value,
         show_default=True,
-        help="What its holder may see: the user's own jobs, or, as support or admin, everybody's.",
+        metavar="ROLE",
+        help="user (own jobs), support or admin (all jobs).",
     )
     days = click.Option(
-        ["--days"], type=click.IntRange(1, 3650), metavar="N", help="Days after which it is refused; else never."
+        ["--days"], type=click.IntRange(1, 3650), metavar="N", help="Days until the token expires; default is never."
     )
-    purpose = click.Option(["--purpose"], default="", metavar="TEXT", help="What it is for, for the list.")
+    purpose = click.Option(["--purpose"], default="", metavar="TEXT", help="Description, shown in the list.")
     return SettingsCommand(
         "create",
         callback=_create,
         params=[name, role, days, purpose, *_settings()],
-        help="Write a new token to standard output. It is shown this once, and only its hash is kept.",
+        help="Create a token and print it once to standard output. Only its hash is stored.",
+        examples=(
+            "slurmscope token create --name ada --purpose notebook",
+            "slurmscope token create --name prometheus --role support > token",
+        ),
+        shown=("archive.url",),
     )
 
 
@@ -82,7 +97,7 @@ def _create(*, name: str, role: str, days: int | None, purpose: str, **given: ob
             expires_seconds=None if days is None else int(time.time()) + days * DAY_SECONDS,
         )
     write_text(token)
-    click.echo("Keep it in a file that only its user can read: it cannot be shown again.", err=True)
+    click.echo("Store the token in a file that only its user can read; it cannot be shown again.", err=True)
     return 0
 
 
@@ -92,7 +107,7 @@ def _user(name: str) -> str:
     except ValueError as error:
         raise ConfigError(f"--name: {error}") from error
     if not user:
-        raise ConfigError("--name: it names nobody")
+        raise ConfigError("--name: the user name is empty")
     return user
 
 
@@ -105,7 +120,7 @@ def _list(**given: object) -> int:
 
 def _lines(known: tuple[TokenInfo, ...]) -> Iterator[str]:
     if not known:
-        yield "no tokens were given out"
+        yield "no tokens"
         return
     yield f"{'id':>5}  {'user':16} {'role':8} {'created':10}  {'last used':23}  {'expires':10}  purpose"
     for token in known:
@@ -119,6 +134,6 @@ def _lines(known: tuple[TokenInfo, ...]) -> Iterator[str]:
 def _revoke(*, token_id: int, **given: object) -> int:
     with open_tokens(load_config("report", given)) as tokens:
         if not tokens.revoke(token_id):
-            raise ConfigError(f"there is no token {token_id}: see slurmscope token list")
+            raise ConfigError(f"there is no token {token_id}; see slurmscope token list")
     click.echo(f"token {token_id} is revoked")
     return 0

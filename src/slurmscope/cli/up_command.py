@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer ``slurmscope up``: everything in one process."""
+"""Provide ``slurmscope up``: exporters, recorder and portal in one process."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ def make_command() -> click.Command:
         "up",
         callback=lambda **given: run_up(load_config("up", given), own_environment(), make_exporters(given)),
         params=options_for(find_sections("up")),
-        help="Record jobs and serve web pages about them, all in one process, without a Prometheus. "
-        "What the collectors do is set in the file or the environment, as for the exporters.",
+        help="Run exporters, recorder and portal in one process, without Prometheus. "
+        "Set collectors in the file or the environment, as for the exporters.",
+        examples=(
+            "slurmscope up --archive.url /tmp/archive.db --recorder.file /tmp/recorder.db",
+            "slurmscope up --up.targets http://n1:9798/metrics",
+        ),
+        shown=("portal.listen-address", "archive.url", "recorder.file", "up.targets"),
     )
 
 
 def make_exporters(given: Mapping[str, object]) -> list[Exporter]:
-    """Return the exporters of both roles, with those of the given flags that are theirs too."""
+    """Return the exporters of both roles; flags that they have too apply to them."""
     return [_exporter(name, given) for name in ROLE_NAMES]
 
 

@@ -61,7 +61,7 @@ CLUSTER_ROLLUPS = _rollup_metrics("slurm_dbd_cluster_rollup", "of one cluster", 
 class DbdOptions:
     """Which slurmdbd statistics are exported."""
 
-    user: bool = setting(True, help="Serve requests to slurmdbd by user: two series for each user.")
+    user: bool = setting(True, help="Expose slurmdbd requests by user: two series per user.")
 
 
 def collect(options: DbdOptions, *, dbd: Dbd) -> Iterator[Family]:

@@ -95,8 +95,8 @@ class GpusOptions:
 
     slurm_numbers: str = setting(
         Numbering.AUTO.value,
-        help="What the numbers in SLURM_JOB_GPUS are: those of nvidia-smi (index), those of the device files (minor), "
-        "or only what both agree on (auto).",
+        help="Meaning of the numbers in SLURM_JOB_GPUS: index (as nvidia-smi), minor (device files), or auto (only "
+        "where both agree).",
         parse=one_of(*(numbering.value for numbering in Numbering)),
         metavar="auto|index|minor",
     )

@@ -59,11 +59,11 @@ _WORD = re.compile(r"[A-Za-z0-9_]+")
 class JobsOptions:
     """Which breakdowns are exported."""
 
-    account: bool = setting(True, help="Tell jobs apart by account.")
-    user: bool = setting(True, help="Tell jobs apart by user.")
-    qos: bool = setting(True, help="Tell jobs apart by QOS.")
+    account: bool = setting(True, help="Expose job metrics by account.")
+    user: bool = setting(True, help="Expose job metrics by user.")
+    qos: bool = setting(True, help="Expose job metrics by QOS.")
     ncpus_partitions: tuple[str, ...] = setting(
-        ("gpus",), help="Partitions that ncpus counts; an empty list means all. May be repeated.", metavar="PARTITION"
+        ("gpus",), help="Partition counted by the metric ncpus; empty means all; repeatable.", metavar="PARTITION"
     )
 
 

@@ -27,7 +27,7 @@ from slurmscope.settings import setting
 class LimitOptions:
     """Options of the limits collector."""
 
-    user: bool = setting(True, help="Show the limits of every user, not only of accounts and qualities of service.")
+    user: bool = setting(True, help="Expose the limits of users, not only of accounts and QOS.")
 
 
 _WORDS = {

@@ -63,23 +63,21 @@ def parse_size(given: object) -> int:
 class ProcessGroupOptions:
     """Which process groups are exported, and how."""
 
-    user: tuple[str, ...] = setting(
-        (), help="Show only these users; an empty list means all. May be repeated.", metavar="USER"
-    )
+    user: tuple[str, ...] = setting((), help="Expose only this user; empty means all; repeatable.", metavar="USER")
     min_cpu_seconds: float = setting(
         0.0,
-        help="Show only groups that used this much CPU time, or as much memory as the other limit says.",
+        help="Minimum CPU time of an exposed group, unless it reaches min-resident-bytes.",
         parse=parse_seconds,
-        metavar="TIME",
+        metavar="DURATION",
     )
     min_resident_bytes: int = setting(
         0,
-        help="Show only groups that have this much memory, or used as much CPU time as the other limit says.",
+        help="Minimum resident memory of an exposed group, unless it reaches min-cpu-seconds.",
         parse=parse_size,
         metavar="SIZE",
     )
     pad_command: bool = setting(
-        False, help=f"Fill the label command up to {COMMAND_WIDTH} characters, as an older tool did."
+        False, help=f"Pad the command label to {COMMAND_WIDTH} characters, as an older tool did."
     )
 
 

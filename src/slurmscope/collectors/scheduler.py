@@ -228,7 +228,7 @@ _QUEUE: tuple[tuple[Metric, Callable[[RpcQueue], int]], ...] = (
 class SchedulerOptions:
     """Which slurmctld statistics are exported."""
 
-    user: bool = setting(True, help="Serve requests to the controller by user: two series for each user.")
+    user: bool = setting(True, help="Expose slurmctld requests by user: two series per user.")
 
 
 def collect(options: SchedulerOptions, *, diag: Diag) -> Iterator[Family]:

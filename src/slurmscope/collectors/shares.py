@@ -26,8 +26,8 @@ from slurmscope.settings import setting
 class ShareOptions:
     """Options of the shares collector."""
 
-    user: bool = setting(True, help="Show the fair share of every user, not only of accounts.")
-    user_tres: bool = setting(False, help="Show the trackable resources of every user too: many series.")
+    user: bool = setting(True, help="Expose the fair share of users, not only of accounts.")
+    user_tres: bool = setting(False, help="Expose the TRES of every user too; this adds many series.")
 
 
 # What sshare reports per association: field of Share, suffix of the metric name, help.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare what can be set about where pages go."""
+"""Declare the settings of the HTTP server and of other outputs."""
 
 from __future__ import annotations
 
@@ -7,99 +7,105 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.config import parse_path
-from slurmscope.settings import parse_text, setting
+from slurmscope.settings import parse_list, parse_text, setting
 from slurmscope.units import parse_positive_seconds
 
 
+def parse_listen_addresses(given: object) -> tuple[str, ...]:
+    """Parse the addresses to listen on; at least one is needed."""
+    addresses = parse_list(given)
+    if not addresses:
+        raise ValueError("no address given; use :PORT, HOST:PORT or [IPV6]:PORT")
+    return addresses
+
+
 def parse_telemetry_path(given: object) -> str:
-    """Read the path of the metrics page; the landing page and the health paths are taken."""
+    """Parse the path of the metrics page; the landing page and the health paths are reserved."""
     path = parse_text(given)
     if not path.startswith("/") or path == "/" or path.startswith("/-/") or set(path) & set(" ?#%"):
-        raise ValueError(f"{path!r} is not a path such as /metrics")
+        raise ValueError(f"{path!r} is not a valid path; use one such as /metrics")
     return path
 
 
 def parse_textfile(given: object) -> Path:
-    """Read the path of a file that node_exporter would look at."""
+    """Parse the path of a file that node_exporter's textfile collector reads."""
     path = parse_path(given)
     if path.suffix != ".prom":
-        raise ValueError(f"{str(path)!r} does not end in .prom, so node_exporter would not read it")
+        raise ValueError(f"{str(path)!r} does not end in .prom; node_exporter reads only *.prom files")
     return path
 
 
 def parse_push_url(given: object) -> str:
-    """Read the address of a Pushgateway."""
+    """Parse the URL of a Pushgateway."""
     url = parse_text(given)
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"{url.rsplit('@', 1)[-1]!r} is not an http:// or https:// address")
+        raise ValueError(f"{url.rsplit('@', 1)[-1]!r} is not an http:// or https:// URL")
     return url
 
 
 def parse_labels(given: object) -> tuple[str, ...]:
-    """Read grouping labels written as name=value."""
-    items = given.split(",") if isinstance(given, str) else given
-    if not isinstance(items, list | tuple):
-        raise ValueError(f"{given!r} is not a list of name=value")
+    """Parse grouping labels written as name=value."""
+    items = parse_list(given)
     for item in items:
-        name, equals, _ = str(item).partition("=")
+        name, equals, _ = item.partition("=")
         if not equals or not name.isidentifier() or not name.isascii():
-            raise ValueError(f"{item!r} is not written as name=value")
-    return tuple(str(item) for item in items)
+            raise ValueError(f"{item!r} is not of the form name=value")
+    return items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
-    """How pages are served over HTTP."""
+    """How metrics are served over HTTP."""
 
     listen_address: tuple[str, ...] = setting(
         (),
-        help="Address to listen on, as :PORT, HOST:PORT or [IPV6]:PORT. May be repeated.",
+        help="Address to listen on: :PORT, HOST:PORT or [IPV6]:PORT; repeatable.",
+        parse=parse_listen_addresses,
         metavar="ADDRESS",
     )
     telemetry_path: str = setting(
-        "/metrics", help="Path of the metrics page.", parse=parse_telemetry_path, metavar="PATH"
+        "/metrics", help="Path under which to expose metrics.", parse=parse_telemetry_path, metavar="PATH"
     )
     config_file: Path | None = setting(
         None,
         key="config.file",
-        help="File that switches on TLS, client certificates or basic authentication, in the format that "
-        "Prometheus exporters share.",
+        help="File for TLS and basic authentication, in the format of the Prometheus exporter toolkit.",
         parse=parse_path,
         metavar="FILE",
     )
-    max_requests: int = setting(40, help="Scrapes answered at the same time; further ones get 503.", metavar="COUNT")
+    max_requests: int = setting(
+        40, help="Maximum number of parallel scrapes; further requests get status 503.", metavar="COUNT"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSettings:
-    """Where else pages go. With a file or a gateway, nothing is listened on unless an address is given."""
+    """Other outputs. With a text file or Pushgateway, the HTTP server starts only if an address is given."""
 
     textfile: Path | None = setting(
         None,
-        help="Write the page to this file again and again, for the textfile collector of node_exporter; "
-        "its name ends in .prom.",
+        help="Write metrics periodically to this file, for node_exporter's textfile collector; must end in .prom.",
         parse=parse_textfile,
         metavar="FILE",
     )
     push: str = setting(
         "",
-        help="Push the page to the Pushgateway at this address, and remove it there at the end.",
+        help="Push metrics to this Pushgateway, and delete them there on exit.",
         parse=parse_push_url,
         metavar="URL",
         is_secret=True,
     )
-    push_job: str = setting("slurmscope", help="Value of the label job of the pushed group.", metavar="NAME")
+    push_job: str = setting("slurmscope", help="Value of the job label of pushed metrics.", metavar="NAME")
     push_grouping: tuple[str, ...] = setting(
         (),
-        help="Further label of the pushed group, as name=value; without any, instance is the name of this host. "
-        "May be repeated.",
+        help="Grouping label of pushed metrics, as name=value; default is instance with this host's name; repeatable.",
         parse=parse_labels,
         metavar="NAME=VALUE",
     )
     interval: float = setting(
         15.0,
         flag="interval",
-        help="Time from one write or push to the next.",
+        help="Interval between writes to the text file or pushes.",
         parse=parse_positive_seconds,
         metavar="DURATION",
     )

@@ -61,7 +61,7 @@ def parse_base_path(given: object) -> str:
     """Parse the path under which a proxy serves the portal; a trailing slash is dropped."""
     path = parse_text(given).rstrip("/")
     if not _BASE_PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
-        raise ValueError(f"{given!r} is not a path such as /portal")
+        raise ValueError(f"{given!r} is not a valid path prefix; use one such as /portal")
     return path
 
 
@@ -69,7 +69,7 @@ def parse_header_name(given: object) -> str:
     """Parse the name of the header in which the proxy passes the user name."""
     name = parse_text(given)
     if not _HEADER.fullmatch(name) or name.lower() in _RESERVED_HEADERS:
-        raise ValueError(f"{given!r} is not a header for a user name, such as X-Remote-User")
+        raise ValueError(f"{given!r} cannot carry the user name; use a header such as X-Remote-User")
     return name
 
 
@@ -78,7 +78,7 @@ def parse_user_names(given: object) -> tuple[str, ...]:
     names = parse_list(given)
     for name in names:
         if not USER_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a user name")
+            raise ValueError(f"{name!r} is not a valid user name")
     return names
 
 
@@ -101,7 +101,7 @@ def parse_link(given: object) -> str:
     """Parse a link; schemes that run code in a browser are rejected."""
     link = parse_text(given)
     if link and not link.startswith(("https://", "http://", "mailto:")):
-        raise ValueError(f"{given!r} is not an https://, http:// or mailto: address")
+        raise ValueError(f"{given!r} is not an https://, http:// or mailto: link")
     return link
 
 
@@ -111,60 +111,60 @@ class PortalSettings:
 
     listen_address: ListenAddress = setting(
         ListenAddress(host="127.0.0.1", port=8080),
-        help="Address to listen on: HOST:PORT, [IPV6]:PORT, or unix:/PATH for a proxy on this machine.",
+        help="Address to listen on: HOST:PORT, [IPV6]:PORT or unix:/PATH.",
         parse=parse_listen_address,
         metavar="ADDRESS",
     )
     base_path: str = setting(
-        "", help="Path under which the proxy shows the portal.", parse=parse_base_path, metavar="PATH"
+        "", help="URL path prefix of the portal behind a proxy, such as /portal.", parse=parse_base_path, metavar="PATH"
     )
     mode: str = setting(
         LOCAL,
-        help="How people sign in: local (one person on this machine, who may see everything) or proxy (a web server "
-        "in front signs people in and tells their names in a header).",
+        help="Sign-in: local (one user on this host, sees all jobs) or proxy (a reverse proxy authenticates users).",
         parse=one_of(LOCAL, PROXY),
         metavar="local|proxy",
     )
     proxy_header: str = setting(
         "X-Remote-User",
-        help="Header in which the proxy tells the user's name; it must replace what a browser sent there.",
+        help="Header with the user name set by the proxy; the proxy must overwrite it if the browser sends it.",
         parse=parse_header_name,
         metavar="NAME",
     )
     proxy_peers: tuple[str, ...] = setting(
         (UNIX,),
-        help="Whose header is believed: an address or a network of proxies, or unix for whoever may open the unix "
-        "socket. On a listed machine, every user who can open a connection is believed. May be repeated.",
+        help="Trusted proxy: IP address, network, or unix for the Unix socket. Any process on a listed host that can "
+        "connect is trusted; repeatable.",
         parse=parse_peers,
         metavar="PEER",
     )
     strip_domain: tuple[str, ...] = setting(
         (),
-        help="Domain or realm to take off names that the proxy tells: with example.org, ada@example.org is ada. "
-        "Names of other domains stay whole. May be repeated.",
+        help="Domain or realm to strip from user names: with example.org, ada@example.org becomes ada; repeatable.",
         parse=parse_domains,
         metavar="DOMAIN",
     )
     support: tuple[str, ...] = setting(
         (),
-        help="User who may see everybody's jobs; such looks are written down. May be repeated.",
+        help="User who may see all jobs; this access is audited; repeatable.",
         parse=parse_user_names,
         metavar="USER",
     )
     admins: tuple[str, ...] = setting(
         (),
-        help="User who may see everybody's jobs and change what the portal keeps. May be repeated.",
+        help="User who may see all jobs and administer the portal; repeatable.",
         parse=parse_user_names,
         metavar="USER",
     )
     local_user: str = setting(
         "",
-        help="Who the one person of the local mode is; without it, the user who runs the portal.",
+        help="User name in local mode; default is the user that runs the portal.",
         parse=parse_user_name,
         metavar="USER",
     )
-    title: str = setting("slurmscope", help="Name of the portal, on top of every page.", metavar="TEXT")
-    help_link: str = setting("", help="Page or mail address where users get help.", parse=parse_link, metavar="URL")
+    title: str = setting("slurmscope", help="Name of the portal, shown on every page.", metavar="TEXT")
+    help_link: str = setting(
+        "", help="Link to a help page, or mailto: address, shown on every page.", parse=parse_link, metavar="URL"
+    )
 
 
 def check_settings(settings: PortalSettings) -> None:
@@ -173,7 +173,7 @@ def check_settings(settings: PortalSettings) -> None:
     if settings.mode == LOCAL:
         if not address.is_local:
             raise ConfigError(
-                f"portal.mode is local, which gives full access to everyone who can connect to {address}: "
+                f"portal.mode is local, which gives full access to everyone who can connect to {address}; "
                 "listen on 127.0.0.1, or set portal.mode to proxy"
             )
         return

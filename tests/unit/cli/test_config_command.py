@@ -25,11 +25,38 @@ def test_what_is_shown_is_a_file_that_says_the_same(role: str, tmp_path: Path) -
     assert tomllib.loads(shown) == tomllib.loads(again.stdout)
 
 
-def test_large_number_is_shown_in_full() -> None:
-    gibibyte = 2**30
+def test_durations_and_sizes_are_shown_with_units() -> None:
+    shown = run_here("config", "show", "up", "--recorder.retention", "1209600").stdout
 
-    assert f"rules.scratch-unused.min-moved-bytes = {gibibyte}  # default" in run_here("config", "show", "up").stdout
-    assert f"[default: {gibibyte}]" in " ".join(run_here("report", "--help").stdout.split())
+    assert 'rules.scratch-unused.min-moved-bytes = "1GiB"  # default' in shown
+    assert 'recorder.retention = "14d"  # flag' in shown
+    assert "up.cluster = true  # default" in shown
+
+
+def test_large_number_is_shown_in_full() -> None:
+    assert "metrics.series-limit = 100000  # default" in run_here("config", "show", "cluster").stdout
+
+
+@pytest.mark.parametrize(
+    ("role", "flags"),
+    [
+        ("report", ["--prometheus.matchers", "cluster=a", "--prometheus.matchers", 'site=" b"']),
+        ("up", ["--up.targets", "n1=http://10.0.0.1:9798/metrics", "--up.targets", "http://n2"]),
+        ("cluster", ["--collector.jobs.ncpus-partitions=", "--output.push-grouping", "a=b"]),
+        ("cluster", ["--collector.disable-defaults", "--collector.nodes"]),
+        ("node", ["--node.interval", "0.3", "--collector.process_groups.min-resident-bytes", "1000"]),
+    ],
+)
+def test_given_values_survive_the_way_through_a_file(role: str, flags: list[str], tmp_path: Path) -> None:
+    shown = run_here("config", "show", role, *flags).stdout
+    copy = tmp_path / "copy.toml"
+    copy.write_text(shown)
+
+    again = run_here("config", "show", role, "--config.file", str(copy))
+
+    assert (0, "") == (again.returncode, again.stderr)
+    assert tomllib.loads(shown) == tomllib.loads(again.stdout)
+    assert 0 == run_here("config", "check", role, "--config.file", str(copy)).returncode
 
 
 def test_small_number_is_shown_as_it_was_given() -> None:

@@ -86,9 +86,9 @@ def test_user_can_be_left_out_and_taken_in_again(mailbox: Mailbox, archive: Path
     without = _digest(mailbox, archive, slurm, "--all-users")
     with_ada = _digest(mailbox, archive, slurm, "--opt-in", "ada", "--user", "ada")
 
-    assert (0, "ada gets no more letters\n", "") == (out.returncode, out.stdout, out.stderr)
+    assert (0, "ada no longer gets digests\n", "") == (out.returncode, out.stdout, out.stderr)
     assert "user ada to ada@example.org: opted out of digests\n" in without.stdout
-    assert ["ada gets letters again", "user ada to ada@example.org: sent"] == with_ada.stdout.splitlines()[:2]
+    assert ["ada gets digests again", "user ada to ada@example.org: sent"] == with_ada.stdout.splitlines()[:2]
     assert ["bob@example.org", "ada@example.org"] == mailbox.recipients
 
 
@@ -127,8 +127,8 @@ def test_slurm_that_does_not_know_coordinators_is_told(mailbox: Mailbox, archive
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ((), "say who shall get letters"),
-        (("--user", "ada", "--to", "x@example.org"), "--to is for letters about accounts"),
+        ((), "no recipients given"),
+        (("--user", "ada", "--to", "x@example.org"), "--to applies only to account digests"),
         (("--all-users", "--days", "0"), "days"),
     ],
 )

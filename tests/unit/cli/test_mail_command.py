@@ -164,4 +164,4 @@ def test_two_job_numbers_are_not_understood(mailbox: Mailbox, shared_archive: Pa
     done = _mail(mailbox, shared_archive, slurm, "12", "13")
 
     assert (2, []) == (done.returncode, mailbox.mails)
-    assert "give one job number" in done.stderr
+    assert "expected one job id" in done.stderr

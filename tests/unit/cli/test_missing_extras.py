@@ -55,5 +55,5 @@ def test_report_on_the_terminal_needs_no_extra(tmp_path: Path) -> None:
     done = _run("report", "7", "--slurm.bin-path", str(slurm), "--archive.url", str(tmp_path / "archive.db"))
 
     assert done.stderr.startswith(
-        "slurmscope: there is no job 7, or Slurm does not show it to you; there is no readable archive"
+        "slurmscope: job 7 was not found, or you may not see it; check the job id; there is no readable archive"
     )

@@ -187,7 +187,7 @@ def test_file_that_cannot_be_written_is_named(shared_archive: Path, tmp_path: Pa
 
     done = run_here("report", "12", "--archive.url", str(shared_archive), "-o", str(file))
 
-    assert (2, f"slurmscope: {file} could not be written: No such file or directory\n") == (
+    assert (2, f"slurmscope: cannot write {file}: No such file or directory\n") == (
         done.returncode,
         done.stderr,
     )
@@ -199,7 +199,7 @@ def test_unknown_job_is_told(shared_archive: Path, slurm: Path) -> None:
     done = run_here("report", "99_1", *flags)
 
     assert (2, "") == (done.returncode, done.stdout)
-    assert "slurmscope: there is no job 99_1, or Slurm does not show it to you\n" == done.stderr
+    assert "slurmscope: job 99_1 was not found, or you may not see it; check the job id\n" == done.stderr
 
 
 @pytest.mark.parametrize("job", ["12; rm -rf", "abc", "12_", "12.batch", "0", "99999999999", "\x1b[2J"])
@@ -207,7 +207,7 @@ def test_what_is_no_number_of_a_job_is_told(job: str) -> None:
     done = run_here("report", job)
 
     assert (2, "") == (done.returncode, done.stdout)
-    assert done.stderr.endswith(" is no number of a job: write 12, 12_3 for a task of an array, or 12+1\n")
+    assert done.stderr.endswith(" is not a job id; write 12, 12_3 for an array task, or 12+1\n")
     assert done.stderr.rstrip("\n").isprintable()
 
 
@@ -227,4 +227,6 @@ def test_archive_that_was_named_and_is_not_there_is_told(slurm: Path, tmp_path: 
     done = run_here("report", "--slurm.bin-path", str(slurm), "--archive.url", str(tmp_path / "typo.db"), "1")
 
     assert (2, "") == (done.returncode, done.stdout)
-    assert "there is no job 1, or Slurm does not show it to you; there is no readable archive at" in done.stderr
+    assert (
+        "job 1 was not found, or you may not see it; check the job id; there is no readable archive at" in done.stderr
+    )

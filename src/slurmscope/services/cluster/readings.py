@@ -72,7 +72,7 @@ COMMAND_METRICS: tuple[Metric, ...] = (
 def _interval(default_seconds: float, what: str) -> float:
     return setting(
         default_seconds,
-        help=f"Shortest time between two questions for {what}; never less than --slurm.poll-limit.",
+        help=f"Minimum interval between {what}; at least slurm.poll-limit.",
         parse=parse_seconds,
         metavar="DURATION",
     )
@@ -82,18 +82,18 @@ def _interval(default_seconds: float, what: str) -> float:
 class IntervalSettings:
     """How often each source is polled; sources that change slowly are polled rarely."""
 
-    jobs: float = _interval(0.0, "the queue")
-    job_list: float = _interval(0.0, "jobs one by one")
-    nodes: float = _interval(0.0, "nodes and partitions")
-    controllers: float = _interval(0.0, "the state of the controllers")
-    diag: float = _interval(30.0, "the scheduler's statistics")
-    licenses: float = _interval(180.0, "licences")
-    reservations: float = _interval(300.0, "reservations")
-    limits: float = _interval(300.0, "limits and their use")
-    shares: float = _interval(600.0, "fair shares")
-    dbd: float = _interval(300.0, "the statistics of slurmdbd")
-    completions: float = _interval(60.0, "jobs that ended")
-    config: float = _interval(600.0, "Slurm's configuration")
+    jobs: float = _interval(0.0, "squeue calls")
+    job_list: float = _interval(0.0, "squeue calls for single jobs (collector job_info)")
+    nodes: float = _interval(0.0, "sinfo calls")
+    controllers: float = _interval(0.0, "scontrol ping calls")
+    diag: float = _interval(30.0, "sdiag calls")
+    licenses: float = _interval(180.0, "scontrol show licenses calls")
+    reservations: float = _interval(300.0, "scontrol show reservations calls")
+    limits: float = _interval(300.0, "scontrol show assoc_mgr calls")
+    shares: float = _interval(600.0, "sshare calls")
+    dbd: float = _interval(300.0, "sacctmgr show stats calls")
+    completions: float = _interval(60.0, "sacct calls")
+    config: float = _interval(600.0, "scontrol show config calls")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +102,15 @@ class CompletionsSettings:
 
     state_file: Path | None = setting(
         None,
-        help="File that keeps the counts of ended jobs over a restart; without it they start at 0.",
+        help="File that keeps the counters of ended jobs across restarts; without it they restart at 0.",
         parse=parse_path,
         metavar="FILE",
     )
     look_back: float = setting(
-        0.0, help="How far back to count when there is no state yet.", parse=parse_seconds, metavar="DURATION"
+        0.0,
+        help="How far back to count ended jobs when there is no state file yet.",
+        parse=parse_seconds,
+        metavar="DURATION",
     )
 
 

@@ -26,27 +26,27 @@ _ROLE = re.compile(r"GRANT [`']?([^`' ]+)[`']? TO ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantSettings:
-    """Who prepares Slurm's accounting database, and for whom."""
+    """The database administrator, and the host of the reading user."""
 
     admin_user: str = setting(
-        "root", help="User of the database that may make views and users.", parse=parse_name, metavar="NAME"
+        "root", help="Database user that may create views and users.", parse=parse_name, metavar="NAME"
     )
     admin_password_file: Path | None = setting(
         None,
-        help="File with that user's password; without it, the server must know who we are by its socket.",
+        help="File with the administrator's password; without it, log in through the Unix socket.",
         parse=parse_path,
         metavar="FILE",
     )
     user_host: str = setting(
         "localhost",
-        help="Host that slurmscope reads the database from, as the server sees it; 10.1.% is all of a network.",
+        help="Host that slurmscope connects from, as the database server sees it; 10.1.% matches a network.",
         parse=parse_host,
         metavar="HOST",
     )
 
 
 def database_sections() -> Iterator[Section]:
-    """Yield what can be set for preparing the database."""
+    """Yield the settings of slurmscope database."""
     yield Section(name="accounting", type=AccountingSettings)
     yield Section(name="database", type=GrantSettings)
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from slurmscope import collectors
+from slurmscope.config import Config, Resolved
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.outputs.settings import OutputSettings, WebSettings
 from slurmscope.registry import gather
@@ -41,7 +42,7 @@ def parse_regex(given: object) -> str:
             warnings.simplefilter("error")
             re.compile(text)
     except (re.error, Warning) as error:
-        raise ValueError(f"{text!r} is not a regular expression of Python: {error}") from error
+        raise ValueError(f"{text!r} is not a valid Python regular expression: {error}") from error
     return text
 
 
@@ -51,13 +52,13 @@ class LogSettings:
 
     level: str = setting(
         "info",
-        help="Least severe level that is logged: debug, info, warn or error.",
+        help="Minimum level of logged messages: debug, info, warn or error.",
         parse=parse_level,
         metavar="LEVEL",
         environment=("LOGLEVEL",),
     )
     format: str = setting(
-        "logfmt", help="Form of a log line: logfmt or json.", parse=one_of("logfmt", "json"), metavar="FORM"
+        "logfmt", help="Format of log lines: logfmt or json.", parse=one_of("logfmt", "json"), metavar="FORMAT"
     )
 
 
@@ -65,16 +66,27 @@ class LogSettings:
 class MetricsSettings:
     """Which metrics are exported."""
 
-    compat: bool = setting(True, help="Serve the metric names of the tools that slurmscope replaces as well.")
+    compat: bool = setting(True, help="Also expose the metric names of the tools that slurmscope replaces.")
     exclude: str = setting(
-        "", help="Leave out metrics whose name matches this regular expression.", parse=parse_regex, metavar="REGEX"
+        "", help="Do not expose metrics whose name matches this regular expression.", parse=parse_regex, metavar="REGEX"
     )
     series_limit: int = setting(
         100_000,
-        help="Series of one metric in a page; new ones above the limit are dropped and counted.",
+        help="Maximum number of series per metric; further series are dropped and counted.",
         metavar="COUNT",
     )
-    label_length_limit: int = setting(1024, help="Characters of a label value; the rest is cut off.", metavar="COUNT")
+    label_length_limit: int = setting(
+        1024, help="Maximum length of a label value; longer values are truncated.", metavar="COUNT"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorSettings:
+    """Settings that apply to all collectors."""
+
+    disable_defaults: bool = setting(
+        False, help="Disable all collectors except those enabled explicitly with --collector.<name>."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +107,19 @@ def exporter_sections(role: Role) -> Iterator[Section]:
     yield Section(name="output", type=OutputSettings)
     yield Section(name="metrics", type=MetricsSettings)
     yield Section(name="log", type=LogSettings)
+    yield Section(name="collector", type=CollectorSettings)
     for collector in all_collectors(role):
         name = f"collector.{collector.name}"
         default = {"enabled": collector.is_default}
         yield Section(name=name, type=Switch, defaults=default, flag=name, help=collector.help)
         if fields(collector.options):
             yield Section(name=name, type=collector.options)
+
+
+def disable_default_collectors(config: Config) -> Config:
+    """Apply ``collector.disable-defaults``: disable every collector that was not enabled explicitly."""
+    if not config.of(CollectorSettings).disable_defaults:
+        return config
+    disabled = Resolved(False, "collector.disable-defaults")
+    switches = [f"{section.name}.enabled" for section in config.sections if section.type is Switch]
+    return replace(config, values={**config.values, **{key: disabled for key in switches if config.is_default(key)}})

@@ -50,13 +50,16 @@ class PathSettings:
     """Where the kernel file systems are mounted; a container may have those of the host elsewhere."""
 
     rootfs: Path = setting(
-        Path("/"), help="Folder that the machine's own root is mounted at.", parse=parse_path, metavar="DIR"
+        Path("/"), help="Mount point of the host's root file system.", parse=parse_path, metavar="DIR"
     )
     cgroup: Path = setting(
-        Path("/sys/fs/cgroup"), help="Where cgroups are mounted, below the root.", parse=parse_path, metavar="DIR"
+        Path("/sys/fs/cgroup"),
+        help="Mount point of the cgroup file system, relative to path.rootfs.",
+        parse=parse_path,
+        metavar="DIR",
     )
     procfs: Path = setting(
-        Path("/proc"), help="Where procfs is mounted, below the root.", parse=parse_path, metavar="DIR"
+        Path("/proc"), help="Mount point of procfs, relative to path.rootfs.", parse=parse_path, metavar="DIR"
     )
 
     def below_root(self, path: Path) -> Path:
@@ -70,24 +73,24 @@ class NodeSettings:
 
     name: str = setting(
         "",
-        help="Name of this node in Slurm, the label slurm_node; without it the host's name up to the first dot.",
+        help="Slurm name of this node, for the label slurm_node; default is the short host name.",
         metavar="NAME",
     )
     interval: float = setting(
         1.0,
-        help="Shortest time between two readings of all jobs, however many scrapes there are.",
+        help="Minimum interval between readings of all jobs, regardless of the number of scrapes.",
         parse=parse_seconds,
         metavar="DURATION",
     )
     grace: float = setting(
         60.0,
-        help="How long the last numbers of a job that has ended are still served.",
+        help="How long the last values of an ended job are still exposed.",
         parse=parse_seconds,
         metavar="DURATION",
     )
-    processes: bool = setting(True, help="Read the processes of jobs: I/O, open files, threads, programs.")
+    processes: bool = setting(True, help="Read the processes of jobs: I/O, open files, threads and programs.")
     scratch: tuple[str, ...] = setting(
-        ("scratch",), help="Word in the path of a file that is on scratch. May be repeated.", metavar="WORD"
+        ("scratch",), help="Part of a path that identifies scratch file systems; repeatable.", metavar="WORD"
     )
 
 

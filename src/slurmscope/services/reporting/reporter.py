@@ -45,45 +45,44 @@ BUG = "Jobs are not being archived: the reporter failed because of a bug; see it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReporterSettings:
-    """How ended jobs are archived."""
+    """How ended jobs are archived, and how long they are kept."""
 
     interval: float = setting(
-        60.0, help="Time between two looks at accounting.", parse=parse_positive_seconds, metavar="DURATION"
+        60.0, help="Interval between polls of accounting.", parse=parse_positive_seconds, metavar="DURATION"
     )
     settle: float = setting(
         120.0,
-        help="How long after its end a job is summarised: its last samples have to arrive first.",
+        help="Time to wait after the end of a job before summarizing it, so that its last samples arrive.",
         parse=parse_seconds,
         metavar="DURATION",
     )
     look_back: float = setting(
         7 * 86400.0,
-        help="How far back to begin when the archive is new.",
+        help="How far back to read jobs when the archive is new.",
         parse=parse_seconds,
         metavar="DURATION",
     )
     give_up: float = setting(
         86400.0,
-        help="How long to wait for a server of time series that is away before jobs are archived without curves.",
+        help="How long to wait for an unreachable Prometheus server before archiving jobs without curves.",
         parse=parse_seconds,
         metavar="DURATION",
     )
     keep_curves: float = setting(
         365 * 86400.0,
-        help="How long curves of ended jobs are kept, at least 7d; the numbers and findings stay. 0 keeps them for "
-        "ever.",
+        help="How long to keep curves of ended jobs, at least 7d; totals and findings remain. 0s keeps them forever.",
         parse=parse_keep_seconds,
         metavar="DURATION",
     )
     keep_jobs: float = setting(
         0.0,
-        help="How long ended jobs are kept at all, at least 7d; 0 keeps them for ever.",
+        help="How long to keep ended jobs, at least 7d; 0s keeps them forever.",
         parse=parse_keep_seconds,
         metavar="DURATION",
     )
     keep_audit: float = setting(
         365 * 86400.0,
-        help="How long it is kept who of the staff looked at what, at least 7d; 0 keeps it for ever.",
+        help="How long to keep audit records of staff access, at least 7d; 0s keeps them forever.",
         parse=parse_keep_seconds,
         metavar="DURATION",
     )

@@ -19,14 +19,14 @@ SHORTEST_KEEP_SECONDS = 7 * DAY_SECONDS
 
 
 def parse_keep_seconds(given: object) -> float:
-    """Parse a retention: 0 for ever, or at least a week.
+    """Parse a retention time: 0 for forever, or at least a week.
 
-    365 without its unit would be six minutes, and deleted rows cannot be restored. Also, the last day of accounting is
-    read again: jobs deleted earlier would be archived again.
+    365 without a unit would be six minutes, and deleted data cannot be restored. Accounting is also read again for a
+    day, so jobs with a shorter retention would be archived again and again.
     """
     seconds = parse_seconds(given)
     if 0 < seconds < SHORTEST_KEEP_SECONDS:
-        raise ValueError(f"{given!r} is less than 7d; use 0 to keep for ever")
+        raise ValueError(f"{given!r} is less than the minimum of 7d; 0 keeps data forever")
     return seconds
 
 

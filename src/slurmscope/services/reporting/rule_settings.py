@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from slurmscope.config import Config
 from slurmscope.rules import RULES, Rule
-from slurmscope.settings import Section, setting
+from slurmscope.settings import DURATION, SIZE, Parse, Section, setting
+from slurmscope.units import parse_bytes, parse_seconds
 
 
 def parse_threshold(given: object) -> float:
@@ -21,6 +22,32 @@ def parse_threshold(given: object) -> float:
     if not 0 <= number < math.inf:
         raise ValueError(f"{given!r} is not a number of 0 or more")
     return number
+
+
+def parse_seconds_threshold(given: object) -> float:
+    """Parse a number of seconds, or a duration with units."""
+    try:
+        return parse_seconds(parse_threshold(given))
+    except ValueError:
+        return parse_seconds(given)
+
+
+def parse_bytes_threshold(given: object) -> float:
+    """Parse a number of bytes, or a size with a unit."""
+    try:
+        return parse_threshold(given)
+    except ValueError:
+        return parse_bytes(str(given))
+
+
+_UNITS: Mapping[str, tuple[Parse, str]] = {
+    "seconds": (parse_seconds_threshold, DURATION),
+    "bytes": (parse_bytes_threshold, SIZE),
+    "ratio": (parse_threshold, "RATIO"),
+    "count": (parse_threshold, "COUNT"),
+    "per second": (parse_threshold, "NUMBER"),
+}
+"""Parser and metavar by the unit of a threshold."""
 
 
 def rule_sections() -> Iterator[Section]:
@@ -53,9 +80,9 @@ def _section(rule: Rule) -> Section:
             float,
             setting(
                 threshold.default,
-                help=f"{threshold.help} In: {threshold.unit}.",
-                parse=parse_threshold,
-                metavar="NUMBER",
+                help=threshold.help,
+                parse=_UNITS[threshold.unit][0],
+                metavar=_UNITS[threshold.unit][1],
             ),
         )
         for threshold in rule.thresholds

@@ -47,34 +47,34 @@ def parse_domain(given: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailSettings:
-    """How mails are sent."""
+    """SMTP server and addresses for mails."""
 
     server: str = setting(
-        "localhost:25", help="Server that takes mails (SMTP).", parse=parse_mail_server, metavar="HOST[:PORT]"
+        "localhost:25", help="SMTP server for outgoing mail.", parse=parse_mail_server, metavar="HOST[:PORT]"
     )
     tls: str = setting(
         "none",
-        help="How the connection is guarded: none, starttls, or tls from the start.",
+        help="Encryption of the SMTP connection: none, starttls, or tls (implicit TLS).",
         parse=one_of("none", "starttls", "tls"),
         metavar="none|starttls|tls",
     )
-    user: str = setting("", help="User name for the mail server; empty for none.", metavar="NAME")
+    user: str = setting("", help="User name for the SMTP server; empty disables authentication.", metavar="NAME")
     password_file: Path | None = setting(
-        None, help="File with the password of that user.", parse=parse_path, metavar="FILE"
+        None, help="File with the password of mail.user.", parse=parse_path, metavar="FILE"
     )
     sender: str = setting(
-        "slurmscope@localhost", help="Address that mails come from.", parse=parse_mail_address, metavar="ADDRESS"
+        "slurmscope@localhost", help="Sender address of mails.", parse=parse_mail_address, metavar="ADDRESS"
     )
     domain: str = setting(
         "",
-        help="Domain of users' addresses; empty sends to the bare user name, as a mail server on this host knows it.",
+        help="Domain appended to user names for mail addresses; empty sends to the bare user name.",
         parse=parse_domain,
         metavar="DOMAIN",
     )
     timeout: float = setting(
-        20.0, help="Seconds after which the mail server is given up.", parse=parse_positive_seconds, metavar="DURATION"
+        20.0, help="Timeout for the SMTP server.", parse=parse_positive_seconds, metavar="DURATION"
     )
-    portal_url: str = setting("", help="Address of the portal, for links in mails and reports.", metavar="URL")
+    portal_url: str = setting("", help="URL of the portal, for links in mails and reports.", metavar="URL")
 
 
 def report_sections() -> Iterator[Section]:

@@ -25,23 +25,23 @@ _NUMBERS = re.compile(r"[0-9.]+\Z|.*:")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Hold the address of a node agent, and its node name for metrics without one."""
+    """Name a node agent: its address, and the node of samples that have no node label."""
 
     address: ServerAddress
     node: str = ""
 
     def __str__(self) -> str:
-        """Return the address for messages."""
-        return str(self.address)
+        """Write the target as :func:`parse_target` reads it."""
+        return f"{self.node}={self.address}" if self.node not in ("", self.address.host) else str(self.address)
 
 
 def parse_targets(given: object) -> tuple[Target, ...]:
-    """Parse addresses of node agents: repeated flags, a list in the file, or commas in the environment."""
+    """Parse addresses of node agents: repeated flags, a list in the file, or comma-separated in the environment."""
     return tuple(parse_target(item) for item in parse_list(given))
 
 
 def parse_target(text: str) -> Target:
-    """Parse one address; without a node name before it, the host is the node name unless it is an IP address."""
+    """Parse ``[NODE=]URL``; without NODE the host is the node name, unless it is an IP address or localhost."""
     named = _NAMED.match(text)
     node, url = (named["node"], named["url"]) if named else ("", text)
     if named and not _NODE.match(node):
@@ -54,27 +54,26 @@ def parse_target(text: str) -> Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpSettings:
-    """What is recorded when everything runs in one process."""
+    """What slurmscope up records."""
 
-    cluster: bool = setting(True, help="Record what the controller knows.")
-    node: bool = setting(True, help="Record what jobs on this machine use, as the node agent sees it.")
+    cluster: bool = setting(True, help="Record cluster metrics.")
+    node: bool = setting(True, help="Record the jobs of this host, as slurmscope node does.")
     targets: tuple[Target, ...] = setting(
         (),
-        help="Node agent to record from, such as http://n1:9798/metrics; n1=http://10.0.0.1:9798/metrics where the "
-        "host is not the node's name. May be repeated.",
+        help="Node agent to scrape, as http://n1:9798/metrics or n1=http://10.0.0.1:9798/metrics; repeatable.",
         parse=parse_targets,
         metavar="[NODE=]URL",
     )
     bearer_token_file: Path | None = setting(
-        None, help="File with the token to send to node agents.", parse=parse_path, metavar="FILE"
+        None, help="File with the bearer token for node agents.", parse=parse_path, metavar="FILE"
     )
     timeout: float = setting(
-        10.0, help="Seconds after which a node agent is given up.", parse=parse_positive_seconds, metavar="DURATION"
+        10.0, help="Timeout for scraping a node agent.", parse=parse_positive_seconds, metavar="DURATION"
     )
 
 
 def up_sections() -> Iterator[Section]:
-    """Yield the settings of everything that runs in one process."""
+    """Yield the settings of slurmscope up."""
     # Imported here: only this function needs the agent.
     from slurmscope.services.node.readings import NodeSettings
 

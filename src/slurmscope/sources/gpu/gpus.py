@@ -26,13 +26,13 @@ class GpuSettings:
 
     timeout: float = setting(
         5.0,
-        help="Seconds after which the process that asks the GPU driver is killed and started again.",
+        help="Timeout for the GPU driver; the process that calls it is then restarted.",
         parse=parse_positive_seconds,
         metavar="DURATION",
     )
     energy_interval: float = setting(
         30.0,
-        help="Shortest time between two readings of the energy counters, which cost far more than the rest.",
+        help="Minimum interval between readings of the energy counters, which are slow.",
         parse=parse_positive_seconds,
         metavar="DURATION",
     )

@@ -24,10 +24,10 @@ _VERSION = re.compile(r"(?:v0\.0\.[0-9]{1,3})?")
 
 
 def parse_header_word(given: object) -> str:
-    """Parse a word that is valid in an HTTP header."""
+    """Parse a user name that is valid in an HTTP header."""
     text = parse_text(given)
     if not _HEADER_WORD.fullmatch(text):
-        raise ValueError(f"{given!r} is not a word of up to 256 letters, digits and signs")
+        raise ValueError(f"{given!r} is not a valid user name; use up to 256 printable ASCII characters without spaces")
     return text
 
 
@@ -35,7 +35,7 @@ def parse_version(given: object) -> str:
     """Parse a version of the slurmrestd API."""
     text = parse_text(given)
     if not _VERSION.fullmatch(text):
-        raise ValueError(f"{given!r} is not a version such as v0.0.42")
+        raise ValueError(f"{given!r} is not an API version such as v0.0.42")
     return text
 
 
@@ -50,58 +50,57 @@ class SlurmSettings:
 
     bin_path: Path | None = setting(
         None,
-        help="Folder with Slurm's commands; without it they are looked for on PATH.",
+        help="Folder with Slurm's commands; default is to search PATH.",
         parse=parse_path,
         metavar="DIR",
     )
     poll_limit: float = setting(
         10.0,
-        help="Seconds between two questions of the same kind to Slurm, however many scrapes there are.",
+        help="Minimum interval between Slurm calls of the same kind, regardless of the number of scrapes.",
         parse=parse_positive_seconds,
         metavar="DURATION",
         environment=("POLL_LIMIT",),
     )
     timeout: float = setting(
         8.0,
-        help="Seconds after which a command of Slurm is killed, or a request to slurmrestd given up.",
+        help="Timeout for Slurm commands and slurmrestd requests.",
         parse=parse_positive_seconds,
         metavar="DURATION",
         environment=("CLI_TIMEOUT",),
     )
     private_data: str = setting(
         "respect",
-        help="Whether series by user, job or account are left out where Slurm's PrivateData hides those: "
-        "respect or ignore.",
+        help="Slurm's PrivateData: respect drops series by user, job or account that it hides; ignore exposes them.",
         parse=one_of("respect", "ignore"),
-        metavar="WORD",
+        metavar="respect|ignore",
     )
     backend: str = setting(
         "text",
-        help="How Slurm is asked for jobs and nodes: by its commands, as text or as json, or by slurmrestd (rest).",
+        help="Source of jobs and nodes: Slurm commands with text or json output, or slurmrestd (rest).",
         parse=one_of("text", "json", "rest"),
         metavar="text|json|rest",
     )
     rest_url: ServerAddress | None = setting(
         None,
-        help="Where slurmrestd is, for the rest backend: http://HOST:PORT, https://HOST:PORT or unix:/PATH.",
+        help="Address of slurmrestd, for the rest backend: http[s]://HOST:PORT or unix:/PATH.",
         parse=parse_rest_url,
         metavar="URL",
     )
     rest_token_file: Path | None = setting(
         None,
-        help="File with the JSON Web Token for slurmrestd; it is read again whenever it changes.",
+        help="File with the JSON Web Token for slurmrestd; it is reread when it changes.",
         parse=parse_path,
         metavar="FILE",
     )
     rest_user: str = setting(
         "",
-        help="User name to send with the token; Slurm 22.05 insists on it, later releases find it in the token.",
+        help="User name to send with the token; required by Slurm 22.05 only.",
         parse=parse_header_word,
         metavar="USER",
     )
     rest_version: str = setting(
         "",
-        help="Version of slurmrestd's interface, such as v0.0.42; without it, the newest one that both know is used.",
+        help="API version of slurmrestd, such as v0.0.42; default is the newest that both sides support.",
         parse=parse_version,
         metavar="VERSION",
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare where the archive of jobs is.
+"""Declare the settings of the job archive.
 
-This needs no database package: settings are also read where there is no archive.
+This module needs no database package, because settings are also read where there is no archive.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _OPTIONS = frozenset(
         "sslmode", "sslrootcert", "sslcert", "sslkey",
     }
 )  # fmt: skip
-"""What may stand behind the question mark: where a socket is, and how TLS is spoken. Never a password."""
+"""Allowed query parameters of the URL: socket and TLS options, never a password."""
 
 
 def parse_archive_url(given: object) -> str:
-    """Read the address of a database; a path alone is a file of SQLite.
+    """Parse the URL of a database; a plain path is an SQLite file.
 
-    Raises ValueError without repeating the address, for it may hold a password, which belongs into a file.
+    Raises ValueError without repeating the URL, because it may contain a password.
     """
     text = parse_text(given)
     if text.startswith("/"):
@@ -39,39 +39,40 @@ def parse_archive_url(given: object) -> str:
         parts = urlsplit(text)
         password, _ = parts.password, parts.port
     except ValueError:
-        raise ValueError(f"the address is not of the form {_FORM}") from None
+        raise ValueError(f"the URL is not of the form {_FORM}") from None
     if password is not None:
-        raise ValueError("a password does not belong into the address: name its file with --archive.password-file")
+        raise ValueError(
+            "the URL must not contain a password; put it in a file and name that with --archive.password-file"
+        )
     if parts.scheme not in _SCHEMES or len(parts.path) < 2 or parts.fragment:
-        raise ValueError(f"the address is not of the form {_FORM}")
+        raise ValueError(f"the URL is not of the form {_FORM}")
     if parts.scheme == "sqlite" and (parts.netloc or parts.query or not parts.path.startswith("//")):
-        raise ValueError("a file of SQLite needs its whole path: sqlite:////PATH")
+        raise ValueError("an SQLite file needs an absolute path: sqlite:////PATH")
     unknown = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)} - _OPTIONS
     if unknown:
-        raise ValueError(f"the address may only have the options {', '.join(sorted(_OPTIONS))}")
+        raise ValueError(f"the URL has an unknown option; known options are {', '.join(sorted(_OPTIONS))}")
     return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSettings:
-    """Where finished jobs are kept."""
+    """Where ended jobs are kept."""
 
     url: str = setting(
         DEFAULT_URL,
-        help="Database of the archive: a path or sqlite:////PATH, mariadb://USER@HOST/DATABASE or "
-        "postgresql://USER@HOST/DATABASE.",
+        help="Job archive: SQLite file, mariadb://USER@HOST/NAME or postgresql://USER@HOST/NAME.",
         parse=parse_archive_url,
         metavar="URL",
     )
     password_file: Path | None = setting(
         None,
-        help="File with the password of the database user; it is read again for every new connection.",
+        help="File with the password of the database user; it is read for every new connection.",
         parse=parse_path,
         metavar="FILE",
     )
     timeout: float = setting(
         10.0,
-        help="Seconds after which a question to the database is given up.",
+        help="Timeout for queries to the archive database.",
         parse=parse_positive_seconds,
         metavar="DURATION",
     )

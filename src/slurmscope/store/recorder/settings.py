@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare what can be set about recording, and which metrics are recorded."""
+"""Declare the settings of the recorder, and the metrics that it records."""
 
 from __future__ import annotations
 
@@ -25,32 +25,30 @@ RECORDED_METRICS = JOB_METRICS | CLUSTER_METRICS
 
 
 def parse_size(given: object) -> int:
-    """Read the size of a file of at least 64 MiB; smaller ones hold not even what is new."""
+    """Parse a file size of at least 64 MiB; a smaller file could not hold the newest samples."""
     size = parse_bytes(str(given))
     if size < 64 << 20:
-        raise ValueError(f"{given!r} is less than 64M")
+        raise ValueError(f"{given!r} is less than the minimum of 64MiB")
     return size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderSettings:
-    """Where and how long samples are kept when there is no Prometheus."""
+    """Where and how long samples are kept without Prometheus."""
 
     file: Path = setting(
         Path("/var/lib/slurmscope/recorder.db"),
-        help="File that samples are recorded into.",
+        help="File for recorded samples.",
         parse=parse_path,
         metavar="FILE",
     )
-    interval: float = setting(
-        15.0, help="Seconds between two samples of a series.", parse=parse_positive_seconds, metavar="DURATION"
-    )
+    interval: float = setting(15.0, help="Interval between samples.", parse=parse_positive_seconds, metavar="DURATION")
     retention: float = setting(
-        14 * 86400.0, help="How long samples are kept.", parse=parse_positive_seconds, metavar="DURATION"
+        14 * 86400.0, help="How long to keep samples.", parse=parse_positive_seconds, metavar="DURATION"
     )
     max_size: int = setting(
         10 << 30,
-        help="Size of the file above which the oldest samples are dropped early.",
+        help="Maximum size of the file; above it, the oldest samples are dropped before recorder.retention.",
         parse=parse_size,
         metavar="SIZE",
     )

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from slurmscope.config import load
 from slurmscope.errors import ConfigError
 from slurmscope.rules import RULES
-from slurmscope.services.reporting.rule_settings import parse_threshold, rule_section, rule_sections, thresholds_of
+from slurmscope.services.reporting.rule_settings import (
+    parse_bytes_threshold,
+    parse_seconds_threshold,
+    parse_threshold,
+    rule_section,
+    rule_sections,
+    thresholds_of,
+)
 
 
 def test_without_settings_every_threshold_has_the_default_of_its_rule() -> None:
@@ -44,6 +51,28 @@ def test_wrong_threshold_is_reported_by_its_flag(wrong: str) -> None:
 def test_only_numbers_are_thresholds(wrong: object) -> None:
     with pytest.raises(ValueError, match="not a number"):
         parse_threshold(wrong)
+
+
+def test_threshold_may_have_a_unit() -> None:
+    flags: dict[str, object] = {
+        "rules.memory-over-asked.min-unused-bytes": "2GiB",
+        "rules.too-short.min-run-seconds": "1m30s",
+    }
+
+    thresholds = thresholds_of(load(rule_sections(), flags=flags, environment={}))
+
+    assert (2 * 2**30, 90.0) == (
+        thresholds["memory_over_asked.min_unused_bytes"],
+        thresholds["too_short.min_run_seconds"],
+    )
+
+
+@pytest.mark.parametrize("wrong", ["-1", "nan", "inf", "much", "", "1e999", True, None, [1]])
+def test_wrong_duration_or_size_is_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_seconds_threshold(wrong)
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_bytes_threshold(wrong)
 
 
 @given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))

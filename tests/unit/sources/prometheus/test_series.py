@@ -17,7 +17,7 @@ from slurmscope.sources.prometheus.answers import FoundSeries, QueryTooLarge, Re
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.series import PrometheusSeries
-from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
 from tests.fakes.prometheus_server import FakePrometheus, failure, matrix
 from tests.fakes.scripted_server import GENEROUS_SECONDS, scripted_server
 
@@ -96,7 +96,7 @@ def found(job_id: int | str, times: tuple[float, ...], values: tuple[float, ...]
 
 def opened(answer: Callable[[Question], Reply]) -> tuple[FakeClient, SeriesSource]:
     client = FakeClient(answer)
-    return client, PrometheusSeries(client, PrometheusSettings(matchers=(("cluster", "lab"),)))
+    return client, PrometheusSeries(client, PrometheusSettings(matchers=(Matcher("cluster", "lab"),)))
 
 
 def test_curves_are_cut_to_their_runs() -> None:
