@@ -262,17 +262,17 @@ class ArchivePromises:
         later = make_report(make_record(5, submit_seconds=START + DAY))
         archive.save([later])
 
-        assert 2 == archive.forget_jobs(START + DAY)
+        assert 2 == archive.delete_jobs(START + DAY)
         assert (later,) == archive.find(EVERYTHING, 5)
         assert [1] == [total.jobs for total in archive.total(EVERYTHING, JobFilter(), GroupBy.DAY)]
-        assert 1 == archive.forget_jobs(END_OF_TIME)
+        assert 1 == archive.delete_jobs(END_OF_TIME)
         assert () == archive.total(EVERYTHING, JobFilter(), GroupBy.RULE)
-        assert 0 == archive.forget_jobs(END_OF_TIME)
+        assert 0 == archive.delete_jobs(END_OF_TIME)
 
     def test_report_without_its_curves_says_so(self, archive: SqlArchive) -> None:
         archive.save([make_report(), make_report(make_record(5, submit_seconds=START + DAY))])
 
-        assert 1 == archive.forget_curves(START + DAY)
+        assert 1 == archive.delete_curves(START + DAY)
 
         (old,), (new,) = archive.find(EVERYTHING, 4711), archive.find(EVERYTHING, 5)
         assert ((), "The curves of this job are not kept any more.") == (old.charts, old.missing[-1])
@@ -285,7 +285,7 @@ class ArchivePromises:
         archive.save([make_report(make_record(submit_seconds=START, start_seconds=START, end_seconds=now - DAY))])
 
         forgotten = [
-            forget(now - days * DAY) for forget in (archive.forget_curves, archive.forget_jobs) for days in (30, 1, 0)
+            forget(now - days * DAY) for forget in (archive.delete_curves, archive.delete_jobs) for days in (30, 1, 0)
         ]
 
         assert [0, 0, 1, 0, 0, 1] == forgotten
@@ -294,7 +294,7 @@ class ArchivePromises:
         running = make_report(make_record(state="RUNNING", end_seconds=None))
         archive.save([running])
 
-        assert (0, 0) == (archive.forget_curves(END_OF_TIME), archive.forget_jobs(END_OF_TIME))
+        assert (0, 0) == (archive.delete_curves(END_OF_TIME), archive.delete_jobs(END_OF_TIME))
         assert (running,) == archive.find(EVERYTHING, 4711)
 
     def test_days_come_in_order_and_the_latest_ones_are_kept(self, archive: SqlArchive) -> None:
@@ -353,7 +353,7 @@ class ArchivePromises:
         assert "2\ufffd" == kept.read_checkpoint("a")
         assert (200, None, None) == (kept.last_mail("s", "ada"), kept.last_mail("s", "bob"), kept.last_mail("t", "ada"))
         assert (True, False) == (kept.is_opted_out("ada"), kept.is_opted_out("bob"))
-        kept.forget_mails(201)
+        kept.delete_mails(201)
         assert None is kept.last_mail("s", "ada")
 
     def test_token_is_known_until_it_expires_or_is_revoked(self, archive: SqlArchive) -> None:
@@ -407,7 +407,7 @@ class ArchivePromises:
         ]
 
         assert [[300, 100], [300, 200], [300], []] == [[row.at_seconds for row in rows] for rows in asked]
-        assert 1 == archive.forget_looks(200)
+        assert 1 == archive.delete_audit_entries(200)
         assert [300, 200] == [row.at_seconds for row in log.list_rows()]
 
 

@@ -139,15 +139,15 @@ class FakeArchive:
             if record.job_id in job_ids and record.has_ended
         )
 
-    def forget_curves(self, before_seconds: int) -> int:
+    def delete_curves(self, before_seconds: int) -> int:
         """Count."""
         return self._forget("curves", before_seconds)
 
-    def forget_jobs(self, before_seconds: int) -> int:
+    def delete_jobs(self, before_seconds: int) -> int:
         """Count."""
         return self._forget("jobs", before_seconds)
 
-    def forget_looks(self, before_seconds: int) -> int:
+    def delete_audit_entries(self, before_seconds: int) -> int:
         """Count."""
         return self._forget("looks", before_seconds)
 

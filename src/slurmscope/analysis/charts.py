@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from statistics import fmean
 
-from slurmscope.analysis.alignment import Aligned, Combine, align
+from slurmscope.analysis.curves import Aligned, Combine, align
 from slurmscope.analysis.memory_summary import working_memory
 from slurmscope.analysis.run import MeasuredRun, prepare_run
 from slurmscope.model.finding import Subject

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from slurmscope.analysis.alignment import align, sum_over
+from slurmscope.analysis.curves import align, sum_over
 from slurmscope.model.finding import Subject
 from slurmscope.model.job_states import PENDING, RUNNING
 from slurmscope.model.report import Chart, ChartLine

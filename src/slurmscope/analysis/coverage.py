@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from slurmscope.analysis.alignment import step_seconds
+from slurmscope.analysis.curves import step_seconds
 from slurmscope.analysis.run import MeasuredRun
 from slurmscope.model.series import Series
 from slurmscope.model.summary import Coverage

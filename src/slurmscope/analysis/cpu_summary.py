@@ -15,9 +15,8 @@ import math
 from collections.abc import Mapping
 from statistics import fmean
 
-from slurmscope.analysis.alignment import align, sum_over
 from slurmscope.analysis.coverage import counted_by_node
-from slurmscope.analysis.curve_shapes import idle_tail_seconds, peak
+from slurmscope.analysis.curves import align, idle_tail_seconds, peak, sum_over
 from slurmscope.analysis.run import MeasuredRun
 from slurmscope.model.summary import Coverage, CpuSummary, NodeSummary, UsedShare
 

@@ -11,9 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from slurmscope.analysis.alignment import Aligned, add, align, sum_over
 from slurmscope.analysis.coverage import cover
-from slurmscope.analysis.curve_shapes import growth_ratio, peak
+from slurmscope.analysis.curves import Aligned, add, align, growth_ratio, peak, sum_over
 from slurmscope.analysis.run import MeasuredRun
 from slurmscope.model.job_record import MAX_STEPS, StepRecord
 from slurmscope.model.series import Series

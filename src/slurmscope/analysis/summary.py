@@ -11,10 +11,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from statistics import fmean
 
-from slurmscope.analysis.alignment import align, sum_over
 from slurmscope.analysis.coverage import counted_by_node, cover, run_ratios
 from slurmscope.analysis.cpu_summary import chosen_cores, node_cpus, summarise_cpu
-from slurmscope.analysis.curve_shapes import peak
+from slurmscope.analysis.curves import align, peak, sum_over
 from slurmscope.analysis.memory_summary import node_limits, summarise_memory, working_memory, working_peaks
 from slurmscope.analysis.run import MeasuredRun, prepare_run
 from slurmscope.model.job_record import JobRecord

@@ -14,7 +14,7 @@ from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import write_text
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape
-from slurmscope.reports.words import format_time
+from slurmscope.reports.formatting import format_time
 from slurmscope.services.portal.access_records import open_audit_log
 from slurmscope.units import parse_seconds
 

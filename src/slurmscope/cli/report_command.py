@@ -122,7 +122,7 @@ def _render(report: JobReport, format: str, url: str, *, width: int = USUAL_WIDT
 
         return render_pdf(report)
     if format == "seed":
-        from slurmscope.reports.seed_text import render_seed_text
+        from slurmscope.reports.seed import render_seed_text
 
         return render_seed_text(report, pdf_url=url).encode()
     from slurmscope.reports.text import render_text

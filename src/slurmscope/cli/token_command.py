@@ -17,7 +17,7 @@ from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.model.viewer import ViewerRole
 from slurmscope.portal.settings import parse_user_name
-from slurmscope.reports.words import format_day, format_time
+from slurmscope.reports.formatting import format_day, format_time
 from slurmscope.services.portal.access_records import open_tokens
 from slurmscope.units import DAY_SECONDS
 

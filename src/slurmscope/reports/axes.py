@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from slurmscope.figures import format_bytes, format_count, format_rate, format_ratio
-from slurmscope.reports.words import as_datetime
+from slurmscope.reports.formatting import as_datetime
 
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 _TIME_STEPS = (

@@ -16,7 +16,7 @@ from slurmscope.model.finding import Finding, Severity, Subject
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, JobSummary
-from slurmscope.reports.words import format_time, show
+from slurmscope.reports.formatting import format_time, show
 
 LAST_SIGNAL = 64
 

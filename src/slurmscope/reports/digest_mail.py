@@ -9,9 +9,9 @@ from email.policy import Policy
 from slurmscope.figures import NOT_MEASURED, format_count, format_ratio, format_some
 from slurmscope.reports.columns import lay_table, wrap
 from slurmscope.reports.digest import Digest, Fix, Use
+from slurmscope.reports.formatting import format_day, show
 from slurmscope.reports.html import render_template, safe_url
 from slurmscope.reports.mail import MAIL_WIDTH, start_mail
-from slurmscope.reports.words import format_day, show
 
 _HOUR = 3600.0
 _JOB_HEAD = ("Job", "Core h unused", "GPU h unused", "CPU", "Memory", "State")

@@ -10,9 +10,8 @@ from statistics import median
 from slurmscope.figures import NOT_MEASURED, format_ratio
 from slurmscope.model.finding import Severity
 from slurmscope.model.report import JobReport
-from slurmscope.reports.palette import DARK, LIGHT, Palette
-from slurmscope.reports.svg import Markup, element, number, picture
-from slurmscope.reports.words import show
+from slurmscope.reports.formatting import show
+from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette, element, number, picture
 
 MAX_CORE_ROWS = 32
 MAX_CORES_IN_ROW = 256

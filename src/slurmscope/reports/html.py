@@ -14,10 +14,9 @@ from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import render_chart_svg
 from slurmscope.reports.contents import Gauge
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
+from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
-from slurmscope.reports.palette import DARK, LIGHT, Palette
-from slurmscope.reports.svg import Markup
-from slurmscope.reports.words import format_time, show
+from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette
 
 if TYPE_CHECKING:
     from jinja2 import Environment

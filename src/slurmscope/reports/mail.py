@@ -14,11 +14,11 @@ from email.utils import formataddr, getaddresses
 from slurmscope.errors import OutputError
 from slurmscope.log import escape
 from slurmscope.model.report import JobReport
+from slurmscope.reports.formatting import show
 from slurmscope.reports.html import render_mail_html
 from slurmscope.reports.pdf import render_pdf
-from slurmscope.reports.seed_text import warning_line
+from slurmscope.reports.seed import warning_line
 from slurmscope.reports.text import render_text
-from slurmscope.reports.words import show
 
 MAIL_WIDTH = 76
 

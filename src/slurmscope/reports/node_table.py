@@ -10,7 +10,7 @@ from statistics import median
 from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_ratio
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import NodeSummary
-from slurmscope.reports.words import show
+from slurmscope.reports.formatting import show
 
 MAX_NODE_ROWS = 20
 

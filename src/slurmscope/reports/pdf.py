@@ -19,8 +19,8 @@ from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import render_chart_svg
 from slurmscope.reports.contents import LabelledText
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
+from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
-from slurmscope.reports.words import format_time, show
 
 _PICTURE = b"""#set page(width: auto, height: auto, margin: 0pt)
 #image(bytes(sys.inputs.picture), format: "svg")"""

@@ -10,8 +10,8 @@ from slurmscope.model.report import JobReport
 from slurmscope.reports import contents
 from slurmscope.reports.columns import cut, lay_table, measure, pad, wrap
 from slurmscope.reports.contents import Gauge, LabelledText
+from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
-from slurmscope.reports.words import format_time, show
 
 MIN_WIDTH = 40
 MAX_WIDTH = 200

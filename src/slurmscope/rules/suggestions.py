@@ -20,9 +20,9 @@ from slurmscope.rules.known import (
     memory_peak_bytes,
     requested_cores,
     step_tasks,
+    submit_options,
     was_oom_killed,
 )
-from slurmscope.rules.submit_line import submit_options
 
 MEMORY_MARGIN = 1.2
 """A fifth more than was needed: peaks differ from run to run."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.analysis.alignment import AlignedValues
-from slurmscope.analysis.curve_shapes import growth_ratio, idle_tail_seconds, peak
+from slurmscope.analysis.curves import AlignedValues, growth_ratio, idle_tail_seconds, peak
 
 TIMES = tuple(float(time) for time in range(10, 101, 10))
 

@@ -19,7 +19,7 @@ from slurmscope.model.summary import CpuSummary
 from slurmscope.reports.axes import format_value, make_time_marks, make_value_marks
 from slurmscope.reports.charts_svg import describe, fold, render_chart_svg
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_pie_svg, render_use_pie_svg
-from slurmscope.reports.palette import DARK, LIGHT, Palette
+from slurmscope.reports.svg import DARK, LIGHT, Palette
 from tests.fakes.reports import HOSTILE_NAME, START, make_chart, make_record, make_report, make_unmeasured_report
 
 _SVG = "{http://www.w3.org/2000/svg}"

@@ -12,7 +12,7 @@ from typing import Any
 from slurmscope.gres import Gres
 from slurmscope.model.summary import UsedShare
 from slurmscope.reports.json import render_json
-from slurmscope.reports.seed_json import render_seed_usage
+from slurmscope.reports.seed import render_seed_usage
 from tests.fakes.reports import (
     GIB,
     HOSTILE_NAME,

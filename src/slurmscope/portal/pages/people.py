@@ -19,7 +19,7 @@ from slurmscope.portal.sign_in.errors import Refused
 from slurmscope.portal.views.day_bars import make_day_bars
 from slurmscope.portal.views.queries import parse_days, parse_format
 from slurmscope.portal.web.tables import make_table_response, make_total_table
-from slurmscope.reports.words import format_time
+from slurmscope.reports.formatting import format_time
 
 router = APIRouter(include_in_schema=False)
 

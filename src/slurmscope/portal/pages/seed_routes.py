@@ -16,8 +16,7 @@ from slurmscope.portal.pages.api import ERRORS
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.reports.figures_svg import render_use_pie_svg
 from slurmscope.reports.pdf import render_chart_png, render_pdf, render_svg_png
-from slurmscope.reports.seed_json import render_seed_usage
-from slurmscope.reports.seed_text import render_seed_text
+from slurmscope.reports.seed import render_seed_text, render_seed_usage
 
 MAX_JOBS = 1000
 

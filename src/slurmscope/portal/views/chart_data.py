@@ -15,7 +15,7 @@ from slurmscope.figures import format_seconds
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.reports.axes import format_value
 from slurmscope.reports.charts_svg import fold
-from slurmscope.reports.words import format_time
+from slurmscope.reports.formatting import format_time
 
 TABLE_ROWS = 20
 _OVERLAY_POINTS = 200

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds
 from slurmscope.model.report import JobReport
-from slurmscope.reports.words import format_time
+from slurmscope.reports.formatting import format_time
 
 
 class ComparedRow(NamedTuple):

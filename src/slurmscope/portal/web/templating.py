@@ -22,7 +22,7 @@ from slurmscope.portal.views.queries import render_query
 from slurmscope.portal.web.static_files import StaticFiles
 from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import describe
-from slurmscope.reports.words import as_datetime, format_day, format_time, show
+from slurmscope.reports.formatting import as_datetime, format_day, format_time, show
 from slurmscope.rules import RULES
 
 STATES = (RUNNING, *sorted(ENDED_STATES))

@@ -87,7 +87,7 @@ def run_digests(
     coordinators = cache(lambda: read_coordinators(commands.run))
     with _open_archive(config, environment) as (archive, checkpoints):
         if not is_dry_run:
-            checkpoints.forget_mails(now_seconds - SENT_KEPT_SECONDS)
+            checkpoints.delete_mails(now_seconds - SENT_KEPT_SECONDS)
         sender = DigestSender(checkpoints, settings, send, now_seconds=now_seconds)
         for about, digest in write_digests(archive, request, now_seconds):
             yield from sender.deliver(about, digest, _readers(about, to, coordinators) if digest else ())

@@ -9,8 +9,8 @@ from urllib.parse import quote
 from slurmscope.errors import ConfigError
 from slurmscope.model.report import JobReport
 from slurmscope.outputs.smtp import MailServer
+from slurmscope.reports.formatting import show
 from slurmscope.reports.mail import make_mail, start_mail
-from slurmscope.reports.words import show
 from slurmscope.services.reporting.settings import MailSettings
 
 NOTICE_LIMIT = 1000

@@ -13,7 +13,7 @@ from slurmscope.errors import ConfigError, SlurmscopeError
 from slurmscope.model.check import Check
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.portal.settings import PortalSettings, check_settings
-from slurmscope.reports.words import format_elapsed, format_time
+from slurmscope.reports.formatting import format_elapsed, format_time
 from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.services.reporting.reporter import CHECKPOINT, WINDOW_SECONDS, ReporterCheckpoints, ReporterSettings

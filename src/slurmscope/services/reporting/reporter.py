@@ -91,15 +91,15 @@ class ReporterSettings:
 class ReporterArchive(Archive, Protocol):
     """Store reports, and delete a part of what is older than a time; returns the number of rows."""
 
-    def forget_curves(self, before_seconds: int) -> int:
+    def delete_curves(self, before_seconds: int) -> int:
         """Delete curves of jobs that ended before this time."""
         ...
 
-    def forget_jobs(self, before_seconds: int) -> int:
+    def delete_jobs(self, before_seconds: int) -> int:
         """Delete jobs that ended before this time."""
         ...
 
-    def forget_looks(self, before_seconds: int) -> int:
+    def delete_audit_entries(self, before_seconds: int) -> int:
         """Delete audit entries from before this time."""
         ...
 
@@ -284,9 +284,9 @@ class Reporter:
 
 def _retention_tasks(archive: ReporterArchive, settings: ReporterSettings) -> tuple[RetentionTask, ...]:
     return (
-        RetentionTask(name="jobs", delete=archive.forget_jobs, keep_seconds=settings.keep_jobs),
-        RetentionTask(name="curves", delete=archive.forget_curves, keep_seconds=settings.keep_curves),
-        RetentionTask(name="audit", delete=archive.forget_looks, keep_seconds=settings.keep_audit),
+        RetentionTask(name="jobs", delete=archive.delete_jobs, keep_seconds=settings.keep_jobs),
+        RetentionTask(name="curves", delete=archive.delete_curves, keep_seconds=settings.keep_curves),
+        RetentionTask(name="audit", delete=archive.delete_audit_entries, keep_seconds=settings.keep_audit),
     )
 
 

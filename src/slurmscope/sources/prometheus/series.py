@@ -122,15 +122,15 @@ class PrometheusSeries:
 
     def _read_parts(
         self, wanted: SeriesQuery, parts: Sequence[JobSpan], runner: _QueryRunner, until: float
-    ) -> Iterator[tuple[tuple[JobSpan, tuple[str, ...]], float]]:
-        """Yield one value per series for each part; each job has at most one part."""
+    ) -> list[tuple[tuple[JobSpan, tuple[str, ...]], float]]:
+        """Return one value per series for each part; each job has at most one part."""
         jobs = self._jobs_at_once(wanted, parts) if parts else 1
         plan = (
             TotalsQuery(spans=tuple(parts[begin : begin + jobs]), least_seconds=math.inf)
             for begin in range(0, len(parts), jobs)
         )
-        for query, reply in runner.run(plan, lambda query: self._query_totals(wanted, query, CURVES_KIND, until)):
-            yield from _highest(_by_run(reply, query.spans, wanted)).items()
+        replies = runner.run(plan, lambda query: self._query_totals(wanted, query, CURVES_KIND, until))
+        return [part for query, reply in replies for part in _highest(_by_run(reply, query.spans, wanted)).items()]
 
     def _jobs_at_once(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> int:
         return max(1, min(MAX_JOBS, _MAX_QUERY_BYTES // len(self._totals_expression(wanted, spans[:1]))))
@@ -162,7 +162,8 @@ class _QueryRunner:
 
     def run(
         self, plan: Iterable[PlannedQuery], send: Callable[[PlannedQuery], Reply]
-    ) -> Iterator[tuple[PlannedQuery, Reply]]:
+    ) -> list[tuple[PlannedQuery, Reply]]:
+        replies = []
         for planned in plan:
             waiting = [planned]
             while waiting:
@@ -173,7 +174,8 @@ class _QueryRunner:
                     waiting.extend(reversed(self._split(query)))
                     continue
                 self.is_partial |= reply.is_partial
-                yield query, reply
+                replies.append((query, reply))
+        return replies
 
     def _split(self, query: PlannedQuery) -> tuple[PlannedQuery, ...]:
         halves = query.split() if self._splits_left else ()

@@ -119,15 +119,15 @@ class SqlArchive:
             known.update(tuple(row) for row in self._ask(ended))
         return frozenset(known)
 
-    def forget_curves(self, before_seconds: int) -> int:
+    def delete_curves(self, before_seconds: int) -> int:
         """Take out curves of jobs that ended before this time, 10,000 at most; return of how many. The reports stay."""
         return self._forget(lambda connection: delete_oldest_curves(connection, before_seconds, FORGET_ROWS))
 
-    def forget_jobs(self, before_seconds: int) -> int:
+    def delete_jobs(self, before_seconds: int) -> int:
         """Take out jobs that ended before this time, 10,000 at most, sums included; return how many."""
         return self._forget(lambda connection: delete_oldest_jobs(connection, before_seconds, FORGET_ROWS))
 
-    def forget_looks(self, before_seconds: int) -> int:
+    def delete_audit_entries(self, before_seconds: int) -> int:
         """Take out what staff looked at before this time, 10,000 looks at most; return how many."""
         return self._forget(lambda connection: delete_oldest_looks(connection, before_seconds, FORGET_ROWS))
 

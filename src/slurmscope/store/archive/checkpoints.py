@@ -40,7 +40,7 @@ class Checkpoints:
         sent_seconds: int | None = self._scalar(MAILS, "sent_seconds", **_mail(subject, recipient))
         return sent_seconds
 
-    def forget_mails(self, before_seconds: int) -> None:
+    def delete_mails(self, before_seconds: int) -> None:
         """Take out what was sent earlier."""
         with self._database.writing() as connection:
             connection.execute(delete(MAILS).where(MAILS.c.sent_seconds < before_seconds))

@@ -244,7 +244,7 @@ def test_rows_that_cannot_be_taken_out_do_not_stop_the_work(caplog: pytest.LogCa
         tries.append(before_seconds)
         raise ArchiveError("database is locked")
 
-    bench.archive.forget_curves = fail  # type: ignore[method-assign]
+    bench.archive.delete_curves = fail  # type: ignore[method-assign]
     reporter = bench.restarted()
     for seconds in (0, 60, 3600):
         bench.now += seconds

@@ -213,8 +213,8 @@ def test_large_archive_is_emptied_little_by_little(archive: SqlArchive, monkeypa
     archive.save([make_unmeasured_report(make_record(number)) for number in range(1, 11)])
     later = START + 30 * 86400
 
-    assert [6, 4, 0] == [archive.forget_curves(later) for _ in range(3)]
-    assert [6, 4, 0] == [archive.forget_jobs(later) for _ in range(3)]
+    assert [6, 4, 0] == [archive.delete_curves(later) for _ in range(3)]
+    assert [6, 4, 0] == [archive.delete_jobs(later) for _ in range(3)]
     assert () == archive.total(EVERYTHING, JobFilter(), GroupBy.DAY)
 
 
@@ -224,7 +224,7 @@ def test_old_curves_are_found_without_reading_all_jobs(archive: SqlArchive) -> N
     with archive.database.reading() as connection:
         raw = connection.connection.dbapi_connection
         raw.set_trace_callback(asked.append)  # type: ignore[union-attr]
-    archive.forget_curves(START)
+    archive.delete_curves(START)
     raw.set_trace_callback(None)  # type: ignore[union-attr]
 
     (question,) = (text for text in asked if text.startswith("SELECT"))

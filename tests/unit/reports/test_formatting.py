@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.figures import format_bytes, format_count, format_rate, format_ratio, format_seconds, format_some
-from slurmscope.reports.words import format_day, format_elapsed, format_time, show
+from slurmscope.reports.formatting import format_day, format_elapsed, format_time, show
 from slurmscope.units import parse_bytes
 
 

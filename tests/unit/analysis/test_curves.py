@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.analysis.alignment import Aligned, add, align, step_seconds, sum_over
+from slurmscope.analysis.curves import Aligned, add, align, step_seconds, sum_over
 from slurmscope.model.series import Series
 
 

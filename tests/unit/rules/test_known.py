@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.rules.submit_line import submit_options
+from slurmscope.rules.known import submit_options
 
 
 @pytest.mark.parametrize(

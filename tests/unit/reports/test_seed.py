@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slurmscope.model.finding import Severity, Subject
-from slurmscope.reports.seed_text import render_seed_text
+from slurmscope.reports.seed import render_seed_text
 from tests.fakes.reports import (
     HOSTILE_NAME,
     make_finding,
