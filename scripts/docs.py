@@ -63,7 +63,7 @@ def generate(text: str) -> str:
 def cluster_metrics() -> Iterator[str]:
     """Describe the metrics of every cluster collector."""
     yield from _collector_tables(Role.CLUSTER)
-    yield "### Questions to Slurm\n\nAlways on.\n\n"
+    yield "### Slurm commands\n\nAlways enabled.\n\n"
     yield from _metric_table(COMMAND_METRICS)
 
 

@@ -176,7 +176,7 @@ def test_draining_node_is_mixed_in_json_and_allocated_in_text(own_lab: SlurmLab,
     found = {name: next(n for n in backend.read_nodes().nodes if n.name == node) for name, backend in backends.items()}
 
     assert {"text": "allocated", "json": "mixed", "rest": "mixed"} == {name: n.base_state for name, n in found.items()}
-    assert {("draining", 7)} == {(n.state_text, n.cpus_other) for n in found.values()}
+    assert {("draining", 7)} == {(n.state_text, n.cpus_total - n.cpus_allocated - n.cpus_idle) for n in found.values()}
 
 
 def test_controller_that_is_down_is_a_failure_of_every_backend(own_lab: SlurmLab, backends: dict[str, Backend]) -> None:

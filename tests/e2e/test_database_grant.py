@@ -292,7 +292,7 @@ def test_commands_say_what_they_did_and_end_with_a_code(settings: AccountingSett
     settings.password_file.chmod(0o604)
     code, shown = run("check")
     assert 1 == code
-    assert "can be read by everybody" in shown
+    assert "is readable by all users" in shown
     settings.password_file.chmod(0o600)
     code, shown = run("check")
     assert 0 == code

@@ -98,14 +98,14 @@ def test_kill_at_any_call_leaves_the_old_or_the_new_page(tmp_path: Path, calls: 
         (
             "write",
             "error=EDQUOT:when=2",
-            "cannot be written: Disk quota exceeded; make room, the next write tries again",
+            "cannot be written: Disk quota exceeded; free some space, the next write tries again",
         ),
         ("write", "error=EIO:when=3", "cannot be written: Input/output error"),
         ("fchmod", "error=EPERM", "cannot be written: Operation not permitted"),
         (
             "fsync",
             "error=ENOSPC:when=1",
-            "cannot be written: No space left on device; make room, the next write tries again",
+            "cannot be written: No space left on device; free some space, the next write tries again",
         ),
         (RENAMES, "error=EROFS", "cannot be replaced: Read-only file system"),
         ("fsync", "error=EIO:when=2", "is written, but may not survive a power failure: Input/output error"),

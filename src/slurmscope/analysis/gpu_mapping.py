@@ -78,7 +78,7 @@ def job_of(place: ProcessPlace | None, jobs: Iterable[JobKey]) -> JobKey | None:
     if place is None or not place.is_in_job:
         return None
     for key in jobs:
-        is_same = key.life == place.life if place.life else key.job_id == place.job_id
+        is_same = key.sluid == place.sluid if place.sluid else key.job_id == place.job_id
         if is_same and key.node_name == place.node_name:
             return key
     return None

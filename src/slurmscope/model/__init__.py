@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cluster is made of, as frozen data: no I/O, no clock."""
+"""Plain immutable data about the cluster, its jobs and reports: no I/O, no clock."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold jobs that have ended, and what they add up to since counting began.
+"""Hold ended jobs, and sums over them since counting began.
 
-A job that is requeued ends once for every run: each run has its own record in Slurm's accounting.
+A requeued job ends once per run: each run has its own record in Slurm's accounting.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 RUN_BUCKETS_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400.0, 259200.0, 604800.0)
-"""Upper bounds of run times: from a job that fails at once to one of a week."""
+"""Upper bounds of the run time histogram: from seconds to a week."""
 
 Identity = tuple[int, int]
-"""Job id and submit time. Ids are given again one day, and a requeue gives a new submit time."""
+"""Job id and submit time. Job ids are reused eventually, and a requeue sets a new submit time."""
 
 
 class ExitClass(enum.StrEnum):
-    """Tell what a job's own program told by its exit code.
+    """How a job's own program ended, by its exit code.
 
-    ``NONE`` means that it told nothing: it never ran, or Slurm or somebody ended it, and then the state says how.
+    ``NONE`` means that there is no exit code: the job never ran, or was ended by Slurm or a user; see its state.
     """
 
     OK = "ok"
@@ -35,7 +35,7 @@ class ExitClass(enum.StrEnum):
 class EndedJob:
     """Hold one ended run of a job; times are seconds since 1970.
 
-    ``elapsed_seconds`` is None when it never ran, ``gpus`` when they could not be read. ``tasks`` is more than 1 for
+    ``elapsed_seconds`` is None if it never ran, ``gpus`` if they could not be parsed. ``tasks`` is more than 1 for
     array tasks that were cancelled together before they started: accounting has one record for all of them.
     """
 
@@ -54,7 +54,7 @@ class EndedJob:
 
     @property
     def identity(self) -> Identity:
-        """Return what tells this record from every other; accounting allows it only once."""
+        """Return the unique key of the record in accounting."""
         return self.job_id, self.submit_time
 
     @property
@@ -64,7 +64,7 @@ class EndedJob:
 
     @property
     def exit_class(self) -> ExitClass:
-        """Tell how the job's own program ended, if it ended by itself."""
+        """Return how the job's own program ended, if it ended by itself."""
         if self.state not in {"COMPLETED", "FAILED"}:
             return ExitClass.NONE
         if self.exit_signal:
@@ -77,7 +77,7 @@ class EndedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTimes:
-    """Count runs by how long they were; the last count is for those above every bound."""
+    """Count runs by run time; the last bucket has no upper bound."""
 
     counts: tuple[int, ...] = (0,) * (len(RUN_BUCKETS_SECONDS) + 1)
     total_seconds: int = 0
@@ -98,9 +98,9 @@ UsageKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completions:
-    """Sum up all jobs that ended from ``since`` until ``read_until``, as far as accounting knew at the last reading.
+    """Hold sums over all jobs that ended from ``since`` to ``read_until``, as known to accounting at the last reading.
 
-    ``unreadable_rows`` counts rows of the last answer that were not understood; they are in no sum.
+    ``unreadable_rows`` counts rows of the last sacct output that could not be parsed; they are in no sum.
     """
 
     since: int
@@ -113,7 +113,7 @@ class Completions:
 
 
 def add_jobs(before: Completions, jobs: Iterable[EndedJob]) -> Completions:
-    """Return new sums with these jobs in them; sums that are being served are never changed."""
+    """Return new sums with these jobs added; sums that are being served are never changed."""
     ended = Counter(before.ended)
     run_times = dict(before.run_times)
     cpu_seconds = Counter(before.cpu_seconds)

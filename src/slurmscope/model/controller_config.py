@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold what we need to know of Slurm's own configuration."""
+"""Hold the part of Slurm's configuration that slurmscope needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What PrivateData keeps from ordinary users, as labels that would show it to everybody.
+# Labels that would reveal what PrivateData hides from ordinary users.
 _HIDDEN = {
     "jobs": frozenset({"user", "username", "jobid"}),
     "users": frozenset({"user", "username", "jobid"}),
@@ -15,7 +15,7 @@ _HIDDEN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """Name the cluster, its release, and what its administrators keep private."""
+    """Hold the cluster name, the Slurm version, and the PrivateData setting."""
 
     cluster_name: str = ""
     slurm_version: str = ""
@@ -23,5 +23,5 @@ class ControllerConfig:
 
     @property
     def hidden_labels(self) -> frozenset[str]:
-        """Return the labels that would tell what PrivateData hides; other words hide nothing that we show."""
+        """Return the labels that reveal what PrivateData hides; other values hide nothing that is exported."""
         return frozenset().union(*(_HIDDEN.get(word, frozenset()) for word in self.private_data))

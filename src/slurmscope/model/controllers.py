@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold which controllers of the cluster answer."""
+"""Hold which controllers of the cluster are up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """Name one controller; its role is ``primary``, ``backup``, or ``backup1`` and up with several."""
+    """Hold one controller; its role is ``primary``, ``backup``, or ``backup1``, ``backup2`` and so on."""
 
     host: str
     role: str
@@ -17,11 +17,11 @@ class Controller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controllers:
-    """Hold all controllers; there is none when nobody could be asked or nobody answered."""
+    """Hold all controllers; empty if no controller answered."""
 
     controllers: tuple[Controller, ...] = ()
 
     @property
     def is_up(self) -> bool:
-        """Tell whether at least one controller answers."""
+        """Return whether at least one controller answers."""
         return any(controller.is_up for controller in self.controllers)

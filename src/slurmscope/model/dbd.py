@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold what the accounting daemon, slurmdbd, says of its own work."""
+"""Hold the statistics of slurmdbd."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slurmscope.model.rpc import MessageRpcs, UserRpcs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollupTimes:
-    """Hold how often usage was summed up, and how long that took."""
+    """Hold the number and durations of usage rollups."""
 
     runs: int
     seconds: float
@@ -21,7 +21,7 @@ class RollupTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollup:
-    """Hold the rollups of all clusters that began in one way: by the daemon itself or by a request."""
+    """Hold the rollups of all clusters by origin: the daemon itself or a request."""
 
     origin: str
     times: RollupTimes
@@ -31,7 +31,7 @@ class Rollup:
 class ClusterRollup:
     """Hold the rollups of one cluster into hours, days or months.
 
-    The last run's time is the moment up to which usage has been summed.
+    The time of the last one is the time up to which usage has been summed.
     """
 
     cluster: str
@@ -41,7 +41,7 @@ class ClusterRollup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dbd:
-    """Hold one answer of slurmdbd about itself; a rollup that never ran is not in it."""
+    """Hold one snapshot of the statistics; rollups that never ran are left out."""
 
     since: int | None
     rollups: tuple[Rollup, ...]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold what the controller says of its own work: threads, scheduling cycles, requests.
+"""Hold the statistics of slurmctld: threads, scheduling cycles, requests.
 
-Most totals begin again at midnight UTC, and all do when the controller starts; ``since`` tells when.
-None is a value that the controller did not give or had not measured yet.
+Most totals are reset at midnight UTC, and all when slurmctld starts; ``since`` is the time of the last reset. None is
+a value that slurmctld did not report or had not measured yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurmscope.model.rpc import MessageRpcs, UserRpcs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Count the controller's threads and what waits to be sent."""
+    """Hold the numbers of threads and of messages waiting to be sent."""
 
     threads: int | None = None
     is_rpc_queue_enabled: bool | None = None
@@ -28,7 +28,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvents:
-    """Count what happened to jobs, and the jobs there were when the controller last looked."""
+    """Hold job event counts, and the number of jobs at the last count of slurmctld."""
 
     submitted: int | None = None
     started: int | None = None
@@ -42,9 +42,9 @@ class JobEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MainScheduler:
-    """Hold the cycles of the main scheduler; a depth counts the jobs that a cycle looked at.
+    """Hold the cycles of the main scheduler; a depth is the number of jobs examined in a cycle.
 
-    Slurm prints means without their fraction. A sum made from them could fall, so there is none.
+    Slurm prints means as integers. A sum made from them could decrease, so there is none.
     """
 
     cycles: int | None = None
@@ -61,8 +61,8 @@ class MainScheduler:
 class Backfill:
     """Hold the cycles of the backfill scheduler.
 
-    ``try`` depths count only the jobs that had a chance to start; the table holds the time slots a
-    cycle considered.
+    ``try`` depths count only jobs that had a chance to start; the table size is the number of time slots considered
+    in a cycle.
     """
 
     is_active: bool
@@ -87,10 +87,9 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diag:
-    """Hold one answer of the controller about itself.
+    """Hold one snapshot of the statistics.
 
-    ``outgoing`` counts the messages to nodes that wait to be sent, by kind; the controller counts
-    them every 30 seconds.
+    ``outgoing`` counts messages waiting to be sent to nodes, by type; slurmctld updates it every 30 seconds.
     """
 
     since: int | None

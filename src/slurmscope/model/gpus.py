@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the GPUs of one node at one moment, as far as the driver tells.
+"""Hold the GPUs of one node, as reported by the driver.
 
-A field that the driver does not give for a device is None, never 0. Whole GPUs and MIG instances are both a
-:class:`Gpu`: an instance has ``parent_uuid`` set, and a GPU that is cut into instances ``has_instances``.
+A value that the driver does not report for a device is None, never 0. Whole GPUs and MIG instances are both a
+:class:`Gpu`: an instance has ``parent_uuid`` set, and a GPU that is partitioned into instances ``has_instances``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from slurmscope.model.job_use import JobKey
 
 
 class GpuReason(enum.Enum):
-    """Tell why GPUs, one GPU, or one way to learn about them cannot be read."""
+    """Why all GPUs, one GPU, or one data source for GPUs cannot be read."""
 
     NOT_INSTALLED = "not_installed"
     DRIVER_NOT_LOADED = "driver_not_loaded"
@@ -30,21 +30,21 @@ class GpuReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlace:
-    """Tell the job in whose cgroup a process is, by number or by SLUID; without both it is in no job's."""
+    """Hold the job in whose cgroup a process runs, by job id or by SLUID; without both it is in no job."""
 
     job_id: int | None = None
-    life: str = ""
+    sluid: str = ""
     node_name: str = ""
 
     @property
     def is_in_job(self) -> bool:
-        """Tell whether the process belongs to some job."""
-        return self.job_id is not None or bool(self.life)
+        """Return whether the process belongs to a job."""
+        return self.job_id is not None or bool(self.sluid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
-    """Hold one process that has a context on a GPU; ``place`` is None where it could not be found out."""
+    """Hold one process that has a context on a GPU; ``place`` is None if it could not be determined."""
 
     pid: int
     memory_bytes: int | None = None
@@ -56,10 +56,10 @@ class GpuProcess:
 class Gpu:
     """Hold one GPU or MIG instance.
 
-    ``index`` is the number that nvidia-smi shows, ``minor`` that of the device file; those of the parent for an
-    instance. ``problem`` is set for a GPU that is there but cannot be read: then only ``index`` is certain.
-    ``utilization_ratio`` is the share of time in which anything ran, ``memory_utilization_ratio`` that in which
-    the memory was read or written, both over the driver's last sample period (up to a second).
+    ``index`` is the nvidia-smi index, ``minor`` that of the device file; those of the parent for an instance.
+    ``problem`` is set for a GPU that exists but cannot be read: then only ``index`` is reliable.
+    ``utilization_ratio`` is the share of time in which a kernel was running, ``memory_utilization_ratio`` that in
+    which memory was read or written, both over the driver's last sample period (up to a second).
     """
 
     index: int
@@ -84,12 +84,12 @@ class Gpu:
 
     @property
     def mig(self) -> str:
-        """Return the numbers of the GPU instance and its compute instance, or an empty text."""
+        """Return the numbers of the GPU instance and its compute instance, or an empty string."""
         return f"{self.gpu_instance}/{self.compute_instance}" if self.parent_uuid else ""
 
     @property
     def is_holdable(self) -> bool:
-        """Tell whether a job can hold it as a whole: a GPU cut into instances cannot be held itself."""
+        """Return whether it can be allocated to a job: a GPU partitioned into instances cannot."""
         return bool(self.uuid) and not self.has_instances and self.problem is None
 
 
@@ -97,8 +97,8 @@ class Gpu:
 class Gpus:
     """Hold all GPUs of a node.
 
-    ``allowed`` tells by job the GPUs (by UUID) that the kernel lets its processes open; a job that is missing
-    there is not restricted, or could not be asked about. ``unavailable`` names the ways of learning that do not
+    ``allowed`` holds by job the GPUs (by UUID) that the kernel lets its processes open; a job that is missing there
+    is not restricted, or its restrictions could not be read. ``unavailable`` holds the data sources that do not
     work: ``nvml`` (the driver) and ``devices`` (the kernel's device rules).
     """
 

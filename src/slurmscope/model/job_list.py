@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold jobs one by one, for those who want a series for each."""
+"""Hold jobs one by one, for one series per job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class ListedJob(NamedTuple):
-    """Name one job, or all tasks of an array that still wait."""
+    """Hold one job, or all pending tasks of an array."""
 
     job_id: str
     array_job_id: str
@@ -25,7 +25,7 @@ class ListedJob(NamedTuple):
 
 
 class JobList(NamedTuple):
-    """Hold every job the controller remembers, newest submission first for each number."""
+    """Hold every job known to the controller, newest submission first for each job id."""
 
     jobs: tuple[ListedJob, ...]
     unreadable_rows: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Name the states of jobs, and say which of them wait and which have ended: the one list of each."""
+"""Define the job states, and which of them are pending and which have ended."""
 
 from __future__ import annotations
 

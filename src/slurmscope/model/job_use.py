@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hold what one job uses on one node, as far as it could be measured.
 
-Everything is optional: None means that the kernel, the layout or our privileges did not give it.
-Totals count from the start of the job and never fall while it lives.
+Everything is optional: None means that the kernel, the layout or our privileges did not provide it. Totals count from
+the start of the job and never decrease while it runs.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """Name a job on this node: its number, and what tells two lives of the same number apart.
+    """Identify a job on this node.
 
-    ``life`` is the name of the cgroup folder where that is a SLUID, else empty; ``node_name`` is set
-    where several slurmd run on one machine.
+    ``sluid`` distinguishes two runs of the same job id: it is the name of the cgroup directory if Slurm uses SLUIDs,
+    else empty. ``node_name`` is set if several slurmd run on one machine.
     """
 
     job_id: int
     node_name: str = ""
-    life: str = ""
+    sluid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Name a cgroup of a job: the whole job, one step, or one task of a step."""
+    """Identify a cgroup of a job: the whole job, one step, or one task of a step."""
 
     step: str = ""
     task: str = ""
@@ -34,7 +34,7 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuUse:
-    """What the CPU controller and the cpuset tell; ``core_seconds`` is by core number, where the kernel has it (v1)."""
+    """Hold values of the CPU controller and the cpuset; ``core_seconds`` is by core number (cgroup v1 only)."""
 
     total_seconds: float | None = None
     user_seconds: float | None = None
@@ -48,7 +48,7 @@ class CpuUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """What the memory controller tells; ``limit_bytes`` is the effective one, inherited where the own one is "max"."""
+    """Hold values of the memory controller; ``limit_bytes`` is the effective limit, inherited if its own is "max"."""
 
     current_bytes: int | None = None
     anon_bytes: int | None = None
@@ -65,7 +65,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockUse:
-    """What one block device did for a job."""
+    """Hold the I/O of a job on one block device."""
 
     read_bytes: int = 0
     write_bytes: int = 0
@@ -75,10 +75,10 @@ class BlockUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupUse:
-    """All that the files of one cgroup tell.
+    """Hold all values of one cgroup.
 
-    ``pressure_seconds`` is by resource (cpu, memory, io) and kind (some, full); ``block`` by device;
-    ``unreadable`` names files that are there but could not be read, with the error.
+    ``pressure_seconds`` is by resource (cpu, memory, io) and kind (some, full); ``block`` by device; ``unreadable``
+    maps files that exist but could not be read to the error.
     """
 
     cpu: CpuUse = field(default_factory=CpuUse)
@@ -92,10 +92,10 @@ class CgroupUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IoUse:
-    """What processes read and wrote, from ``/proc/PID/io``.
+    """Hold what processes read and wrote, from ``/proc/PID/io``.
 
-    ``read_chars`` and ``write_chars`` count what programs asked for, network file systems included;
-    ``read_bytes`` and ``write_bytes`` what reached block devices.
+    ``read_chars`` and ``write_chars`` count bytes of system calls, on any file system; ``read_bytes`` and
+    ``write_bytes`` count bytes that reached block devices.
     """
 
     read_chars: int = 0
@@ -108,7 +108,7 @@ class IoUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessUse:
-    """Sum up the processes of a job, or of a process group.
+    """Hold sums over the processes of a job, or of a process group.
 
     Counts that need privileges (``io``, ``open_files``, ``worst_file_ratio``, ``uses_scratch``) are None without
     them. ``threads_of`` and ``cpu_seconds_of`` are by program name, bounded.
@@ -134,11 +134,11 @@ class ProcessUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobUse:
-    """Hold one job on this node; ``has_ended`` marks the last numbers of a job that is gone.
+    """Hold one job on this node; ``has_ended`` marks the final values of an ended job.
 
-    ``groups`` has the job's own cgroup under ``GroupKey()``, and steps and tasks where they were asked for.
-    ``uid`` is None while no process of the job's user was seen. ``busy_cores`` is the CPU time spent since the
-    reading before, in cores; None until there were two readings. ``pids`` are all its processes, slurmstepd too.
+    ``groups`` has the job's own cgroup under ``GroupKey()``, and steps and tasks if enabled. ``uid`` is None until a
+    process of the job's user was seen. ``busy_cores`` is the CPU time spent since the previous reading, in cores; None
+    before the second reading. ``pids`` are all its processes, including slurmstepd.
     """
 
     key: JobKey
@@ -155,10 +155,9 @@ class JobUse:
 class NodeJobs:
     """Hold every job of this node at one moment.
 
-    ``layout`` tells how jobs are found: ``v1``, ``v2``, ``hybrid``, ``processes`` (no job cgroups), or
-    ``unsupported``. ``available`` tells for each source whether it could be read; ``users`` names the users of
-    the jobs, as far as the names are known. ``host_name`` is what the node is called where its jobs do not tell:
-    only several slurmd on one machine write their names into the cgroups.
+    ``layout`` is how jobs are found: ``v1``, ``v2``, ``hybrid``, ``processes`` (no job cgroups), or ``unsupported``.
+    ``available`` holds for each source whether it can be read; ``users`` the known names of the jobs' users by uid.
+    ``host_name`` is the node name of jobs without one: cgroups hold it only if several slurmd run on one machine.
     """
 
     jobs: tuple[JobUse, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold what the controller knows of its jobs at one moment."""
+"""Hold all jobs known to the controller, in groups."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from slurmscope.gres import Gres
 from slurmscope.model.job_states import ENDED_STATES, WAITING_STATES
 
 NOT_STARTED_STATES = WAITING_STATES | {"CANCELLED", "DEADLINE"}
-"""States in which a job has not started, has to start again, or perhaps never did.
+"""States in which a job has not started, has to start again, or may never have started.
 
-Slurm sets a start time on jobs that are cancelled while they wait. One that really started was seen running before.
+Slurm sets a start time on jobs that are cancelled while pending. One that really started was seen running before.
 """
 
 WAIT_BUCKETS_SECONDS = (
     1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 12 * 3600.0, 86400.0, 3 * 86400.0, 7 * 86400.0,
 )  # fmt: skip
-"""Upper bounds of the histogram of waits: from at once to a week."""
+"""Upper bounds of the wait time histogram: from a second to a week."""
 
 
 class JobGroup(NamedTuple):
-    """Add up the jobs that have these names in common.
+    """Hold sums over jobs that have account, user and so on in common.
 
-    ``jobs`` tells how many there are; a pending array of 1,000 tasks counts as 1,000. The numbers
-    behind it are sums over all of them: what they hold, or what they ask for while they wait.
-    ``partitions`` has more than one name when a pending job may start in any of them.
+    ``jobs`` is their number; a pending array of 1,000 tasks counts as 1,000. The numbers after it are sums over all of
+    them: allocated resources, or requested ones while pending. ``partitions`` has more than one name if a pending job
+    may start in any of them.
 
-    A named tuple, because a large cluster has tens of thousands of groups at every reading and a
-    frozen dataclass takes five times as long to make.
+    A named tuple, because a large cluster has tens of thousands of groups at every reading and a frozen dataclass
+    takes five times as long to make.
     """
 
     account: str
@@ -49,13 +49,13 @@ class JobGroup(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether the jobs neither hold nor want anything any more."""
+        """Return whether the jobs have ended."""
         return self.state in ENDED_STATES
 
 
 @dataclass(frozen=True, slots=True)
 class JobStart:
-    """Count jobs that started and had waited equally long."""
+    """Hold a number of jobs that started after the same wait time."""
 
     partition: str
     qos: str
@@ -65,7 +65,7 @@ class JobStart:
 
 @dataclass(frozen=True, slots=True)
 class WaitTally:
-    """Sum up waits since the exporter started; counts are per bucket, the last one is above every bound."""
+    """Hold the wait time histogram since the exporter started; the last bucket has no upper bound."""
 
     counts: tuple[int, ...]
     total_seconds: float
@@ -73,11 +73,10 @@ class WaitTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
-    """Hold one snapshot of all jobs the controller still remembers.
+    """Hold one snapshot of all jobs known to the controller.
 
-    ``starts`` are the jobs that started in the window the snapshot was read for; ``waits`` sums them
-    up by partition and QOS over all snapshots. ``unreadable_rows`` counts rows that did not have the
-    expected columns; they are in no group.
+    ``starts`` are the jobs that started in the time window of the snapshot; ``waits`` sums them by partition and QOS
+    over all snapshots. ``unreadable_rows`` counts rows that could not be parsed; they are in no group.
     """
 
     groups: tuple[JobGroup, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the licences that the controller counts."""
+"""Hold the licenses that the controller counts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class License:
-    """Hold the counts of one licence; None is what this release, or a local licence, does not have.
+    """Hold the counts of one license; None for values that this Slurm version, or a local license, does not have.
 
-    ``last_consumed`` is what the licence server has told the accounting database, ``last_deficit``
-    what others than this cluster use of its part, both as of ``updated_timestamp``.
+    ``last_consumed`` is the usage that the license server reported to slurmdbd, ``last_deficit`` the part of this
+    cluster's licenses that is used elsewhere, both as of ``updated_timestamp``.
     """
 
     name: str
@@ -27,7 +27,7 @@ class License:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Licenses:
-    """Hold all licences; ``unreadable_rows`` counts records that were not in the expected shape."""
+    """Hold all licenses; ``unreadable_rows`` counts records that could not be parsed."""
 
     licenses: tuple[License, ...]
     unreadable_rows: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the limits of associations and qualities of service, with what is used of them."""
+"""Hold the limits of associations and QOS, with their usage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class LimitKind(enum.Enum):
-    """Tell what a limit counts."""
+    """What a limit counts."""
 
     JOBS = "jobs"
     TRES = "tres"
@@ -18,10 +18,10 @@ class LimitKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """Hold one limit that is set, under the name that Slurm gives it, in base units.
+    """Hold one limit that is set, under Slurm's name, in base units.
 
-    ``tres`` names the resource for the two kinds that count one. ``used`` is None for limits of a
-    single job, and for limits of a single user that are set on an account.
+    ``tres`` is the resource for the two kinds that count one. ``used`` is None for per-job limits, and for per-user
+    limits that are set on an account.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssociationLimits:
-    """Hold the limits of an account, or of a user of an account where ``user`` is not empty."""
+    """Hold the limits of an account, or of a user of an account if ``user`` is not empty."""
 
     account: str
     user: str = ""
@@ -43,7 +43,7 @@ class AssociationLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QosLimits:
-    """Hold limits of a quality of service: for all its jobs, for those of an account or for those of a user."""
+    """Hold limits of a QOS: for all its jobs, for those of an account or for those of a user."""
 
     account: str = ""
     user: str = ""
@@ -52,7 +52,7 @@ class QosLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qos:
-    """Hold one quality of service."""
+    """Hold one QOS."""
 
     name: str
     priority: int | None = None
@@ -62,9 +62,9 @@ class Qos:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Hold all associations that have a limit, and every quality of service.
+    """Hold all associations that have a limit, and every QOS.
 
-    ``unreadable_rows`` counts records that were not in the expected shape.
+    ``unreadable_rows`` counts records that could not be parsed.
     """
 
     associations: tuple[AssociationLimits, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold what the controller knows of its nodes at one moment."""
+"""Hold all nodes known to the controller."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 BASE_STATES = ("allocated", "down", "error", "future", "idle", "mixed", "unknown")
-"""Every base state of Slurm; one that we do not know counts as ``unknown``."""
+"""Every base state of Slurm; a new one counts as ``unknown``."""
 
 FLAGS = (
     "blocked", "cloud", "completing", "drain", "dynamic_future", "dynamic_norm", "external", "fail", "invalid_reg",
     "maintenance", "not_responding", "perfctrs", "planned", "power_down", "power_up", "powered_down", "powering_down",
     "powering_up", "reboot_issued", "reboot_requested", "reserved", "resume",
 )  # fmt: skip
-"""The flags of Slurm 22.05 to 26.05; another one is kept as it is."""
+"""The flags of Slurm 22.05 to 26.05; a new one is exported as it is."""
 
-_WORKING_STATES = frozenset({"allocated", "idle", "mixed"})
-_BARRING_FLAGS = frozenset(
+_USABLE_STATES = frozenset({"allocated", "idle", "mixed"})
+_UNUSABLE_FLAGS = frozenset(
     {
         "blocked",
         "drain",
@@ -30,13 +30,13 @@ _BARRING_FLAGS = frozenset(
         "reboot_issued",
     }
 )
-# A node that sleeps or wakes up does not answer either, and still Slurm gives it work.
-_SLEEPING_FLAGS = frozenset({"powered_down", "powering_up"})
+# A node that is powered down or powering up does not respond either, but Slurm allocates it all the same.
+_POWER_SAVING_FLAGS = frozenset({"powered_down", "powering_up"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGres:
-    """Count one generic resource of a node; ``model`` is empty where the site names none."""
+    """Hold one generic resource of a node; ``model`` is empty if the site configured none."""
 
     name: str
     model: str
@@ -47,9 +47,9 @@ class NodeGres:
 class Node(NamedTuple):
     """Hold one node.
 
-    ``base_state`` is one of :data:`BASE_STATES`. ``state_text`` is what ``sinfo --long`` shows: one word
-    and at most one suffix, which hides most flags. Reason, user and time say why, by whom and since when
-    a node is down or drained. ``gres`` is None when its text could not be read.
+    ``base_state`` is one of :data:`BASE_STATES`. ``state_text`` is what ``sinfo --long`` shows: one word and at most
+    one suffix, which hides most flags. The reason fields are set for down and drained nodes. ``gres`` is None if it
+    could not be parsed.
 
     A named tuple, because a large cluster has ten thousand nodes at every reading and a frozen dataclass takes five
     times as long to make.
@@ -73,17 +73,12 @@ class Node(NamedTuple):
     reason_user: str | None = None
     reason_since_seconds: int | None = None
 
-    @property
-    def cpus_other(self) -> int:
-        """Count the CPUs that are neither allocated nor idle in sinfo's eyes: those of down and drained nodes."""
-        return self.cpus_total - self.cpus_allocated - self.cpus_idle
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """Hold one snapshot of all nodes, each once, whatever the number of its partitions.
+    """Hold one snapshot of all nodes; each appears once, also if it is in several partitions.
 
-    ``unreadable_rows`` counts rows that did not have the expected columns; they are in no node.
+    ``unreadable_rows`` counts rows that could not be parsed; their nodes are missing.
     """
 
     nodes: tuple[Node, ...]
@@ -91,12 +86,12 @@ class Nodes:
 
 
 def can_run_jobs(base_state: str, flags: frozenset[str]) -> bool:
-    """Tell whether Slurm may start a job on a node in this state, as far as its idle resources go.
+    """Return whether Slurm can start jobs on the idle resources of a node in this state.
 
-    It may not when the node is down, drained, failing, blocked, in maintenance, about to boot or to be switched off,
-    or when it does not answer. It may when the node sleeps and will be woken up for the job, when it is planned for
-    another job (a shorter one may go first), and when it is reserved (for those who hold the reservation).
+    It cannot if the node is down, drained, failing, blocked, in maintenance, about to reboot or to be powered down, or
+    does not respond. It can if the node is powered down and will be resumed for the job, is planned for another job (a
+    shorter one may run first), or is reserved (for users of the reservation).
     """
-    if base_state not in _WORKING_STATES or not _BARRING_FLAGS.isdisjoint(flags):
+    if base_state not in _USABLE_STATES or not _UNUSABLE_FLAGS.isdisjoint(flags):
         return False
-    return "not_responding" not in flags or not _SLEEPING_FLAGS.isdisjoint(flags)
+    return "not_responding" not in flags or not _POWER_SAVING_FLAGS.isdisjoint(flags)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroup:
-    """Hold one process group; user and command are those of its leader, or of its first process where that is gone.
+    """Hold one process group; user and command are those of its leader, or of its first process if the leader ended.
 
-    The percentages are sums of what ``ps`` shows for each process, ``cpu_percent`` over its whole life.
-    ``cpu_seconds`` count processes of the group that ended, too.
+    The percentages are sums of what ``ps`` shows for each process, ``cpu_percent`` over its lifetime. ``cpu_seconds``
+    include ended processes of the group.
     """
 
     group_id: int
@@ -27,7 +27,7 @@ class ProcessGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserUse:
-    """Hold what one user's processes outside any job use; ``cpu_seconds`` count processes that ended, too."""
+    """Hold what one user's processes outside jobs use; ``cpu_seconds`` include ended processes."""
 
     user: str
     processes: int
@@ -37,7 +37,7 @@ class UserUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessTable:
-    """Hold all processes at one moment; not complete where the kernel hides some from us."""
+    """Hold all processes; not complete if the kernel hides some (hidepid)."""
 
     groups: tuple[ProcessGroup, ...] = ()
     users: tuple[UserUse, ...] = ()

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Hold one reservation; times are seconds since 1970, None is what was not told.
+    """Hold one reservation; times are seconds since 1970, None if not reported.
 
-    ``nodes`` is None when the list of names could not be expanded; ``partition`` is empty when the
-    reservation belongs to none.
+    ``nodes`` is None if the host list could not be expanded; ``partition`` is empty if the reservation has none.
     """
 
     name: str
@@ -27,7 +26,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservations:
-    """Hold all reservations; ``unreadable_rows`` counts records that were not in the expected shape."""
+    """Hold all reservations; ``unreadable_rows`` counts records that could not be parsed."""
 
     reservations: tuple[Reservation, ...]
     unreadable_rows: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold how often and how long a Slurm daemon was asked for what, and by whom."""
+"""Hold the RPC statistics of a Slurm daemon."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcQueue:
-    """Hold what the controller's queue of one kind of message went through.
+    """Hold the statistics of slurmctld's queue for one message type.
 
-    A cycle is one turn of the queue; it answers several requests under one lock.
+    A cycle processes several requests under one lock.
     """
 
     queued: int
@@ -21,7 +21,7 @@ class RpcQueue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRpcs:
-    """Count the requests of one kind of message; ``queue`` is None where there is no queue."""
+    """Hold the requests of one message type; ``queue`` is None if there is no queue."""
 
     message: str
     requests: int
@@ -31,7 +31,7 @@ class MessageRpcs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRpcs:
-    """Count the requests of one user; several users may have one name (``nobody``), never one uid."""
+    """Hold the requests of one user; several uids may have one name (``nobody``)."""
 
     user: str
     uid: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the fair share of every account and user at one moment."""
+"""Hold the fair share of every account and user."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Hold one association: an account, or a user of an account where ``user`` is not empty.
+    """Hold one association: an account, or a user of an account if ``user`` is not empty.
 
-    None means that Slurm has no such value here: accounts have no ``fairshare`` under the fair-tree
-    algorithm, and who takes part in the shares of the parent has neither ``raw_shares`` nor
-    ``level``. ``level`` is infinite for who has used nothing. Usage fades with Slurm's half-life.
-    Amounts of trackable resources are in seconds times the base unit: byte-seconds for memory.
+    None means that Slurm has no such value: accounts have no ``fairshare`` under the fair-tree algorithm, and an
+    association that uses the shares of its parent has neither ``raw_shares`` nor ``level``. ``level`` is infinite
+    without usage. Usage decays with Slurm's half-life. Amounts of trackable resources are in seconds times the base
+    unit: byte-seconds for memory.
     """
 
     account: str
@@ -37,7 +37,7 @@ class Share:
 class Shares:
     """Hold all associations, parents before their children.
 
-    ``unreadable_rows`` counts rows that did not have the expected columns.
+    ``unreadable_rows`` counts rows that could not be parsed.
     """
 
     shares: tuple[Share, ...]

@@ -76,7 +76,7 @@ class MemorySummary:
     slurm_peak_is_whole: bool = True
     """Whether MaxRSS covers the job: not when it ran several tasks at a time, of which MaxRSS is one."""
     growth_ratio: float | None = None
-    """Working memory of the last tenth of the run over that of its middle; above 1 it grew to the end."""
+    """Working memory of the last tenth of the run divided by that of its middle; above 1 if it grew to the end."""
     oom_kills: int | None = None
     coverage: Coverage = NOT_COVERED
 

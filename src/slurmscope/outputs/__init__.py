@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bring pages to those who read them: over HTTP, into a file, or to a gateway."""
+"""Deliver metrics and mails: over HTTP, to a file, to a Pushgateway, by SMTP."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hand mails to a mail server, within one time limit for the whole conversation."""
+"""Send mails through a mail server, with one timeout for the whole SMTP session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PASSWORD_LIMIT_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MailServer:
-    """Name a mail server, how to guard the connection, and who we are to it; ``clock`` dates the mails."""
+    """Hold the address, encryption and credentials of a mail server; ``clock`` sets the date of mails."""
 
     address: str
     tls: str = "none"
@@ -38,7 +38,7 @@ class MailServer:
     clock: Callable[[], float] = time.time
 
     def send(self, mail: EmailMessage) -> None:
-        """Date and number one mail, send it, or raise OutputError with what the server said."""
+        """Set the date and message id of a mail and send it; raise OutputError with the response of the server."""
         password = self._read_password()
         stamped = _stamp(mail, self.clock())
         deadline = _Deadline(self.timeout_seconds)
@@ -46,9 +46,9 @@ class MailServer:
             with deadline, self._connect(deadline, password) as server:
                 server.send_message(stamped)
         except (OSError, smtplib.SMTPException, ValueError) as error:
-            told = f"no answer within {self.timeout_seconds:g} seconds" if deadline.has_passed else _words(error)
+            reason = f"no answer within {self.timeout_seconds:g} seconds" if deadline.has_passed else _reason(error)
             recipient = escape(str(mail["To"]), 200)
-            raise OutputError(f"the mail to {recipient} was not sent by {self.address}: {told}") from error
+            raise OutputError(f"cannot send the mail to {recipient} through {self.address}: {reason}") from error
 
     @contextmanager
     def _connect(self, deadline: _Deadline, password: str) -> Iterator[smtplib.SMTP]:
@@ -65,7 +65,7 @@ class MailServer:
             if password:
                 server.login(self.user, password)
             yield server
-            # The mail is taken by now: how the server says goodbye changes nothing.
+            # The mail is accepted by now: a failure at the end does not matter.
             with contextlib.suppress(OSError, smtplib.SMTPException):
                 server.quit()
         finally:
@@ -75,19 +75,19 @@ class MailServer:
         if not self.user or self.password_file is None:
             return ""
         if self.tls == "none" and not _is_loopback(_split(self.address, 0)[0]):
-            raise OutputError(f"the password for {self.address} is only sent over TLS: set --mail.tls")
+            raise OutputError(f"the password for {self.address} is only sent over TLS; set --mail.tls")
         try:
             with self.password_file.open("rb") as file:
                 return file.read(PASSWORD_LIMIT_BYTES).decode("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8"
-            raise OutputError(f"the password file {self.password_file} could not be read: {reason}") from error
+            raise OutputError(f"cannot read the password file {self.password_file}: {reason}") from error
 
 
 class _Deadline:
-    """Cut a connection when its time is up.
+    """Cut a connection after a timeout.
 
-    The limit of smtplib is for each wait, and a server that sends one byte now and then is waited for without end.
+    The timeout of smtplib is per read: a server that sends one byte now and then would never time out.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -105,7 +105,7 @@ class _Deadline:
         self._timer.join()
 
     def watch(self, connection: socket.socket | None) -> None:
-        """Say which connection is to be cut; it is cut at once when it is late already."""
+        """Set the connection to cut; it is cut at once if the timeout has passed already."""
         with self._lock:
             self._connection = connection
             if self.has_passed:
@@ -118,43 +118,43 @@ class _Deadline:
 
     def _shut(self) -> None:
         if self._connection is not None:
-            # Not the method of a TLS socket: that one would go on in clear text.
+            # Not the method of a TLS socket: that one would continue in clear text.
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
 
 
 class _Watched(smtplib.SMTP):
-    """Wait for every answer under a deadline; the first one is waited for while this is being made."""
+    """Wait for every reply under a deadline, including the first one, which the constructor reads."""
 
     def __init__(self, deadline: _Deadline, host: str, port: int, *, timeout: float) -> None:
         self._deadline = deadline
         super().__init__(host, port, timeout=timeout)
 
     def getreply(self) -> tuple[int, bytes]:
-        """Name the connection, which TLS may have replaced, then wait."""
+        """Pass the connection, which TLS may have replaced, to the deadline, then wait."""
         self._deadline.watch(self.sock)
         return super().getreply()
 
 
 class _WatchedTls(smtplib.SMTP_SSL):
-    """Do the same over TLS from the start."""
+    """Do the same with TLS from the start."""
 
     def __init__(self, deadline: _Deadline, host: str, port: int, *, timeout: float, context: ssl.SSLContext) -> None:
         self._deadline = deadline
         super().__init__(host, port, timeout=timeout, context=context)
 
     def getreply(self) -> tuple[int, bytes]:
-        """Name the connection, then wait."""
+        """Pass the connection to the deadline, then wait."""
         self._deadline.watch(self.sock)
         return super().getreply()
 
 
 def _stamp(mail: EmailMessage, now_seconds: float) -> EmailMessage:
-    """Return a copy with a date and a number of its own, as mail servers expect them."""
+    """Return a copy with a date and a message id, as mail servers expect them."""
     stamped = copy.deepcopy(mail)
     del stamped["Date"], stamped["Message-ID"]
     stamped["Date"] = datetime.fromtimestamp(now_seconds, UTC)
-    # The sender's domain, not this host's: asking for the latter may wait for a name server.
+    # The sender's domain, not this host's: looking up the latter may wait for a name server.
     domain = parseaddr(str(mail["From"]))[1].rpartition("@")[2]
     stamped["Message-ID"] = make_msgid(domain=domain or "localhost")
     return stamped
@@ -174,15 +174,15 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         # There is one recipient.
-        code, said = next(iter(error.recipients.values()))
-        return _said(code, said)
+        code, reply = next(iter(error.recipients.values()))
+        return _format_reply(code, reply)
     if isinstance(error, smtplib.SMTPResponseException):
-        return _said(error.smtp_code, error.smtp_error)
+        return _format_reply(error.smtp_code, error.smtp_error)
     return escape(getattr(error, "strerror", None) or str(error) or type(error).__name__, 300)
 
 
-def _said(code: int, text: bytes | str) -> str:
+def _format_reply(code: int, text: bytes | str) -> str:
     return escape(f"{code} {text.decode('utf-8', 'replace') if isinstance(text, bytes) else text}", 300)

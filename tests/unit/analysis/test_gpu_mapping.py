@@ -19,7 +19,7 @@ UID = {X: 1007, Y: 1008}
 
 
 def process(pid: int, key: JobKey | None = None, *, uid: int = 0, memory_bytes: int | None = 100) -> GpuProcess:
-    place = ProcessPlace() if key is None else ProcessPlace(job_id=key.job_id, node_name=key.node_name, life=key.life)
+    place = ProcessPlace() if key is None else ProcessPlace(job_id=key.job_id, node_name=key.node_name, sluid=key.sluid)
     return GpuProcess(pid=pid, memory_bytes=memory_bytes, uid=uid, place=place)
 
 
@@ -154,9 +154,9 @@ def test_names_that_mean_no_gpu_are_counted() -> None:
     [
         (ProcessPlace(job_id=7), JobKey(job_id=7)),
         (ProcessPlace(job_id=7, node_name="n2"), JobKey(job_id=7, node_name="n2")),
-        (ProcessPlace(life="sB"), JobKey(job_id=9, life="sB")),
+        (ProcessPlace(sluid="sB"), JobKey(job_id=9, sluid="sB")),
         (ProcessPlace(job_id=10), None),
-        (ProcessPlace(life="sC"), None),
+        (ProcessPlace(sluid="sC"), None),
         (ProcessPlace(), None),
         (None, None),
     ],
@@ -165,8 +165,8 @@ def test_process_belongs_to_the_job_of_its_cgroup(place: ProcessPlace | None, ex
     jobs = [
         JobKey(job_id=7),
         JobKey(job_id=7, node_name="n2"),
-        JobKey(job_id=9, life="sA"),
-        JobKey(job_id=9, life="sB"),
+        JobKey(job_id=9, sluid="sA"),
+        JobKey(job_id=9, sluid="sB"),
     ]
     assert expected == job_of(place, jobs)
 

@@ -156,7 +156,7 @@ def test_mail_server_that_is_away_is_told(shared_archive: Path, slurm: Path) -> 
 
     done = _mail(away, shared_archive, slurm, "12")
 
-    told = f"slurmscope: the mail to ada@example.org was not sent by {away.address}: Connection refused\n"
+    told = f"slurmscope: cannot send the mail to ada@example.org through {away.address}: Connection refused\n"
     assert (2, told) == (done.returncode, done.stderr)
 
 

@@ -140,7 +140,7 @@ def test_what_was_not_measured_is_left_out() -> None:
 
 def test_of_two_lives_of_a_number_the_living_one_is_told() -> None:
     ended = JobUse(
-        key=JobKey(4711, life="s1"), has_ended=True, groups={GroupKey(): CgroupUse(cpu=CpuUse(total_seconds=99))}
+        key=JobKey(4711, sluid="s1"), has_ended=True, groups={GroupKey(): CgroupUse(cpu=CpuUse(total_seconds=99))}
     )
 
     served = collect(ended, JOB)

@@ -99,7 +99,9 @@ class TestFailing:
         missing = tmp_path / "none"
         with pytest.raises(OutputError) as caught:
             write_textfile(missing / "slurm.prom", [OLD])
-        sentence = f"{missing}/slurm.prom cannot be written: No such file or directory; is there a folder {missing}?"
+        sentence = (
+            f"{missing}/slurm.prom cannot be written: No such file or directory; does the directory {missing} exist?"
+        )
         assert sentence == str(caught.value)
 
     def test_folder_in_place_of_the_file_is_told(self, page: Path) -> None:
@@ -163,7 +165,7 @@ def test_full_and_read_only_disks_leave_the_old_page(tmp_path: Path) -> None:
     alone = ["slurm.prom"]
     assert [
         ["written", 50_000, alone],
-        ["cannot be written: No space left on device; make room, the next write tries again", 50_000, alone],
+        ["cannot be written: No space left on device; free some space, the next write tries again", 50_000, alone],
         ["written", 60_000, alone],
         ["cannot be written: Read-only file system", 60_000, alone],
     ] == json.loads(ended.stdout)
@@ -237,10 +239,10 @@ class TestStaleParts:
         assert ["slurm.prom"] == names(page.parent)
 
     def test_missing_folder_is_told(self, tmp_path: Path) -> None:
-        with pytest.raises(OutputError, match="is there a folder"):
+        with pytest.raises(OutputError, match="does the directory"):
             remove_stale_parts(tmp_path / "none" / "slurm.prom")
 
-    def test_part_that_cannot_be_removed_is_told(self, page: Path) -> None:
+    def test_part_that_cannot_be_removed_is_reported(self, page: Path) -> None:
         (page.parent / ".slurm.prom.0123456789abcdef.part").mkdir()
-        with pytest.raises(OutputError, match="unfinished parts beside it that cannot be removed: Is a directory"):
+        with pytest.raises(OutputError, match="leftover temporary files that cannot be removed: Is a directory"):
             remove_stale_parts(page)

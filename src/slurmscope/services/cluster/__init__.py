@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wire the cluster exporter: which command feeds which reading, and what is counted between readings."""
+"""Run the cluster exporter: its readings, and what is counted from one reading to the next."""

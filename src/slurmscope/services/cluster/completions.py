@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count every ended job once, from one reading of accounting to the next and from one life to the next."""
+"""Count every ended job once, over all readings of accounting and across restarts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from slurmscope.services.cluster.completions_state import (
     CompletionsState,
     advance,
     begin,
-    bring_back,
     is_ahead,
     next_window,
+    reset_mark,
 )
 from slurmscope.sources.accounting import sacct_ended as sacct
 from slurmscope.sources.slurm.commands import random_separator
@@ -29,16 +29,17 @@ logger = logging.getLogger(__name__)
 RunCommand = Callable[[str, Sequence[str]], bytes]
 
 SHORTEST_WINDOW_SECONDS = 60
-UNFINISHED_SECONDS = 300
 """Each reading that takes too long halves the next window, down to this."""
+UNFINISHED_SECONDS = 300
+"""How long ago a job without partition must have ended to be counted all the same."""
 
 
 class CompletionsTracker:
-    """Keep the sums over all ended jobs; one thread at a time may update them.
+    """Keep the sums over all ended jobs; for one thread at a time.
 
-    Without a file, counting begins anew in each life. With one, sums, mark and the jobs already counted
-    are saved together after each reading: after a restart, or a kill at any moment, the sums go on and
-    the time in between is caught up from accounting.
+    Without a file, counts start at 0 after a restart. With one, the sums, the mark and the jobs already counted are
+    saved together after each reading: after a restart, or a kill at any moment, the sums continue and the time in
+    between is caught up from accounting.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class CompletionsTracker:
         look_back_seconds: float = 0.0,
         new_separator: Callable[[], str] = random_separator,
     ) -> None:
-        """Go on from the file, or begin now; ``look_back_seconds`` lets a first life begin earlier."""
+        """Continue from the file, or start now, ``look_back_seconds`` earlier if there is no saved state."""
         self._wall_clock = wall_clock
         self._new_separator = new_separator
         self._window_seconds = LONGEST_WINDOW_SECONDS
@@ -58,22 +59,22 @@ class CompletionsTracker:
         self._state: CompletionsState = saved or begin(int(wall_clock() - look_back_seconds))
 
     def update(self, run: RunCommand) -> Completions:
-        """Read once and return the new sums; what ``run`` raises leaves everything as it was, so nothing is lost."""
+        """Read once and return the new sums; if ``run`` raises, the state stays unchanged and nothing is lost."""
         now = int(self._wall_clock())
         if is_ahead(self._state, now):
-            logger.warning("the clock was set back, ended jobs are counted from now on")
-            self._state = bring_back(self._state, now)
+            logger.warning("the clock was set back; counting ended jobs from now on")
+            self._state = reset_mark(self._state, now)
         start, end = next_window(self._state, now, self._window_seconds)
         separator = self._new_separator()
         try:
-            answer = run(sacct.COMMAND, sacct.arguments(start, end, separator))
-            jobs, unreadable_rows = sacct.parse_ended_jobs(answer, separator)
+            output = run(sacct.COMMAND, sacct.arguments(start, end, separator))
+            jobs, unreadable_rows = sacct.parse_ended_jobs(output, separator)
         except (CommandTimedOut, MalformedAnswer):
             self._window_seconds = max(self._window_seconds // 2, SHORTEST_WINDOW_SECONDS)
-            logger.info("asking for fewer ended jobs at once", extra=fields(window_seconds=self._window_seconds))
+            logger.info("reading ended jobs in smaller windows", extra=fields(window_seconds=self._window_seconds))
             raise
         self._window_seconds = min(self._window_seconds * 2, LONGEST_WINDOW_SECONDS)
-        # Accounting may show a job for a moment before it knows the partition; the next reading counts it.
+        # Accounting may briefly list a job without its partition; a later reading counts it.
         known = [job for job in jobs if job.partition or job.end_time < now - UNFINISHED_SECONDS]
         state = advance(self._state, known, until=end, now=now)
         self._state = replace(state, completions=replace(state.completions, unreadable_rows=unreadable_rows))

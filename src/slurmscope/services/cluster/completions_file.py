@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the state of the counted jobs in a small file.
+"""Save the state of the ended-job counters in a small file.
 
-A reader, and a machine that loses power, finds the old state or the new one, never a part of either. A
-file that cannot be read costs the history; one that cannot be written costs nothing until the next start.
+The file is replaced atomically: after a power failure it holds the old or the new state. If it cannot be read, the
+counts start at 0; if it cannot be written, nothing is lost until the next restart.
 """
 
 from __future__ import annotations
@@ -27,35 +27,37 @@ SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 
 _FORMAT = "slurmscope-completions"
 _VERSION = 1
-# Every file of ours begins like this, whatever its version; one that does not is somebody else's.
+# Every state file begins like this, in any version; other files are not overwritten.
 _MAGIC = b'{"' + _FORMAT.encode() + b'":'
 
 
 class CompletionsFile:
-    """Load the state once and save it again and again; neither ever raises."""
+    """Load the state at the start and save it after each reading; neither raises."""
 
     def __init__(self, path: Path) -> None:
-        """Take the path; its folder must be there before the first save."""
+        """Take the path; its directory must exist before the first save."""
         self._path = path
         self._is_foreign = False
         self._is_failing = False
 
     def load(self) -> CompletionsState | None:
-        """Return what was saved, or None after a warning when there is no usable state."""
-        with contextlib.suppress(OutputError):  # without a folder there is nothing to remove; the first save tells
+        """Return the saved state, or None, after a warning if the file cannot be used."""
+        with contextlib.suppress(
+            OutputError
+        ):  # without the directory there is nothing to remove; the first save reports it
             remove_stale_parts(self._path)
-        self._is_foreign = True  # until it is known to be ours, or not to be there
+        self._is_foreign = True  # until it is known to be ours, or not to exist
         try:
             content = _read(self._path)
             self._is_foreign = content is not None and not _is_ours(content)
             return None if content is None else decode_state(content)
         except (OSError, ValueError) as error:
-            what_now = "it is not overwritten, move it away" if self._is_foreign else "counting begins anew"
-            self._warn("the state of ended jobs cannot be read", f"{error}; {what_now}")
+            what_now = "it will not be overwritten, please move it" if self._is_foreign else "counts start at 0"
+            self._warn("cannot read the state file of ended jobs", f"{error}; {what_now}")
             return None
 
     def save(self, state: CompletionsState) -> None:
-        """Replace the file; a failure is told once, until a save succeeds again."""
+        """Replace the file; a failure is logged once, until a save succeeds again."""
         if self._is_foreign:
             return
         try:
@@ -65,11 +67,11 @@ class CompletionsFile:
             write_textfile(self._path, [content])
         except OutputError as error:
             if not self._is_failing:
-                self._warn("the state of ended jobs is not saved, counting goes on in memory", str(error))
+                self._warn("cannot save the state file of ended jobs, counting continues in memory", str(error))
             self._is_failing = True
         else:
             if self._is_failing:
-                logger.info("the state of ended jobs is saved again", extra=fields(file=str(self._path)))
+                logger.info("state file of ended jobs is saved again", extra=fields(file=str(self._path)))
             self._is_failing = False
 
     def _warn(self, message: str, error: str) -> None:
@@ -77,7 +79,7 @@ class CompletionsFile:
 
 
 def encode_state(state: CompletionsState) -> bytes:
-    """Write the state as one line of JSON; the format's name comes first."""
+    """Encode the state as one line of JSON that starts with the name of the format."""
     sums = state.completions
     document = {
         _FORMAT: _VERSION,
@@ -97,18 +99,18 @@ def encode_state(state: CompletionsState) -> bytes:
 
 
 def decode_state(content: bytes) -> CompletionsState:
-    """Read what :func:`encode_state` wrote; raise ValueError with a reason for anything else."""
+    """Decode the result of :func:`encode_state`; raise ValueError with a reason for anything else."""
     try:
         return _decode_document(json.loads(content))
     except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"its content is not that of a state file: {error!r}") from error
+        raise ValueError(f"it is not a state file: {error!r}") from error
 
 
 def _decode_document(document: dict[str, Any]) -> CompletionsState:
     if document[_FORMAT] != _VERSION:
         raise ValueError(f"it was written by another version (format {document[_FORMAT]!r}, not {_VERSION})")
     if tuple(document["buckets"]) != RUN_BUCKETS_SECONDS:
-        raise ValueError("its run times are counted with other bounds")
+        raise ValueError("its run time histogram has other buckets")
     sums = Completions(
         since=_whole(document["since"]),
         read_until=_whole(document["read_until"]),
@@ -128,36 +130,36 @@ def _decode_document(document: dict[str, Any]) -> CompletionsState:
 
 def _run_times(counts: list[object], total: object) -> RunTimes:
     if len(counts) != len(RUN_BUCKETS_SECONDS) + 1:
-        raise ValueError("its run times are counted with other bounds")
+        raise ValueError("its run time histogram has other buckets")
     return RunTimes(counts=tuple(map(_whole, counts)), total_seconds=_whole(total))
 
 
 def _whole(value: object) -> int:
     if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{escape(repr(value), 40)} is not a whole number of 0 or more")
+        raise ValueError(f"{escape(repr(value), 40)} is not an integer of 0 or more")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{escape(repr(value), 40)} is not a text")
+        raise ValueError(f"{escape(repr(value), 40)} is not a string")
     return value
 
 
 def _is_ours(content: bytes) -> bool:
-    """Tell whether we may overwrite this; a machine that lost power may have left nothing, or only NUL bytes."""
+    """Return whether the file may be overwritten; after a power failure it may be empty, or only NUL bytes."""
     return content.startswith(_MAGIC) or not content.strip(b"\0\n")
 
 
 def _read(path: Path) -> bytes | None:
-    """Return the content of a plain file, or None when there is none; a pipe would keep us waiting."""
+    """Return the content of a regular file, None if there is none; reading a pipe would block."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is not a plain file")
+            raise ValueError("it is not a regular file")
         content = file.read(SIZE_LIMIT_BYTES + 1)
     if len(content) > SIZE_LIMIT_BYTES:
         raise ValueError(f"it is larger than {SIZE_LIMIT_BYTES} bytes")

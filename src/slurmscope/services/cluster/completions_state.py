@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide which ended jobs to ask accounting for, and which ends can be taken as known.
+"""Decide which ended jobs to read from accounting, and up to when the counts are final.
 
-Accounting learns of an end late: the controller sends it a moment afterwards, and after an outage of
-slurmdbd sends all that had piled up, some time after slurmdbd answers again (15 s were seen for five
-jobs). So a mark moves only over ends that accounting has had time to learn of. Everything above it is
-read again each time, and what was counted there is remembered, so that nothing counts twice. What lies
-below it is never asked for again, and forgotten.
+Ended jobs reach accounting late: slurmctld sends them a moment later, and after an outage of slurmdbd it sends the
+backlog some time after slurmdbd is back (15 s were seen for five jobs). So the mark, up to which counts are final,
+moves only over times for which accounting has had time to catch up. Everything after the mark is read again each time,
+and the jobs counted there are stored, so that none counts twice. What lies before it is never read again.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from typing import NamedTuple
 from slurmscope.model.completions import Completions, EndedJob, Identity, add_jobs
 
 SETTLE_SECONDS = 600
-"""How long accounting is given to learn of an end, and to catch up after an outage."""
+"""How long accounting may take to receive an ended job, and to catch up after an outage."""
 
 GAP_SECONDS = 300
-"""A longer time between two good readings may hide an outage, after which ends arrive late."""
+"""A longer gap between two successful readings may hide an outage, after which jobs arrive late."""
 
 LONGEST_WINDOW_SECONDS = 3600
-"""After a long outage we catch up reading by reading: slurmdbd is never asked for days at once."""
+"""After a long outage, catching up takes several readings: slurmdbd is never queried for days at once."""
 
 
 class SteadyReadings(NamedTuple):
-    """Tell since when good readings have followed one another without a gap, and when the last one was."""
+    """Hold since when successful readings have followed each other without a gap, and the time of the last one."""
 
     since: int
     last: int
 
 
 class FirstReading(NamedTuple):
-    """Tell when the first good reading from a mark was, and up to when it reached."""
+    """Hold the time of the first successful reading from a mark, and up to when it read."""
 
     at: int
     until: int
@@ -42,9 +41,9 @@ class FirstReading(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionsState:
-    """Hold all that one reading leaves to the next; times are seconds since 1970.
+    """Hold the state between two readings; times are seconds since 1970.
 
-    ``seen`` maps every counted job that ended at the ``mark`` or later to its end.
+    ``seen`` maps every counted job that ended at the ``mark`` or later to its end time.
     """
 
     completions: Completions
@@ -55,43 +54,43 @@ class CompletionsState:
 
 
 def begin(start: int) -> CompletionsState:
-    """Begin to count with jobs that end at ``start``."""
+    """Return the state that counts jobs that end at ``start`` or later."""
     return CompletionsState(completions=Completions(since=start, read_until=start), mark=start)
 
 
 def is_ahead(state: CompletionsState, now: int) -> bool:
-    """Tell whether the mark lies so far in the future that the clock must have been wrong when it was set."""
+    """Return whether the mark is so far in the future that the clock must have been wrong when it was set."""
     return state.mark > now + LONGEST_WINDOW_SECONDS
 
 
-def bring_back(state: CompletionsState, now: int) -> CompletionsState:
-    """Go on from now, with the sums as they are."""
+def reset_mark(state: CompletionsState, now: int) -> CompletionsState:
+    """Continue from now with the sums unchanged."""
     completions = replace(state.completions, since=min(state.completions.since, now))
     return CompletionsState(completions=completions, mark=now, seen=state.seen)
 
 
 def next_window(state: CompletionsState, now: int, longest_seconds: int) -> tuple[int, int]:
-    """Return the first and the last second to ask for.
+    """Return the first and the last second to read.
 
-    A clock that was set back behind the mark stops nothing: to ask for what is to come does no harm.
+    If the clock was set back to before the mark, a window in the future is read, which does no harm.
     """
     end = state.mark + longest_seconds
     return state.mark, min(now, end) if now > state.mark else end
 
 
 def advance(state: CompletionsState, jobs: Iterable[EndedJob], *, until: int, now: int) -> CompletionsState:
-    """Count the jobs of one good reading, made at ``now`` from the mark up to ``until``, and move the mark.
+    """Count the jobs of one successful reading, made at ``now`` from the mark to ``until``, and move the mark.
 
-    A partial record is counted when the mark passes it, in case its rest never comes.
+    A partial record is counted when the mark passes it, in case the rest never arrives.
     """
     moved = _move_mark(state, until, now)
-    answered = {
+    counted = {
         job.identity: job
         for job in jobs
         if job.end_time >= state.mark and not (job.is_partial and job.end_time >= moved.mark)
     }
-    new = [job for identity, job in answered.items() if identity not in state.seen]
-    seen = {**state.seen, **{identity: job.end_time for identity, job in answered.items()}}
+    new = [job for identity, job in counted.items() if identity not in state.seen]
+    seen = {**state.seen, **{identity: job.end_time for identity, job in counted.items()}}
     return replace(
         moved,
         completions=replace(add_jobs(state.completions, new), read_until=min(until, now)),
@@ -100,11 +99,11 @@ def advance(state: CompletionsState, jobs: Iterable[EndedJob], *, until: int, no
 
 
 def _move_mark(state: CompletionsState, until: int, now: int) -> CompletionsState:
-    """Move the mark over all that was read and is settled.
+    """Move the mark over everything that was read and is final.
 
-    That is what ended long enough ago, when readings have been steady for as long. Where readings are
-    never steady, because few ask for them, what was already read that long ago is settled as well: the
-    mark must not stand still, for the window ends an hour after it.
+    That is what ended at least SETTLE_SECONDS ago, if readings have been steady for as long. If readings are never
+    steady because scrapes are rare, what was already read that long ago is final as well: the mark must move on,
+    because the window ends an hour after it.
     """
     steady = SteadyReadings(since=_steady_since(state.steady, now), last=now)
     first = state.first

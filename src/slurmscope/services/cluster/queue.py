@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the queue, and sum up from one reading to the next how long jobs had waited when they started."""
+"""Read the queue, and build the wait time histogram of started jobs over all readings."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from slurmscope.model.jobs import WAIT_BUCKETS_SECONDS, Jobs, JobStart, WaitTall
 from slurmscope.sources.slurm.squeue import StartWindow
 
 ReadJobs = Callable[[StartWindow, float], Jobs]
-"""Ask for the jobs of this moment, whichever way Slurm is asked; see slurmscope.sources.slurm.backends."""
+"""Read the current jobs from any backend; see slurmscope.sources.slurm.backends."""
 
 LAG_SECONDS = 5
-"""How far the controller's clock may be off: starts are counted only when they are this old."""
+"""Tolerated difference to the controller's clock: starts are counted only when they are this old."""
 
 
 class QueueReader:
-    """Read jobs so that each start is counted once: windows of start times follow one another without a gap.
+    """Read jobs so that each start is counted once: the windows of start times follow each other without gaps.
 
-    Jobs that start and end between two readings are still seen, because the controller remembers
-    ended jobs for a while (MinJobAge). A failed reading does not move the window.
+    Jobs that start and end between two readings are counted too, because the controller keeps ended jobs for a while
+    (MinJobAge). A failed reading does not move the window.
     """
 
     def __init__(self, read_jobs: ReadJobs, wall_clock: Callable[[], float]) -> None:
-        """Start counting now; what started earlier is history."""
+        """Start counting now; jobs that started earlier are not counted."""
         self._read_jobs = read_jobs
         self._wall_clock = wall_clock
         self._counted_until = int(wall_clock()) - LAG_SECONDS
         self._waits: dict[tuple[str, str], WaitTally] = {}
 
     def read(self) -> Jobs:
-        """Return the jobs of this moment, with the waits of all starts so far."""
+        """Return the current jobs, with the wait times of all starts so far."""
         now = self._wall_clock()
         window = StartWindow(self._counted_until, max(self._counted_until, int(now) - LAG_SECONDS))
         jobs = self._read_jobs(window, now)
@@ -42,7 +42,7 @@ class QueueReader:
 
 
 def add_starts(waits: dict[tuple[str, str], WaitTally], starts: Iterable[JobStart]) -> dict[tuple[str, str], WaitTally]:
-    """Return new tallies with the starts added; a tally that is being served is never changed."""
+    """Return new histograms with the starts added; one that is being served is never changed."""
     waits = dict(waits)
     for start in starts:
         key = (start.partition, start.qos)

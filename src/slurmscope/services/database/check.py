@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prove that slurmscope's user of the accounting database reads its views, and can do nothing else."""
+"""Check that slurmscope's database user can read its views of the accounting database, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from slurmscope.sources.accounting.server import Denied, Session, open_session, 
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.accounting.views import SEED_VIEW, clusters_of, quote_name, render_select, view_columns
 
-_AWAY_ADVICE = "see that the server runs, and check accounting.host, accounting.port and accounting.socket"
+_UNREACHABLE_ADVICE = "check that the server is running, and accounting.host, accounting.port and accounting.socket"
 _ADVICE = "run slurmscope database grant as administrator of the database"
 _CLUSTER_TABLES = ("job_table", "step_table", "job_script_table", "job_env_table", "assoc_table", "event_table")
 _TABLES = ("user_table", "acct_table", "acct_coord_table", "qos_table", "txn_table", "cluster_table", "tres_table")
-# What is message to everybody, whatever has been granted.
+# Visible to every user, whatever has been granted.
 _PUBLIC_SCHEMAS = frozenset({"information_schema", "performance_schema"})
 _GRANT = re.compile(r"GRANT (?P<rights>.+?) ON (?P<what>.+?) TO ")
 
 
 def check(settings: AccountingSettings) -> Iterator[Check]:
-    """Yield one line after another; the server is asked as the user that reads for us."""
+    """Yield one check after the other, made as the database user that slurmscope reads with."""
     yield from _check_file(settings)
     try:
         with open_session(settings) as session:
             yield Check(
-                name="connection", is_good=True, message=f"{settings.user} is let in by {server_name(settings)}"
+                name="connection", is_good=True, message=f"{settings.user} can log in to {server_name(settings)}"
             )
             seen = _seen_tables(session)
             clusters = clusters_of([table for schema, table in seen if schema == settings.database])
@@ -42,8 +42,8 @@ def check(settings: AccountingSettings) -> Iterator[Check]:
     except MissingExtraError as error:
         yield Check(name="connection", is_good=False, message=str(error))
     except SlurmscopeError as error:
-        is_away = isinstance(error, ServerRefused | ServerTimedOut) and not isinstance(error, Denied)
-        advice = _AWAY_ADVICE if is_away else _ADVICE
+        is_unreachable = isinstance(error, ServerRefused | ServerTimedOut) and not isinstance(error, Denied)
+        advice = _UNREACHABLE_ADVICE if is_unreachable else _ADVICE
         yield Check(name="connection", is_good=False, message=str(error), advice=advice)
 
 
@@ -53,23 +53,23 @@ def _check_file(settings: AccountingSettings) -> Iterator[Check]:
         return
     try:
         is_open = bool(path.stat().st_mode & 0o007)
-    except OSError:  # the connection tells why it cannot be read
+    except OSError:  # the connection check reports why it cannot be read
         return
     yield Check(
         name=f"file {path}",
         is_good=not is_open,
-        message="can be read by everybody" if is_open else "cannot be read by everybody",
+        message="is readable by all users" if is_open else "is not readable by other users",
         advice=f"chmod o= {path}" if is_open else "",
     )
 
 
 def _check_clusters(clusters: Sequence[str]) -> Check:
-    message = f"views of {', '.join(clusters)} are there" if clusters else "no view of any cluster can be seen"
+    message = f"views of {', '.join(clusters)} exist" if clusters else "no view of any cluster is visible"
     return Check(name="clusters", is_good=bool(clusters), message=message, advice="" if clusters else _ADVICE)
 
 
 def _check_view(session: Session, view: str, columns: Sequence[str]) -> Check:
-    """Ask for every column: a view that an earlier release made may lack some."""
+    """Select every column: a view created by an earlier version may lack some."""
     try:
         session.ask(f"{render_select(columns, quote_name(view))} LIMIT 1")
     except SourceError as error:
@@ -85,7 +85,7 @@ def _check_tables(session: Session, clusters: Sequence[str]) -> Iterator[Check]:
 
 
 def _check_writing(session: Session, clusters: Sequence[str]) -> Iterator[Check]:
-    """Try to change no row at all: what is allowed would do nothing."""
+    """Try statements that match no row: they change nothing even if they are allowed."""
     for name in (SEED_VIEW, *(f"{cluster}_job_table" for cluster in clusters)):
         quoted = quote_name(name)
         none = "WHERE 1 = 0"
@@ -103,7 +103,7 @@ def _check_denied(session: Session, name: str, statement: str, bad: str, good: s
     except Denied:
         return Check(name=name, is_good=True, message=good)
     except SourceError as error:
-        return Check(name=name, is_good=False, message=f"it is not known whether it {bad}: {error}", advice=_ADVICE)
+        return Check(name=name, is_good=False, message=f"could not check whether it {bad}: {error}", advice=_ADVICE)
     return Check(name=name, is_good=False, message=bad, advice=_ADVICE)
 
 
@@ -114,19 +114,19 @@ def _seen_tables(session: Session) -> list[tuple[str, str]]:
 
 def _check_sight(seen: Sequence[tuple[str, str]], database: str, views: Sequence[str]) -> Check:
     more = sorted(f"{schema}.{table}" for schema, table in seen if schema != database or table not in views)
-    message = f"{', '.join(more[:5])} can be seen as well" if more else "nothing but these views can be seen"
+    message = f"{', '.join(more[:5])} are visible as well" if more else "only these views are visible"
     return Check(name="everything else", is_good=not more, message=message, advice=_ADVICE if more else "")
 
 
 def _check_rights(session: Session, database: str, views: Sequence[str]) -> Check:
-    """Compare what was granted with what is needed; behind TO stands a hash of the password, which is not shown."""
+    """Compare granted with needed privileges; the text after TO holds the password hash and is not shown."""
     needed = {f"SELECT ON `{database}`.`{view}`" for view in views} | {"USAGE ON *.*"}
     lines = [str(line) for (line,) in session.ask("SHOW GRANTS")]
     granted = {
         f"{found['rights']} ON {found['what']}" if (found := _GRANT.match(line)) else _role(line) for line in lines
     }
     more = sorted(granted - needed)
-    message = f"more than that was granted: {'; '.join(more[:5])}" if more else "nothing else was granted"
+    message = f"more privileges than needed: {'; '.join(more[:5])}" if more else "no other privileges are granted"
     return Check(name="rights", is_good=not more, message=message, advice=_ADVICE if more else "")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open a few views of Slurm's accounting database to a user of its own, and take them away again."""
+"""Create views of Slurm's accounting database and a user that may read them, and remove both again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from slurmscope.sources.accounting.server import Session, open_session, read_pas
 from slurmscope.sources.accounting.settings import AccountingSettings, parse_host, parse_name
 from slurmscope.sources.accounting.views import DatabaseUser, quote_name, render_grants, render_views, view_names
 
-# Replacing a view waits for those who read it.
-_PATIENCE_SECONDS = 60.0
+# Replacing a view waits for running queries on it.
+_TIMEOUT_SECONDS = 60.0
 _HIDDEN = "'********'"
 _ROLE = re.compile(r"GRANT [`']?([^`' ]+)[`']? TO ")
 
@@ -52,14 +52,14 @@ def database_sections() -> Iterator[Section]:
 
 
 def grant(settings: AccountingSettings, how: GrantSettings, *, is_dry_run: bool) -> tuple[str, ...]:
-    """Make the views and the user that reads them; return the statements, without the password.
+    """Create the views and the user that reads them; return the statements, without the password.
 
-    May be repeated at any time: after a new cluster, a new release of Slurm, or with a new password. Whatever else the
-    user may do is taken away.
+    May be repeated at any time: after adding a cluster, upgrading Slurm, or changing the password. All other privileges
+    of the user are revoked.
     """
     if settings.password_file is None:
         raise ConfigError(
-            "name a file with --accounting.password-file: a password is read from it, or made up and written there"
+            "set --accounting.password-file: the password is read from that file, or generated and written to it"
         )
     reader = _reader(settings, how)
     with open_session(_as_admin(settings, how)) as session:
@@ -77,13 +77,13 @@ def grant(settings: AccountingSettings, how: GrantSettings, *, is_dry_run: bool)
 
 
 def revoke(settings: AccountingSettings, how: GrantSettings, *, is_dry_run: bool) -> tuple[str, ...]:
-    """Remove the user, and the views that nobody else has been given; return the statements."""
+    """Drop the user, and the views that no other user was granted; return the statements."""
     reader = _reader(settings, how)
     with open_session(_as_admin(settings, how)) as session:
         drop_user = f"DROP USER IF EXISTS {reader.account}"
         drop_views = tuple(
             f"DROP VIEW IF EXISTS {quote_name(settings.database)}.{quote_name(view)}"
-            for view in _views_of_nobody_else(session, reader)
+            for view in _unshared_views(session, reader)
         )
         if not is_dry_run:
             for statement in (drop_user, *drop_views):
@@ -102,7 +102,7 @@ def _as_admin(settings: AccountingSettings, how: GrantSettings) -> AccountingSet
         settings,
         user=how.admin_user,
         password_file=how.admin_password_file,
-        timeout=max(settings.timeout, _PATIENCE_SECONDS),
+        timeout=max(settings.timeout, _TIMEOUT_SECONDS),
     )
 
 
@@ -116,22 +116,22 @@ def _read_schema(session: Session, database: str) -> dict[str, set[str]]:
 
 
 def _read_clusters(session: Session, schema: dict[str, set[str]]) -> tuple[str, ...]:
-    """Return the clusters that have tables; one that never registered has none."""
+    """Return the clusters that have tables; one that was never registered has none."""
     names = (str(name) for (name,) in session.ask("SELECT name FROM cluster_table WHERE deleted = 0 ORDER BY name"))
     clusters = tuple(name for name in names if f"{name}_job_table" in schema)
     if not clusters:
-        raise ServerError(f"{session.name} knows no cluster: slurmctld has never registered with slurmdbd")
+        raise ServerError(f"{session.name} has no cluster: slurmctld has never registered with slurmdbd")
     return clusters
 
 
 def _read_roles(session: Session, reader: DatabaseUser) -> tuple[str, ...]:
-    """Return roles that the user was given, if there is such a user already."""
+    """Return the roles granted to the user, if it exists already."""
     known = session.ask("SELECT 1 FROM mysql.user WHERE User = %s AND Host = %s", [reader.user, reader.host])
     lines = session.ask(f"SHOW GRANTS FOR {reader.account}") if known else ()
     return tuple(found[1] for (line,) in lines if (found := _ROLE.match(str(line))))
 
 
-def _views_of_nobody_else(session: Session, reader: DatabaseUser) -> tuple[str, ...]:
+def _unshared_views(session: Session, reader: DatabaseUser) -> tuple[str, ...]:
     tables = session.ask("SELECT table_name FROM information_schema.views WHERE table_schema = %s", [reader.database])
     ours = [str(name) for (name,) in tables if str(name) == "user_job_view" or str(name).startswith("slurmscope_")]
     others = session.ask(
@@ -150,7 +150,7 @@ def _execute(session: Session, statement: str, password: str) -> None:
 
 
 def _provide_password(path: Path) -> str:
-    """Read the file, or make up a password that nobody but its owner can read there."""
+    """Read the password file, or generate a password and write it readable by its owner only."""
     password = secrets.token_urlsafe(32)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

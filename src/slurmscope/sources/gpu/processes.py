@@ -64,7 +64,7 @@ def _place(process: GpuProcess, taken_at: float, procfs_root: Path, owner: PidOw
         return process
     place = parse_place(cgroup)
     if not place.is_in_job and owner is not None and (key := owner(process.pid)) is not None:
-        place = ProcessPlace(job_id=key.job_id, life=key.life, node_name=key.node_name)
+        place = ProcessPlace(job_id=key.job_id, sluid=key.sluid, node_name=key.node_name)
     return replace(process, uid=uid, place=place)
 
 
@@ -80,5 +80,5 @@ def _parse_path(path: str) -> ProcessPlace | None:
         if position > 1 and parse_uid(folders[position - 1]) is not None:
             node_name = parse_slurm_folder(folders[position - 2])
         if node_name is not None:
-            return ProcessPlace(job_id=name.job_id, life=name.sluid, node_name=node_name)
+            return ProcessPlace(job_id=name.job_id, sluid=name.sluid, node_name=node_name)
     return None

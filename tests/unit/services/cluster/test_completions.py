@@ -297,9 +297,7 @@ class TestClock:
 
         assert 2 == ended(completions)
         assert START == completions.since
-        assert ["the clock was set back, ended jobs are counted from now on"] == [
-            r.getMessage() for r in caplog.records
-        ]
+        assert ["the clock was set back; counting ended jobs from now on"] == [r.getMessage() for r in caplog.records]
 
     def test_future_is_not_told_as_read(self) -> None:
         accounting = Accounting()

@@ -137,7 +137,7 @@ class TestLoading:
         assert store.load() is None
         store.save(STATE)
 
-        assert ["the state of ended jobs cannot be read"] == warnings_of(caplog)
+        assert ["cannot read the state file of ended jobs"] == warnings_of(caplog)
         assert STATE == decode_state(file.read_bytes())
 
     def test_file_of_somebody_else_is_told_once_and_kept(self, file: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -147,7 +147,7 @@ class TestLoading:
         assert store.load() is None
         store.save(STATE)
 
-        assert ["the state of ended jobs cannot be read"] == warnings_of(caplog)
+        assert ["cannot read the state file of ended jobs"] == warnings_of(caplog)
         assert b"ClusterName=precious\n" == file.read_bytes()
 
     def test_pipe_and_folder_do_not_keep_us_waiting(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -190,8 +190,8 @@ class TestSaving:
         store.save(STATE)
 
         assert [
-            "the state of ended jobs is not saved, counting goes on in memory",
-            "the state of ended jobs is saved again",
+            "cannot save the state file of ended jobs, counting continues in memory",
+            "state file of ended jobs is saved again",
         ] == [record.getMessage() for record in caplog.records]
         assert STATE == CompletionsFile(tmp_path / "later" / "completions.json").load()
 
@@ -205,7 +205,7 @@ class TestSaving:
 
         store.save(replace(STATE, completions=replace(STATE.completions, ended=huge)))
 
-        assert ["the state of ended jobs is not saved, counting goes on in memory"] == warnings_of(caplog)
+        assert ["cannot save the state file of ended jobs, counting continues in memory"] == warnings_of(caplog)
         assert STATE == CompletionsFile(file).load()
 
 
@@ -318,6 +318,6 @@ def test_full_disk_costs_nothing_but_the_file(tmp_path: Path) -> None:
     results, messages = json.loads(done.stdout)
     assert [[1, 1, 1], [2, 1, 2], [3, 1, 2], [4, 4, 1]] == results
     assert [
-        "the state of ended jobs is not saved, counting goes on in memory",
-        "the state of ended jobs is saved again",
+        "cannot save the state file of ended jobs, counting continues in memory",
+        "state file of ended jobs is saved again",
     ] == messages

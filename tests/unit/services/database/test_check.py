@@ -9,11 +9,11 @@ from slurmscope.services.database.check import check
 from slurmscope.sources.accounting.settings import AccountingSettings
 
 
-def test_server_that_is_away_is_not_a_user_without_rights() -> None:
+def test_unreachable_server_is_not_a_user_without_rights() -> None:
     with socket.socket() as taken:
         # Bound and not listening: nobody else can answer there.
         taken.bind(("127.0.0.1", 0))
         (one,) = check(AccountingSettings(host="127.0.0.1", port=taken.getsockname()[1]))
 
     assert (False, "connection") == (one.is_good, one.name)
-    assert one.advice.startswith("see that the server runs")
+    assert one.advice.startswith("check that the server is running")

@@ -176,7 +176,7 @@ def test_lives_with_names_of_their_own_are_told_side_by_side(node: Node) -> None
     node.finder.remove(job)
     node.finder.add(FakeJob(JobKey(7, "", "sBBBBBBBBBBBBB"), seconds=1.0))
     node.scan()
-    lives = [(use.key.life, use.has_ended) for use in node.registry.uses()]
+    lives = [(use.key.sluid, use.has_ended) for use in node.registry.uses()]
     assert [("sBBBBBBBBBBBBB", False), ("sAAAAAAAAAAAAA", True)] == lives
 
 

@@ -43,7 +43,7 @@ def places(gpu: Gpu) -> dict[int, ProcessPlace | None]:
         ("0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n", ProcessPlace(job_id=12)),
         ("0::/system.slice/n1_slurmstepd.scope/job_12/step_0/user/task_0\n", ProcessPlace(job_id=12, node_name="n1")),
         ("0::/big.slice/pod/slurmstepd.scope/job_7/step_extern/slurm\n", ProcessPlace(job_id=7)),
-        ("0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0\n", ProcessPlace(life="sEKNKTV3WPV500")),
+        ("0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0\n", ProcessPlace(sluid="sEKNKTV3WPV500")),
         ("9:memory:/slurm/uid_1000/job_3/step_batch/task_0\n0::/\n", ProcessPlace(job_id=3)),
         ("12:cpu:/\n9:memory:/slurm_lab0n1/uid_0/job_3/step_batch\n", ProcessPlace(job_id=3, node_name="lab0n1")),
         ("0::/system.slice/display-manager.service\n", ProcessPlace()),
