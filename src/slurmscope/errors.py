@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Name every way in which slurmscope can fail.
+"""Define the exceptions of slurmscope.
 
 ::
 
-    SlurmscopeError            one sentence for the user, never a traceback
+    SlurmscopeError            one sentence for the user, without a traceback
     ├── ConfigError            a flag, key, file or address is wrong (exit code 2)
     ├── MissingExtraError      a feature needs a package that is not installed (exit code 2)
     ├── SourceError            something could not be read
-    │   ├── CommandError       a command gave no usable answer
-    │   │   ├── CommandMissing     it is not there, or may not be run
-    │   │   ├── CommandTimedOut    it was killed at its time limit
-    │   │   ├── CommandRefused     Slurm did not let us in, or could not be reached
-    │   │   └── CommandFailed      it ended with another exit code or by a signal
-    │   ├── ServerError        a server (slurmrestd, Prometheus, a database) gave no usable answer
-    │   │   ├── ServerTimedOut     no whole answer came within the time limit
-    │   │   ├── ServerRefused      it cannot be reached, or did not let us in
-    │   │   └── ServerBusy         it cannot answer now, and may a moment later
-    │   ├── SlurmRefused       an answer came, and it says that Slurm could not give one
-    │   └── MalformedAnswer    an answer came, but not in a shape we know
-    ├── ArchiveError           the archive of jobs could not be read or written
-    │   └── ArchiveTooLarge        it will never take this row: it is too large
+    │   ├── CommandError       a command returned no usable output
+    │   │   ├── CommandMissing     the program does not exist or is not executable
+    │   │   ├── CommandTimedOut    the program was killed after its timeout
+    │   │   ├── CommandRefused     Slurm denied access or is unreachable
+    │   │   └── CommandFailed      the program exited with an error or was killed by a signal
+    │   ├── ServerError        a server (slurmrestd, Prometheus, a database) returned no usable response
+    │   │   ├── ServerTimedOut     no complete response arrived before the timeout
+    │   │   ├── ServerRefused      the server is unreachable or denied access
+    │   │   └── ServerBusy         the server is temporarily unavailable
+    │   ├── SlurmRefused       a response arrived that reports an error of Slurm
+    │   └── MalformedAnswer    a response arrived in an unknown format
+    ├── ArchiveError           the job archive could not be read or written
+    │   └── ArchiveTooLarge        a row exceeds the size limit of the database
     └── OutputError            something could not be written or sent
 """
 
@@ -29,15 +29,15 @@ from collections.abc import Sequence
 
 
 class SlurmscopeError(Exception):
-    """Carry one sentence that tells what happened, to what, and what to do next."""
+    """Carry one sentence: what happened, to what, and what to do."""
 
 
 class ConfigError(SlurmscopeError):
-    """Tell which flag, key, file or address is wrong."""
+    """A flag, key, file or address is wrong."""
 
 
 class MissingExtraError(SlurmscopeError):
-    """Tell which optional package group a feature needs."""
+    """A feature needs an optional package group that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs the extra '{extra}': pip install 'slurmscope[{extra}]'")
@@ -46,13 +46,13 @@ class MissingExtraError(SlurmscopeError):
 
 
 class SourceError(SlurmscopeError):
-    """Tell what could not be read; ``reason`` is one word of a closed set, fit for a label."""
+    """Something could not be read; ``reason`` is one of a fixed set of label values."""
 
     reason = "failed"
 
 
 class CommandError(SourceError):
-    """Tell which command gave no usable answer."""
+    """A command returned no usable output."""
 
     def __init__(self, argv: Sequence[str], message: str) -> None:
         super().__init__(message)
@@ -60,68 +60,68 @@ class CommandError(SourceError):
 
 
 class CommandMissing(CommandError):
-    """The program is not there or may not be run."""
+    """The program does not exist or is not executable."""
 
     reason = "missing"
 
 
 class CommandTimedOut(CommandError):
-    """The program and all its children were killed at the time limit."""
+    """The program and all its children were killed after the timeout."""
 
     reason = "timeout"
 
 
 class CommandRefused(CommandError):
-    """Slurm refused us or could not be reached: controller down, munge down, no permission, rate limit."""
+    """Slurm denied access or is unreachable: controller down, munge down, no permission, rate limit."""
 
     reason = "refused"
 
 
 class CommandFailed(CommandError):
-    """The program ended with an exit code other than 0, or by a signal."""
+    """The program exited with a code other than 0, or was killed by a signal."""
 
     reason = "failed"
 
 
 class ServerError(SourceError):
-    """A server of Slurm answered with something else than what was asked for."""
+    """A server returned no usable response."""
 
 
 class ServerTimedOut(ServerError):
-    """No whole answer came within the time limit."""
+    """No complete response arrived before the timeout."""
 
     reason = "timeout"
 
 
 class ServerRefused(ServerError):
-    """The server cannot be reached, or does not let us in."""
+    """The server is unreachable or denied access."""
 
     reason = "refused"
 
 
 class ServerBusy(ServerError):
-    """The server cannot answer now; it may a moment later."""
+    """The server is temporarily unavailable."""
 
 
 class SlurmRefused(SourceError):
-    """An answer came, and it says that Slurm itself could not give one: controller down, no permission."""
+    """A response arrived that reports an error of Slurm: controller down, no permission."""
 
     reason = "refused"
 
 
 class MalformedAnswer(SourceError):
-    """The answer was cut, too large, or not in a shape we know."""
+    """The response is truncated, too large, or in an unknown format."""
 
     reason = "malformed"
 
 
 class ArchiveError(SlurmscopeError):
-    """Tell what the database of the archive could not do."""
+    """The job archive could not be read or written."""
 
 
 class ArchiveTooLarge(ArchiveError):
-    """A row is larger than the database takes; trying again will not help, a smaller one will."""
+    """A row exceeds the size limit of the database; retrying does not help."""
 
 
 class OutputError(SlurmscopeError):
-    """Tell what could not be written or sent."""
+    """Something could not be written or sent."""

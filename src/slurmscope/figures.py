@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Say numbers as people read them: sizes, counts, shares, durations.
+"""Format numbers for people: sizes, counts, ratios, durations.
 
 ::
 
@@ -17,11 +17,11 @@ _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 
 
 def format_bytes(amount: float | None) -> str:
-    """Say a size with a binary unit and three digits."""
+    """Format a size with a binary unit and three digits."""
     if amount is None or not math.isfinite(amount):
         return NOT_MEASURED
     power = 0
-    # 1023.6 would be written as 1024: then the next unit reads better.
+    # 1023.6 would be rounded to 1024; use the next unit instead.
     while power < len(_SIZES) - 1 and abs(amount) >= 1023.5:
         amount /= 1024
         power += 1
@@ -29,12 +29,12 @@ def format_bytes(amount: float | None) -> str:
 
 
 def format_rate(amount: float | None) -> str:
-    """Say how many bytes a second."""
+    """Format bytes per second."""
     return NOT_MEASURED if amount is None or not math.isfinite(amount) else f"{format_bytes(amount)}/s"
 
 
 def format_count(amount: float | None) -> str:
-    """Say a number with three digits, or a whole one with all of its digits."""
+    """Format a number with three digits, or a whole number with all digits."""
     if amount is None or not math.isfinite(amount):
         return NOT_MEASURED
     if abs(amount) >= 100 or amount == round(amount):
@@ -43,7 +43,7 @@ def format_count(amount: float | None) -> str:
 
 
 def format_ratio(ratio: float | None) -> str:
-    """Say a share as a percentage; what is tiny is not called zero."""
+    """Format a ratio as a percentage; tiny values are not shown as zero."""
     if ratio is None or not math.isfinite(ratio):
         return NOT_MEASURED
     percent = ratio * 100
@@ -53,13 +53,13 @@ def format_ratio(ratio: float | None) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Say a duration in its two largest units."""
+    """Format a duration in its two largest units."""
     if seconds is None or not math.isfinite(seconds):
         return NOT_MEASURED
     if 0 < seconds < 9.95:
         return f"{format_count(round(seconds, 1))} s" if seconds >= 0.05 else "under 0.1 s"
     whole = max(0, round(seconds))
-    # Rounding to the smaller unit comes first, so that 59 min 60 s cannot be.
+    # Round to the smaller unit first, to avoid 59 min 60 s.
     unit = _HOUR if whole >= _DAY else _MINUTE if whole >= _HOUR else 1
     whole = (whole + unit // 2) // unit * unit
     parts = (
@@ -69,5 +69,5 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_some(amount: float, one: str, many: str = "") -> str:
-    """Say how many of something: 1 node, 2 nodes."""
+    """Format a count with its noun: 1 node, 2 nodes."""
     return f"{format_count(amount)} {one if amount == 1 else many or one + 's'}"

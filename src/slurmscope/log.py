@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write log lines that are always exactly one line of valid UTF-8.
+"""Format log records as single lines of valid UTF-8.
 
 ::
 
     time=2026-03-01T08:15:30.250Z level=warn source=services.exporter:88 msg="reading failed" reading=jobs
     {"time":"2026-03-01T08:15:30.250Z","level":"warn","source":"services.exporter:88","msg":"reading failed",...}
 
-Values travel beside the message: ``logger.warning("reading failed", extra=fields("jobs", error=str(error)))``.
+Values are passed beside the message: ``logger.warning("reading failed", extra=fields("jobs", error=str(error)))``.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _OWN_KEYS = frozenset({"time", "level", "source", "msg", "error", "traceback"})
 
 
 def configure(level: str, format: str, stream: TextIO) -> None:
-    """Send every log record to the stream, one line each; a second call replaces the first."""
+    """Write every log record to the stream, one line each; a second call replaces the first."""
     if level not in LEVELS:
-        raise ConfigError(f"log level {escape(level)!r} is unknown, use one of {', '.join(LEVELS)}")
+        raise ConfigError(f"log level {escape(level)!r} is unknown; use one of {', '.join(LEVELS)}")
     if format not in FORMATS:
-        raise ConfigError(f"log format {escape(format)!r} is unknown, use one of {', '.join(FORMATS)}")
+        raise ConfigError(f"log format {escape(format)!r} is unknown; use one of {', '.join(FORMATS)}")
     # A service started under a Latin-1 locale would otherwise write bytes that are not UTF-8.
     if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
         reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -54,16 +54,16 @@ def configure(level: str, format: str, stream: TextIO) -> None:
 def fields(key: str = "", /, **values: object) -> dict[str, object]:
     """Return the ``extra`` argument of a logging call.
 
-    Only ``key`` tells two otherwise equal records apart when repeated ones are held back, so it must
-    come from a small set: the name of a command or a collector, never what a user typed.
+    When repeated records are suppressed, only ``key`` distinguishes records with the same message. It must come
+    from a small set, such as names of commands or collectors, never from user input.
     """
     return {"fields": values, "repeat_key": key}
 
 
 def escape(text: str, limit: int = _VALUE_LIMIT) -> str:
-    """Make a text safe to show in one line: what does not print is spelled out, what is too long is cut.
+    """Make text safe to show in one line: escape unprintable characters and truncate long text.
 
-    Escaping twice changes nothing, so it cannot be undone either.
+    Escaping is idempotent, so it cannot be reversed.
     """
     if len(text) > limit:
         text = text[: limit - 1] + "…"
@@ -73,14 +73,14 @@ def escape(text: str, limit: int = _VALUE_LIMIT) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """Turn a record into one line of logfmt or JSON."""
+    """Format a record as one line of logfmt or JSON."""
 
     def __init__(self, format: str) -> None:
         super().__init__()
         self._is_json = format == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, without its end."""
+        """Return the line, without a line break."""
         if self._is_json:
             return "{" + ",".join(f"{_quote(key)}:{_scalar(value)}" for key, value in self._pairs(record)) + "}"
         return " ".join(f"{key}={_bare(_scalar(value))}" for key, value in self._pairs(record))
@@ -101,7 +101,7 @@ class LineFormatter(logging.Formatter):
 
 @dataclass(slots=True, kw_only=True)
 class _Repeated:
-    """Count what was held back of one message; the record itself would hold arguments and stack frames."""
+    """Count suppressed records of one message, without keeping the record with its arguments and stack frames."""
 
     name: str
     level: int
@@ -113,10 +113,10 @@ class _Repeated:
 
 
 class RepeatFilter:
-    """Show the same warning or error once, count it for a while, then say how often it came again.
+    """Log a repeated warning or error once per period, then log how often it was repeated.
 
-    The same means: logger, message before its arguments are put in, exception type and key. At most
-    ``limit`` different ones are remembered; the oldest is forgotten first. Safe to use from any thread.
+    Records are equal if logger, message template, exception type and key are equal. At most ``limit`` different
+    ones are remembered; the oldest is dropped first. Thread-safe.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class RepeatFilter:
         self._lock = threading.Lock()
 
     def is_wanted(self, record: logging.LogRecord) -> bool:
-        """Tell whether the record is to be written, after the summaries that are due."""
+        """Return whether to log the record; log summaries that are due first."""
         if getattr(record, "is_repeat_summary", False):
             return True
         with self._lock:
@@ -142,7 +142,7 @@ class RepeatFilter:
 
     def _take_expired(self) -> list[_Repeated]:
         now, expired = self._clock(), list[_Repeated]()
-        # All entries live equally long, so the first one is always the next to expire.
+        # All entries expire after the same time, so the first one is always the next.
         while self._seen and next(iter(self._seen.values())).until_seconds <= now:
             expired.append(self._seen.popitem(last=False)[1])
         return expired
@@ -195,25 +195,25 @@ def _level_name(number: int) -> str:
 
 
 def _scalar(value: object) -> str:
-    """Spell a value as JSON does; what JSON has no word for becomes a text."""
+    """Format a value as JSON; values that JSON does not know become strings."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
-        return int.__repr__(value)  # an enumeration's own repr is not a number
+        return int.__repr__(value)  # the repr of an enumeration is not a number
     if isinstance(value, float) and math.isfinite(value):
         return float.__repr__(value)
     return _quote(str(value))
 
 
 def _bare(scalar: str) -> str:
-    """Leave out the quotes of a text that logfmt can do without."""
+    """Remove the quotes of a string that needs none in logfmt."""
     return scalar[1:-1] if scalar.startswith('"') and _BARE.match(scalar[1:-1]) else scalar
 
 
 def _quote(text: str) -> str:
-    """Quote as JSON does: the readers of logfmt understand the same escapes."""
+    """Quote as in JSON; logfmt parsers understand the same escapes."""
     if len(text) > _VALUE_LIMIT:
         text = text[: _VALUE_LIMIT - 1] + "…"
     return '"' + escape(text.replace("\\", "\\\\").replace('"', '\\"'), 2 * _VALUE_LIMIT) + '"'
@@ -223,6 +223,6 @@ def _spell(char: str) -> str:
     short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
     if short is not None:
         return short
-    # Characters beyond 16 bits are spelled as JSON spells them: as two halves.
+    # JSON escapes characters beyond 16 bits as surrogate pairs.
     halves = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{halves[i : i + 4]}" for i in range(0, len(halves), 4))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gather the one object that each module of a package exports under a fixed name."""
+"""Collect the objects that the modules of a package export under a fixed name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ T = TypeVar("T")
 def gather(package: ModuleType, name: str, type_: type[T]) -> tuple[T, ...]:
     """Import every module of ``package`` and return what each exports as ``name``, in module order.
 
-    A module without that name is a shared part and is passed over; one whose object is of another
-    type is a mistake in the code and raises TypeError.
+    A module without that name is skipped; an object of another type raises TypeError.
     """
     found = []
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

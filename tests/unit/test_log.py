@@ -285,5 +285,5 @@ class TestConfigure:
 
     @pytest.mark.parametrize(("level", "format"), [("warning", "logfmt"), ("info", "text"), ("\x1b", "json")])
     def test_unknown_word_is_told_with_the_known_ones(self, level: str, format: str) -> None:
-        with pytest.raises(ConfigError, match=r"is unknown, use one of (debug, info, warn, error|logfmt, json)$"):
+        with pytest.raises(ConfigError, match=r"is unknown; use one of (debug, info, warn, error|logfmt, json)$"):
             configure(level, format, io.StringIO())

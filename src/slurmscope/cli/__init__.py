@@ -110,8 +110,9 @@ def _print_usage_error(error: click.ClickException) -> None:
     message = error.format_message()
     if message.startswith("Usage: "):
         click.echo(message, err=True)
-    else:
-        _print_error(message)
+        return
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    _print_error(f"{message} See '{context.command_path} --help'." if context else message)
 
 
 def _print_error(message: str) -> None:

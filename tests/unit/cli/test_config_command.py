@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from slurmscope.cli.roles import SECTION_NAMES, find_sections
+from slurmscope.errors import ConfigError
+from slurmscope.settings import DURATION, SIZE
 from tests.fakes.command_line import run_here
 
-ROLES = ("cluster", "node", "portal", "report", "up")
 
-
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", SECTION_NAMES)
 def test_what_is_shown_is_a_file_that_says_the_same(role: str, tmp_path: Path) -> None:
     shown = run_here("config", "show", role).stdout
     copy = tmp_path / "copy.toml"
@@ -100,3 +102,22 @@ def test_check_takes_a_web_configuration_that_can_be_used(tmp_path: Path) -> Non
     web.write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
 
     assert 0 == run_here("config", "check", "node", "--web.config.file", str(web)).returncode
+
+
+def _result(parse: Callable[[object], object], text: str) -> object:
+    try:
+        return parse(text)
+    except (ValueError, ConfigError):
+        return None
+
+
+@pytest.mark.parametrize("role", SECTION_NAMES)
+def test_settings_that_accept_units_are_shown_with_units(role: str) -> None:
+    declared = [setting for section in find_sections(role) for setting in section.settings()]
+
+    durations = {setting.key for setting in declared if 14 * 86400 == _result(setting.parse, "14d")}
+    sizes = {setting.key for setting in declared if 2**31 == _result(setting.parse, "2GiB")}
+
+    assert durations == {setting.key for setting in declared if setting.metavar == DURATION}
+    assert sizes == {setting.key for setting in declared if setting.metavar == SIZE}
+    assert durations
