@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, compat_gauge, info
-from slurmscope.model.job_list import JobList
 from slurmscope.model.job_states import RUNNING
+from slurmscope.model.jobs import JobList
 
 INFO = info(
     "slurm_job_info",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from slurmscope.metrics.collector import Collector, NoOptions, Role
 from slurmscope.metrics.family import Family, info
-from slurmscope.model.controller_config import ControllerConfig
+from slurmscope.model.controllers import ControllerConfig
 
 INFO = info("slurm_info", "Name of the cluster and Slurm version of its controller.", "cluster_name", "slurm_version")
 

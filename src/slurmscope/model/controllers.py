@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold which controllers of the cluster are up."""
+"""Hold the controllers of the cluster, and the part of their configuration that slurmscope needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+# Labels that would reveal what PrivateData hides from ordinary users.
+_HIDDEN = {
+    "jobs": frozenset({"user", "username", "jobid"}),
+    "users": frozenset({"user", "username", "jobid"}),
+    "accounts": frozenset({"account"}),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,3 +32,17 @@ class Controllers:
     def is_up(self) -> bool:
         """Return whether at least one controller answers."""
         return any(controller.is_up for controller in self.controllers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """Hold the cluster name, the Slurm version, and the PrivateData setting."""
+
+    cluster_name: str = ""
+    slurm_version: str = ""
+    private_data: frozenset[str] = frozenset()
+
+    @property
+    def hidden_labels(self) -> frozenset[str]:
+        """Return the labels that reveal what PrivateData hides; other values hide nothing that is exported."""
+        return frozenset().union(*(_HIDDEN.get(word, frozenset()) for word in self.private_data))

@@ -97,7 +97,7 @@ def test_held_cpus_and_gpus_are_summed() -> None:
     assert ("slurm_ended_job_cpu_seconds_total", "debug", "chemistry") not in served
 
 
-def test_time_of_the_sums_is_told_even_before_the_first_end() -> None:
+def test_time_of_the_sums_is_exported_even_before_the_first_end() -> None:
     assert {
         ("slurm_completions_since_timestamp_seconds",): 1_794_732_000,
         ("slurm_completions_read_until_timestamp_seconds",): 1_794_735_600,
@@ -111,7 +111,7 @@ def test_run_that_is_exactly_as_long_as_a_bound_is_within_it() -> None:
         assert [position] == [bucket for bucket, count in enumerate(counts) if count]
 
 
-def test_adding_changes_no_sums_that_were_given_away() -> None:
+def test_adding_changes_no_sums_that_were_returned() -> None:
     before = add_jobs(EMPTY, [job()])
     add_jobs(before, [job()])
 

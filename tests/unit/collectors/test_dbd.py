@@ -69,5 +69,5 @@ def test_a_daemon_without_figures_serves_none() -> None:
     assert {} == serve(Dbd(since=None, rollups=(), cluster_rollups=(), messages=(), users=()))
 
 
-def test_it_is_off_until_asked_for_because_it_needs_rights() -> None:
+def test_it_is_disabled_by_default_because_it_needs_privileges() -> None:
     assert not COLLECTOR.is_default

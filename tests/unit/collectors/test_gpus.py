@@ -105,7 +105,7 @@ def test_lost_gpu_is_not_readable_and_has_no_values() -> None:
     assert not [labels for samples in found.values() for labels in samples if labels[0] == "2"]
 
 
-def test_pairs_of_job_and_gpu_are_told_with_their_sources() -> None:
+def test_pairs_of_job_and_gpu_are_exported_with_their_sources() -> None:
     found = page(GPUS, JOBS)
 
     assert {("7", "", "0", ""): 1, ("8", "n2", "3", "2/0"): 1} == found["jobs_gpu_held"]
@@ -119,7 +119,7 @@ def test_pairs_of_job_and_gpu_are_told_with_their_sources() -> None:
     assert {("9", ""): 1} == found["jobs_gpu_unresolved"]
 
 
-def test_sums_of_jobs_are_told_where_they_are_known() -> None:
+def test_known_sums_of_jobs_are_exported() -> None:
     found = page(GPUS, JOBS)
 
     assert {("7", ""): 2 * GIB, ("8", "n2"): 0} == found["jobs_gpu_memory_bytes"]
@@ -152,12 +152,12 @@ def test_node_without_a_driver_is_silent() -> None:
     assert [] == collect(Gpus(unavailable={"nvml": GpuReason.DRIVER_NOT_LOADED}), JOBS)
 
 
-def test_driver_that_cannot_be_asked_is_told() -> None:
+def test_unavailable_driver_is_reported() -> None:
     found = page(Gpus(unavailable={"nvml": GpuReason.NOT_INSTALLED}), JOBS)
     assert {"gpu_source_unavailable": {("nvml", "not_installed"): 1}} == found
 
 
-def test_weaker_source_that_does_not_work_is_told() -> None:
+def test_unavailable_device_rules_are_reported() -> None:
     assert {("devices", "no_permission"): 1} == page(GPUS)["gpu_source_unavailable"]
 
 
@@ -171,7 +171,7 @@ def test_all_that_is_served_is_declared_and_may_be_served() -> None:
     assert set(COLLECTOR.metrics) == set(served)
 
 
-def test_holds_name_the_host_where_the_job_does_not_tell_its_node() -> None:
+def test_gpus_of_jobs_without_a_node_name_have_the_host_name() -> None:
     found = page(GPUS, replace(JOBS, host_name="n17"))
 
     assert {("7", "n17"), ("8", "n2")} <= {labels[:2] for labels in found["jobs_gpu_held"]}

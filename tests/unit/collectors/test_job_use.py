@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job uses is told as it was measured, and what was not measured is left out."""
+"""Check that values of a job are exported as measured, and left out if not measured."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def collect(*jobs: JobUse, options: JobUseOptions | None = None) -> dict[str, An
     return {family.metric.name: dict(family.samples) for family in families}
 
 
-def test_numbers_of_the_cgroup_are_told() -> None:
+def test_values_of_the_cgroup_are_exported() -> None:
     served = collect(JOB)
 
     assert {LABELS: 12.5} == served["jobs_cpu_seconds_total"]
@@ -98,7 +98,7 @@ def test_numbers_of_the_cgroup_are_told() -> None:
     assert {LABELS: 0} == served["jobs_memory_swap_bytes"]
 
 
-def test_numbers_of_the_processes_are_told() -> None:
+def test_values_of_the_processes_are_exported() -> None:
     served = collect(JOB)
 
     assert {LABELS: 50 * MIB} == served["jobs_io_write_bytes_total"]
@@ -107,7 +107,7 @@ def test_numbers_of_the_processes_are_told() -> None:
     assert {(*LABELS, "running"): 2, (*LABELS, "sleeping"): 6} == served["jobs_threads"]
 
 
-def test_owner_is_told_by_name_and_number() -> None:
+def test_owner_is_exported_by_name_and_uid() -> None:
     assert {(*LABELS, "alice", "1001", "physics", "debug", "false"): 1} == collect(JOB)["jobs_info"]
     unknown = JobUse(key=JobKey(5), uid=7777)
     assert {("5", "", "7777", "7777", "", "", "false"): 1} == collect(unknown)["jobs_info"]
@@ -138,7 +138,7 @@ def test_what_was_not_measured_is_left_out() -> None:
     } == {name: samples for name, samples in served.items() if samples}
 
 
-def test_of_two_lives_of_a_number_the_living_one_is_told() -> None:
+def test_of_two_runs_of_a_job_id_the_running_one_is_exported() -> None:
     ended = JobUse(
         key=JobKey(4711, sluid="s1"), has_ended=True, groups={GroupKey(): CgroupUse(cpu=CpuUse(total_seconds=99))}
     )
@@ -149,13 +149,13 @@ def test_of_two_lives_of_a_number_the_living_one_is_told() -> None:
     assert {(): 1} == served["jobs_on_node"]
 
 
-def test_same_job_on_two_virtual_nodes_is_told_apart() -> None:
+def test_same_job_on_two_virtual_nodes_has_two_series() -> None:
     jobs = [JobUse(key=JobKey(7, node), groups={GroupKey(): WHOLE}) for node in ("n1", "n2")]
 
     assert {("7", "n1"): 12.5, ("7", "n2"): 12.5} == collect(*jobs)["jobs_cpu_seconds_total"]
 
 
-def test_node_is_named_by_its_host_where_the_job_does_not_tell() -> None:
+def test_jobs_without_a_node_name_have_the_host_name() -> None:
     jobs = [JobUse(key=JobKey(7, node), groups={GroupKey(): WHOLE}) for node in ("", "n2")]
     families = COLLECTOR.collect(JobUseOptions(), node_jobs=NodeJobs(jobs=tuple(jobs), host_name="n17"))
     (seconds,) = [dict(family.samples) for family in families if family.metric.name == "jobs_cpu_seconds_total"]
@@ -163,7 +163,7 @@ def test_node_is_named_by_its_host_where_the_job_does_not_tell() -> None:
     assert {("7", "n17"): 12.5, ("7", "n2"): 12.5} == seconds
 
 
-def test_steps_are_told_when_asked_for() -> None:
+def test_steps_are_exported_if_enabled() -> None:
     assert "jobs_step_cpu_seconds_total" not in collect(JOB)
     served = collect(JOB, options=JobUseOptions(steps=True))
 

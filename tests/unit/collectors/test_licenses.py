@@ -56,7 +56,7 @@ def test_layers_of_one_resource_are_no_licence() -> None:
     assert {("matlab",): 10} == serve(layer, LOCAL, layer)["slurm_licenses"]
 
 
-def test_older_releases_do_not_tell_everything() -> None:
+def test_older_releases_do_not_report_everything() -> None:
     served = serve(License(name="old", total=1, used=0, free=1))
 
     assert ({}, {("old", ""): 1}) == (served["slurm_licenses_reserved"], served["slurm_license_info"])

@@ -85,7 +85,7 @@ def test_a_quality_of_service_is_shown_for_all_for_accounts_and_for_users() -> N
     assert {("normal",): 1087.660959, ("high",): 1359.576199} == served["slurm_qos_raw_usage_seconds"]
 
 
-def test_what_a_quality_of_service_does_not_tell_is_absent() -> None:
+def test_unknown_values_of_a_qos_are_absent() -> None:
     served = serve(Limits(associations=(), qos=(Qos(name="odd"),)))
 
     assert ({}, {}) == (served["slurm_qos_priority"], served["slurm_qos_raw_usage_seconds"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes are added up once for the cluster, once for each partition, and told one by one if wanted."""
+"""Check that nodes are summed once for the cluster, once per partition, and exported one by one if enabled."""
 
 from __future__ import annotations
 
@@ -195,11 +195,11 @@ def test_cluster_and_partitions_are_added_up(name: str, expected: dict[tuple[str
         ),
     ],
 )  # fmt: skip
-def test_each_node_is_told(name: str, expected: dict[tuple[str, ...], float]) -> None:
+def test_each_node_is_exported(name: str, expected: dict[tuple[str, ...], float]) -> None:
     assert expected == collect()[name]
 
 
-def test_known_states_and_flags_are_zero_where_nobody_has_them() -> None:
+def test_known_states_and_flags_without_nodes_are_zero() -> None:
     served = collect()
 
     assert {**{(state,): 0 for state in BASE_STATES}, ("mixed",): 1, ("allocated",): 1, ("idle",): 3} == served[
@@ -250,7 +250,7 @@ def test_names_of_nodes_can_be_switched_off() -> None:
     assert "slurm_cpus" in served
 
 
-def test_partition_of_each_node_is_told_on_demand_only() -> None:
+def test_partitions_of_nodes_are_exported_only_if_enabled() -> None:
     assert "slurm_node_partition_info" not in collect(options=NodesOptions())
 
 

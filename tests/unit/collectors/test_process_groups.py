@@ -77,7 +77,7 @@ def test_emitted_families_are_the_declared_ones() -> None:
     assert [metric.name for metric in COLLECTOR.metrics] == list(shown())
 
 
-def test_hidden_processes_are_told() -> None:
+def test_hidden_processes_are_reported() -> None:
     assert {(): 1} == shown()["login_processes_complete"]
     assert {(): 0} == shown(table=ProcessTable(is_complete=False))["login_processes_complete"]
 
@@ -120,7 +120,7 @@ def test_floors_are_read_with_units() -> None:
         parse_size("much")
 
 
-def test_page_looks_as_the_older_tool_wrote_it() -> None:
+def test_page_is_like_that_of_the_older_tool() -> None:
     page = b"".join(write(collect(ProcessGroupOptions(pad_command=True), process_groups=TABLE), Format.TEXT)).decode()
 
     assert '\ncpu_usage{user="alice",pgid="10",command="bash            "} 0.3\n' in page

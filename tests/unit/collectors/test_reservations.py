@@ -89,7 +89,7 @@ def test_a_node_counts_under_what_ails_it_first(base_state: str, flags: tuple[st
     assert {state: int(state == expected) for state in STATES} == counts
 
 
-def test_what_was_not_told_is_absent() -> None:
+def test_unreported_values_are_absent() -> None:
     served = serve(Reservation(name="r", is_active=False, nodes=None), nodes=NODES)
 
     assert {

@@ -171,7 +171,7 @@ def test_queues_are_served_where_there_are_some() -> None:
     assert {("REQUEST_JOB_INFO",): 64} == served["slurm_rpc_queue_max_cycle_requests"]
 
 
-def test_users_of_one_name_are_told_apart_by_uid_and_added_under_old_names() -> None:
+def test_users_of_one_name_are_separate_by_uid_and_summed_under_older_names() -> None:
     served = serve(RICH)
 
     assert {("root", "0"): 71, ("nobody", "70999"): 5, ("nobody", "71000"): 2} == served[

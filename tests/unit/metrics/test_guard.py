@@ -282,7 +282,7 @@ def test_room_of_series_that_ended_goes_to_new_ones() -> None:
     assert users(3, 2) == admit(CPUS, users(3, 4, 2), guard)
 
 
-def test_page_without_a_metric_does_not_forget_its_series() -> None:
+def test_page_without_a_metric_does_not_reset_its_series() -> None:
     guard = Guard(series_limit=2)
     admit(CPUS, users(8, 9), guard)
     admit(JOBS, users(1), guard)

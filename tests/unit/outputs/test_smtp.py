@@ -98,7 +98,7 @@ def test_mail_goes_over_tls(tls: str, server_context: ssl.SSLContext) -> None:
 
 
 @pytest.mark.parametrize("tls", ["starttls", "tls"])
-def test_server_that_nobody_vouches_for_gets_no_mail(tls: str, server_context: ssl.SSLContext) -> None:
+def test_server_with_an_untrusted_certificate_gets_no_mail(tls: str, server_context: ssl.SSLContext) -> None:
     offered = {"starttls": server_context} if tls == "starttls" else {"tls": server_context}
     with mail_server(Mailbox(), **offered) as mailbox, pytest.raises(OutputError, match="certificate verify failed"):
         MailServer(address=mailbox.address, tls=tls).send(_mail())
@@ -122,7 +122,7 @@ def test_user_logs_in_with_the_password_of_the_file(server_context: ssl.SSLConte
 
 
 @pytest.mark.usefixtures("trusted")
-def test_wrong_password_is_told_without_showing_it(server_context: ssl.SSLContext, password_file: Path) -> None:
+def test_wrong_password_is_reported_without_showing_it(server_context: ssl.SSLContext, password_file: Path) -> None:
     server = mail_server(Mailbox(users={b"robot": b"other"}), starttls=server_context)
     with server as mailbox, pytest.raises(OutputError, match="535") as caught:
         MailServer(address=mailbox.address, tls="starttls", user="robot", password_file=password_file).send(_mail())
@@ -157,7 +157,7 @@ def test_unreadable_password_file_is_named(content: bytes | None, reason: str, t
         MailServer(address="127.0.0.1:1", user="robot", password_file=path).send(_mail())
 
 
-def test_refused_recipient_is_told_in_the_words_of_the_server() -> None:
+def test_refused_recipient_is_reported_with_the_reply_of_the_server() -> None:
     mailbox = Mailbox(refused={"ada@example.org": "550 5.1.1 no such\x1b[31m mailbox"})
     with mail_server(mailbox), pytest.raises(OutputError) as caught:
         MailServer(address=mailbox.address).send(_mail())
@@ -168,7 +168,7 @@ def test_refused_recipient_is_told_in_the_words_of_the_server() -> None:
     assert "\x1b" not in message
 
 
-def test_nobody_at_the_port_is_told() -> None:
+def test_closed_port_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
 
@@ -230,7 +230,7 @@ def test_rude_goodbye_does_not_make_a_sent_mail_unsent(goodbye: bytes) -> None:
     assert b"Subject" in heard[4]
 
 
-def test_server_that_talks_another_language_is_told() -> None:
+def test_server_with_another_protocol_is_reported() -> None:
     hello = b"SSH-2.0-OpenSSH_9.2\r\n"
     server = _talking(lambda connection, _: connection.sendall(hello))
     with server as address, pytest.raises(OutputError, match="cannot send the mail"):

@@ -55,7 +55,7 @@ class TestWriting:
             assert b"".join(blocks) == path.read_bytes()
 
     @pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
-    def test_everybody_may_read_the_page_whatever_the_umask(self, page: Path, umask: int) -> None:
+    def test_page_is_readable_by_all_with_any_umask(self, page: Path, umask: int) -> None:
         before = os.umask(umask)
         try:
             write_textfile(page, [b"a 1\n"])
@@ -95,7 +95,7 @@ class TestFailing:
         assert OLD == page.read_bytes()
         assert ["slurm.prom"] == names(page.parent)
 
-    def test_missing_folder_is_told(self, tmp_path: Path) -> None:
+    def test_missing_directory_is_reported(self, tmp_path: Path) -> None:
         missing = tmp_path / "none"
         with pytest.raises(OutputError) as caught:
             write_textfile(missing / "slurm.prom", [OLD])
@@ -104,7 +104,7 @@ class TestFailing:
         )
         assert sentence == str(caught.value)
 
-    def test_folder_in_place_of_the_file_is_told(self, page: Path) -> None:
+    def test_directory_in_place_of_the_file_is_reported(self, page: Path) -> None:
         page.unlink()
         page.mkdir()
         with pytest.raises(OutputError, match=r"slurm.prom cannot be replaced: Is a directory"):
@@ -238,7 +238,7 @@ class TestStaleParts:
         assert 1 == remove_stale_parts(page)
         assert ["slurm.prom"] == names(page.parent)
 
-    def test_missing_folder_is_told(self, tmp_path: Path) -> None:
+    def test_missing_directory_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="does the directory"):
             remove_stale_parts(tmp_path / "none" / "slurm.prom")
 

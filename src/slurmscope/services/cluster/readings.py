@@ -17,8 +17,8 @@ from pathlib import Path
 from slurmscope.config import Config, parse_path
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, Metric, compat_counter, compat_gauge, counter
-from slurmscope.model.controller_config import ControllerConfig
-from slurmscope.model.job_list import JobList
+from slurmscope.model.controllers import ControllerConfig
+from slurmscope.model.jobs import JobList
 from slurmscope.services.cluster.completions import CompletionsTracker
 from slurmscope.services.cluster.queue import QueueReader
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading

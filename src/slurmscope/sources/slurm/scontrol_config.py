@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.model.controller_config import ControllerConfig
+from slurmscope.model.controllers import ControllerConfig
 
 ARGUMENTS = ("show", "config")
 

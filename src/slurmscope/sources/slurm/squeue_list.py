@@ -8,7 +8,7 @@ separated by a text that is new for every call: nobody can have written it into 
 from __future__ import annotations
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.model.job_list import JobList, ListedJob
+from slurmscope.model.jobs import JobList, ListedJob
 from slurmscope.tres import parse_tres
 
 COLUMNS = (

@@ -165,7 +165,7 @@ def test_one_password_is_checked_at_a_time() -> None:
     assert len(checks.hashes) == 11
 
 
-def test_who_cannot_be_checked_in_time_is_told_to_come_back() -> None:
+def test_client_that_cannot_be_checked_in_time_gets_503() -> None:
     is_checking, go_on = threading.Event(), threading.Event()
 
     def check(password: bytes, digest: bytes) -> bool:

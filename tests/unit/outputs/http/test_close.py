@@ -23,7 +23,7 @@ def started(exposition: FakeExposition) -> Server:
     return server
 
 
-def test_running_request_is_finished_and_nobody_else_let_in() -> None:
+def test_running_request_is_finished_and_no_other_accepted() -> None:
     exposition = HeldExposition()
     server = started(exposition)
     address = server.addresses[0]
@@ -70,7 +70,7 @@ def test_closing_twice_or_before_serving_is_fine() -> None:
         connect(address)
 
 
-def test_serving_ends_when_asked_to_stop() -> None:
+def test_serving_ends_when_stopped() -> None:
     server = Server(ExporterApp(FakeExposition()), addresses=("127.0.0.1:0",))
     serving = threading.Thread(target=server.serve)
     serving.start()
@@ -82,7 +82,7 @@ def test_serving_ends_when_asked_to_stop() -> None:
     assert server.close() == 0
 
 
-def test_stop_before_serving_is_not_forgotten() -> None:
+def test_stop_before_serving_takes_effect() -> None:
     server = Server(ExporterApp(FakeExposition()), addresses=("127.0.0.1:0",))
     server.stop()
     server.serve()

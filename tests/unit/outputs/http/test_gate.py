@@ -85,7 +85,7 @@ def test_broken_file_closes_and_a_good_one_opens(write_config: Write, broken: st
 
 
 @pytest.mark.parametrize("cut", ["", "# being written", "http_server_config: {http2: true}\n", "basic_auth_users:\n"])
-def test_half_written_file_that_asks_for_nothing_closes(write_config: Write, cut: str) -> None:
+def test_half_written_file_without_protection_refuses_requests(write_config: Write, cut: str) -> None:
     path = write_config(USERS)
     gate = FileGate(path)
     path.write_text(cut)

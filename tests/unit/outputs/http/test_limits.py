@@ -135,7 +135,7 @@ def open_files() -> int:
 
 
 def is_back_at(files: int, threads: int) -> bool:
-    """Tell whether no more is open than before; the last connections may take a moment to end."""
+    """Return whether no more is open than before; the last connections may take a moment to end."""
     until = time.monotonic() + GENEROUS_SECONDS
     while open_files() > files or threading.active_count() > threads:
         if time.monotonic() > until:

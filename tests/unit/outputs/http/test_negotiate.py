@@ -71,7 +71,7 @@ def test_openmetrics_is_served_to_who_prefers_it(accept: str) -> None:
         "\x00\xff",
     ],
 )
-def test_everybody_else_gets_text(accept: str) -> None:
+def test_other_clients_get_text(accept: str) -> None:
     assert choose_format(accept) is Format.TEXT
 
 

@@ -201,7 +201,7 @@ def receive_into(received: bytearray, sock: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("version", [b"HTTP/1.1\r\nHost: x", b"HTTP/1.0"])
-def test_page_that_breaks_off_never_looks_whole(serve: Serve, version: bytes) -> None:
+def test_page_that_breaks_off_never_looks_complete(serve: Serve, version: bytes) -> None:
     with connect(serve(BreakingExposition(2)).address) as sock:
         sock.sendall(b"GET /metrics %b\r\n\r\n" % version)
         received = bytearray()

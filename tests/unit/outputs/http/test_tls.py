@@ -55,7 +55,7 @@ def get_tls(address: ListenHost, context: ssl.SSLContext, target: str = "/metric
 
 
 def is_refused(address: ListenHost, context: ssl.SSLContext) -> bool:
-    """Tell whether no page can be had; with TLS 1.3 a client learns that only when it reads."""
+    """Return whether the page is refused; with TLS 1.3 a client learns that only when it reads."""
     try:
         return get_tls(address, context).status != 200
     except (OSError, http.client.HTTPException):
@@ -85,7 +85,7 @@ def test_large_page_is_served_whole_over_tls(serve: Serve, write_config: Write, 
     assert b"".join(page) == get_tls(running.address, client_context(certificates)).body
 
 
-def test_end_of_an_http10_page_is_told_from_a_cut(serve: Serve, write_config: Write, certificates: Authority) -> None:
+def test_end_of_an_http10_page_differs_from_a_cut(serve: Serve, write_config: Write, certificates: Authority) -> None:
     running = serve(config_file=write_config(tls_section(certificates.server)))
     context = client_context(certificates)
     plain = connect(running.address)
@@ -209,7 +209,7 @@ def test_file_that_holds_no_authority_is_refused(write_config: Write, certificat
         open_gate(write_config(section))
 
 
-def test_encrypted_key_is_refused_and_not_asked_for(
+def test_encrypted_key_is_refused_without_a_prompt(
     write_config: Write, certificates: Authority, tmp_path: Path
 ) -> None:
     encrypt_key(certificates.server.key, tmp_path / "encrypted.key")
@@ -218,7 +218,9 @@ def test_encrypted_key_is_refused_and_not_asked_for(
         open_gate(write_config(section))
 
 
-def test_plain_request_to_a_tls_address_is_told_so(serve: Serve, write_config: Write, certificates: Authority) -> None:
+def test_plain_request_to_a_tls_address_is_refused_with_a_message(
+    serve: Serve, write_config: Write, certificates: Authority
+) -> None:
     running = serve(config_file=write_config(tls_section(certificates.server)))
     reply = exchange(running.address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     assert status_of(reply) == 400
@@ -348,7 +350,7 @@ def test_plain_connection_ends_when_tls_is_switched_on(
     assert get_tls(running.address, client_context(certificates)).body == PAGE
 
 
-def test_password_is_asked_for_on_every_path_over_the_wire(serve: Serve, write_config: Write) -> None:
+def test_password_is_required_on_every_path(serve: Serve, write_config: Write) -> None:
     digest = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
     headers = "http_server_config: {headers: {X-Frame-Options: deny, X-Content-Type-Options: nosniff}}\n"
     address = serve(config_file=write_config(f"basic_auth_users: {{alice: {digest}}}\n{headers}")).address
@@ -374,7 +376,7 @@ def test_body_of_an_unknown_sender_is_not_read(serve: Serve, write_config: Write
         assert (401, "close") == (answer.status, answer.headers["connection"])
 
 
-def test_silent_and_half_greeting_clients_hold_nobody_up(
+def test_silent_clients_and_half_handshakes_delay_no_other(
     serve: Serve, write_config: Write, certificates: Authority
 ) -> None:
     config = write_config(tls_section(certificates.server))

@@ -77,7 +77,7 @@ rate_limit: {{interval: 1m30.5s, burst: 20}}
 @pytest.mark.parametrize(
     "text", ["", "# nothing\n", "{}", "tls_server_config:\nbasic_auth_users:\nrate_limit: {interval: 0}"]
 )
-def test_file_that_asks_for_nothing_is_good(write_config: Write, text: str) -> None:
+def test_file_without_settings_is_valid(write_config: Write, text: str) -> None:
     assert WebConfig() == read_web_config(write_config(text))
 
 

@@ -115,7 +115,7 @@ class TestCounting:
         assert 1 == ended(read_for(accounting, tracker, every, every))
         assert 2 == ended(read_for(accounting, tracker, 2 * HOUR, every))
 
-    def test_sums_are_told_with_the_time_they_reach(self) -> None:
+    def test_sums_have_the_time_up_to_which_they_count(self) -> None:
         accounting = Accounting()
         tracker = track(accounting)
         accounting.end_job()
@@ -128,7 +128,7 @@ class TestCounting:
         assert {} == completions.gpu_seconds
         assert START + MINUTE == completions.read_until
 
-    def test_sums_that_were_given_away_do_not_change(self) -> None:
+    def test_sums_that_were_returned_do_not_change(self) -> None:
         accounting = Accounting()
         tracker = track(accounting)
         accounting.end_job()
@@ -243,7 +243,7 @@ class TestFailures:
         assert 60 == ended(completions)
         assert accounting.now == completions.read_until
 
-    def test_rows_that_were_not_understood_are_told(self) -> None:
+    def test_unreadable_rows_are_counted(self) -> None:
         accounting = Accounting()
         tracker = track(accounting)
         accounting.end_job()
@@ -299,7 +299,7 @@ class TestClock:
         assert START == completions.since
         assert ["the clock was set back; counting ended jobs from now on"] == [r.getMessage() for r in caplog.records]
 
-    def test_future_is_not_told_as_read(self) -> None:
+    def test_future_is_not_reported_as_read(self) -> None:
         accounting = Accounting()
         tracker = track(accounting)
 
@@ -307,7 +307,7 @@ class TestClock:
 
 
 class TestMemory:
-    def test_what_is_settled_is_forgotten(self, tmp_path: Path) -> None:
+    def test_final_jobs_are_dropped_from_the_state(self, tmp_path: Path) -> None:
         accounting = Accounting()
         file = tmp_path / "state"
         tracker = track(accounting, file)

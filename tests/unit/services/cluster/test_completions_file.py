@@ -128,7 +128,7 @@ class TestLoading:
             encode_state(STATE).replace(b'"slurmscope-completions":1', b'"slurmscope-completions":0'),
         ],
     )
-    def test_broken_state_is_told_once_and_replaced(
+    def test_broken_state_is_logged_once_and_replaced(
         self, file: Path, content: bytes, caplog: pytest.LogCaptureFixture
     ) -> None:
         file.write_bytes(content)
@@ -140,7 +140,7 @@ class TestLoading:
         assert ["cannot read the state file of ended jobs"] == warnings_of(caplog)
         assert STATE == decode_state(file.read_bytes())
 
-    def test_file_of_somebody_else_is_told_once_and_kept(self, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_foreign_file_is_logged_once_and_kept(self, file: Path, caplog: pytest.LogCaptureFixture) -> None:
         file.write_bytes(b"ClusterName=precious\n")
         store = CompletionsFile(file)
 
@@ -178,7 +178,7 @@ class TestLoading:
 
 
 class TestSaving:
-    def test_missing_folder_is_told_once_until_it_is_there(
+    def test_missing_directory_is_logged_once_until_it_exists(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
@@ -216,7 +216,7 @@ def test_restart_goes_on_with_the_sums_and_catches_up(file: Path) -> None:
     accounting.now += 60
     first_life.update(accounting.run)
     accounting.now += 1800
-    accounting.end_job()  # while nobody was there to count
+    accounting.end_job()  # while no tracker was running
     accounting.now += 1800
 
     second_life = CompletionsTracker(wall_clock=accounting.wall_clock, state_file=file)

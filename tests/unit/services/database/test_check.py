@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who cannot reach the database is not told to grant anything; the rest is shown on a real server."""
+"""Check the advice for an unreachable database; the other checks are tested with a real server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurmscope.sources.accounting.settings import AccountingSettings
 
 def test_unreachable_server_is_not_a_user_without_rights() -> None:
     with socket.socket() as taken:
-        # Bound and not listening: nobody else can answer there.
+        # Bound but not listening: connections are refused.
         taken.bind(("127.0.0.1", 0))
         (one,) = check(AccountingSettings(host="127.0.0.1", port=taken.getsockname()[1]))
 

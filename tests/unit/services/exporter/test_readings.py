@@ -26,7 +26,7 @@ class FakeTime:
 
 
 class FakeSource:
-    """A source that gives what it is told to give."""
+    """A source whose results are set by tests."""
 
     def __init__(self) -> None:
         self.reads = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs are found by cgroups where slurmd makes them, else by processes; folders that tell of their end are named."""
+"""Check that jobs are found by cgroups, else by processes, and which directories are watched for their end."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_steps_and_the_folders_of_their_tasks_are_named_on_v1(tmp_path: Path) ->
     assert {top, top / "step_batch", top / "step_0"} == set(folders.watched)
 
 
-def test_steps_are_named_on_v2_where_the_job_tells_its_end_itself(tmp_path: Path) -> None:
+def test_steps_on_v2_need_only_the_directory_of_the_job_watched(tmp_path: Path) -> None:
     job = make_job(tmp_path, "step_0+1", "step_extern")
     folders = JobFinder(FakeCgroups(v2(tmp_path)), FakeStepds()).list_steps(job)
     assert {"0+1", "extern"} == folders.steps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One job is read with its processes and its environment, and real processes are told apart."""
+"""Check that one job is read with its processes and its environment, with real processes."""
 
 from __future__ import annotations
 
@@ -102,12 +102,10 @@ def test_environment_is_kept_when_its_process_is_gone(reader: ProcessReader, chi
     assert {"SLURM_JOB_ACCOUNT": "physics"} == use.environment
 
 
-def test_environment_that_is_not_there_is_not_asked_for_for_ever(
-    reader: ProcessReader, child: subprocess.Popen[bytes]
-) -> None:
+def test_missing_environment_is_not_read_forever(reader: ProcessReader, child: subprocess.Popen[bytes]) -> None:
     job = JobWithProcesses(KEY)
     reading = JobMeter(reader, ReadingOptions(environment=("SLURM_JOB_ACCOUNT",)))
-    reading.read(job)  # nobody to ask: this does not count
+    reading.read(job)  # no process to read: this does not count
     job.pids = [os.getpid()]
     for _ in range(ENVIRONMENT_TRIES):
         reading.read(job)
@@ -198,7 +196,7 @@ def test_without_capabilities_files_of_others_are_missing_until_a_job_shows_othe
         ("process", set(ALL)),
     ],
 )
-def test_what_was_refused_is_told_until_it_is_not_refused(
+def test_denied_source_is_unavailable_until_it_is_readable(
     sources: tuple[ProcessReader, ProcessSources], denied: str, missing: set[str]
 ) -> None:
     reader, told = sources

@@ -78,7 +78,7 @@ def test_new_job_is_read_at_once(node: Node) -> None:
     assert (KEY, 0.25, False) == (node.only().key, node.seconds(), node.only().has_ended)
 
 
-def test_job_that_shows_nothing_yet_is_told_without_numbers(node: Node) -> None:
+def test_job_without_values_yet_is_served_without_values(node: Node) -> None:
     node.finder.add(FakeJob(KEY, seconds=None))
     node.scan()
     assert JobUse(key=KEY, uid=1001) == node.only()
@@ -170,7 +170,7 @@ def test_fallen_counter_starts_again(node: Node) -> None:
     assert 1.0 == node.seconds()
 
 
-def test_lives_with_names_of_their_own_are_told_side_by_side(node: Node) -> None:
+def test_runs_with_their_own_sluid_are_served_side_by_side(node: Node) -> None:
     job = node.finder.add(FakeJob(JobKey(7, "", "sAAAAAAAAAAAAA"), seconds=100.0))
     node.scan()
     node.finder.remove(job)
@@ -196,7 +196,7 @@ def test_job_between_two_steps_counts_on(node: Node) -> None:
     assert (105.0, True) == (node.seconds(), node.only().has_ended)
 
 
-def test_job_that_counts_on_keeps_the_ledger_of_its_processes(node: Node) -> None:
+def test_job_that_continues_keeps_the_totals_of_its_processes(node: Node) -> None:
     job = node.finder.add(FakeJob(KEY, steps={"0"}))
     for _ in range(3):
         node.scan_and_read()
@@ -251,7 +251,7 @@ def test_job_that_shows_no_step_for_long_is_a_new_one(node: Node) -> None:
     assert (1.0, False) == (node.seconds(), node.only().has_ended)
 
 
-def test_ended_step_is_told_for_the_grace_period() -> None:
+def test_ended_step_is_served_for_the_grace_period() -> None:
     node = make_node(has_steps=True)
     job = node.finder.add(FakeJob(KEY, steps={"batch", "0"}))
     node.scan_and_read()
@@ -262,7 +262,7 @@ def test_ended_step_is_told_for_the_grace_period() -> None:
     assert {WHOLE_JOB, GroupKey("batch")} == node.only().groups.keys()
 
 
-def test_only_so_many_ended_steps_are_told() -> None:
+def test_number_of_ended_steps_is_limited() -> None:
     node = make_node(has_steps=True)
     job = node.finder.add(FakeJob(KEY, steps=set(map(str, range(2 * PAST_GROUP_LIMIT)))))
     node.scan_and_read()

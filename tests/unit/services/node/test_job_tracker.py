@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tracker hears of jobs by itself, reads them before they are gone, and costs nothing while nothing happens."""
+"""Check that the tracker notices jobs by itself, reads them before they are gone, and is idle without events."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_tracker_that_is_not_started_still_reads_jobs(tmp_path: Path) -> None:
     assert ([4.0], {"process_io": False, "inotify": True}) == ([seconds(use) for use in taken.jobs], taken.available)
 
 
-def test_job_is_noticed_without_anybody_asking(node: Node) -> None:
+def test_job_is_noticed_without_a_snapshot_request(node: Node) -> None:
     job = node.begin(seconds=0.5)
     until(lambda: job.reads)
 
@@ -128,7 +128,7 @@ def test_job_between_two_snapshots_is_not_missed(node: Node) -> None:
     assert (0.5, True) == (seconds(node.only()), node.only().has_ended)
 
 
-def test_job_is_read_when_a_folder_of_its_goes_away(node: Node) -> None:
+def test_job_is_read_when_one_of_its_directories_is_removed(node: Node) -> None:
     job = node.begin(seconds=0.5)
     until(lambda: job.reads)
     until(lambda: job.reads == len(YOUNG_SECONDS))
@@ -165,14 +165,14 @@ def test_job_with_many_processes_is_read_in_a_moment_at_its_end(node: Node) -> N
 
 
 def tracked_use(node: Node) -> JobUse:
-    """Look at what the tracker knows, without making it read."""
+    """Return what the tracker knows, without making it read."""
     (tracked,) = node.tracker._registry.live
     return tracked.use
 
 
 @dataclass(eq=False)
 class SeenJob(FakeJob):
-    """Note how often jobs had been looked for when this one was read."""
+    """Record how many scans there were when this job was read."""
 
     finder: FakeFinder = field(default_factory=FakeFinder)
     scans: list[int] = field(default_factory=list)
@@ -183,7 +183,7 @@ class SeenJob(FakeJob):
         return super().read()
 
 
-def test_young_job_is_looked_at_until_its_user_is_known(node: Node) -> None:
+def test_new_job_is_scanned_until_its_user_is_known(node: Node) -> None:
     path = node.finder.root / "job_7"
     job = SeenJob(KEY, path=path, uid=None, finder=node.finder)
     node.finder.add(job)
@@ -210,7 +210,7 @@ class NotedSleeps(ChangeWatcher):
         return heard
 
     def is_long_sleep(self) -> bool:
-        """Tell whether the tracker sleeps until it would look without any sign."""
+        """Return whether the tracker sleeps until its next regular scan."""
         return (self.wanted_seconds or 0.0) > SCAN_SECONDS / 2
 
 
@@ -228,13 +228,13 @@ def test_idle_tracker_sleeps(tmp_path: Path) -> None:
     assert [] == changes.heard
 
 
-def test_storm_of_folders_makes_few_looks(node: Node) -> None:
+def test_storm_of_directories_causes_few_scans(node: Node) -> None:
     began, before = time.monotonic(), node.finder.scans
     for number in range(3000):
         (node.finder.root / f"other_{number % 10}").mkdir()
         (node.finder.root / f"other_{number % 10}").rmdir()
     elapsed = time.monotonic() - began
-    # One look scans again when it has found new folders to watch, four times at most.
+    # A scan repeats itself if it has found new directories to watch, four times at most.
     assert node.finder.scans - before <= 4 * (elapsed / SCAN_GAP_SECONDS + 2)
 
 
@@ -259,7 +259,7 @@ def test_job_that_ends_is_read_even_when_no_cpu_time_is_left(tmp_path: Path) -> 
         subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process,
     ):
         job = node.begin(seconds=0.5, pids=[process.pid])
-        node.tracker.snapshot()  # nobody else looks for new jobs now
+        node.tracker.snapshot()  # no other scan runs now
         job.seconds, reads = 9.0, job.reads
         process.communicate(timeout=60)
         until(lambda: seconds(tracked_use(node)) == 9.0)
@@ -267,7 +267,7 @@ def test_job_that_ends_is_read_even_when_no_cpu_time_is_left(tmp_path: Path) -> 
         job.pids.clear()
 
 
-def test_failed_look_does_not_end_the_tracking(node: Node) -> None:
+def test_failed_scan_does_not_end_the_tracking(node: Node) -> None:
     node.finder.fails = True
     scans = node.finder.scans
     job = node.begin()
@@ -276,7 +276,7 @@ def test_failed_look_does_not_end_the_tracking(node: Node) -> None:
     until(lambda: job.reads)
 
 
-def test_machine_without_inotify_is_looked_at_again_and_again(tmp_path: Path) -> None:
+def test_machine_without_inotify_is_polled(tmp_path: Path) -> None:
     with tracking(tmp_path, open_nothing) as node:
         job = node.begin(seconds=0.5)
         until(lambda: job.reads == len(YOUNG_SECONDS))
@@ -288,14 +288,14 @@ def test_machine_without_inotify_is_looked_at_again_and_again(tmp_path: Path) ->
     assert ([9.0], False) == ([seconds(use) for use in taken.jobs], taken.available["inotify"])
 
 
-def test_jobs_without_cgroups_are_looked_for_again_and_again(node: Node) -> None:
+def test_jobs_without_cgroups_are_polled(node: Node) -> None:
     node.finder.uses_processes = True
     node.tracker.snapshot()
     job = node.finder.add(FakeJob(KEY, seconds=0.5))
     until(lambda: job.reads)
 
 
-def test_failed_scan_is_told_and_the_next_one_is_good(node: Node) -> None:
+def test_failed_scan_is_reported_and_the_next_one_succeeds(node: Node) -> None:
     job = node.begin()
     until(lambda: job.reads)
     node.finder.fails = True
@@ -325,7 +325,7 @@ def test_bug_in_a_reader_does_not_end_the_tracking(tmp_path: Path) -> None:
         assert KEY == node.only().key
 
 
-def test_several_who_ask_at_once_get_an_answer_each(node: Node) -> None:
+def test_parallel_snapshot_requests_are_all_answered(node: Node) -> None:
     node.begin(seconds=0.5)
     answers: list[NodeJobs] = []
     threads = [threading.Thread(target=lambda: answers.append(node.tracker.snapshot())) for _ in range(8)]
@@ -364,7 +364,7 @@ class SlowFinder(FakeFinder):
         return []
 
 
-def test_who_asks_while_the_tracker_ends_is_not_left_waiting(tmp_path: Path) -> None:
+def test_snapshot_request_while_the_tracker_stops_does_not_wait(tmp_path: Path) -> None:
     finder = SlowFinder(root=tmp_path)
     finder.blocked, finder.released = threading.Event(), threading.Event()
     tracker = JobTracker(finder, JobRegistry(finder, FakeReader), ChangeWatcher())

@@ -15,7 +15,7 @@ print(gc.isenabled(), gc.get_freeze_count() > 1000, gc.get_threshold()[0] > 10_0
 """
 
 
-def test_settled_process_looks_for_garbage_rarely_and_never_at_its_imports() -> None:
+def test_settled_process_collects_garbage_rarely_and_never_scans_its_imports() -> None:
     done = subprocess.run([sys.executable, "-c", SETTLE], capture_output=True, text=True, timeout=60, check=False)
 
     assert ("True True True\n", "") == (done.stdout, done.stderr)

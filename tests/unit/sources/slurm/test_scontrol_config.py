@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from slurmscope.collectors.slurm import COLLECTOR
 from slurmscope.errors import MalformedAnswer
 from slurmscope.metrics.collector import NoOptions
-from slurmscope.model.controller_config import ControllerConfig
+from slurmscope.model.controllers import ControllerConfig
 from slurmscope.sources.slurm.scontrol_config import parse_config
 
 FIXTURE = Path(__file__).resolve().parents[3] / "fixtures" / "slurm-22.05" / "scontrol-config.txt"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slurmscope.collectors.job_info import COLLECTOR
 from slurmscope.errors import MalformedAnswer
 from slurmscope.metrics.collector import NoOptions
-from slurmscope.model.job_list import JobList, ListedJob
+from slurmscope.model.jobs import JobList, ListedJob
 from slurmscope.sources.slurm.squeue_list import arguments, parse_job_list
 
 SEPARATOR = "5c0ffee5"

@@ -76,7 +76,7 @@ def test_archive_is_there_after_a_restart(archive: SqlArchive, path: Path) -> No
     again.close()
 
 
-def test_missing_folder_is_told(tmp_path: Path) -> None:
+def test_missing_directory_is_reported(tmp_path: Path) -> None:
     assert f"the archive {tmp_path}/no/a.db cannot be opened: its folder is not there; create it" == refusal(
         open_at(tmp_path / "no" / "a.db")
     )
@@ -88,7 +88,7 @@ def test_file_of_another_kind_is_told(path: Path) -> None:
     assert "not a database" in refusal(open_at(path))
 
 
-def test_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
+def test_directory_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
     assert "Is a directory" in refusal(open_at(tmp_path))
 
 
