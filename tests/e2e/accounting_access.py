@@ -31,5 +31,5 @@ def administer(lab: SlurmLab, *statements: str) -> tuple[ResultRow, ...]:
     rows: tuple[ResultRow, ...] = ()
     with open_session(AccountingSettings(socket=lab.layout.database_socket, user="root", timeout=20.0)) as session:
         for statement in statements:
-            rows = session.ask(statement)
+            rows = session.query(statement)
     return rows

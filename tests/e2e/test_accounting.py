@@ -278,7 +278,7 @@ class TestOutages:
             with open_session(history.settings) as session:
                 killer.start()
                 with pytest.raises(SourceError, match=r"mariadb\.sock"):
-                    session.ask("SELECT SLEEP(15)")
+                    session.query("SELECT SLEEP(15)")
         finally:
             killer.join()
             history.lab.start_daemon("mariadbd")
@@ -299,11 +299,11 @@ class TestOutages:
     def test_slow_statement_is_ended_by_the_server(self, history: History) -> None:
         # The client would wait a minute; the server is told to give up after one second.
         with open_session(replace(history.settings, timeout=60.0)) as session:
-            session.ask("SET SESSION max_statement_time = 1")
+            session.query("SET SESSION max_statement_time = 1")
             with pytest.raises(ServerTimedOut):
-                session.ask("SELECT SLEEP(40)")
+                session.query("SELECT SLEEP(40)")
         with open_session(replace(history.settings, timeout=2.5)) as session:
-            assert ((2.5,),) == session.ask("SELECT @@SESSION.max_statement_time")
+            assert ((2.5,),) == session.query("SELECT @@SESSION.max_statement_time")
 
     def test_slurmdbd_that_is_down_does_not_matter_to_the_database(self, history: History) -> None:
         with self.down(history.lab, "slurmdbd"):

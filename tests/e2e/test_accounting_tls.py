@@ -48,7 +48,7 @@ def settings(folder: Path) -> Iterator[AccountingSettings]:
     try:
         wait_until(lambda: _is_ready(folder), "a MariaDB with TLS", timeout_seconds=60)
         with open_session(AccountingSettings(socket=folder / "sock", user="root", database="mysql")) as session:
-            session.ask("CREATE USER reader@'127.0.0.1' IDENTIFIED BY %s REQUIRE SSL", [PASSWORD])
+            session.query("CREATE USER reader@'127.0.0.1' IDENTIFIED BY %s REQUIRE SSL", [PASSWORD])
         (folder / "password").write_text(PASSWORD + "\n", encoding="ascii")
         yield AccountingSettings(
             host="127.0.0.1", port=port, user="reader", database="information_schema",
@@ -71,7 +71,7 @@ def changed(settings: AccountingSettings, **values: object) -> AccountingSetting
 
 def test_connection_is_encrypted(settings: AccountingSettings) -> None:
     with open_session(settings) as session:
-        ((_, cipher),) = session.ask("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+        ((_, cipher),) = session.query("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
 
     assert cipher
 

@@ -147,7 +147,7 @@ def test_secrets_and_writing_are_out_of_reach(settings: AccountingSettings) -> N
             "SELECT LOAD_FILE('/etc/passwd') INTO OUTFILE '/tmp/slurmscope-must-not-exist'",
         ):
             with pytest.raises(Denied):
-                session.ask(statement)
+                session.query(statement)
 
 
 def test_seed_s_question_is_answered(clean_lab: SlurmLab, settings: AccountingSettings) -> None:
@@ -158,7 +158,7 @@ def test_seed_s_question_is_answered(clean_lab: SlurmLab, settings: AccountingSe
     grant(settings, ADMIN, is_dry_run=False)
 
     with open_session(settings) as session:
-        rows = session.ask("SELECT id_job, job_name FROM user_job_view WHERE id_user = %s", [uid])
+        rows = session.query("SELECT id_job, job_name FROM user_job_view WHERE id_user = %s", [uid])
 
     assert (job, "seed") in rows
 

@@ -71,7 +71,7 @@ def _check_clusters(clusters: Sequence[str]) -> Check:
 def _check_view(session: Session, view: str, columns: Sequence[str]) -> Check:
     """Select every column: a view created by an earlier version may lack some."""
     try:
-        session.ask(f"{render_select(columns, quote_name(view))} LIMIT 1")
+        session.query(f"{render_select(columns, quote_name(view))} LIMIT 1")
     except SourceError as error:
         return Check(name=f"view {view}", is_good=False, message=str(error), advice=_ADVICE)
     return Check(name=f"view {view}", is_good=True, message="can be read")
@@ -99,7 +99,7 @@ def _check_writing(session: Session, clusters: Sequence[str]) -> Iterator[Check]
 
 def _check_denied(session: Session, name: str, statement: str, bad: str, good: str = "cannot be read") -> Check:
     try:
-        session.ask(statement)
+        session.query(statement)
     except Denied:
         return Check(name=name, is_good=True, message=good)
     except SourceError as error:
@@ -108,7 +108,7 @@ def _check_denied(session: Session, name: str, statement: str, bad: str, good: s
 
 
 def _seen_tables(session: Session) -> list[tuple[str, str]]:
-    rows = session.ask("SELECT table_schema, table_name FROM information_schema.tables")
+    rows = session.query("SELECT table_schema, table_name FROM information_schema.tables")
     return [(str(schema), str(table)) for schema, table in rows if str(schema).lower() not in _PUBLIC_SCHEMAS]
 
 
@@ -121,7 +121,7 @@ def _check_sight(seen: Sequence[tuple[str, str]], database: str, views: Sequence
 def _check_rights(session: Session, database: str, views: Sequence[str]) -> Check:
     """Compare granted with needed privileges; the text after TO holds the password hash and is not shown."""
     needed = {f"SELECT ON `{database}`.`{view}`" for view in views} | {"USAGE ON *.*"}
-    lines = [str(line) for (line,) in session.ask("SHOW GRANTS")]
+    lines = [str(line) for (line,) in session.query("SHOW GRANTS")]
     granted = {
         f"{found['rights']} ON {found['what']}" if (found := _GRANT.match(line)) else _role(line) for line in lines
     }

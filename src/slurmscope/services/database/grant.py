@@ -87,7 +87,7 @@ def revoke(settings: AccountingSettings, how: GrantSettings, *, is_dry_run: bool
         )
         if not is_dry_run:
             for statement in (drop_user, *drop_views):
-                session.ask(statement)
+                session.query(statement)
     return (drop_user, *drop_views)
 
 
@@ -108,7 +108,7 @@ def _as_admin(settings: AccountingSettings, how: GrantSettings) -> AccountingSet
 
 def _read_schema(session: Session, database: str) -> dict[str, set[str]]:
     schema: defaultdict[str, set[str]] = defaultdict(set)
-    for table, column in session.ask(
+    for table, column in session.query(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = %s", [database]
     ):
         schema[str(table)].add(str(column))
@@ -117,7 +117,7 @@ def _read_schema(session: Session, database: str) -> dict[str, set[str]]:
 
 def _read_clusters(session: Session, schema: dict[str, set[str]]) -> tuple[str, ...]:
     """Return the clusters that have tables; one that was never registered has none."""
-    names = (str(name) for (name,) in session.ask("SELECT name FROM cluster_table WHERE deleted = 0 ORDER BY name"))
+    names = (str(name) for (name,) in session.query("SELECT name FROM cluster_table WHERE deleted = 0 ORDER BY name"))
     clusters = tuple(name for name in names if f"{name}_job_table" in schema)
     if not clusters:
         raise ServerError(f"{session.name} has no cluster: slurmctld has never registered with slurmdbd")
@@ -126,15 +126,15 @@ def _read_clusters(session: Session, schema: dict[str, set[str]]) -> tuple[str, 
 
 def _read_roles(session: Session, reader: DatabaseUser) -> tuple[str, ...]:
     """Return the roles granted to the user, if it exists already."""
-    known = session.ask("SELECT 1 FROM mysql.user WHERE User = %s AND Host = %s", [reader.user, reader.host])
-    lines = session.ask(f"SHOW GRANTS FOR {reader.account}") if known else ()
+    known = session.query("SELECT 1 FROM mysql.user WHERE User = %s AND Host = %s", [reader.user, reader.host])
+    lines = session.query(f"SHOW GRANTS FOR {reader.account}") if known else ()
     return tuple(found[1] for (line,) in lines if (found := _ROLE.match(str(line))))
 
 
 def _unshared_views(session: Session, reader: DatabaseUser) -> tuple[str, ...]:
-    tables = session.ask("SELECT table_name FROM information_schema.views WHERE table_schema = %s", [reader.database])
+    tables = session.query("SELECT table_name FROM information_schema.views WHERE table_schema = %s", [reader.database])
     ours = [str(name) for (name,) in tables if str(name) == "user_job_view" or str(name).startswith("slurmscope_")]
-    others = session.ask(
+    others = session.query(
         "SELECT Table_name FROM mysql.tables_priv WHERE Db = %s AND NOT (User = %s AND Host = %s)",
         [reader.database, reader.user, reader.host],
     )
@@ -146,7 +146,7 @@ def _has_password(statement: str) -> bool:
 
 
 def _execute(session: Session, statement: str, password: str) -> None:
-    session.ask(statement, [password] if _has_password(statement) else ())
+    session.query(statement, [password] if _has_password(statement) else ())
 
 
 def _provide_password(path: Path) -> str:

@@ -31,29 +31,29 @@ from slurmscope.sources.accounting.views import (
 )
 
 _PIECE = 500
-# Above 200 values MariaDB does not look into the index to see how few rows they have, and may go through the whole
+# Above 200 values MariaDB does not use the index to estimate how few rows they have, and may scan the whole
 # table: 500 jobs out of 2,000,000 took 10 s.
 _NUMBERS_AT_ONCE = 100
 _WINDOW_SECONDS = 6 * 3600
 _MAX_JOB_ID = 2**32 - 1
 
 RowCounts = list[tuple[str, int]]
-"""Clusters and numbers of rows."""
+"""Clusters and row numbers."""
 
 
 class DatabaseAccounting:
-    """Be the accounting of every cluster in the database; safe for several threads."""
+    """Read the job records of every cluster in the database; safe to use from several threads."""
 
     def __init__(self, settings: AccountingSettings) -> None:
-        """Connect to nothing yet."""
+        """Set the connection; it is opened for each query."""
         self._settings = settings
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        """Return every run of these jobs; the number of an array or heterogeneous job stands for all its parts."""
+        """Return every run of these jobs; the ID of an array or heterogeneous job selects all its parts."""
         possible = sorted({job_id for job_id in job_ids if 0 < job_id < _MAX_JOB_ID})
         rows: dict[tuple[str, int], None] = {}
         for some in _pieces(possible, _NUMBERS_AT_ONCE):
-            # Three questions with an index each, instead of one with OR that may go through the whole table.
+            # Three queries with an index each, instead of one with OR that may scan the whole table.
             conditions = (f"{column} IN ({_places(some)})" for column in ("id_job", "id_array_job", "het_job_id"))
             rows |= dict.fromkeys(self._find(conditions, some))
         return tuple(sorted(self._read(list(rows)), key=lambda record: (record.job_id, record.submit_seconds)))
@@ -66,13 +66,13 @@ class DatabaseAccounting:
             yield from (record for record in self._read(rows) if record.state in ENDINGS)
 
     def read_current(self) -> Iterator[JobRecord]:
-        """Yield jobs that run or wait now, held ones too."""
+        """Yield running and pending jobs, held ones included."""
         for record in self._read(self._find(["time_end = 0 AND state < 3"])):
             if record.state not in ENDINGS:
                 yield record
 
     def _find(self, conditions: Iterable[str], values: Sequence[int] = ()) -> RowCounts:
-        """Return the rows that meet one of the conditions; those of two come twice."""
+        """Return the rows that meet one of the conditions; rows that meet two are returned twice."""
         with open_session(self._settings) as session:
             selects = [
                 (cluster, render_select(("job_db_inx",), quote_name(job_view(cluster))))
@@ -82,16 +82,16 @@ class DatabaseAccounting:
                 (cluster, number)
                 for condition in conditions
                 for cluster, select in selects
-                for (number,) in session.ask(f"{select} WHERE {condition}", values)
+                for (number,) in session.query(f"{select} WHERE {condition}", values)
             ]
 
     def _clusters(self, session: Session) -> tuple[str, ...]:
-        names = session.ask(
+        names = session.query(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", [self._settings.database]
         )
         clusters = clusters_of([str(name) for (name,) in names])
         if not clusters:
-            raise ServerError(f"{session.name} shows us no view of jobs, run slurmscope database grant")
+            raise ServerError(f"{session.name} has no job views that we may read; run slurmscope database grant")
         return clusters
 
     def _read(self, rows: RowCounts) -> Iterator[JobRecord]:
@@ -104,7 +104,7 @@ class DatabaseAccounting:
 
     def _read_piece(self, cluster: str, numbers: Sequence[int]) -> list[JobRecord]:
         with open_session(self._settings) as session:
-            tres_rows = session.ask(render_select(TRES_COLUMNS, quote_name(TRES_VIEW)))
+            tres_rows = session.query(render_select(TRES_COLUMNS, quote_name(TRES_VIEW)))
             jobs = _select(session, job_view(cluster), self._job_columns(session, cluster), numbers)
             steps = _select(session, step_view(cluster), tuple(STEP_COLUMNS), numbers)
         names = name_tres(tres_rows)
@@ -121,8 +121,8 @@ class DatabaseAccounting:
         return [record for record in records if record is not None]
 
     def _job_columns(self, session: Session, cluster: str) -> tuple[str, ...]:
-        """Return the columns that the job view has: it may have been made by an earlier release."""
-        rows = session.ask(
+        """Return the columns that the job view has: an earlier release may have created it."""
+        rows = session.query(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
             [self._settings.database, job_view(cluster)],
         )
@@ -132,7 +132,7 @@ class DatabaseAccounting:
 
 def _select(session: Session, view: str, columns: Sequence[str], numbers: Sequence[int]) -> list[dict[str, Any]]:
     statement = f"{render_select(columns, quote_name(view))} WHERE job_db_inx IN ({_places(numbers)})"
-    return [dict(zip(columns, row, strict=True)) for row in session.ask(statement, numbers)]
+    return [dict(zip(columns, row, strict=True)) for row in session.query(statement, numbers)]
 
 
 def _pieces(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:

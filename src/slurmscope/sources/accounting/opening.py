@@ -9,9 +9,9 @@ from slurmscope.sources.accounting.settings import AccountingSettings
 
 
 def open_accounting(settings: AccountingSettings, run: RunCommand) -> JobAccounting:
-    """Return what answers questions about jobs; ``run`` runs a command of Slurm, as ``SlurmCommands.run`` does.
+    """Return the configured source of job records; ``run`` runs a Slurm command, as ``SlurmCommands.run`` does.
 
-    Nothing is asked yet, and there is nothing to close.
+    No query is sent yet, and there is nothing to close.
     """
     if not settings.uses_database:
         return SacctAccounting(run)

@@ -6,7 +6,7 @@ window, both edges included, whether or not the job was ever eligible; slurmdbd 
 end times. ``uts`` times are seconds since 1970: local times are ambiguous for an hour each autumn. None of
 the columns holds text that a user can choose freely, and the separator is new for each call.
 
-sacct asks slurmdbd alone: the controller does not notice.
+sacct queries slurmdbd only: the controller has no load from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLUMNS = (
     "CPUTimeRAW", "AllocTRES",
 )  # fmt: skip
 
-# Left out: RESIZING ends no job, and the record that follows tells the time of the whole run again;
+# Left out: RESIZING ends no job, and the record that follows has the time of the whole run again;
 # REVOKED is the copy of a job that another cluster of the federation ran.
 STATES = tuple(sorted(ENDED_STATES - {REVOKED} | {REQUEUED}))
 
@@ -60,7 +60,7 @@ def arguments(start: int, end: int, separator: str) -> tuple[str, ...]:
 def parse_ended_jobs(answer: bytes, separator: str) -> tuple[tuple[EndedJob, ...], int]:
     """Read the answer to :func:`arguments` with the same separator; return the jobs and the count of unreadable rows.
 
-    An odd row costs only itself, but an answer without a single good row is no answer: the next
+    An invalid row is skipped, but an answer without a single valid row is an error: the next
     window would begin after it, and all its jobs would be lost.
     """
     if answer and not answer.endswith(b"\n"):
@@ -69,7 +69,7 @@ def parse_ended_jobs(answer: bytes, separator: str) -> tuple[tuple[EndedJob, ...
     mark = _mark(separator)
     jobs = [job for job in (_parse_row(row.split(mark)) for row in rows) if job is not None]
     if rows and not jobs:
-        raise MalformedAnswer(f"sacct: none of {len(rows)} rows has the {len(COLUMNS)} columns that were asked for")
+        raise MalformedAnswer(f"sacct: none of {len(rows)} rows has the {len(COLUMNS)} requested columns")
     return tuple(jobs), len(rows) - len(jobs)
 
 

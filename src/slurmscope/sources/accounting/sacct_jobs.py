@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ask sacct for jobs: by number, by the time they ended, or those that run and wait now.
 
-sacct asks slurmdbd alone: the controller does not notice. Long stretches of time are read in windows, each one call,
+sacct queries slurmdbd only: the controller has no load. Long stretches of time are read in windows, each one call,
 which grow while little happens and shrink where much does or where sacct is too slow.
 
-sacct does not tell of jobs that were never eligible (held ones), unless they are asked for by number or have ended.
+sacct omits jobs that were never eligible (held ones), unless they are requested by ID or have ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LONGEST_WINDOW_SECONDS = 86_400
 _SHORTEST_WINDOW_SECONDS = 60
 _FEW_JOBS = 5_000
 _MANY_JOBS = 20_000
-# Beyond any time that a job may begin at: the last second sacct can be asked for.
+# After any start of a job: the last second that sacct accepts.
 _FOREVER = 2**32 - 2
 
 
@@ -40,7 +40,7 @@ class SacctAccounting:
         self._later_columns: tuple[str, ...] | None = None
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        """Return every run of these jobs; the number of an array or heterogeneous job stands for all its parts."""
+        """Return every run of these jobs; the ID of an array or heterogeneous job selects all its parts."""
         possible = sorted({job_id for job_id in job_ids if 0 < job_id < MAX_JOB_ID})
         found: dict[tuple[int, int, str], JobRecord] = {}
         for first in range(0, len(possible), _IDS_PER_CALL):
@@ -88,7 +88,7 @@ class SacctAccounting:
         return parse_records(self._run(COMMAND, arguments), columns, mark)
 
     def _known_later_columns(self) -> tuple[str, ...]:
-        """Ask once what this sacct knows; a column it does not know would cost the whole answer."""
+        """Query once which columns this sacct has; an unknown column would fail the whole call."""
         if self._later_columns is None:
             known = set(self._run(COMMAND, ["--helpformat"]).decode("utf-8", "replace").lower().split())
             self._later_columns = tuple(name for name in LATER_COLUMNS if name.lower() in known)

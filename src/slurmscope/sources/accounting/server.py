@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Talk to the server of Slurm's accounting database, MariaDB or MySQL, within limits.
+"""Query the server of Slurm's accounting database, MariaDB or MySQL, with limits.
 
-A connection lives as long as one piece of work. None is kept: after a restart of the server there is nothing to mend.
+A connection is opened for one task and closed after it, so a restart of the server needs no recovery.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SqlValue = int | str
 _PASSWORD_LIMIT_BYTES = 4096
 _MESSAGE_LIMIT = 300
 
-# Numbers that the server gives to its errors.
+# Error numbers of the server.
 _DENIED = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
 _UNREACHABLE = frozenset({1040, 1129, 1130, 1203, 2002, 2003, 2005})
 _TOO_SLOW = frozenset({1205, 1317, 1969, 3024})
@@ -41,18 +41,18 @@ _NOT_GRANTED = frozenset({1049, 1146, 1356})
 
 
 class Denied(ServerRefused):
-    """The server knows us and does not let us do that."""
+    """The server accepts our login but denies the operation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Ask questions on one connection; ``name`` is how messages call the server."""
+    """Run queries on one connection; ``name`` is the name of the server in messages."""
 
     connection: Any
     name: str
 
-    def ask(self, statement: str, values: Sequence[SqlValue] = ()) -> tuple[ResultRow, ...]:
-        """Return all rows of one statement; values stand where it has ``%s``."""
+    def query(self, statement: str, values: Sequence[SqlValue] = ()) -> tuple[ResultRow, ...]:
+        """Return all rows of one statement; values replace its ``%s`` placeholders."""
         with _translated(self.name), self.connection.cursor() as cursor:
             cursor.execute(statement, tuple(values) or None)
             return tuple(cursor.fetchall())
@@ -65,7 +65,7 @@ def read_password(path: Path) -> str:
             content = stream.read(_PASSWORD_LIMIT_BYTES + 1)
         lines = content.decode("utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"password file {path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"cannot read the password file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"password file {path} is not UTF-8 text") from error
     if len(content) > _PASSWORD_LIMIT_BYTES or not lines or not lines[0]:
@@ -105,7 +105,7 @@ def open_session(settings: AccountingSettings) -> Iterator[Session]:
 
 
 def _connect(connection: Any, settings: AccountingSettings) -> None:
-    """Connect; a unix socket is opened here, because PyMySQL does not close one that nobody listens at."""
+    """Connect; a unix socket is opened here, because PyMySQL does not close one without a listener."""
     if not settings.socket:
         connection.connect()
         return
@@ -113,7 +113,7 @@ def _connect(connection: Any, settings: AccountingSettings) -> None:
     try:
         link.settimeout(settings.timeout)
         link.connect(str(settings.socket))
-        connection._secure = True  # nobody can listen in: MySQL takes the password as it is
+        connection._secure = True  # a local socket is private: MySQL accepts the password in clear text
         connection.connect(link)
     except BaseException:
         link.close()
@@ -121,13 +121,13 @@ def _connect(connection: Any, settings: AccountingSettings) -> None:
 
 
 def server_name(settings: AccountingSettings) -> str:
-    """Return how messages call the server."""
+    """Return the name of the server in messages."""
     place = str(settings.socket) if settings.socket else f"{settings.host}:{settings.port}"
     return f"database {settings.database} at {escape(place, _MESSAGE_LIMIT)}"
 
 
 def _import_pymysql() -> Any:
-    """Import the library that speaks with the server: it has no types, and not everybody has it."""
+    """Import PyMySQL, which has no types and is optional."""
     try:
         return importlib.import_module("pymysql")
     except ImportError as error:
@@ -145,38 +145,36 @@ def _address(settings: AccountingSettings) -> dict[str, object]:
 
 
 def _limit_time(session: Session, seconds: float) -> None:
-    """Let the server give up too: a question that nobody waits for any more is not worked on."""
+    """Set a time limit on the server too, so that it aborts queries that we no longer wait for."""
     is_mariadb = "MariaDB" in session.connection.get_server_info()
     limit = f"max_statement_time = {seconds:.3f}" if is_mariadb else f"max_execution_time = {round(1000 * seconds)}"
-    session.ask(f"SET SESSION {limit}")
+    session.query(f"SET SESSION {limit}")
 
 
 @contextmanager
 def _translated(name: str) -> Iterator[None]:
-    """Turn what PyMySQL raises into our own errors."""
+    """Convert exceptions of PyMySQL into our own."""
     try:
         yield
     except _import_pymysql().Error as error:
         raise _failure(name, error) from error
     except TimeoutError as error:
-        raise ServerTimedOut(f"{name} gave no whole answer in time") from error
+        raise ServerTimedOut(f"{name} timed out before its answer was complete") from error
     except OSError as error:
-        raise ServerRefused(
-            f"{name} cannot be reached: {escape(error.strerror or str(error), _MESSAGE_LIMIT)}"
-        ) from error
+        raise ServerRefused(f"{name} is unreachable: {escape(error.strerror or str(error), _MESSAGE_LIMIT)}") from error
     except (struct.error, LookupError, ValueError, AssertionError) as error:
-        raise MalformedAnswer(f"{name} does not speak as a database does: {escape(repr(error), 100)}") from error
+        raise MalformedAnswer(f"{name} does not answer like a database: {escape(repr(error), 100)}") from error
 
 
 def _failure(name: str, error: Exception) -> SourceError:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     said = escape(str(error.args[-1]) if error.args else repr(error), _MESSAGE_LIMIT)
     if code in _DENIED:
-        return Denied(f"{name} does not allow that: {said}")
+        return Denied(f"{name} denies access: {said}")
     if code in _TOO_SLOW or "timed out" in said:
-        return ServerTimedOut(f"{name} gave no whole answer in time")
+        return ServerTimedOut(f"{name} timed out before its answer was complete")
     if code in _UNREACHABLE:
-        return ServerRefused(f"{name} cannot be reached: {said}")
+        return ServerRefused(f"{name} is unreachable: {said}")
     if code in _NOT_GRANTED:
-        return ServerError(f"{name} is not prepared, run slurmscope database grant: {said}")
+        return ServerError(f"{name} has no views yet; run slurmscope database grant: {said}")
     return ServerError(f"{name} failed ({code}): {said}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetch from the kernel the device programs that hold for a cgroup.
+"""Read the device programs of a cgroup from the kernel.
 
-Needs CAP_SYS_ADMIN: the kernel gives programs to nobody else. Everything is read, nothing is attached or loaded.
+Needs CAP_SYS_ADMIN to read the programs. Everything is read, nothing is attached or loaded.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _BY_ID = struct.Struct("=III")  # id, next id, flags
 _BY_DESCRIPTOR = struct.Struct("=IIQ")  # descriptor, length, address
 # The head of bpf_prog_info: kind, id, tag, length of machine code and of instructions, addresses of both.
 _INFO = struct.Struct("=II8sIIQQ")
-# Zero bytes for fields that a newer kernel may have behind those we know.
+# Zero bytes for fields that a newer kernel may have after the known ones.
 _ROOM_BYTES = 256
 
 
 def read_device_programs(cgroup: Path) -> list[bytes]:
-    """Return the instructions of every device program that holds for a cgroup, those of its parents too.
+    """Return the instructions of every device program that applies to a cgroup, those of its parents included.
 
     A device may be opened if all of them allow it. Raises OSError: EPERM without the privilege, ENOENT when the
     cgroup is gone, EINVAL where it is no cgroup v2 or the kernel has no such programs.

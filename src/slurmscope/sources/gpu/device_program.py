@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a device program of a cgroup in our own head, to learn what it allows.
 
-With cgroup v2 Slurm, systemd and container runtimes attach a small program to a cgroup, and the kernel asks it
-whether a process may open a device. We ask it the same question. Only what such programs are made of is
+With cgroup v2 Slurm, systemd and container runtimes attach a small program to a cgroup, and the kernel runs it
+to decide whether a process may open a device. We run it in the same way. Only what such programs are made of is
 understood; anything else is an error, never a guess.
 """
 
@@ -57,7 +57,7 @@ class UnknownProgram(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Tell whether a device may be opened, and at which instruction that was decided."""
+    """Return whether a device may be opened, and at which instruction that was decided."""
 
     is_allowed: bool
     decided_at: int
@@ -125,5 +125,5 @@ def _calculate(code: int, left: int, right: int) -> int:
 def _load(code: int, context: bytes, offset: int) -> int:
     size = _LOAD_BYTES[code & 0x18]
     if code & 0xE0 != _MEMORY_MODE or offset < 0 or offset + size > len(context):
-        raise UnknownProgram("a read outside of the question")
+        raise UnknownProgram("a read outside the context")
     return int.from_bytes(context[offset : offset + size], sys.byteorder)

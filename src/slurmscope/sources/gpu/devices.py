@@ -3,7 +3,7 @@
 
 This also covers a job that holds a GPU and has no process on it. With cgroup v2 the kernel's device programs
 tell, which only root may read; with v1 the file ``devices.list``, where it lists devices at all: Slurm denies
-single devices and leaves "everything" in the list, which tells nothing.
+single devices and leaves "everything" in the list, which is meaningless.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EVERYTHING = re.compile(r"a \*:\* ")
 _RULE = re.compile(r"c (\d+):(\d+|\*) r?w?m?\Z")
 _CAPABILITY_MINOR = re.compile(r"DeviceFileMinor:\s*(\d+)")
 _CAPABILITY_MAJOR = re.compile(r"^\s*(\d+) nvidia-caps$", re.MULTILINE)
-# The job is gone, its folder is not of cgroup v2, or the kernel has no device programs: nothing is told, and nothing
+# The job is gone, its folder is not of cgroup v2, or the kernel has no device programs: nothing is known, and nothing
 # is wrong.
 _SILENT = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.EBADF, errno.EINVAL})
 
@@ -36,7 +36,7 @@ Device = tuple[int, int]
 
 
 class GpuDevices:
-    """Ask the kernel about each job, and again after a while. Not safe for two threads at once."""
+    """Cache the GPUs that each job may open, and read them again after a while. Not thread-safe."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class GpuDevices:
         clock: Callable[[], float],
         read_programs: Callable[[Path], list[bytes]] = read_device_programs,
     ) -> None:
-        """Take where /proc is, and a monotonic clock."""
+        """Set the root of /proc and a monotonic clock."""
         self.problem: GpuReason | None = None
         self._procfs_root = procfs_root
         self._clock = clock
@@ -53,10 +53,10 @@ class GpuDevices:
         self._known: dict[JobKey, tuple[float, frozenset[str] | None]] = {}
 
     def read(self, gpus: Iterable[Gpu], cgroups: Mapping[JobKey, Path]) -> dict[JobKey, frozenset[str]]:
-        """Return by job the UUIDs it may open; jobs that are not restricted, or cannot be asked about, are left out.
+        """Return the GPU UUIDs that each job may open; jobs that are not restricted, or not readable, are left out.
 
         ``cgroups`` are the jobs' folders, for v1 those of the devices controller. After :attr:`problem` is set to
-        "no permission" nothing more is asked.
+        "no permission" no further job is read.
         """
         if self.problem is GpuReason.NO_PERMISSION:
             return {}
@@ -98,7 +98,7 @@ class GpuDevices:
             self.problem = GpuReason.FAILED
 
     def _device(self, gpu: Gpu) -> Device | None:
-        """Return the numbers of the device file that opens a GPU, or of the one that unlocks a MIG instance."""
+        """Return the numbers of the device file of a GPU, or of the one that grants a MIG instance."""
         if not gpu.parent_uuid:
             return None if gpu.minor is None else (GPU_MAJOR, gpu.minor)
         if gpu.minor is None:
@@ -127,7 +127,7 @@ def allowed_by_list(text: str, devices: Mapping[str, Device]) -> frozenset[str] 
 
 
 def allowed_by_programs(programs: Sequence[bytes], devices: Mapping[str, Device]) -> frozenset[str] | None:
-    """Ask all programs about all GPUs; None where none is named, so that nothing is known.
+    """Run all programs for all GPUs; None where none is named, so that nothing is known.
 
     A GPU that may be opened, but only like every device that is not named, was not given to this job: systemd
     allows GPUs in this way, and Slurm those that gres.conf leaves out.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read all that a node tells about its GPUs: values, processes, and what the kernel lets jobs open."""
+"""Read the GPUs of a node: their values, their processes, and the devices that jobs may open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEVICE_FILES = Path("/dev")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSettings:
-    """How GPUs are read."""
+    """Hold the settings for GPUs."""
 
     timeout: float = setting(
         5.0,
@@ -39,7 +39,7 @@ class GpuSettings:
 
 
 class GpuReader:
-    """Read the GPUs of this node. Not safe for two threads at once, except :meth:`close`."""
+    """Read the GPUs of this node. Not thread-safe, except :meth:`close`."""
 
     def __init__(  # noqa: PLR0913 - all by keyword
         self,
@@ -53,9 +53,9 @@ class GpuReader:
         argv: Sequence[str] = CHILD,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take where things are, and who knows more about jobs.
+        """Set the roots and the functions that know jobs.
 
-        ``environment`` is the one this process was started with. ``job_cgroups`` gives the folders of jobs: of
+        ``environment`` is that of this process. ``job_cgroups`` returns the folders of jobs: of
         cgroup v2, or of the devices controller. ``pid_owner`` knows the job of a process where jobs have no
         cgroups.
         """
@@ -73,7 +73,7 @@ class GpuReader:
         )
 
     def read(self) -> Gpus:
-        """Read everything now. A driver that cannot be asked is no error: the answer says so and has no GPUs."""
+        """Read everything. A driver that cannot be queried is not an error: the result says so and has no GPUs."""
         try:
             sample = self._nvml.read()
         except NvmlUnavailable as failure:
@@ -90,5 +90,5 @@ class GpuReader:
         )
 
     def close(self) -> None:
-        """End the process that asks the driver."""
+        """End the process that queries the driver."""
         self._nvml.close()

@@ -39,7 +39,7 @@ def place_processes(gpu: Gpu, taken_at: float, procfs_root: Path, owner: PidOwne
 
 
 def parse_place(cgroup: bytes) -> ProcessPlace:
-    """Read ``/proc/PID/cgroup``: the first hierarchy that names a job tells it."""
+    """Parse ``/proc/PID/cgroup``: the first hierarchy with a job folder counts."""
     for line in cgroup.decode("utf-8", "replace").splitlines():
         path = line.split(":", 2)[-1]
         if (place := _parse_path(path)) is not None:

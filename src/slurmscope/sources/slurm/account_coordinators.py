@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask sacctmgr who coordinates each account.
+"""Query sacctmgr for the coordinators of each account.
 
 ::
 
@@ -23,12 +23,12 @@ def parse_coordinators(answer: bytes) -> Mapping[str, tuple[str, ...]]:
     for row in answer.decode("utf-8", "replace").splitlines():
         account, separator, listed = row.partition("|")
         if not separator or "|" in listed:
-            raise MalformedAnswer("sacctmgr: a row does not have the two columns that were asked for")
+            raise MalformedAnswer("sacctmgr: a row does not have the two requested columns")
         if users := tuple(dict.fromkeys(user for user in listed.split(",") if user)):
             coordinators[account] = users
     return coordinators
 
 
 def read_coordinators(run: Callable[[str, Sequence[str]], bytes]) -> Mapping[str, tuple[str, ...]]:
-    """Return who coordinates what; raises CommandError when Slurm does not tell."""
+    """Return the coordinators by account; raises CommandError when sacctmgr fails."""
     return parse_coordinators(run(COMMAND, ARGUMENTS))

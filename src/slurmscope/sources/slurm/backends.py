@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offer one way to ask for jobs and nodes, whichever way Slurm is asked.
+"""Read jobs and nodes through one interface, whichever backend is configured.
 
-The same cluster gives the same jobs and nodes through every backend, as far as Slurm tells the same; what it does
+The same cluster gives the same jobs and nodes through every backend, as far as Slurm reports the same; what it does
 not is listed in ``tests/e2e/test_backends.py``.
 """
 
@@ -26,7 +26,7 @@ RunCommand = Callable[[str, Sequence[str]], bytes]
 
 
 class Backend(Protocol):
-    """Ask Slurm; every failure is a SourceError. Several threads may ask at the same time."""
+    """Read jobs and nodes from Slurm; every failure is a SourceError. Safe to use from several threads."""
 
     def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
         """Return all jobs, and those that started in the window; ``now_seconds`` is the time to put on them."""
@@ -39,7 +39,7 @@ class TextCommands:
     """Ask by the commands of Slurm, for columns of text: far cheaper than JSON."""
 
     def __init__(self, run: RunCommand, make_word: Callable[[], str] = random_separator) -> None:
-        """Take what runs a command, and what makes a word that nobody can foresee."""
+        """Set the function that runs a command, and the one that makes a random separator."""
         self._run = run
         self._make_word = make_word
         self._is_large = False
@@ -70,7 +70,7 @@ class TextCommands:
         return scontrol_nodes.parse_nodes(self._run(scontrol_nodes.COMMAND, scontrol_nodes.ARGUMENTS))
 
     def _ask_sinfo(self) -> Nodes:
-        """Separate columns by a text that nobody could write into a drain reason."""
+        """Return all nodes; columns are separated by a random text that cannot occur in a drain reason."""
         separator = self._make_word()
         return sinfo.parse_nodes(self._run("sinfo", sinfo.arguments(separator)), separator)
 

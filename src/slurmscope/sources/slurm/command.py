@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run one command and return what it printed.
+"""Run one command and return its output.
 
 A command gets an argument list and never a shell, an environment of its own, a session of its own, a
-time limit and an output limit. Whatever it leaves behind in its process group is killed with it.
+time limit and an output limit. Whatever is left in its process group is killed with it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ OUTPUT_LIMIT_BYTES = 512 * 1024 * 1024
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/slurm/bin"
 
 _STDERR_LIMIT_BYTES = 64 * 1024
-_BLOCK_BYTES = 64 * 1024  # a pipe holds no more
+_BLOCK_BYTES = 64 * 1024  # the capacity of a pipe
 _EXIT_CHECK_SECONDS = 0.1
-# A grandchild may keep our pipes open after the command has ended: its last words are not waited for longer.
+# A grandchild may keep our pipes open after the command has ended: its output is not waited for longer.
 _GRACE_SECONDS = 0.25
 _KILL_SECONDS = 2.0
 _MESSAGE_LIMIT = 300
@@ -63,7 +63,7 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutput:
-    """Hold what a command printed before it ended well; ``stderr`` is safe to log, line by line."""
+    """Hold the output of a successful command; ``stderr`` is safe to log, line by line."""
 
     stdout: bytes
     stderr: str
@@ -83,10 +83,10 @@ def find_command(name: str, bin_path: Path | None, *, search_path: str = SEARCH_
         if candidate.is_absolute() and os.access(candidate, os.X_OK) and candidate.is_file():
             return candidate
     if "/" in name:
-        raise CommandMissing((name,), f"{escape(name)} is not the absolute path of a program that may be run")
+        raise CommandMissing((name,), f"{escape(name)} is not the absolute path of an executable program")
     where = "the usual folders" if bin_path is None else escape(str(bin_path))
     raise CommandMissing(
-        (name,), f"{escape(name)} was not found in {where}; name the folder of Slurm's commands by --slurm.bin-path"
+        (name,), f"{escape(name)} was not found in {where}; set the folder of Slurm's commands with --slurm.bin-path"
     )
 
 
@@ -107,9 +107,9 @@ def run(
     environment: Mapping[str, str],
     output_limit_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> CommandOutput:
-    """Run a command to its end and return its output, or raise what went wrong.
+    """Run a command to its end and return its output, or raise an error that names the cause.
 
-    Only an exit code of 0 gives an answer: what a failing command printed is thrown away. Text on
+    Only an exit code of 0 gives a result: the output of a failing command is discarded. Text on
     stderr alone is no failure. The caller's thread does the reading; no other thread is started.
     """
     started = time.monotonic()
@@ -122,7 +122,9 @@ def run(
         except ChildProcessError as error:
             raise CommandFailed(argv, f"the exit code of {_name(argv)} was lost: SIGCHLD is ignored") from error
     if not has_ended:
-        raise CommandTimedOut(argv, f"{_name(argv)} was killed: no answer within {timeout_seconds:g} s")
+        raise CommandTimedOut(
+            argv, f"{_name(argv)} timed out after {timeout_seconds:g} s and was killed; see --slurm.timeout"
+        )
     stderr = _printable(output.stderr.getvalue())
     if child.returncode != 0:
         raise _failure(argv, child.returncode, stderr)
@@ -147,9 +149,9 @@ def _start(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[subp
             start_new_session=True,
         )
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        raise CommandMissing(argv, f"{_name(argv)} cannot be run: {escape(str(error))}") from error
+        raise CommandMissing(argv, f"cannot run {_name(argv)}: {escape(str(error))}") from error
     except (OSError, ValueError) as error:
-        raise CommandFailed(argv, f"{_name(argv)} cannot be started: {escape(str(error))}") from error
+        raise CommandFailed(argv, f"cannot start {_name(argv)}: {escape(str(error))}") from error
     try:
         yield child
     finally:
@@ -161,7 +163,7 @@ def _start(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[subp
 
 @dataclass(slots=True, kw_only=True)
 class _Output:
-    """Take in what a command prints, within bounds."""
+    """Collect the output of a command, up to a limit."""
 
     name: str
     limit_bytes: int
@@ -169,19 +171,19 @@ class _Output:
     stderr: io.BytesIO = field(default_factory=io.BytesIO)
 
     def take_stdout(self, block: bytes) -> None:
-        """Keep all of it, or nothing: half an answer is no answer."""
+        """Keep all of it, or raise: a truncated answer is useless."""
         if self.stdout.tell() + len(block) > self.limit_bytes:
             raise MalformedAnswer(f"{self.name} printed more than {self.limit_bytes} bytes")
         self.stdout.write(block)
 
     def take_stderr(self, block: bytes) -> None:
-        """Keep the beginning, which tells the cause."""
+        """Keep the beginning, which has the cause."""
         self.stderr.write(block[: _STDERR_LIMIT_BYTES - self.stderr.tell()])
 
 
 def _gather(child: subprocess.Popen[bytes], output: _Output, deadline: float) -> bool:
     """Read both streams to their end; return whether the command ended before the deadline."""
-    assert child.stdout is not None and child.stderr is not None  # noqa: S101, PT018 - asked for in _start
+    assert child.stdout is not None and child.stderr is not None  # noqa: S101, PT018 - set in _start
     takers = {child.stdout.fileno(): output.take_stdout, child.stderr.fileno(): output.take_stderr}
     poller = select.poll()
     for descriptor in takers:
@@ -203,7 +205,7 @@ def _gather(child: subprocess.Popen[bytes], output: _Output, deadline: float) ->
 
 
 def _wait_for_end(pid: int, deadline: float) -> bool:
-    """Wait for a command that has closed its output: as a rule it ends in the same moment."""
+    """Wait for a command that has closed its output: usually it ends at the same moment."""
     pause_seconds = 0.0005
     while not _has_ended(pid):
         if time.monotonic() >= deadline:
@@ -214,7 +216,7 @@ def _wait_for_end(pid: int, deadline: float) -> bool:
 
 
 def _has_ended(pid: int) -> bool:
-    """Look without reaping: until it is reaped, nobody else can get its process group's number."""
+    """Check without reaping: until it is reaped, its process group ID cannot be reused."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

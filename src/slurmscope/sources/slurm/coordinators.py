@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask sacctmgr which accounts somebody coordinates, accounts below those included.
+"""Query sacctmgr for the accounts that a user coordinates, accounts below those included.
 
 ::
 
@@ -34,7 +34,7 @@ def arguments(user: str) -> tuple[str, ...]:
 
 
 def is_possible_user(user: str) -> bool:
-    """Tell whether Slurm can know a user of this name."""
+    """Return whether Slurm can know a user of this name."""
     return _USER.match(user) is not None
 
 
@@ -44,14 +44,14 @@ def parse_coordinated(answer: bytes, user: str) -> frozenset[str]:
     for row in answer.decode("utf-8", "replace").splitlines():
         name, separator, listed = row.partition("|")
         if not separator or "|" in listed:
-            raise MalformedAnswer("sacctmgr: a row does not have the two columns that were asked for")
+            raise MalformedAnswer("sacctmgr: a row does not have the two requested columns")
         if name == user:
             accounts.update(account for account in listed.split(",") if account)
     return frozenset(accounts)
 
 
 def read_coordinated(run: Callable[[str, Sequence[str]], bytes], user: str) -> frozenset[str]:
-    """Return the accounts that a user coordinates; raises CommandError when Slurm does not tell."""
+    """Return the accounts that a user coordinates; raises CommandError when sacctmgr fails."""
     if not is_possible_user(user):
         return frozenset()
     return parse_coordinated(run(COMMAND, arguments(user)), user)

@@ -20,7 +20,7 @@ _FIRST_SCONTROL_JSON = (23, 2)
 
 
 class JsonCommands:
-    """Ask squeue and scontrol, or sinfo where scontrol knows no JSON."""
+    """Run squeue and scontrol, or sinfo where scontrol has no JSON."""
 
     def __init__(self, run: Callable[[str, Sequence[str]], bytes]) -> None:
         """Take what runs a command."""
@@ -33,7 +33,7 @@ class JsonCommands:
         return json_jobs.parse_jobs(answer, taken_at_seconds=now_seconds, window=window)
 
     def read_nodes(self) -> Nodes:
-        """Ask scontrol, or sinfo of 22.05; which of the two, its version tells once."""
+        """Return all nodes from scontrol, or from sinfo for 22.05; the version is checked once."""
         if self._release is None:
             self._release = parse_release(self._run("sinfo", ("--version",)))
         if self._release >= _FIRST_SCONTROL_JSON:

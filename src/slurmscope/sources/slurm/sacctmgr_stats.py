@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read what slurmdbd says of its own work with one sacctmgr call.
 
-slurmdbd answers this question to root, to SlurmUser and to administrators only (``AdminLevel=Admin``;
-seen with 22.05: an operator is refused). The controller is not asked at all.
+slurmdbd answers this request to root, to SlurmUser and to administrators only (``AdminLevel=Admin``;
+seen with 22.05: an operator is refused). The controller is not involved.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ORIGINS = {"Internal DBD rollup": "internal", "User RPC rollup call": "request"
 
 
 def parse_dbd(answer: bytes) -> Dbd:
-    """Read the whole answer; raise MalformedAnswer when it was cut or is something else."""
+    """Parse a complete answer; raise MalformedAnswer when it is truncated or something else."""
     blocks = split_blocks(answer, _NAME)
     need_block(blocks, _BANNER, _NAME)
     rollups = tuple(_rollups(blocks))

@@ -17,7 +17,7 @@ _NOTHING = "No licenses configured in Slurm."
 
 
 def parse_licenses(answer: bytes) -> Licenses:
-    """Read one record per line; one in another shape costs only itself, unless there is no other."""
+    """Read one record per line; one in another format is skipped, unless there is no other."""
     lines = split_lines(answer, "licenses")
     if lines == [_NOTHING]:
         return Licenses(licenses=())
@@ -28,7 +28,7 @@ def parse_licenses(answer: bytes) -> Licenses:
         except ValueError:
             continue
     if not licenses:
-        raise MalformedAnswer("scontrol show licenses: no record is in a shape we know")
+        raise MalformedAnswer("scontrol show licenses: no record is in a known format")
     return Licenses(licenses=tuple(licenses), unreadable_rows=len(lines) - len(licenses))
 
 

@@ -2,7 +2,7 @@
 """Read limits, and what is used of them, from the controller's own memory.
 
 One request gives both: the controller prints each limit as ``limit(used)``, ``N`` for no limit.
-``sacctmgr`` would tell the limits alone and load the accounting database. An ordinary user gets
+``sacctmgr`` would show only the limits and load the accounting database. An ordinary user gets
 all records too, unless ``PrivateData`` has ``usage`` or ``users``: then only his own associations.
 """
 
@@ -31,7 +31,7 @@ def parse_limits(answer: bytes) -> Limits:
     lines = split_lines(answer, "assoc_mgr")
     # An answer that was cut between two lines has no title of its last part.
     if lines[0] != _FIRST_LINE or not any(title in lines for title in _QOS_TITLES):
-        raise MalformedAnswer("scontrol show assoc_mgr: the answer is cut, or not in a shape we know")
+        raise MalformedAnswer("scontrol show assoc_mgr: the answer is truncated or in an unknown format")
     names: dict[str, str] = {}
     associations: list[AssociationLimits] = []
     qos: list[Qos] = []
@@ -47,13 +47,13 @@ def parse_limits(answer: bytes) -> Limits:
         except ValueError:
             unreadable_rows += 1
     if unreadable_rows and not associations and not qos:
-        raise MalformedAnswer("scontrol show assoc_mgr: no record is in a shape we know")
+        raise MalformedAnswer("scontrol show assoc_mgr: no record is in a known format")
     limited = tuple(association for association in associations if association.limits)
     return Limits(associations=limited, qos=tuple(qos), unreadable_rows=unreadable_rows)
 
 
 def _parse_association(line: str, names: dict[str, str]) -> AssociationLimits:
-    """Read one association, and remember the name of its user by number."""
+    """Parse one association, and store the name of its user by user ID."""
     _, account, who, partition, rest = cut(line, "ClusterName", "Account", "UserName", "Partition", "Priority")
     user, _, number = who.rpartition("(")
     if user:
@@ -98,7 +98,7 @@ def _user_name(who: str, names: Mapping[str, str]) -> str:
 
 
 def _parse_set_limits(fields: Mapping[str, str]) -> Iterator[Limit]:
-    """Yield the limits that are set, in base units; raises ValueError for an amount in another shape."""
+    """Yield the limits that are set, in base units; raises ValueError for an amount in another format."""
     for name, text in fields.items():
         kind = _kind_of(name)
         if kind is None or not text:
@@ -137,7 +137,7 @@ def _without_use(limit: Limit) -> Limit:
 
 @functools.lru_cache(maxsize=256)
 def _kind_of(name: str) -> LimitKind | None:
-    """Tell what a limit counts by the words in its name, so that those of coming releases are known too."""
+    """Return what a limit counts, from the words in its name, so that limits of future releases work too."""
     if not name.startswith(("Grp", "Max", "Min")):
         return None
     if "TRES" in name:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read all nodes and their partitions with one scontrol call.
 
-sinfo would tell the same in columns of our choice, but it compares each row with all rows before it: with 10,000
+sinfo would show the same in columns of our choice, but it compares each row with all rows before it: with 10,000
 nodes that takes it half a minute. scontrol needs a fraction of a second. One call costs the controller two requests,
-for nodes and for partitions. With ``--details`` it tells what is in use of generic resources.
+for nodes and for partitions. With ``--details`` it shows the GRES in use.
 
 A record is one line. Only what stands at its end may hold anything: the reason, then a comment and a text called
 extra, which administrators write. What stands before them is Slurm's own.
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 CACHED_TEXTS = 4096
 _NOTHING = "No nodes in the system"
 _LINE_END = " " * 8
-# Who and when stand behind the first line of a reason; scontrol sets further lines off by eight spaces.
+# User and time follow the first line of a reason; scontrol indents further lines by eight spaces.
 _REASON = re.compile(
     rf"(?P<text>.*?) \[(?P<user>\S*)@(?P<time>\d{{1,15}})\](?P<more>(?:{_LINE_END}.*?)?)"
     r"(?: (?:ReservationName|Comment|Extra)=.*)?\Z",
@@ -51,7 +51,7 @@ def parse_nodes(answer: bytes) -> Nodes:
 def _parse_record(record: str) -> Node | None:
     head, _, reason = record.partition(" Reason=")
     if " Comment=" in head or " Extra=" in head:
-        # These follow the reason, so there is none: it is their own text that looks like one.
+        # These follow the reason, so there is none: their own text only resembles one.
         head, reason = _FREE_TEXT.split(head, 1)[0], ""
     try:
         return _make_node(head, reason.rstrip(" "))
@@ -90,7 +90,7 @@ def _make_node(head: str, reason: str) -> Node:
 
 
 def _stretch(head: str, first: str, end: str) -> str:
-    """Return what stands from one key up to another; to the end of the record when the other one does not follow."""
+    """Return the text from one key to another, or to the end of the record when the other one does not follow."""
     start = head.find(first)
     if start < 0:
         raise ValueError(f"there is no{first}")
@@ -99,7 +99,7 @@ def _stretch(head: str, first: str, end: str) -> str:
 
 
 def _take(text: str, key: str) -> str:
-    """Return the word behind a key, or an empty text."""
+    """Return the word after a key, or an empty text."""
     start = text.find(key)
     if start < 0:
         return ""
@@ -109,7 +109,7 @@ def _take(text: str, key: str) -> str:
 
 
 def _take_count(text: str, key: str) -> int:
-    """Return the whole number behind a key; int() alone would take a sign as well."""
+    """Return the integer after a key; int() alone would accept a sign as well."""
     word = _take(text, key)
     if not word.isascii() or not word.isdecimal():
         raise ValueError(f"{word!r} is not a count")

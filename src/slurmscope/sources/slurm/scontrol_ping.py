@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_controllers(run: Callable[[str, Sequence[str]], bytes]) -> Controllers:
-    """Ask all controllers; a question that fails or takes too long says that nobody is up.
+    """Ping all controllers; a call that fails or times out means that none is up.
 
     Only then does an alert on ``slurm_up`` fire while Slurm is gone: a failed reading has no value.
     """
@@ -38,11 +38,11 @@ def read_controllers(run: Callable[[str, Sequence[str]], bytes]) -> Controllers:
 
 
 def parse_controllers(answer: bytes) -> Controllers:
-    """Read one line per controller; raise MalformedAnswer when there is none or one of another shape."""
+    """Parse one line per controller; raise MalformedAnswer when there is none or one in another format."""
     if not answer.endswith(b"\n"):
         raise MalformedAnswer("scontrol ping: the answer is empty or ends in the middle of a line")
     lines = answer.decode("utf-8", "surrogateescape").split("\n")
-    # The reminder stands in a frame of stars.
+    # The reminder has a frame of stars.
     controllers = tuple(_controller(line) for line in lines if line and not line.startswith("*"))
     if not controllers:
         raise MalformedAnswer("scontrol ping: the answer names no controller")

@@ -18,7 +18,7 @@ def split_lines(answer: bytes, subject: str) -> list[str]:
 
 
 def cut(line: str, *keys: str) -> list[str]:
-    """Return what stands between the keys, which follow each other in this order, and what follows the last.
+    """Return the texts between the keys, which follow each other in this order, and the text after the last.
 
     Raises ValueError when a key is missing. The first place of each key counts.
     """
@@ -45,7 +45,7 @@ def words(text: str) -> dict[str, str]:
 
 
 def parse_whole(text: str | None) -> int | None:
-    """Read a whole number; None for what is absent or is told in words (``N/A``, ``Unknown``)."""
+    """Parse an integer; None where it is absent or a word (``N/A``, ``Unknown``)."""
     if text is None or not text.isascii() or not text.isdecimal() or len(text) > 20:
         return None
     return int(text)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the reservations of the controller.
 
-Who may use a reservation is not read: lists of users are long and nobody's business here. With
-``PrivateData=reservations`` an ordinary user is told that there are none.
+The users of a reservation are not read: the lists are long and private. With
+``PrivateData=reservations`` an ordinary user gets an empty list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NULL = "(null)"
 
 
 def parse_reservations(answer: bytes) -> Reservations:
-    """Read one record per line; one in another shape costs only itself, unless there is no other."""
+    """Read one record per line; one in another format is skipped, unless there is no other."""
     lines = split_lines(answer, "reservations")
     if lines == [_NOTHING]:
         return Reservations(reservations=())
@@ -30,7 +30,7 @@ def parse_reservations(answer: bytes) -> Reservations:
         except ValueError:
             continue
     if not reservations:
-        raise MalformedAnswer("scontrol show reservations: no record is in a shape we know")
+        raise MalformedAnswer("scontrol show reservations: no record is in a known format")
     return Reservations(reservations=tuple(reservations), unreadable_rows=len(lines) - len(reservations))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read what the controller says of its own work with one sdiag call.
 
-Every user may ask. The text is parsed and not the JSON: Debian's 22.05 cannot print JSON, and the
+Every user may run it. The text is parsed and not the JSON: Debian's 22.05 cannot print JSON, and the
 text has changed by whole lines only from 22.05 to 25.05. A line that a release does not print is a
 value that was not measured.
 """
@@ -41,7 +41,7 @@ _LATENCY = "Latency for 1000 calls to gettimeofday()"
 
 
 def parse_diag(answer: bytes) -> Diag:
-    """Read the whole answer; raise MalformedAnswer when it was cut or is something else."""
+    """Parse a complete answer; raise MalformedAnswer when it is truncated or something else."""
     blocks = split_blocks(answer, COMMAND)
     need_block(blocks, _BANNER, COMMAND)
     outgoing = need_block(blocks, _OUTGOING, COMMAND)
@@ -135,7 +135,7 @@ def _cycle_seconds(values: StatisticsValues, name: str) -> float | None:
 
 
 def _exits(block: Block | None) -> dict[str, int]:
-    """Count why cycles ended, by Slurm's own words; 22.05 does not tell."""
+    """Count the reasons why cycles ended, by Slurm's own names; 22.05 does not report them."""
     pairs = [row.rpartition(":") for row in block.rows] if block else []
     counts = {cause: parse_number(count.strip()) for cause, _, count in pairs}
     return {cause: count for cause, count in counts.items() if count is not None}

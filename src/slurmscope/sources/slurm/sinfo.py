@@ -2,12 +2,12 @@
 """Read all nodes and their partitions with one sinfo call.
 
 ``-O`` with a colon, a suffix and no width prints a value whole, never padded and never cut. The reason
-of a drained node is free text, with line ends if somebody likes, so columns and rows end in marks
+of a drained node is free text, possibly with newlines, so columns and rows end in marks
 made of a word that is new for each call: no text can forge a row.
 
 sinfo lists a node once for each of its partitions, in no fixed order, and not at all when it is in none.
 ``--local`` keeps the nodes of other members of a federation out, whose names may be the same. The base state is in
-sinfo's words: 22.05 calls a draining node allocated where scontrol calls it mixed. One call costs the controller two
+sinfo's names: 22.05 calls a draining node allocated where scontrol calls it mixed. One call costs the controller two
 requests, for nodes and for partitions.
 """
 
@@ -29,7 +29,7 @@ COLUMNS = (
     "Weight", "Gres", "GresUsed", "User", "Timestamp", "Reason",
 )  # fmt: skip
 
-# The columns from CPUsState to Weight. sinfo 22.05 cuts a weight after seven digits; nothing tells that it did.
+# The columns from CPUsState to Weight. sinfo 22.05 truncates a weight after seven digits without any sign of it.
 _NUMBERS = re.compile(
     r"(\d{1,9})/(\d{1,9})/(\d{1,9})/(\d{1,9}) (\d{1,15}) (\d{1,15}) (\d{1,15}|N/A)"
     r" (\d{1,9}(?:\.\d{1,9})?|N/A) (\d{1,15})",
@@ -64,7 +64,7 @@ def parse_nodes(answer: bytes, separator: str) -> Nodes:
     parsed = (_parse_node(name, partitions[name], text.split(mark)) for name, text in texts.items())
     nodes = tuple(node for node in parsed if node)
     if rows and not nodes:
-        raise MalformedAnswer(f"sinfo: none of {len(rows)} rows has the columns that were asked for")
+        raise MalformedAnswer(f"sinfo: none of {len(rows)} rows has the requested columns")
     readable_rows = sum(len(partitions[node.name]) for node in nodes)
     return Nodes(nodes=nodes, unreadable_rows=len(rows) - readable_rows)
 

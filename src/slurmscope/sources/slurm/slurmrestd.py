@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask slurmrestd for jobs and nodes.
+"""Request jobs and nodes from slurmrestd.
 
-slurmrestd cuts the list of an array's tasks after 64 characters unless ``SLURM_BITSTR_LEN=0`` is in its own
-environment; the tasks behind the cut are then missing, and one unreadable row tells so.
+slurmrestd truncates the list of an array's tasks after 64 characters unless ``SLURM_BITSTR_LEN=0`` is in its own
+environment; the tasks after that are then missing, and are counted as one unreadable row.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from slurmscope.log import escape
 from slurmscope.model.jobs import Jobs
 from slurmscope.model.nodes import Nodes
 from slurmscope.sources.slurm.commands import SlurmSettings
-from slurmscope.sources.slurm.json.answer import told_error
+from slurmscope.sources.slurm.json.answer import reported_error
 from slurmscope.sources.slurm.json.jobs import parse_jobs
 from slurmscope.sources.slurm.json.nodes import parse_nodes
 from slurmscope.sources.slurm.squeue import StartWindow
 
 VERSIONS = tuple(f"v0.0.{number}" for number in range(45, 37, -1))
-"""The versions of the interface that we know, newest first."""
+"""The supported API versions, newest first."""
 
-# The first that takes flags: without DETAIL, slurmctld does not look up every core of every job for us.
+# The first that accepts flags: without DETAIL, slurmctld does not collect every core of every job.
 _FIRST_WITH_FLAGS = "v0.0.40"
 _REFUSALS = frozenset({401, 403, 407, 511})
 
 
 class Slurmrestd:
-    """Ask one slurmrestd, in the newest version of its interface that both of us know."""
+    """Query one slurmrestd, in the newest API version that both sides support."""
 
     def __init__(self, settings: SlurmSettings) -> None:
-        """Take where it is; nothing is asked yet."""
+        """Check the settings; no request is sent yet."""
         if settings.rest_url is None:
             raise ConfigError("--slurm.backend rest needs --slurm.rest-url, such as unix:/run/slurmrestd.sock")
         self._address = settings.rest_url
@@ -45,15 +45,15 @@ class Slurmrestd:
         self._version = ""
 
     def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
-        """Ask for all jobs."""
-        return parse_jobs(self._ask("jobs"), taken_at_seconds=now_seconds, window=window)
+        """Return all jobs."""
+        return parse_jobs(self._request("jobs"), taken_at_seconds=now_seconds, window=window)
 
     def read_nodes(self) -> Nodes:
-        """Ask for all nodes."""
-        return parse_nodes(self._ask("nodes"))
+        """Return all nodes."""
+        return parse_nodes(self._request("nodes"))
 
-    def _ask(self, what: str) -> bytes:
-        """Ask in the version that worked the last time, or else in all of them, the newest first."""
+    def _request(self, what: str) -> bytes:
+        """Send a request in the version that worked the last time, or else in all of them, the newest first."""
         deadline = time.monotonic() + self._timeout_seconds
         token = self._token_file.read() if self._token_file else ""
         headers = {"Accept": "application/json", "X-SLURM-USER-NAME": self._user, "X-SLURM-USER-TOKEN": token}
@@ -68,16 +68,16 @@ class Slurmrestd:
             if answer.status != 404:
                 raise self._failure(answer, token)
         wanted = self._fixed_version or f"any of {VERSIONS[-1]} to {VERSIONS[0]}"
-        raise ServerError(f"{self._address} does not serve {wanted}; see --slurm.rest-version")
+        raise ServerError(f"{self._address} does not support {wanted}; see --slurm.rest-version")
 
     def _failure(self, answer: HttpAnswer, token: str) -> ServerError | SlurmRefused:
-        """Say what an answer means that is neither good nor for another version."""
-        if said := told_error(answer.body):
-            return SlurmRefused(f"{self._address}: Slurm says: {said}")
-        words = answer.body[:1000].decode("utf-8", "replace").strip()
-        # A server that repeats what it was sent must not get our token into a log.
-        words = words.replace(token, "TOKEN") if token else words
-        answered = f"{self._address} answered {answer.status}: {escape(words or 'nothing', 300)}"
+        """Return the error for an answer that is neither successful nor for another version."""
+        if message := reported_error(answer.body):
+            return SlurmRefused(f"{self._address}: Slurm reports: {message}")
+        text = answer.body[:1000].decode("utf-8", "replace").strip()
+        # A server may repeat the request; our token must not get into a log.
+        text = text.replace(token, "TOKEN") if token else text
+        answered = f"{self._address} answered {answer.status}: {escape(text or 'an empty body', 300)}"
         if answer.status in _REFUSALS:
             return ServerRefused(f"{answered}; see --slurm.rest-token-file")
         return ServerError(answered)

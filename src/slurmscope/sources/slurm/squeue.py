@@ -69,7 +69,7 @@ CACHED_AMOUNTS = 16_384
 
 
 def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -> Jobs:
-    """Turn squeue's answer into groups of like jobs, and tell which of them started in the window."""
+    """Parse the output of squeue into groups of similar jobs, and the jobs that started in the window."""
     if answer and not answer.endswith(b"\n"):
         raise MalformedAnswer("squeue: the answer ends in the middle of a line")
     counts, starts = _count_rows(answer, window)
@@ -102,7 +102,7 @@ def _count_rows(answer: bytes, window: StartWindow) -> tuple[dict[bytes, tuple[i
             counts[head] = (count, times)
         else:
             counts[head] = (known[0] + count, min(times, known[1]))
-        # As text, and only ten letters of it: nearly all starts are older than the window. Numbers are read later.
+        # As text, and only ten characters of it: nearly all starts are older than the window. Numbers are parsed later.
         if first <= times[-10:] < end:
             starts.append((head, times, count))
     return counts, starts
@@ -134,7 +134,7 @@ def _make_group(head: bytes, jobs: int, times: bytes) -> JobGroup:
 @lru_cache(maxsize=CACHED_NAMES)
 def _parse_names(text: bytes) -> _Names:
     fields = text.decode("utf-8", "surrogateescape").split(SEPARATOR)
-    # The same few texts stand in thousands of rows.
+    # The same few texts occur in thousands of rows.
     account, user, partition, qos, state, reason, features = map(sys.intern, fields)
     if not state:
         raise ValueError("the row has no state")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read jobs one by one, with names that their users chose.
 
-Such a name may hold a newline, or what looks like another job's row. Columns and rows are therefore
-separated by a text that is new for every call: nobody can have written it into a name before.
+Such a name may contain a newline, or text like another job's row. Columns and rows are therefore
+separated by a random text that is new for every call: it cannot occur in a name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def arguments(separator: str) -> tuple[str, ...]:
 
 
 def parse_job_list(answer: bytes, separator: str) -> JobList:
-    """Split rows and columns by the separator alone; an odd row is counted and left out."""
+    """Split rows and columns by the separator alone; an invalid row is counted and skipped."""
     text = answer.decode("utf-8", "surrogateescape")
     mark = _mark(separator)
     rows = text.split(f"{mark}{mark}\n")

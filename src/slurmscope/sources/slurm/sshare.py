@@ -33,13 +33,13 @@ ARGUMENTS = ("--noheader", "--all", "--parsable2", "--format=" + ",".join(COLUMN
 
 
 def parse_shares(answer: bytes) -> Shares:
-    """Read one row per association; a row in another shape costs only itself, unless there is no other."""
+    """Read one row per association; a row in another format is skipped, unless there is no other."""
     if answer and not answer.endswith(b"\n"):
         raise MalformedAnswer("sshare: the answer ends in the middle of a line")
     lines = answer.decode("utf-8", "surrogateescape").split("\n")[:-1]
     shares = tuple(_Tree().read(lines))
     if lines and not shares:
-        raise MalformedAnswer("sshare: no line of the answer has the columns that were asked for")
+        raise MalformedAnswer("sshare: no line of the answer has the requested columns")
     return Shares(shares=shares, unreadable_rows=len(lines) - len(shares))
 
 

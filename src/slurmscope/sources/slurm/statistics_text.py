@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Take apart the statistics that sdiag and sacctmgr print.
 
-Both print headings at the margin and their rows behind a tab. Times are microseconds; a moment is a
-local time, which we skip, with the seconds since 1970 behind it in parentheses.
+Both print headings at the margin and their rows after a tab. Times are microseconds; a moment is a
+local time, which we skip, with the Unix time after it in parentheses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ USERS_HEADING = "Remote Procedure Call statistics by user"
 
 # No counter of Slurm has more than 64 bits.
 _NUMBER = re.compile(r"\d{1,20}\Z", re.ASCII)
-# What stands in an empty table; 22.05 prints nothing at all in some.
+# The content of an empty table; 22.05 prints nothing at all in some.
 _EMPTY_TABLE = frozenset({"No RPCs recorded yet.", "No pending RPCs"})
 _SHOWN = 80
 
@@ -49,7 +49,7 @@ class StatisticsValues:
         return parse_number(self.texts.get(name, ""))
 
     def seconds(self, name: str) -> float | None:
-        """Return microseconds as seconds; the unit may be written behind them."""
+        """Return microseconds as seconds; the unit may follow them."""
         number = parse_number(self.texts.get(name, "").removesuffix(" microseconds"))
         return None if number is None else number / 1e6
 
@@ -95,7 +95,7 @@ def parse_number(text: str) -> int | None:
 
 
 def parse_timestamp(text: str) -> int | None:
-    """Read the seconds since 1970 behind a local time; 0 is how Slurm says never."""
+    """Parse the Unix time after a local time; Slurm prints 0 for never."""
     _, _, epoch = text.rpartition("(")
     return parse_number(epoch.removesuffix(")")) or None
 

@@ -64,7 +64,7 @@ class TestArguments:
 
         assert set() == written_by_users & {column.lower() for column in COLUMNS}
 
-    def test_jobs_of_every_user_and_every_run_are_asked_for(self) -> None:
+    def test_jobs_of_every_user_and_every_run_are_requested(self) -> None:
         assert {"--allusers", "--allocations", "--duplicates", "--local"} <= set(arguments(1, 2, SEPARATOR))
 
 
@@ -224,7 +224,7 @@ class TestOddAnswers:
             parse_ended_jobs(row(), "decaf")
 
     @given(st.binary(max_size=300))
-    def test_any_bytes_are_read_or_refused(self, answer: bytes) -> None:
+    def test_any_bytes_are_read_or_rejected(self, answer: bytes) -> None:
         try:
             jobs, unreadable_rows = parse_ended_jobs(answer, SEPARATOR)
         except MalformedAnswer:
@@ -233,7 +233,7 @@ class TestOddAnswers:
             assert answer.count(b"\n") == len(jobs) + unreadable_rows
 
     @given(st.lists(st.text(st.characters(exclude_characters="\n"), max_size=30), min_size=12, max_size=12))
-    def test_any_columns_are_read_or_refused(self, columns: list[str]) -> None:
+    def test_any_columns_are_read_or_rejected(self, columns: list[str]) -> None:
         answer = f"|{SEPARATOR}|".join(columns).encode("utf-8", "surrogatepass") + b"\n"
 
         jobs, unreadable_rows = parse_ended_jobs(row() + answer, SEPARATOR)

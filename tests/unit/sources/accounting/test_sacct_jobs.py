@@ -113,7 +113,7 @@ class TestCapturedAnswer:
 
         assert (4, ("lab0n3", "lab0n4"), 2) == (job.gpus, job.nodes, job.node_count)
 
-    def test_ends_of_every_kind_are_told_apart(self, captured: dict[tuple[str, str], JobRecord]) -> None:
+    def test_ends_of_every_kind_are_distinguished(self, captured: dict[tuple[str, str], JobRecord]) -> None:
         expected = {
             ("3", "FAILED"): (3, 0), ("4", "FAILED"): (0, 11), ("5", "OUT_OF_MEMORY"): (0, 125),
             ("20", "TIMEOUT"): (0, 0), ("22", "CANCELLED"): (0, 0),
@@ -153,7 +153,7 @@ class TestRecord:
         assert (4, 400 * MIB, 2, ("n1", "n2")) == (job.cpus, job.memory_bytes, job.node_count, job.nodes)
         assert (Gres(name="gpu", count=2),) == job.gres
 
-    def test_waiting_job_has_what_it_asked_for(self) -> None:
+    def test_waiting_job_has_what_it_requested(self) -> None:
         job = read_one(
             State="PENDING", Start="Unknown", End="Unknown", AllocTRES="", NodeList="None assigned", Reason="Priority",
             Partition="debug,long", Eligible="Unknown",
@@ -223,7 +223,7 @@ class TestRecord:
 
         assert 2 == job.restarts
 
-    def test_cores_asked_for_are_told_beside_those_given(self) -> None:
+    def test_cores_requested_are_reported_beside_those_given(self) -> None:
         # Two threads of a whole core for a job that asked for one.
         job = read_one(ReqTRES="billing=1,cpu=1,mem=100M,node=1", AllocTRES="billing=2,cpu=2,mem=100M,node=1")
 
@@ -317,7 +317,7 @@ class TestBadAnswers:
         assert () == parse_records(b"", WIDE, MARK)
 
     @given(st.binary(max_size=200))
-    def test_any_bytes_are_read_or_refused(self, answer: bytes) -> None:
+    def test_any_bytes_are_read_or_rejected(self, answer: bytes) -> None:
         try:
             parse_records(answer, WIDE, MARK)
         except MalformedAnswer:
@@ -331,7 +331,7 @@ class TestBadAnswers:
 
 
 class TestQuestions:
-    def test_columns_that_sacct_does_not_know_are_not_asked_for(self) -> None:
+    def test_columns_that_sacct_does_not_know_are_not_requested(self) -> None:
         helped = (FIXTURES / "sacct-helpformat.txt").read_text(encoding="utf-8")
         sacct = FakeSacct(lambda _: [JOB], help=helped)
 
@@ -342,7 +342,7 @@ class TestQuestions:
         assert {"SubmitLine", "Suspended"} <= asked
         assert "Restarts" not in asked
 
-    def test_many_jobs_are_asked_for_in_few_calls(self) -> None:
+    def test_many_jobs_are_requested_in_few_calls(self) -> None:
         sacct = FakeSacct(lambda options: [{**JOB, "JobIDRaw": number} for number in options["jobs"].split(",")])
 
         records = SacctAccounting(sacct.run).read_jobs([*range(1, 1201), 5, 0, -1, 2**32])
@@ -350,7 +350,7 @@ class TestQuestions:
         assert list(range(1, 1201)) == [record.job_id for record in records]
         assert 3 == len(sacct.questions)
 
-    def test_no_job_is_no_question(self) -> None:
+    def test_no_job_is_no_query(self) -> None:
         sacct = FakeSacct(lambda _: [JOB])
 
         assert () == SacctAccounting(sacct.run).read_jobs([])
@@ -388,7 +388,7 @@ class TestQuestions:
         assert 10**9 + 3599 == ends[-1]
         assert sorted(set(ends), key=int) == ends  # type: ignore[arg-type]
 
-    def test_accounting_that_is_always_slow_is_given_up(self) -> None:
+    def test_accounting_that_is_always_slow_is_abandoned(self) -> None:
         def answer(_options: dict[str, str]) -> list[dict[str, str]]:
             raise CommandTimedOut(["sacct"], "killed")
 

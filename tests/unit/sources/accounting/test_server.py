@@ -61,7 +61,7 @@ def ask(port: int, password_file: Path, timeout: float = 1.0) -> SourceError:
     return caught.value
 
 
-def test_server_that_is_away_is_told(password_file: Path) -> None:
+def test_server_that_is_unreachable_is_reported(password_file: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -71,14 +71,14 @@ def test_server_that_is_away_is_told(password_file: Path) -> None:
     assert f"127.0.0.1:{port}" in str(error)
 
 
-def test_missing_socket_is_told(password_file: Path, tmp_path: Path) -> None:
+def test_missing_socket_is_reported(password_file: Path, tmp_path: Path) -> None:
     settings = AccountingSettings(socket=tmp_path / "none.sock", password_file=password_file)
 
     with pytest.raises(ServerRefused, match=r"none\.sock"), open_session(settings):
         pass
 
 
-def test_server_that_says_nothing_is_given_up(password_file: Path) -> None:
+def test_server_that_says_nothing_is_abandoned(password_file: Path) -> None:
     with server(lambda _: None) as port:
         assert isinstance(ask(port, password_file), ServerTimedOut)
 
@@ -86,7 +86,7 @@ def test_server_that_says_nothing_is_given_up(password_file: Path) -> None:
 @pytest.mark.parametrize(
     "greeting", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 64, b"\xff" * 64, b"\x05\x00\x00\x00\x0a1.2.3"]
 )
-def test_server_of_another_kind_is_told(password_file: Path, greeting: bytes) -> None:
+def test_server_of_another_kind_is_reported(password_file: Path, greeting: bytes) -> None:
     def answer(connection: socket.socket) -> None:
         connection.sendall(greeting)
         connection.shutdown(socket.SHUT_WR)
@@ -107,7 +107,7 @@ def test_password_is_the_first_line(password_file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\n", b"x" * 5000])
-def test_odd_password_file_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_odd_password_file_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "password"
     path.write_bytes(content)
 
@@ -115,8 +115,8 @@ def test_odd_password_file_is_refused(tmp_path: Path, content: bytes) -> None:
         read_password(path)
 
 
-def test_missing_password_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+def test_missing_password_file_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read the password file"):
         read_password(tmp_path / "none")
 
 
@@ -129,7 +129,7 @@ def test_missing_password_file_is_refused(tmp_path: Path) -> None:
         (AccountingSettings(source="database"), DatabaseAccounting),
     ],
 )
-def test_database_is_asked_where_there_is_a_password(settings: AccountingSettings, expected: type) -> None:
+def test_database_is_queried_where_there_is_a_password(settings: AccountingSettings, expected: type) -> None:
     assert expected is type(open_accounting(settings, lambda _name, _arguments: b""))
 
 
@@ -145,7 +145,7 @@ def test_database_is_asked_where_there_is_a_password(settings: AccountingSetting
         (parse_port, "65536"),
     ],
 )
-def test_odd_settings_are_refused(parse: Callable[[object], object], given: str) -> None:
+def test_odd_settings_are_rejected(parse: Callable[[object], object], given: str) -> None:
     with pytest.raises(ValueError, match="is not"):
         parse(given)
 

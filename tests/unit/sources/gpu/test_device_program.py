@@ -116,13 +116,13 @@ def test_named_device_is_decided_elsewhere_than_others() -> None:
         instruction(0x95, 15),  # no such register
     ],
 )
-def test_other_programs_are_refused(program: bytes) -> None:
+def test_other_programs_are_rejected(program: bytes) -> None:
     with pytest.raises(UnknownProgram):
         judge(program, 195, 0)
 
 
 @given(st.binary(max_size=128).map(lambda text: text[: len(text) // 8 * 8]))
-def test_any_program_is_judged_or_refused(program: bytes) -> None:
+def test_any_program_is_judged_or_rejected(program: bytes) -> None:
     with contextlib.suppress(UnknownProgram):
         assert judge(program, 195, 0).decided_at >= 0
 

@@ -86,7 +86,7 @@ def test_real_list_of_the_older_controller_is_read(devices_cgroup: Path) -> None
     assert devices.problem is None
 
 
-def test_denied_devices_of_the_older_controller_tell_nothing(devices_cgroup: Path) -> None:
+def test_denied_devices_of_the_older_controller_report_nothing(devices_cgroup: Path) -> None:
     (devices_cgroup / "devices.deny").write_text("c 195:2 rwm", encoding="ascii")
     devices = GpuDevices(procfs_root=Path("/proc"), clock=lambda: 0.0)
 
@@ -107,7 +107,7 @@ def devices_cgroup() -> Iterator[Path]:
         folder.rmdir()
 
 
-def test_program_of_a_job_tells_its_gpus(tmp_path: Path) -> None:
+def test_program_of_a_job_reports_its_gpus(tmp_path: Path) -> None:
     program = slurm_program([Rule(195, 0, ACCEPT), Rule(195, 1, DENY)])
     assert ({JOB: {"GPU-0"}}, None) == read(tmp_path, programs(program))
 
@@ -126,7 +126,7 @@ def test_error_of_the_kernel_is_a_reason(number: int, expected: GpuReason | None
     assert ({}, expected) == read(tmp_path, failing(number))
 
 
-def test_program_that_is_not_understood_is_told(tmp_path: Path) -> None:
+def test_program_that_is_not_understood_is_reported(tmp_path: Path) -> None:
     assert ({}, GpuReason.MALFORMED) == read(tmp_path, programs(b"\x85" * 8))
 
 
@@ -145,7 +145,7 @@ def test_who_may_not_ask_does_not_ask_again(tmp_path: Path) -> None:
     assert GpuReason.NO_PERMISSION is devices.problem
 
 
-def test_job_is_asked_about_once_a_minute(tmp_path: Path) -> None:
+def test_job_is_queried_about_once_a_minute(tmp_path: Path) -> None:
     now = [0.0]
     asked: list[Path] = []
 

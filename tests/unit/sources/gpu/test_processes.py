@@ -53,7 +53,7 @@ def places(gpu: Gpu) -> dict[int, ProcessPlace | None]:
         ("", ProcessPlace()),
     ],
 )
-def test_cgroup_tells_the_job(text: str, expected: ProcessPlace) -> None:
+def test_cgroup_reports_the_job(text: str, expected: ProcessPlace) -> None:
     assert expected == parse_place(text.encode())
 
 
@@ -85,7 +85,7 @@ def test_vanished_process_has_no_place(tmp_path: Path) -> None:
     assert {11: None, 12: None} == places(place_processes(gpu_with(11, 12), 100.0, tmp_path))
 
 
-def test_process_in_no_job_cgroup_is_asked_about(tmp_path: Path) -> None:
+def test_process_in_no_job_cgroup_is_queried_about(tmp_path: Path) -> None:
     make_process(tmp_path, 10, started_at=1.0, cgroup="0::/system.slice/slurmd.service\n")
     make_process(tmp_path, 11, started_at=1.0, cgroup="0::/system.slice/sshd.service\n")
     owners = {10: JobKey(job_id=8, node_name="n1")}

@@ -28,13 +28,13 @@ def test_no_accounts_are_no_coordinators() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"physics\n", b"physics|ada|more\n", b"physics|ada\n Nothing found\n"])
-def test_rows_of_another_shape_are_refused(answer: bytes) -> None:
-    with pytest.raises(MalformedAnswer, match="two columns"):
+def test_rows_of_another_shape_are_rejected(answer: bytes) -> None:
+    with pytest.raises(MalformedAnswer, match="two requested columns"):
         parse_coordinators(answer)
 
 
 @given(st.binary(max_size=200))
-def test_any_answer_is_read_or_refused(answer: bytes) -> None:
+def test_any_answer_is_read_or_rejected(answer: bytes) -> None:
     try:
         coordinators = parse_coordinators(answer)
     except MalformedAnswer:
@@ -42,7 +42,7 @@ def test_any_answer_is_read_or_refused(answer: bytes) -> None:
     assert all(users and all(users) for users in coordinators.values())
 
 
-def test_sacctmgr_is_asked_read_only() -> None:
+def test_sacctmgr_is_queried_read_only() -> None:
     asked: list[tuple[str, Sequence[str]]] = []
 
     def run(name: str, arguments: Sequence[str]) -> bytes:
@@ -54,7 +54,7 @@ def test_sacctmgr_is_asked_read_only() -> None:
     assert ("sacctmgr", "--readonly") == (name, arguments[0])
 
 
-def test_refusal_of_slurm_is_told() -> None:
+def test_refusal_of_slurm_is_reported() -> None:
     def refuse(name: str, arguments: Sequence[str]) -> bytes:
         raise CommandRefused((name, *arguments), "sacctmgr could not reach slurmdbd")
 

@@ -33,7 +33,7 @@ def test_json_and_rest_are_chosen_by_name() -> None:
     assert isinstance(choose(SlurmSettings(backend="rest", rest_url=parse_address("unix:/s"))), Slurmrestd)
 
 
-def test_rest_without_an_address_is_refused_at_the_start() -> None:
+def test_rest_without_an_address_is_rejected_at_the_start() -> None:
     with pytest.raises(ConfigError, match="rest-url"):
         choose(SlurmSettings(backend="rest"))
 

@@ -32,7 +32,7 @@ def test_odd_answer_is_no_answer(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("user", ["", "a,b", "a b", "-i", "--help", "a|b", "name=root", "a\nb", "'x'", "*", "x" * 300])
-def test_slurm_is_asked_only_for_possible_names(user: str) -> None:
+def test_slurm_is_queried_only_for_possible_names(user: str) -> None:
     asked: list[Sequence[str]] = []
 
     def run(_name: str, arguments: Sequence[str]) -> bytes:
@@ -44,7 +44,7 @@ def test_slurm_is_asked_only_for_possible_names(user: str) -> None:
 
 
 @given(st.text())
-def test_question_holds_one_name_at_most(user: str) -> None:
+def test_query_holds_one_name_at_most(user: str) -> None:
     def run(_name: str, arguments: Sequence[str]) -> bytes:
         assert _question(user) == arguments
         assert not set(user) & set(",= \t\n|*'\"")

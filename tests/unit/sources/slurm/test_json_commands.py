@@ -32,7 +32,7 @@ class Commands:
         return self.jobs if name == "squeue" else self.nodes
 
 
-def test_squeue_is_asked_for_jobs() -> None:
+def test_squeue_is_requested_jobs() -> None:
     commands = Commands("24.11", b"")
 
     jobs = JsonCommands(commands.run).read_jobs(StartWindow(0, 0), 1.5)
@@ -50,7 +50,7 @@ def test_squeue_is_asked_for_jobs() -> None:
         ("26.05", b"slurm-wlm 26.05.5\n", "scontrol --json --details --all show nodes"),
     ],
 )
-def test_nodes_are_asked_of_the_command_that_tells_them(release: str, version: bytes, question: str) -> None:
+def test_nodes_are_queried_of_the_command_that_reports_them(release: str, version: bytes, question: str) -> None:
     commands = Commands(release, version)
     backend = JsonCommands(commands.run)
 
@@ -58,7 +58,7 @@ def test_nodes_are_asked_of_the_command_that_tells_them(release: str, version: b
     assert ["sinfo --version", question, question] == commands.calls
 
 
-def test_failed_question_for_the_version_is_asked_again() -> None:
+def test_failed_query_for_the_version_is_queried_again() -> None:
     commands = Commands("24.11", b"slurm 24.11.5\n")
     refusals = [CommandRefused(["sinfo"], "down")]
 

@@ -25,7 +25,7 @@ def once(microseconds: int, timestamp: int) -> RollupTimes:
     return RollupTimes(runs=1, seconds=seconds, last_seconds=seconds, max_seconds=seconds, last_timestamp=timestamp)
 
 
-def test_rollups_are_told_apart_by_what_began_them() -> None:
+def test_rollups_are_distinguished_by_what_began_them() -> None:
     dbd = parse_dbd(REAL)
 
     assert 1794732280 == dbd.since
@@ -100,7 +100,7 @@ def test_the_mean_time_that_slurm_prints_follows_from_ours() -> None:
     assert [int(mean) for mean in printed] == [int(round(1e6 * row.seconds) / row.requests) for row in rows]
 
 
-def test_nothing_can_be_changed_by_our_question() -> None:
+def test_nothing_can_be_changed_by_our_query() -> None:
     assert "--readonly" in ARGUMENTS
 
 
@@ -119,19 +119,19 @@ def test_nothing_can_be_changed_by_our_question() -> None:
         REAL.replace(b"total_time:69854", b""),
     ],
 )
-def test_an_answer_that_was_cut_or_is_another_is_refused(answer: bytes) -> None:
+def test_an_answer_that_was_cut_or_is_another_is_rejected(answer: bytes) -> None:
     with pytest.raises(MalformedAnswer, match="sacctmgr show stats: "):
         parse_dbd(answer)
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_read_or_refused(noise: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(noise: bytes) -> None:
     with pytest.raises(MalformedAnswer):
         parse_dbd(noise)
 
 
 @given(st.binary(max_size=20), st.data())
-def test_noise_inside_an_answer_is_read_or_refused(noise: bytes, data: st.DataObject) -> None:
+def test_noise_inside_an_answer_is_read_or_rejected(noise: bytes, data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(REAL)))
     end = data.draw(st.integers(begin, min(len(REAL), begin + 20)))
     try:

@@ -43,7 +43,7 @@ def test_answer_without_private_data_is_no_answer() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(answer: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(answer: bytes) -> None:
     try:
         assert isinstance(parse_config(answer), ControllerConfig)
     except MalformedAnswer:

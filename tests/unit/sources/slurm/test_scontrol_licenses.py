@@ -27,7 +27,7 @@ def test_licences_of_a_real_cluster_are_read_whole() -> None:
     ) == parse_licenses(REAL)
 
 
-def test_newer_releases_tell_what_the_server_said() -> None:
+def test_newer_releases_report_what_the_server_said() -> None:
     remote, local, fresh = parse_licenses(NEWER).licenses
 
     assert (30, 10, 1677602367) == (remote.last_consumed, remote.last_deficit, remote.updated_timestamp)
@@ -35,7 +35,7 @@ def test_newer_releases_tell_what_the_server_said() -> None:
     assert (0, 0, None) == (fresh.last_consumed, fresh.last_deficit, fresh.updated_timestamp)
 
 
-def test_older_releases_do_not_tell_reserved_licences() -> None:
+def test_older_releases_do_not_report_reserved_licences() -> None:
     answer = b"LicenseName=fluent Total=30 Used=1 Free=29 Remote=no\n"
 
     assert (License(name="fluent", total=30, used=1, free=29, is_remote=False),) == parse_licenses(answer).licenses
@@ -69,7 +69,7 @@ _pieces = st.sampled_from(["LicenseName=", "x", " Total=", " Used=", " Free=", "
 
 @settings(deadline=None)
 @given(st.binary(max_size=100) | st.lists(_pieces, max_size=30).map(lambda pieces: "".join(pieces).encode()))
-def test_any_bytes_are_counted_or_refused(answer: bytes) -> None:
+def test_any_bytes_are_counted_or_rejected(answer: bytes) -> None:
     try:
         licenses = parse_licenses(answer)
     except MalformedAnswer:

@@ -80,7 +80,7 @@ def test_a_user_has_the_use_of_his_own_limits() -> None:
     ) == association("physics", "labalice")
 
 
-def test_an_association_of_a_partition_is_told_apart() -> None:
+def test_an_association_of_a_partition_is_distinguished() -> None:
     assert (jobs("MaxJobs", 2, 1),) == association("chemistry", "labbob", "debug")
 
 
@@ -218,7 +218,7 @@ _pieces = st.sampled_from(
 
 @settings(deadline=None)
 @given(st.binary(max_size=100) | st.lists(_pieces, max_size=40).map(lambda pieces: "".join(pieces).encode()))
-def test_any_records_are_read_or_refused(records: bytes) -> None:
+def test_any_records_are_read_or_rejected(records: bytes) -> None:
     answer = TITLE + b"QOS Records\n" + records
     try:
         limits = parse_limits(answer)

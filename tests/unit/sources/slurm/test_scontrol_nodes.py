@@ -113,11 +113,11 @@ def test_cluster_without_nodes_is_empty(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"slurm_load_node error\n", record().encode()[:-1]])
-def test_what_is_no_answer_is_refused(answer: bytes) -> None:
+def test_what_is_no_answer_is_rejected(answer: bytes) -> None:
     with pytest.raises(MalformedAnswer):
         parse_nodes(answer)
 
 
 @given(st.binary(max_size=200).map(lambda more: record().encode()[:-1] + more + b"\n"))
-def test_any_bytes_behind_a_record_are_read_or_refused(answer: bytes) -> None:
+def test_any_bytes_behind_a_record_are_read_or_rejected(answer: bytes) -> None:
     assert parse_nodes(answer).nodes[0].name == "n1"

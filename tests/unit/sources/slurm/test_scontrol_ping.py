@@ -70,12 +70,12 @@ def test_controllers_that_are_all_down_are_not_up() -> None:
         b'{"pings": []}\n',
     ],
 )
-def test_an_answer_that_was_cut_or_is_another_is_refused(answer: bytes) -> None:
+def test_an_answer_that_was_cut_or_is_another_is_rejected(answer: bytes) -> None:
     with pytest.raises(MalformedAnswer, match="scontrol ping: "):
         parse_controllers(answer)
 
 
-def test_the_question_is_a_ping() -> None:
+def test_the_query_is_a_ping() -> None:
     asked = []
 
     def run(name: str, arguments: Sequence[str]) -> bytes:
@@ -87,7 +87,7 @@ def test_the_question_is_a_ping() -> None:
 
 
 @pytest.mark.parametrize("error_type", [CommandMissing, CommandTimedOut, CommandRefused, CommandFailed])
-def test_a_question_without_answer_says_that_nobody_is_up(
+def test_a_query_without_answer_says_that_nobody_is_up(
     error_type: type[CommandError], caplog: pytest.LogCaptureFixture
 ) -> None:
     def run(name: str, arguments: Sequence[str]) -> bytes:
@@ -107,7 +107,7 @@ def test_a_strange_answer_is_no_outage() -> None:
 
 
 @given(st.binary(max_size=200) | st.from_regex(rb"\ASlurmctld\([a-z0-9]+\) at [^\s]+ is (UP|DOWN)\n\Z"))
-def test_any_bytes_name_a_controller_or_are_refused(answer: bytes) -> None:
+def test_any_bytes_name_a_controller_or_are_rejected(answer: bytes) -> None:
     try:
         controllers = parse_controllers(answer)
     except MalformedAnswer:

@@ -144,7 +144,7 @@ _pieces = st.sampled_from(
 
 @settings(deadline=None)
 @given(st.binary(max_size=100) | st.lists(_pieces, max_size=30).map(lambda pieces: "".join(pieces).encode()))
-def test_any_bytes_are_counted_or_refused(answer: bytes) -> None:
+def test_any_bytes_are_counted_or_rejected(answer: bytes) -> None:
     try:
         found = parse_reservations(answer)
     except MalformedAnswer:

@@ -106,7 +106,7 @@ def test_the_backfill_scheduler_is_read_in_seconds() -> None:
     )
 
 
-def test_every_depth_of_backfill_is_told_from_the_others() -> None:
+def test_every_depth_of_backfill_is_reported_from_the_others() -> None:
     backfill = parse_diag(NEWER).backfill
 
     assert (20417, 2417, 6) == (backfill.jobs, backfill.jobs_since_reset, backfill.het_components)
@@ -273,7 +273,7 @@ def test_a_value_that_is_no_number_was_not_measured() -> None:
         BUSY.replace(b"by user\n", b"by user\n\tsomething new\n"),
     ],
 )
-def test_an_answer_that_was_cut_or_is_another_is_refused(answer: bytes) -> None:
+def test_an_answer_that_was_cut_or_is_another_is_rejected(answer: bytes) -> None:
     with pytest.raises(MalformedAnswer, match="sdiag: "):
         parse_diag(answer)
 
@@ -285,13 +285,13 @@ def test_a_name_that_is_not_utf_8_survives() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_read_or_refused(noise: bytes) -> None:
+def test_any_bytes_are_read_or_rejected(noise: bytes) -> None:
     with pytest.raises(MalformedAnswer):
         parse_diag(noise)
 
 
 @given(st.sampled_from([BUSY, FRESH, NEWER]), st.binary(max_size=20), st.data())
-def test_noise_inside_an_answer_is_read_or_refused(answer: bytes, noise: bytes, data: st.DataObject) -> None:
+def test_noise_inside_an_answer_is_read_or_rejected(answer: bytes, noise: bytes, data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(answer)))
     end = data.draw(st.integers(begin, min(len(answer), begin + 20)))
     try:

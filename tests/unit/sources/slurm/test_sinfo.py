@@ -211,7 +211,7 @@ FRAGMENTS = st.sampled_from([b"<8f3a1c9e", b">8f3a1c9e\n", b"0/8/0/8", b"n1", b"
 
 
 @given(st.lists(FRAGMENTS | st.binary(max_size=8), max_size=30).map(b"".join))
-def test_any_bytes_are_counted_or_refused(answer: bytes) -> None:
+def test_any_bytes_are_counted_or_rejected(answer: bytes) -> None:
     try:
         nodes = parse_nodes(answer, SEPARATOR)
     except MalformedAnswer:

@@ -76,7 +76,7 @@ def test_newest_version_that_both_know_is_found_and_remembered(server: Server, v
     assert f"/slurm/{version}/nodes/" == server.fake.paths[-1]
 
 
-def test_version_that_went_away_is_looked_for_again(server: Server) -> None:
+def test_version_that_went_away_is_searched_again(server: Server) -> None:
     server.serve("v0.0.41")
     client = server.client()
     client.read_nodes()
@@ -91,18 +91,18 @@ def test_set_version_is_the_only_one(server: Server) -> None:
     server.serve("v0.0.45", "v0.0.39")
 
     server.client(rest_version="v0.0.39").read_nodes()
-    with pytest.raises(ServerError, match=r"does not serve v0\.0\.38; see --slurm\.rest-version"):
+    with pytest.raises(ServerError, match=r"does not support v0\.0\.38; see --slurm\.rest-version"):
         server.client(rest_version="v0.0.38").read_nodes()
 
     assert ["/slurm/v0.0.39/nodes/", "/slurm/v0.0.38/nodes/"] == server.fake.paths
 
 
-def test_server_of_other_versions_is_told(server: Server) -> None:
-    with pytest.raises(ServerError, match=r"does not serve any of v0\.0\.38 to v0\.0\.45"):
+def test_server_of_other_versions_is_reported(server: Server) -> None:
+    with pytest.raises(ServerError, match=r"does not support any of v0\.0\.38 to v0\.0\.45"):
         server.client().read_nodes()
 
 
-def test_details_of_jobs_are_not_asked_for(server: Server) -> None:
+def test_details_of_jobs_are_not_requested(server: Server) -> None:
     server.serve("v0.0.40")
 
     server.client(rest_version="v0.0.40").read_jobs(WINDOW, NOW)
@@ -153,7 +153,7 @@ def test_refused_token_is_a_refusal_and_never_shown(server: Server, status: int)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
-def test_failure_that_slurm_tells_of_is_told(server: Server, status: int) -> None:
+def test_failure_that_slurm_reports_of_is_reported(server: Server, status: int) -> None:
     server.say(status, (FIXTURES / "v0.0.45" / "controller-down.json").read_bytes())
 
     with pytest.raises(SlurmRefused, match="Unable to query jobs: Unable to contact slurm controller"):
@@ -161,10 +161,10 @@ def test_failure_that_slurm_tells_of_is_told(server: Server, status: int) -> Non
 
 
 @pytest.mark.parametrize("status", [204, 302, 418, 500])
-def test_other_status_is_told(server: Server, status: int) -> None:
+def test_other_status_is_reported(server: Server, status: int) -> None:
     server.say(status, b"" if status == 204 else b"<html>\nno</html>")
 
-    with pytest.raises(ServerError, match=rf"answered {status}: (nothing|<html>\\nno</html>)") as caught:
+    with pytest.raises(ServerError, match=rf"answered {status}: (an empty body|<html>\\nno</html>)") as caught:
         server.client().read_nodes()
 
     assert "failed" == caught.value.reason

@@ -78,19 +78,19 @@ def test_no_output_is_a_cluster_without_jobs() -> None:
     assert Jobs(groups=(), taken_at_seconds=NOW) == parse(b"")
 
 
-def test_several_partitions_and_features_are_told_apart() -> None:
+def test_several_partitions_and_features_are_distinguished() -> None:
     (group,) = parse(row(partition="debug,long", feature="avx512&ib", state="PENDING", start="N/A")).groups
 
     assert (("debug", "long"), ("avx512", "ib")) == (group.partitions, group.features)
 
 
-def test_memory_that_is_not_told_is_not_0() -> None:
+def test_memory_that_is_not_reported_is_not_0() -> None:
     (group,) = parse(row(tres="cpu=2,node=1")).groups
 
     assert group.memory_bytes is None
 
 
-def test_starts_in_the_window_are_told_with_their_waits() -> None:
+def test_starts_in_the_window_are_reported_with_their_waits() -> None:
     answer = (
         row(submit="1794732400", start="1794732499")
         + row(submit="1794732400", start="1794732500") * 2

@@ -124,7 +124,7 @@ _rows = st.lists(_fields, min_size=len(COLUMNS) - 2, max_size=len(COLUMNS) + 1).
 
 @settings(deadline=None)
 @given(st.binary(max_size=200) | st.lists(_rows, max_size=4).map(lambda rows: "".join(f"{r}\n" for r in rows).encode()))
-def test_any_bytes_are_counted_or_refused(answer: bytes) -> None:
+def test_any_bytes_are_counted_or_rejected(answer: bytes) -> None:
     try:
         shares = parse_shares(answer)
     except MalformedAnswer:

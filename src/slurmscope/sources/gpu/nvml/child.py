@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer questions about GPUs, one line each, until the parent closes the pipe.
+"""Answer commands about GPUs, one line each, until the parent closes the pipe.
 
 ::
 
@@ -36,12 +36,12 @@ def main() -> int:
     """Give up what the driver does not need, then answer."""
     drop_privileges()
     sampler: Sampler | None = None
-    for seconds, words in _questions():
+    for seconds, command in _commands():
         # Kills even a process that hangs inside the driver, also when the parent is no more.
         signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             sampler = sampler or Sampler(_open_nvml())
-            _answer(sampler.sample(with_energy="energy" in words))
+            _answer(sampler.sample(with_energy="energy" in command))
         except Exception as error:  # noqa: BLE001 - the top of a program
             _answer({"error": _reason(error), "detail": f"{type(error).__name__}: {error}"})
             return 0
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def drop_privileges() -> None:
-    """Give up all capabilities: the agent may hold some, and the driver's library is nobody's code to trust.
+    """Drop all capabilities: the agent may have some, and the driver's library is not trusted code.
 
     Core dumps of a crashing library would fill the node's disk.
     """
@@ -86,11 +86,11 @@ def _reason(error: Exception) -> str:
     return reason_of(code) if isinstance(code, int) else "failed"
 
 
-def _questions() -> Iterator[tuple[float, list[str]]]:
-    """Read questions until the pipe ends; whoever writes nonsense there is not our parent."""
+def _commands() -> Iterator[tuple[float, list[str]]]:
+    """Yield commands until the pipe ends; invalid input cannot come from our parent."""
     while line := sys.stdin.buffer.readline(LINE_LIMIT_BYTES):
-        seconds, *words = line.decode("ascii").split()
-        yield float(seconds), words
+        seconds, *command = line.decode("ascii").split()
+        yield float(seconds), command
 
 
 def _answer(answer: dict[str, object]) -> None:

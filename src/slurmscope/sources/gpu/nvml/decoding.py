@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turn the child's answer into the model.
 
-The child runs a library that nobody outside its maker can read, so its answer is checked like that of a stranger.
+The child runs a closed-source library, so its answer is validated like any external input.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NvmlSample:
 
 
 def decode(line: bytes) -> NvmlSample:
-    """Read an answer; raise NvmlUnavailable when it tells an error, or is none."""
+    """Decode an answer; raise NvmlUnavailable when it reports an error or is invalid."""
     try:
         answer = json.loads(line)
     except (ValueError, RecursionError) as error:

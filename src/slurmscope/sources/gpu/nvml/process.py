@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the child process that asks the driver, and end it when it does not answer."""
+"""Run the child process that queries the driver, and kill it when it does not answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "LANG", "LC
 
 
 class NvmlUnavailable(SourceError):
-    """The driver cannot be asked; ``why`` tells the cause."""
+    """The driver cannot be queried; ``why`` is the cause."""
 
     def __init__(self, why: GpuReason, message: str) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ def child_environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 class NvmlProcess:
-    """Be one run of the child. Not safe for two threads at once."""
+    """Control one run of the child. Not thread-safe."""
 
     def __init__(self, environment: Mapping[str, str], argv: Sequence[str] = CHILD) -> None:
         """Start it in a session of its own, so that no signal to us reaches it."""
@@ -59,9 +59,7 @@ class NvmlProcess:
                 start_new_session=True,
             )
         except OSError as error:
-            raise NvmlUnavailable(
-                GpuReason.FAILED, f"the process that reads GPUs cannot be started: {error}"
-            ) from error
+            raise NvmlUnavailable(GpuReason.FAILED, f"cannot start the process that reads GPUs: {error}") from error
 
     @property
     def pid(self) -> int:
@@ -70,23 +68,23 @@ class NvmlProcess:
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether it has ended and was reaped; one that hangs inside the kernel outlives even SIGKILL."""
+        """Return whether it has ended and was reaped; one that hangs in the kernel survives even SIGKILL."""
         return self._child.poll() is not None
 
-    def ask(self, words: str, timeout_seconds: float) -> bytes:
-        """Send one question and return the line of its answer; raise NvmlUnavailable when there is none."""
+    def request(self, command: str, timeout_seconds: float) -> bytes:
+        """Send one command and return the line of its answer; raise NvmlUnavailable when there is none."""
         deadline = time.monotonic() + timeout_seconds
-        question = f"{timeout_seconds + _OWN_END_SECONDS:.3f} {words}\n".encode("ascii")
-        assert self._child.stdin is not None and self._child.stdout is not None  # noqa: S101, PT018 - asked for above
+        line = f"{timeout_seconds + _OWN_END_SECONDS:.3f} {command}\n".encode("ascii")
+        assert self._child.stdin is not None and self._child.stdout is not None  # noqa: S101, PT018 - set above
         try:
-            # Far less than a pipe holds, and it is empty: this cannot block.
-            os.write(self._child.stdin.fileno(), question)
+            # Far less than the capacity of a pipe, and it is empty: this cannot block.
+            os.write(self._child.stdin.fileno(), line)
         except BrokenPipeError as error:
             raise self._crashed() from error
         return self._read_line(self._child.stdout.fileno(), deadline, timeout_seconds)
 
     def close(self) -> None:
-        """Let it end by itself, which closes the driver in good order, and kill it when it does not."""
+        """Let it exit by itself, which closes the driver properly, and kill it when it does not."""
         if self._child.stdin is not None and not self._child.stdin.closed:
             self._child.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -94,7 +92,7 @@ class NvmlProcess:
         self.end()
 
     def end(self) -> None:
-        """Kill it and close the pipes; :attr:`is_gone` tells whether that has worked yet."""
+        """Kill it and close the pipes; :attr:`is_gone` is whether that has worked yet."""
         if not self.is_gone:  # once reaped, its number may be another's
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child.pid, signal.SIGKILL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the child that reads GPUs running, and give it rest when it fails."""
+"""Keep the child that reads GPUs running, and pause before a restart when it fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUIET = frozenset({GpuReason.NOT_INSTALLED, GpuReason.DRIVER_NOT_LOADED})
 
 
 class Child(Protocol):
-    """Be a process that answers questions about GPUs."""
+    """Answer commands about GPUs in a separate process."""
 
     @property
     def pid(self) -> int:
@@ -35,20 +35,20 @@ class Child(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether it has ended and was reaped."""
+        """Return whether it has ended and was reaped."""
 
-    def ask(self, words: str, timeout_seconds: float) -> bytes:
+    def request(self, command: str, timeout_seconds: float) -> bytes:
         """Return the line that answers; raise NvmlUnavailable when there is none."""
 
     def close(self) -> None:
-        """Let it end by itself, or kill it."""
+        """Let it exit by itself, or kill it."""
 
     def end(self) -> None:
         """Kill it."""
 
 
 class NvmlReader:
-    """Read the GPUs of this node through a child process. Not safe for two threads at once."""
+    """Read the GPUs of this node through a child process. Not thread-safe."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class NvmlReader:
         return None if self._process is None or self._process.is_gone else self._process.pid
 
     def read(self) -> NvmlSample:
-        """Read all GPUs now; raise NvmlUnavailable with the cause, while resting with that of the last failure."""
+        """Read all GPUs now; raise NvmlUnavailable with the cause, during a pause with that of the last failure."""
         if self._process is None and not any(sign.exists() for sign in self._driver_signs):
-            # Nothing to ask: the child is not even started.
+            # No GPUs: the child is not even started.
             raise NvmlUnavailable(GpuReason.DRIVER_NOT_LOADED, "no NVIDIA driver is loaded")
         if self._failure is not None and self._must_rest():
             raise NvmlUnavailable(*self._failure)
@@ -104,7 +104,7 @@ class NvmlReader:
             self._process.close()
 
     def _must_rest(self) -> bool:
-        """Tell whether it is too early; one that hangs inside the kernel must not get a second one beside it."""
+        """Return whether it is too early; one that hangs in the kernel must not get a second one next to it."""
         is_hanging = self._process is not None and not self._process.is_gone
         return is_hanging or self._clock() < self._next_start
 
@@ -120,7 +120,7 @@ class NvmlReader:
         if is_energy_due:
             self._energy_at = self._clock() + self._energy_seconds
         timeout_seconds = self._start_timeout_seconds if self._is_new else self._timeout_seconds
-        sample = decode(process.ask("sample energy" if is_energy_due else "sample", timeout_seconds))
+        sample = decode(process.request("sample energy" if is_energy_due else "sample", timeout_seconds))
         self._is_new = False
         return sample
 
@@ -133,7 +133,7 @@ class NvmlReader:
         if self._process is not None and failure.why is GpuReason.TIMEOUT:
             self._process.end()
         else:
-            self.close()  # one that told why it cannot go on is about to end by itself
+            self.close()  # a child that reported a fatal error is about to exit by itself
         # Not the exception itself: it would keep alive all that it saw on its way.
         self._failure = (failure.why, str(failure))
         self._next_start = self._clock() + self._pause_seconds

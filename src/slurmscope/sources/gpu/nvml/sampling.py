@@ -39,7 +39,7 @@ def reason_of(code: int) -> str:
 
 
 class Sampler:
-    """Read all devices again and again; what never changes is asked for once per device."""
+    """Sample all devices repeatedly; values that never change are read once per device."""
 
     def __init__(self, nvml: Any) -> None:
         """Take the module pynvml, initialised."""
@@ -146,7 +146,7 @@ class Sampler:
             for process in (listed or ())[:MOST_PROCESSES]:
                 memory = process.usedGpuMemory
                 is_measured = memory is not None and memory < _NO_VALUE
-                # The same process may have several contexts; each list tells its memory as a whole.
+                # The same process may have several contexts; each list has its total memory.
                 found[process.pid] = max(memory, found.get(process.pid) or 0) if is_measured else found.get(process.pid)
         return [[pid, memory] for pid, memory in sorted(found.items())] if is_known else None
 

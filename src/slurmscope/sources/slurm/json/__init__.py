@@ -12,10 +12,10 @@ v0.0.38    22.05            ``state`` of a node is one word, beside ``state_flag
 v0.0.39    23.02            ``state`` of a node is a list, ``free_memory`` is now ``free_mem``; many
                             numbers are ``{"set": …, "infinite": …, "number": …}``
 v0.0.40    23.11            ``job_state`` is a list, times are such objects too, ``cpu_load`` is plain
-v0.0.41 …  24.05 …          nothing that we read; v0.0.42 and older do not tell that a node is blocked
+v0.0.41 …  24.05 …          nothing that we read; v0.0.42 and older do not report that a node is blocked
 v0.0.45    26.05            the same
 =========  ===============  =============================================================================
 
 Only the fields that are named in the records below are decoded, everything else is skipped unread: nothing
-that users write, such as the name of a job, is looked at.
+that users write, such as the name of a job, is parsed.
 """

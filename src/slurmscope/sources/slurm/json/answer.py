@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take an answer of Slurm in JSON apart, and tell a failure from an empty cluster.
+"""Decode a JSON answer of Slurm, and distinguish a failure from an empty cluster.
 
 When the controller is down, the commands of Slurm 22.05 end with exit code 0 and an empty list: only the list of
-errors in the answer tells that nobody was asked.
+errors in the answer means that the request was not processed.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Record_co = TypeVar("Record_co", covariant=True)
 
 
 class Problem(msgspec.Struct, frozen=True, gc=False):
-    """Hold one error that Slurm tells of."""
+    """Hold one error that Slurm reports."""
 
     description: str | None = None
     error: str | None = None
 
 
 class JsonAnswer(Protocol[Record_co]):
-    """Look like the answer to one kind of question."""
+    """Describe the answer to one kind of request."""
 
     @property
     def records(self) -> Sequence[Record_co] | None:
-        """Return what was asked for; None where the answer does not have it."""
+        """Return the requested records; None where the answer does not have them."""
 
     @property
     def errors(self) -> Sequence[Problem] | None:
@@ -54,9 +54,9 @@ def read_records(
     decode_record: Callable[[bytes], JsonRecord],
     key: str,
 ) -> tuple[Sequence[JsonRecord], int]:
-    """Return the records under a key and how many could not be read; an odd one costs itself, not the others.
+    """Return the records under a key and how many could not be parsed; an invalid one is skipped.
 
-    Raises SlurmRefused when the answer tells of an error, and MalformedAnswer when it is cut or something else.
+    Raises SlurmRefused when the answer reports an error, and MalformedAnswer when it is truncated or something else.
     """
     try:
         whole = _decode(answer, decode_answer)
@@ -69,21 +69,21 @@ def read_records(
     return whole.records, 0
 
 
-def told_error(answer: bytes) -> str | None:
-    """Return the first error that an answer tells of, whatever else it is; None when it tells of none."""
+def reported_error(answer: bytes) -> str | None:
+    """Return the first error that an answer reports, whatever else it contains; None when there is none."""
     try:
-        told = _decode_parts(answer).get("errors", _NULL)
+        reported = _decode_parts(answer).get("errors", _NULL)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     try:
-        errors = _decode(told, _decode_list)
+        errors = _decode(reported, _decode_list)
         return _wording(_decode(errors[0], _decode_problem)) if errors else None
     except (msgspec.ValidationError, MalformedAnswer):
         return "an error that it does not name"
 
 
 def _read_one_by_one(answer: bytes, decode: Callable[[bytes], JsonRecord], key: str) -> tuple[list[JsonRecord], int]:
-    if said := told_error(answer):
+    if said := reported_error(answer):
         raise SlurmRefused(f"Slurm says: {said}")
     try:
         found = _decode(_decode(answer, _decode_parts).get(key, _NULL), _decode_list)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count the tasks of a job array that one record stands for.
+"""Count the tasks of a job array in one record.
 
 ::
 
     1-10%2        ten tasks, two at a time
     0,3,5-9:2     0, 3, 5, 7, 9
-    1-2,5,8-9,1...  cut: Slurm writes no more than 64 characters unless SLURM_BITSTR_LEN tells it to
+    1-2,5,8-9,1...  cut: Slurm writes no more than 64 characters unless SLURM_BITSTR_LEN is set
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _CUT = "..."
 
 
 def is_cut(text: str) -> bool:
-    """Tell whether Slurm has left out the end of the list."""
+    """Return whether Slurm has left out the end of the list."""
     return text.partition("%")[0].endswith(_CUT)
 
 
 def count_tasks(text: str) -> int:
-    """Return the number of tasks, without making a list of them; of a cut text, those that are still told.
+    """Return the number of tasks, without making a list of them; of a truncated text, those that are still in it.
 
     Raises ValueError for text that Slurm does not print.
     """
     tasks = text.partition("%")[0]
     if tasks.endswith(_CUT):
-        # The cut goes through a number as it pleases; what is left of the last part still stands for one task.
-        told, _, _ = tasks.removesuffix(_CUT).rpartition(",")
-        return (count_tasks(told) if told else 0) + 1
+        # The text may be truncated inside a number; the rest of the last part still counts as one task.
+        given, _, _ = tasks.removesuffix(_CUT).rpartition(",")
+        return (count_tasks(given) if given else 0) + 1
     return sum(_count(part) for part in tasks.split(","))
 
 

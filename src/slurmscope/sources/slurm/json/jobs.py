@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read all jobs of the controller from an answer in JSON.
 
-The groups are those that squeue's columns give: what JSON tells in another way is put into squeue's words.
+The groups are those of squeue's columns: values that JSON has in another form are converted to squeue's names.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Tally:
         self.unreadable_rows += is_cut(tasks)
         names = _names(record)
         submit, nodes, cpus = whole(record.submit_time), whole(record.node_count), whole(record.cpus)
-        if cpus is None:  # v0.0.38 does not tell it of jobs that were cancelled before they started
+        if cpus is None:  # v0.0.38 lacks it for jobs that were cancelled before they started
             cpus = tres.cpus
         if submit is None or nodes is None or cpus is None or not names[4]:
             self.unreadable_rows += jobs
@@ -123,7 +123,7 @@ class _Tally:
 
 
 def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -> Jobs:
-    """Turn an answer into groups of like jobs, and tell which of them started in the window."""
+    """Parse an answer into groups of similar jobs, and the jobs that started in the window."""
     records, unreadable_records = read_records(answer, _decode_answer, _decode_record, key="jobs")
     tally = _Tally(window)
     for record in records:
@@ -151,7 +151,7 @@ def _names(record: JsonJob) -> _Names:
 
 
 def _unnamed_user(record: JsonJob) -> str:
-    """Name a user by his number where the host of slurmrestd does not know him; squeue calls them all nobody."""
+    """Return the user ID as text where the host of slurmrestd has no name for it; squeue shows 'nobody' for all."""
     uid = whole(record.user_id)
     return "nobody" if uid is None else str(uid)
 

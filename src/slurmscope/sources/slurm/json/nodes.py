@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read all nodes and their partitions from an answer in JSON.
 
-Unlike sinfo's columns, JSON tells of nodes that are in no partition too.
+Unlike sinfo's columns, JSON also has nodes that are in no partition.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from slurmscope.sources.slurm.json.states import node_state_text
 from slurmscope.sources.slurm.node_gres import parse_node_gres
 
 SCONTROL_ARGUMENTS = ("--json", "--details", "--all", "show", "nodes")
-"""What scontrol is asked since 23.02; it needs details to tell what is in use of generic resources."""
+"""Arguments of scontrol since 23.02; it needs details to report the GRES in use."""
 
 SINFO_ARGUMENTS = ("--json", "--all")
-"""What sinfo is asked in 22.05, whose scontrol knows no JSON; later ones answer with groups of nodes."""
+"""Arguments of sinfo in 22.05, whose scontrol has no JSON; later ones return groups of nodes."""
 
 MIB = 1024 * 1024
 
@@ -104,11 +104,11 @@ def _make_node(record: NodeRecord) -> Node | None:
 
 def _read_state(record: NodeRecord) -> tuple[str, frozenset[str]]:
     """Return base state and flags in lower case, as sinfo writes them in its complete form."""
-    told = [record.state] if isinstance(record.state, str) else record.state or [""]
-    base, *flags = (name.lower() for name in (*told, *(record.state_flags or ())))
+    given = [record.state] if isinstance(record.state, str) else record.state or [""]
+    base, *flags = (name.lower() for name in (*given, *(record.state_flags or ())))
     return base, frozenset(flags)
 
 
-def _read_partitions(told: Sequence[str] | None) -> tuple[str, ...]:
-    names = told.split(",") if isinstance(told, str) else told or ()
+def _read_partitions(given: Sequence[str] | None) -> tuple[str, ...]:
+    names = given.split(",") if isinstance(given, str) else given or ()
     return tuple(sorted({name for name in names if name}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a number in every shape that Slurm's JSON has had for it."""
+"""Parse a number in every format that Slurm's JSON has had for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class OptionalJsonNumber(msgspec.Struct, frozen=True, gc=False):
 
 
 JsonNumber = int | float | str | OptionalJsonNumber | None
-"""A text, such as ``"Infinity"``, stands for a number when slurmrestd was told to write complex values."""
+"""A text, such as ``"Infinity"``, replaces a number when slurmrestd is configured to write complex values."""
 
 
 def whole(value: JsonNumber) -> int | None:

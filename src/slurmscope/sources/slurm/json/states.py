@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put the states of jobs and nodes into the words of squeue and sinfo.
+"""Convert the states of jobs and nodes into the names of squeue and sinfo.
 
-JSON tells a state bit by bit, squeue and sinfo tell it in one word and at most one suffix. The rules are those of
-Slurm 26.05, found equal to its library's on 200,000 states. Older releases have two words less: a mixed node that
+JSON has a state as flags, squeue and sinfo as one word and at most one suffix. The rules are those of
+Slurm 26.05, found equal to its library's on 200,000 states. Older releases have two names less: a mixed node that
 fails is ``fail`` there, not ``failing``, and one that is unknown and new is ``unknown``, not ``dynamic_norm``.
 """
 
@@ -32,14 +32,14 @@ _LONE_FLAGS = (
 )  # fmt: skip
 
 
-def job_state(told: str | Sequence[str] | None) -> str:
-    """Return the word of squeue for ``RUNNING`` or ``[RUNNING, COMPLETING]``; empty where no state is told."""
-    if isinstance(told, str) or told is None:
-        return told or ""
-    if len(told) == 1:
-        return told[0]
-    shown = next((flag for flag in _SHOWN_JOB_FLAGS if flag in told), "")
-    return shown or next((name for name in told if name not in _HIDDEN_JOB_FLAGS), "")
+def job_state(given: str | Sequence[str] | None) -> str:
+    """Return the word of squeue for ``RUNNING`` or ``[RUNNING, COMPLETING]``; empty where there is no state."""
+    if isinstance(given, str) or given is None:
+        return given or ""
+    if len(given) == 1:
+        return given[0]
+    shown = next((flag for flag in _SHOWN_JOB_FLAGS if flag in given), "")
+    return shown or next((name for name in given if name not in _HIDDEN_JOB_FLAGS), "")
 
 
 @lru_cache(maxsize=4096)
@@ -53,7 +53,7 @@ def _word(base: str, flags: frozenset[str]) -> str:
     is_busy, is_completing = base in _BUSY, "completing" in flags
     is_rebooting = not flags.isdisjoint(("reboot_requested", "reboot_issued"))
     is_called_by_flag = base == "unknown" and len(flags) == 1 and not flags.isdisjoint(_LONE_FLAGS)
-    # The first rule that holds.
+    # The first rule that applies.
     rules = (
         ("invalid_reg" in flags, "inval"),
         ("maintenance" in flags and "drain" not in flags and not is_busy and base != "down", "maint"),
@@ -67,7 +67,7 @@ def _word(base: str, flags: frozenset[str]) -> str:
         ("resume" in flags, "resume"),
         (base == "unknown", "unknown"),
     )
-    return next((word for holds, word in rules if holds), "?")
+    return next((word for applies, word in rules if applies), "?")
 
 
 def _suffix(word: str, flags: frozenset[str]) -> str:

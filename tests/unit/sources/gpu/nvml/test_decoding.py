@@ -66,7 +66,7 @@ def test_error_is_raised_with_its_reason() -> None:
 
 
 @given(ANYTHING)
-def test_any_json_is_decoded_or_refused(value: object) -> None:
+def test_any_json_is_decoded_or_rejected(value: object) -> None:
     for whole in (value, {"taken_at": 1.0, "devices": value}, {"taken_at": 1.0, "devices": [value]}):
         try:
             sample = decode(json.dumps(whole).encode())
@@ -76,6 +76,6 @@ def test_any_json_is_decoded_or_refused(value: object) -> None:
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_are_decoded_or_refused(line: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(line: bytes) -> None:
     with pytest.raises(NvmlUnavailable):
         decode(line)

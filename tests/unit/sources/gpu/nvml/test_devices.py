@@ -131,7 +131,7 @@ def test_changed_mig_layout_is_seen_at_the_next_reading(driver: FakeNvml, start:
     assert [""] == after
 
 
-def test_lost_gpu_is_told_and_the_others_are_read(driver: FakeNvml, start: Start) -> None:
+def test_lost_gpu_is_reported_and_the_others_are_read(driver: FakeNvml, start: Start) -> None:
     driver.add_gpus(3)
     driver.say("code nvmlDeviceGetPowerUsage@1 15")
 
@@ -141,7 +141,7 @@ def test_lost_gpu_is_told_and_the_others_are_read(driver: FakeNvml, start: Start
     assert (0.1, 0.12) == (first.utilization_ratio, last.utilization_ratio)
 
 
-def test_gpu_without_a_handle_is_told_and_never_asked(driver: FakeNvml, start: Start) -> None:
+def test_gpu_without_a_handle_is_reported_and_never_queried(driver: FakeNvml, start: Start) -> None:
     driver.add_gpus(2)
     driver.say("code nvmlDeviceGetHandleByIndex@0 4")
 
@@ -152,7 +152,7 @@ def test_gpu_without_a_handle_is_told_and_never_asked(driver: FakeNvml, start: S
     assert not [call for call in driver.calls() if call.endswith("@0") and "HandleByIndex" not in call]
 
 
-def test_energy_is_read_rarely_and_told_always(driver: FakeNvml, start: Start) -> None:
+def test_energy_is_read_rarely_and_reported_always(driver: FakeNvml, start: Start) -> None:
     now = [1000.0]
     driver.add_gpus(1)
     reader = start(clock=lambda: now[0], energy_seconds=30.0)
@@ -166,7 +166,7 @@ def test_energy_is_read_rarely_and_told_always(driver: FakeNvml, start: Start) -
     assert 2 == driver.calls()["nvmlDeviceGetTotalEnergyConsumption@0"]
 
 
-def test_constants_are_asked_for_once(driver: FakeNvml, start: Start) -> None:
+def test_constants_are_requested_once(driver: FakeNvml, start: Start) -> None:
     driver.add_gpus(1)
     reader = start()
 

@@ -61,7 +61,7 @@ def test_missing_library_is_a_missing_driver(start: Start, tmp_path: Path) -> No
     assert GpuReason.DRIVER_NOT_LOADED is failure(reader).why
 
 
-def test_missing_binding_is_told(start: Start, tmp_path: Path) -> None:
+def test_missing_binding_is_reported(start: Start, tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("raise ImportError('no such thing')\n", encoding="ascii")
     reader = start(environment={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
     assert GpuReason.NOT_INSTALLED is failure(reader).why
@@ -81,7 +81,7 @@ def test_hanging_call_is_a_timeout_and_the_child_is_gone(driver: FakeNvml, start
     assert reader.pid is None
 
 
-def test_crash_is_told_and_the_next_child_works(driver: FakeNvml, start: Start) -> None:
+def test_crash_is_reported_and_the_next_child_works(driver: FakeNvml, start: Start) -> None:
     clock = Clock()
     driver.add_gpus(1)
     driver.say("crash nvmlDeviceGetName@0")
@@ -96,7 +96,7 @@ def test_crash_is_told_and_the_next_child_works(driver: FakeNvml, start: Start) 
     assert 1 == len(reader.read().devices)
 
 
-def test_killed_child_is_told_as_crashed(driver: FakeNvml, start: Start) -> None:
+def test_killed_child_is_reported_as_crashed(driver: FakeNvml, start: Start) -> None:
     driver.add_gpus(1)
     reader = start()
     reader.read()
@@ -106,7 +106,7 @@ def test_killed_child_is_told_as_crashed(driver: FakeNvml, start: Start) -> None
     assert GpuReason.CRASHED is failure(reader).why
 
 
-def test_driver_that_goes_away_while_running_is_told(driver: FakeNvml, start: Start) -> None:
+def test_driver_that_goes_away_while_running_is_reported(driver: FakeNvml, start: Start) -> None:
     driver.add_gpus(1)
     reader = start()
     reader.read()
@@ -141,7 +141,7 @@ def test_pauses_double_up_to_a_limit_and_shrink_after_success(driver: FakeNvml, 
     assert GpuReason.LOST is reader.read().devices[0].problem
 
 
-def test_child_is_started_anew_for_a_gpu_that_stays_lost(driver: FakeNvml, start: Start) -> None:
+def test_child_is_started_again_for_a_gpu_that_stays_lost(driver: FakeNvml, start: Start) -> None:
     clock = Clock()
     driver.add_gpus(2)
     driver.say("code nvmlDeviceGetUUID@1 15")
@@ -176,7 +176,7 @@ class Stuck:
     is_gone = False
     pid = 1
 
-    def ask(self, words: str, timeout_seconds: float) -> bytes:
+    def request(self, command: str, timeout_seconds: float) -> bytes:
         raise NvmlUnavailable(GpuReason.TIMEOUT, "no answer")
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ def test_one_that_cannot_be_killed_gets_no_second_beside_it(start: Start) -> Non
 def test_child_ends_when_its_parent_is_gone(driver: FakeNvml) -> None:
     driver.add_gpus(1)
     with closing(NvmlProcess(driver.environment)) as process:
-        process.ask("sample", PATIENT)
+        process.request("sample", PATIENT)
         process._child.stdin.close()  # type: ignore[union-attr]
 
         until(lambda: process.is_gone)
@@ -217,7 +217,7 @@ def test_child_ends_when_its_parent_is_gone(driver: FakeNvml) -> None:
 def test_child_that_hangs_ends_itself_when_its_parent_is_gone(driver: FakeNvml) -> None:
     driver.add_gpus(1)
     with closing(NvmlProcess(driver.environment)) as process:
-        process.ask("sample", PATIENT)
+        process.request("sample", PATIENT)
         driver.say("hang nvmlDeviceGetCount")
         assert process._child.stdin is not None
         os.write(process._child.stdin.fileno(), b"0.2 sample\n")
@@ -230,7 +230,7 @@ def test_child_that_hangs_ends_itself_when_its_parent_is_gone(driver: FakeNvml) 
 def test_child_has_no_capabilities_and_leaves_no_core(driver: FakeNvml) -> None:
     driver.add_gpus(1)
     with closing(NvmlProcess(driver.environment)) as process:
-        process.ask("sample", PATIENT)
+        process.request("sample", PATIENT)
 
         assert (0, 0, 0) == capabilities(process.pid)
         assert "Max core file size        0 " in Path(f"/proc/{process.pid}/limits").read_text(encoding="ascii")
@@ -267,7 +267,7 @@ def test_child_gives_up_capabilities_where_the_usual_way_is_forbidden(driver: Fa
         before = capabilities(process.pid)
         process.end()
     with closing(NvmlProcess(driver.environment, (*agent, *CHILD))) as process:
-        process.ask("sample", PATIENT)
+        process.request("sample", PATIENT)
         after = capabilities(process.pid)
 
     assert (1 << 19, 1 << 19, 1 << 19) == before
@@ -283,7 +283,7 @@ def test_child_gives_up_capabilities_where_the_usual_way_is_forbidden(driver: Fa
         ("print('half', end='')", GpuReason.CRASHED),
     ],
 )
-def test_answer_that_is_none_is_refused(script: str, expected: GpuReason, start: Start) -> None:
+def test_answer_that_is_none_is_rejected(script: str, expected: GpuReason, start: Start) -> None:
     reader = start(argv=(sys.executable, "-c", f"input()\n{script}"))
     assert expected is failure(reader).why
 

@@ -70,7 +70,7 @@ def test_missing_driver_is_an_answer_and_no_error(driver: FakeNvml, tmp_path: Pa
     assert not driver.calls()
 
 
-def test_kernel_tells_which_gpus_a_job_may_open(driver: FakeNvml, procfs: Path, reader: GpuReader) -> None:
+def test_kernel_reports_which_gpus_a_job_may_open(driver: FakeNvml, procfs: Path, reader: GpuReader) -> None:
     driver.add_gpus(2)
     program = slurm_program([Rule(195, 0, DENY), Rule(195, 1, ACCEPT)])
     with cgroup_with(program) as cgroup:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from slurmscope.errors import MalformedAnswer, SlurmRefused
-from slurmscope.sources.slurm.json.answer import told_error
+from slurmscope.sources.slurm.json.answer import reported_error
 from slurmscope.sources.slurm.json.nodes import parse_nodes
 
 UNNAMED = "an error that it does not name"
@@ -24,8 +24,8 @@ UNNAMED = "an error that it does not name"
         (b'{"errors": [{"error": "line one\\nline two"}]}', "line one\\nline two"),
     ],
 )
-def test_first_error_is_told_in_one_line(answer: bytes, error: str) -> None:
-    assert error == told_error(answer)
+def test_first_error_is_reported_in_one_line(answer: bytes, error: str) -> None:
+    assert error == reported_error(answer)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_first_error_is_told_in_one_line(answer: bytes, error: str) -> None:
         b"[" * 99999,
     ],
 )
-def test_answer_without_errors_tells_of_none(answer: bytes) -> None:
-    assert told_error(answer) is None
+def test_answer_without_errors_reports_of_none(answer: bytes) -> None:
+    assert reported_error(answer) is None
 
 
 @pytest.mark.parametrize(

@@ -38,13 +38,13 @@ def test_tasks_are_counted(text: str, tasks: int) -> None:
         ("1...", 1),
     ],
 )
-def test_of_a_cut_list_the_told_tasks_are_counted(text: str, tasks: int) -> None:
+def test_of_a_cut_list_the_reported_tasks_are_counted(text: str, tasks: int) -> None:
     assert tasks == count_tasks(text)
     assert is_cut(text)
 
 
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "9-1", "1-9:0", "1,,2", "1 ", "٣", "1-99999999999", "[1-3]"])
-def test_other_text_is_refused(text: str) -> None:
+def test_other_text_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not a"):
         count_tasks(text)
 

@@ -54,7 +54,7 @@ def parse(*records: object, window: StartWindow = NOTHING_NEW) -> Jobs:
     return parse_jobs(answer, taken_at_seconds=NOW, window=window)
 
 
-def test_squeue_is_asked_for_all_jobs_and_whole_arrays() -> None:
+def test_squeue_is_requested_all_jobs_and_whole_arrays() -> None:
     assert ("--json", "--all", "--array", "--states=all") == SQUEUE_ARGUMENTS
 
 
@@ -84,13 +84,13 @@ def test_array_counts_all_its_tasks() -> None:
     assert (10, 10, 20, 10 * 200 * 2**20) == (group.jobs, group.nodes, group.cpus, group.memory_bytes)
 
 
-def test_cut_array_counts_its_told_tasks_and_one_unreadable_row() -> None:
+def test_cut_array_counts_its_reported_tasks_and_one_unreadable_row() -> None:
     jobs = parse(job(array_task_string="1-2,5,7..."))
 
     assert (4, 1) == (jobs.groups[0].jobs, jobs.unreadable_rows)
 
 
-def test_starts_in_the_window_are_told_with_their_waits() -> None:
+def test_starts_in_the_window_are_reported_with_their_waits() -> None:
     jobs = parse(
         job(submit_time=1794732400, start_time=1794732499),
         job(submit_time=1794732400, start_time=1794732500),
@@ -111,7 +111,7 @@ def test_starts_in_the_window_are_told_with_their_waits() -> None:
     assert expected == set(jobs.starts)
 
 
-def test_cpus_of_a_cancelled_job_are_those_it_asked_for() -> None:
+def test_cpus_of_a_cancelled_job_are_those_it_requested() -> None:
     # Slurm 22.05: "cpus" is null where the number of tasks is not set.
     (group,) = parse(job(job_state="CANCELLED", cpus=None, tres_alloc_str="", tres_req_str="cpu=3,node=1")).groups
 

@@ -46,7 +46,7 @@ def parse(*records: object) -> Nodes:
     return parse_nodes(json.dumps({"nodes": records, "errors": []}).encode())
 
 
-def test_commands_are_asked_for_hidden_nodes_and_used_resources() -> None:
+def test_commands_are_requested_hidden_nodes_and_used_resources() -> None:
     assert ("--json", "--details", "--all", "show", "nodes") == SCONTROL_ARGUMENTS
     assert ("--json", "--all") == SINFO_ARGUMENTS
 
