@@ -22,7 +22,7 @@ def test_digest_is_stopped_and_resumed_with_the_keyboard(browser: Browser) -> No
             for name, is_stopped in (("Stop the weekly digest", True), ("Send the weekly digest again", False)):
                 digest.get_by_role("button", name=name).focus()
                 page.keyboard.press("Enter")
-                page.wait_for_url(f"{base}/users/ada#letter")
+                page.wait_for_url(f"{base}/users/ada#digest")
                 expect(digest).to_contain_text("You do not get" if is_stopped else "you get a weekly mail")
                 assert ({"ada"} if is_stopped else set()) == backend.opt_outs.opted_out
 
@@ -32,6 +32,6 @@ def test_digest_form_is_accessible(browser: Browser) -> None:
     with running(backend.make_app(), backend.settings) as listener:
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with watching(browser, base, extra_http_headers={USER_HEADER: "root"}) as window:
-            window.open("/users/ada#letter")
+            window.open("/users/ada#digest")
             assert [] == window.find_barriers()
             window.shoot("digest")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts show what was measured, with the level that was asked for, in a bounded number of lines and points."""
+"""Charts show what was measured, with the allocated level, in a bounded number of lines and points."""
 
 from __future__ import annotations
 

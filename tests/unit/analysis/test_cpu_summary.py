@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most cores busy at once are taken from the witness that looks closest."""
+"""The peak of busy cores comes from the source with the finest resolution."""
 
 from __future__ import annotations
 

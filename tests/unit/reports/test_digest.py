@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check the weekly letter: its sums, its order, and its three forms."""
+"""Check the weekly digest: its sums, its order, and its three forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurmscope.reports.digest import Digest, DigestSums, Use, make_digest
 from slurmscope.reports.digest_mail import make_digest_mail, render_digest_html, render_digest_text
 from tests.fakes.reports import HOSTILE_NAME, START
 
-WAY_OUT = "https://jobs.example.org/users/ada#letter"
+WAY_OUT = "https://jobs.example.org/users/ada#digest"
 WEEK = (START, START + 7 * 86400)
 
 
@@ -96,7 +96,7 @@ def test_the_text_says_it_all_in_76_columns() -> None:
     assert ["Cores", "101", "80", "20", "25", "%", "50", "%"] == lines[5].split()
     assert "  1. Most cores were idle: 0 jobs left 80 core-hours unused" in lines
     assert "More: https://portal.example.org/users/ada" in lines
-    assert "To stop these digests: https://jobs.example.org/users/ada#letter" == lines[-1]
+    assert "To stop these digests: https://jobs.example.org/users/ada#digest" == lines[-1]
     assert all(len(line) <= 76 for line in lines)
 
 
@@ -156,13 +156,13 @@ def test_the_mail_has_both_forms_and_a_way_out() -> None:
 
     assert mail["Subject"].strip().startswith("Use of the cluster by account physics")
     assert None is mail["Bcc"]
-    assert "<https://jobs.example.org/users/ada#letter>" == mail["List-Unsubscribe"]
+    assert "<https://jobs.example.org/users/ada#digest>" == mail["List-Unsubscribe"]
     assert ["text/plain", "text/html"] == [part.get_content_type() for part in mail.iter_parts()]
     assert None is make_digest_mail(_digest(opt_out="stop"), sender="slurm", recipient="ada")["List-Unsubscribe"]
 
 
 def test_a_long_way_out_stays_in_one_piece() -> None:
-    address = f"https://jobs.example.org/{'a' * 150}/users/ada#letter"
+    address = f"https://jobs.example.org/{'a' * 150}/users/ada#digest"
     mail = make_digest_mail(_digest(opt_out=address), sender="slurm", recipient="ada")
 
     assert f"To stop these digests: {address}" in render_digest_text(_digest(opt_out=address)).splitlines()
@@ -170,7 +170,7 @@ def test_a_long_way_out_stays_in_one_piece() -> None:
 
 
 def test_a_way_out_that_no_header_can_carry_is_in_the_digest_only() -> None:
-    address = "https://j\u00f6bs.example.org/users/ada#letter"
+    address = "https://j\u00f6bs.example.org/users/ada#digest"
     mail = make_digest_mail(_digest(opt_out=address), sender="slurm", recipient="ada")
 
     assert None is mail["List-Unsubscribe"]

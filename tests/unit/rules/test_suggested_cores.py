@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines ask for cores and memory together where one follows from the other; figures are worked out by hand."""
+"""Lines request cores and memory together where one follows from the other; figures are worked out by hand."""
 
 from __future__ import annotations
 

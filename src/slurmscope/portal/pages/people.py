@@ -56,7 +56,7 @@ def set_digest(
     """Stop or resume the weekly digest of a user, and return to the user's page."""
     _find_user(context, name)
     _change_digest(context, name, wish, token)
-    return RedirectResponse(f"{_make_address(context, 'users', name)}#letter", 303)
+    return RedirectResponse(f"{_make_address(context, 'users', name)}#digest", 303)
 
 
 @router.get("/accounts/{name:path}")

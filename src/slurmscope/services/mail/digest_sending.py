@@ -174,7 +174,7 @@ class DigestSender:
     def _unsubscribe(self, reader: str) -> str:
         """Return the section of the reader's page that stops digests, or a sentence for an address without a page."""
         if "@" not in reader and (page := page_of("users", reader, self._settings)):
-            return f"{page}#letter"
+            return f"{page}#digest"
         return f"ask your cluster's support to run: slurmscope digest --opt-out {reader}"
 
 

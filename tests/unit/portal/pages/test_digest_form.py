@@ -44,8 +44,8 @@ def test_page_shows_whether_the_digest_is_sent_and_a_button_to_change_it(backend
     sent, form = Page(show(backend, "ada")), form_of(backend, "ada")
     assert "Weekly digest If this cluster sends digests, you get a weekly mail about your jobs" in sent.text
     assert ShownForm(PATH, fields_for("ada", "stop"), ("Stop the weekly digest",)) == form
-    assert {"id": "letter"} in sent.all("h2")
-    assert {"aria-labelledby": "letter"} in sent.all("section")
+    assert {"id": "digest"} in sent.all("h2")
+    assert {"aria-labelledby": "digest"} in sent.all("section")
 
     backend.opt_outs.opted_out.add("ada")
 
@@ -57,7 +57,7 @@ def test_page_shows_whether_the_digest_is_sent_and_a_button_to_change_it(backend
 def test_form_changes_the_setting_and_returns_to_the_page(backend: FakeBackend) -> None:
     form = form_of(backend, "ada")
     answer = post(backend.make_app(), form.action, form.fields, "ada")
-    assert (303, "/users/ada#letter") == (answer.status_code, answer.headers["location"])
+    assert (303, "/users/ada#digest") == (answer.status_code, answer.headers["location"])
     assert {"ada"} == backend.opt_outs.opted_out
 
     form = form_of(backend, "ada")
@@ -205,7 +205,7 @@ def test_redirect_includes_the_base_path(backend: FakeBackend) -> None:
     answer = post(backend.make_app(), form.action, form.fields, "ada")
 
     assert "/portal/users/ada/letter" == form.action
-    assert (303, "/portal/users/ada#letter") == (answer.status_code, answer.headers["location"])
+    assert (303, "/portal/users/ada#digest") == (answer.status_code, answer.headers["location"])
 
 
 def test_name_with_a_slash_works(backend: FakeBackend) -> None:
@@ -215,7 +215,7 @@ def test_name_with_a_slash_works(backend: FakeBackend) -> None:
     answer = post(backend.make_app(), form.action, form.fields, "root")
 
     assert "/users/lab%2Fada/letter" == form.action
-    assert (303, "/users/lab%2Fada#letter") == (answer.status_code, answer.headers["location"])
+    assert (303, "/users/lab%2Fada#digest") == (answer.status_code, answer.headers["location"])
     assert {"lab/ada"} == backend.opt_outs.opted_out
 
 

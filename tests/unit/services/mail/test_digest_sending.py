@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letters go to who wants them, once a week, and one that fails does not stop the others."""
+"""Digests go to those who did not opt out, once a week, and one that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOTAL = UseTotal(
     key="now", jobs=3, core_seconds=36000.0, measured_core_seconds=36000.0, used_core_seconds=9000.0, gpu_seconds=0.0,
     measured_gpu_seconds=0.0, used_gpu_seconds=0.0, jobs_with_findings=1,
 )  # fmt: skip
-LETTER = make_digest("ada", (START - 7 * DAY, START), DigestSums(totals=(TOTAL,)))
+DIGEST = make_digest("ada", (START - 7 * DAY, START), DigestSums(totals=(TOTAL,)))
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ class Sender:
 def _deliver(
     checkpoints: Checkpoints, sender: Sender | None, *readers: str, about: DigestSubject = ADA, now: int = START
 ) -> list[SendOutcome]:
-    post = DigestSender(checkpoints, SITE, sender.send if sender else None, now_seconds=now)
-    return [delivery.outcome for delivery in post.deliver(about, LETTER, readers)]
+    digest_sender = DigestSender(checkpoints, SITE, sender.send if sender else None, now_seconds=now)
+    return [delivery.outcome for delivery in digest_sender.deliver(about, DIGEST, readers)]
 
 
 def test_digest_is_sent_to_the_address_of_its_reader(checkpoints: Checkpoints) -> None:
@@ -81,8 +81,8 @@ def test_digest_names_the_page_on_which_its_reader_stops_it(checkpoints: Checkpo
     _deliver(checkpoints, sender, "ada", about=about)
 
     (mail,) = sender.mails
-    assert "To stop these digests: https://jobs.example.org/users/ada#letter" in body_of(mail).splitlines()
-    assert "<https://jobs.example.org/users/ada#letter>" == mail["List-Unsubscribe"]
+    assert "To stop these digests: https://jobs.example.org/users/ada#digest" in body_of(mail).splitlines()
+    assert "<https://jobs.example.org/users/ada#digest>" == mail["List-Unsubscribe"]
 
 
 @pytest.mark.parametrize(("reader", "site"), [("ada", replace(SITE, portal_url="")), ("head@elsewhere.org", SITE)])
@@ -91,7 +91,7 @@ def test_digest_names_the_command_where_its_reader_has_no_page(
 ) -> None:
     sender = Sender()
 
-    DigestSender(checkpoints, site, sender.send, now_seconds=START).deliver(PHYSICS, LETTER, (reader,))
+    DigestSender(checkpoints, site, sender.send, now_seconds=START).deliver(PHYSICS, DIGEST, (reader,))
 
     (mail,) = sender.mails
     assert f"slurmscope digest --opt-out {reader}" in " ".join(body_of(mail).split())
@@ -139,9 +139,9 @@ def test_user_who_opted_out_gets_no_digest_until_opting_in(checkpoints: Checkpoi
 
 def test_failing_digest_is_reported_and_sent_again_next_time(checkpoints: Checkpoints) -> None:
     sender = Sender(failing=("bob@example.org",))
-    post = DigestSender(checkpoints, SITE, sender.send, now_seconds=START)
+    digest_sender = DigestSender(checkpoints, SITE, sender.send, now_seconds=START)
 
-    deliveries = post.deliver(PHYSICS, LETTER, ("ada", "bob", "carol"))
+    deliveries = digest_sender.deliver(PHYSICS, DIGEST, ("ada", "bob", "carol"))
 
     assert [SendOutcome.SENT, SendOutcome.FAILED, SendOutcome.SENT] == [one.outcome for one in deliveries]
     assert "the mail to bob@example.org was not sent" == deliveries[1].problem
@@ -171,9 +171,9 @@ def test_failures_between_good_digests_do_not_add_up(checkpoints: Checkpoints) -
 
 
 def test_digest_that_is_only_shown_is_not_recorded(checkpoints: Checkpoints) -> None:
-    post = DigestSender(checkpoints, SITE, None, now_seconds=START)
+    digest_sender = DigestSender(checkpoints, SITE, None, now_seconds=START)
 
-    (delivery,) = post.deliver(ADA, LETTER, ("ada",))
+    (delivery,) = digest_sender.deliver(ADA, DIGEST, ("ada",))
 
     assert (SendOutcome.SHOWN, "ada@example.org") == (delivery.outcome, delivery.recipient)
     assert "3 jobs ended" in delivery.text
@@ -181,7 +181,7 @@ def test_digest_that_is_only_shown_is_not_recorded(checkpoints: Checkpoints) -> 
 
 
 def test_without_jobs_or_readers_there_is_nothing_to_send(checkpoints: Checkpoints) -> None:
-    post = DigestSender(checkpoints, SITE, Sender().send, now_seconds=START)
+    digest_sender = DigestSender(checkpoints, SITE, Sender().send, now_seconds=START)
 
-    assert [SendOutcome.NO_JOBS] == [one.outcome for one in post.deliver(ADA, None, ("ada",))]
-    assert [SendOutcome.NO_RECIPIENT] == [one.outcome for one in post.deliver(PHYSICS, LETTER, ())]
+    assert [SendOutcome.NO_JOBS] == [one.outcome for one in digest_sender.deliver(ADA, None, ("ada",))]
+    assert [SendOutcome.NO_RECIPIENT] == [one.outcome for one in digest_sender.deliver(PHYSICS, DIGEST, ())]

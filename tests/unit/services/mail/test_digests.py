@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Letters say what the archive knows; the numbers are worked out by hand."""
+"""Digests sum up the archive; the numbers are worked out by hand."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ def _job(job_id: int, days: float = 0.0, **record: Any) -> JobReport:
     return make_report(make_record(job_id, **(times | record)))
 
 
-def _letters(archive: SqlArchive, **wish: Any) -> dict[DigestSubject, Digest | None]:
-    return dict(write_digests(archive, DigestRequest(**wish), NOW))
+def _digests(archive: SqlArchive, **request: Any) -> dict[DigestSubject, Digest | None]:
+    return dict(write_digests(archive, DigestRequest(**request), NOW))
 
 
-def _letter(archive: SqlArchive, **wish: Any) -> Digest:
-    (letter,) = _letters(archive, **wish).values()
-    assert letter is not None
-    return letter
+def _digest(archive: SqlArchive, **request: Any) -> Digest:
+    (digest,) = _digests(archive, **request).values()
+    assert digest is not None
+    return digest
 
 
 def test_hours_are_those_of_the_jobs_that_ended(archive: SqlArchive) -> None:
     unmeasured = make_unmeasured_report(make_record(3, cpus=120))
     archive.save([_job(1), _job(2, days=3), unmeasured, _job(4, user="bob")])
 
-    letter = _letter(archive, users=("ada",))
+    digest = _digest(archive, users=("ada",))
 
     # 120 cores for 30 seconds are one hour; nobody knows how much of it was used.
-    assert Use(allocated_hours=17.0, measured_hours=16.0, used_hours=8.0) == letter.cores
-    assert (3, 2) == (letter.jobs, letter.jobs_with_findings)
-    assert (NOW - 7 * DAY, NOW) == (letter.since_seconds, letter.until_seconds)
+    assert Use(allocated_hours=17.0, measured_hours=16.0, used_hours=8.0) == digest.cores
+    assert (3, 2) == (digest.jobs, digest.jobs_with_findings)
+    assert (NOW - 7 * DAY, NOW) == (digest.since_seconds, digest.until_seconds)
 
 
 def test_hours_of_gpus_are_counted_where_they_were_measured(archive: SqlArchive) -> None:
@@ -68,7 +68,7 @@ def test_hours_of_gpus_are_counted_where_they_were_measured(archive: SqlArchive)
     blind = replace(blind, summary=replace(blind.summary, gpu=replace(blind.summary.gpu, mean_utilization=None)))
     archive.save([gpu_report, blind])
 
-    gpus = _letter(archive, users=("bob",)).gpus
+    gpus = _digest(archive, users=("bob",)).gpus
 
     # Twice two GPUs for two hours; one pair was at 1 %.
     assert (8.0, 4.0) == (gpus.allocated_hours, gpus.measured_hours)
@@ -78,62 +78,62 @@ def test_hours_of_gpus_are_counted_where_they_were_measured(archive: SqlArchive)
 def test_trend_compares_with_the_period_before(archive: SqlArchive) -> None:
     archive.save([_job(1), _job(2, days=-1), _job(3, days=-2), _job(4, days=-7.5), _job(5, days=7)])
 
-    letter = _letter(archive, users=("ada",))
+    digest = _digest(archive, users=("ada",))
 
-    assert (8.0, 16.0) == (letter.cores.allocated_hours, letter.cores_before.allocated_hours)
-    assert (0.5, 0.5) == (letter.cores.ratio, letter.cores_before.ratio)
+    assert (8.0, 16.0) == (digest.cores.allocated_hours, digest.cores_before.allocated_hours)
+    assert (0.5, 0.5) == (digest.cores.ratio, digest.cores_before.ratio)
 
 
 def test_period_is_as_long_as_requested(archive: SqlArchive) -> None:
     archive.save([_job(1, days=6.5), _job(2, days=5.5), _job(3, days=4.5)])
 
-    letter = _letter(archive, users=("ada",), days=1)
+    digest = _digest(archive, users=("ada",), days=1)
 
-    assert (1, 8.0, 8.0) == (letter.jobs, letter.cores.allocated_hours, letter.cores_before.allocated_hours)
+    assert (1, 8.0, 8.0) == (digest.jobs, digest.cores.allocated_hours, digest.cores_before.allocated_hours)
 
 
 def test_job_that_ran_for_weeks_is_in_the_digest_of_the_week_it_ended(archive: SqlArchive) -> None:
     archive.save([_job(1, submit_seconds=START - 40 * DAY, start_seconds=START - 30 * DAY)])
 
-    assert 1 == _letter(archive, users=("ada",)).jobs
+    assert 1 == _digest(archive, users=("ada",)).jobs
 
 
 def test_worst_jobs_come_first_and_are_ten(archive: SqlArchive) -> None:
     jobs = [_job(number, cpus=4 + number) for number in range(1, 151)]
     archive.save(jobs)
 
-    letter = _letter(archive, users=("ada",))
+    digest = _digest(archive, users=("ada",))
 
     # Each kept two cores busy for two hours, so the one with most cores left most of them idle.
-    assert list(range(150, 140, -1)) == [row.job_id for row in letter.worst_jobs]
-    assert 150 == letter.jobs
+    assert list(range(150, 140, -1)) == [row.job_id for row in digest.worst_jobs]
+    assert 150 == digest.jobs
 
 
 def test_fixes_are_three_with_the_titles_of_the_rules(archive: SqlArchive) -> None:
     archive.save([_job(1), _job(2)])
 
-    letter = _letter(archive, users=("ada",))
+    digest = _digest(archive, users=("ada",))
 
     # Both findings of both jobs, which together left eight core hours unused.
     assert {"cpu_idle": (2, 8.0), "memory_over_asked": (2, 8.0)} == {
-        fix.rule: (fix.jobs, fix.wasted_core_hours) for fix in letter.fixes
+        fix.rule: (fix.jobs, fix.wasted_core_hours) for fix in digest.fixes
     }
-    assert "Much of the requested memory was not needed" in {fix.title for fix in letter.fixes}
+    assert "Much of the requested memory was not needed" in {fix.title for fix in digest.fixes}
 
 
 def test_all_users_with_jobs_get_a_digest_and_no_others(archive: SqlArchive) -> None:
     archive.save([_job(1), _job(2, user="bob"), _job(3, user="carol", days=-3), _job(4, state="RUNNING", user="dan")])
 
-    assert [ADA, BOB] == list(_letters(archive, all_users=True))
-    assert [PHYSICS] == list(_letters(archive, all_accounts=True))
-    assert [ADA, BOB, PHYSICS] == list(_letters(archive, all_users=True, all_accounts=True, users=("ada",)))
+    assert [ADA, BOB] == list(_digests(archive, all_users=True))
+    assert [PHYSICS] == list(_digests(archive, all_accounts=True))
+    assert [ADA, BOB, PHYSICS] == list(_digests(archive, all_users=True, all_accounts=True, users=("ada",)))
 
 
 def test_account_sums_up_its_users(archive: SqlArchive) -> None:
     archive.save([_job(1), _job(2, user="bob"), _job(3, account="chemistry")])
 
-    named = _letter(archive, accounts=("physics",))
-    general = _letters(archive, all_accounts=True)[PHYSICS]
+    named = _digest(archive, accounts=("physics",))
+    general = _digests(archive, all_accounts=True)[PHYSICS]
 
     assert (2, 16.0, True) == (named.jobs, named.cores.allocated_hours, named.is_account)
     assert named == general
@@ -142,7 +142,7 @@ def test_account_sums_up_its_users(archive: SqlArchive) -> None:
 def test_named_without_jobs_gets_no_digest(archive: SqlArchive) -> None:
     archive.save([_job(1)])
 
-    assert {BOB: None} == _letters(archive, users=("bob", "bob"))
+    assert {BOB: None} == _digests(archive, users=("bob", "bob"))
 
 
 def test_job_without_account_is_in_no_digest_to_accounts() -> None:

@@ -69,7 +69,7 @@ def test_whole_array_is_known_as_such() -> None:
 
 
 class _Clock:
-    """Pass time only while somebody sleeps."""
+    """Let time pass only while sleeping."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report is found by whoever may see it, in the archive or live, and what is away is told."""
+"""A report is found for viewers who may see it, archived or live, and outages are reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ARCHIVED_SECONDS = 120.0
 
 
 class CountedAccounting(FakeAccounting):
-    """Remember which jobs were asked for, and how many questions were under way; ``gate`` holds them up."""
+    """Record which jobs were read, and how many queries ran concurrently; ``gate`` blocks them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class CountedAccounting(FakeAccounting):
 
 
 class Bench:
-    """Hold a desk and what it asks."""
+    """Hold a finder and its sources."""
 
     def __init__(self, queue_timeout_seconds: float = 60.0) -> None:
         self.now = 0.0

@@ -41,7 +41,7 @@ def test_each_query_is_sent_once_for_all_jobs() -> None:
 
 
 class CountingSeries(FakeSeries):
-    """Count how many ask at the same time; all but the very first, which is asked alone, wait for the others."""
+    """Count concurrent queries; all but the first, which is sent alone, wait for the others."""
 
     def __init__(self, max_concurrent_queries: int) -> None:
         super().__init__(max_concurrent_queries=max_concurrent_queries)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each ended job is archived once, late or not, and no server that is away loses one."""
+"""Each ended job is archived once, late or not, and none is lost to an unreachable server."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Pages:
 
 
 class Agent(ThreadingHTTPServer):
-    """Serve one page, and remember what was asked."""
+    """Serve one page, and record requests."""
 
     daemon_threads = True
     status, page = 200, PAGE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last day of the cluster is read once a minute, however many people look."""
+"""The last day of the cluster is read once a minute, however many viewers there are."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that the recorder of a demo tells of running jobs what their lives say."""
+"""Check that the recorder of a demo has what the workloads of running jobs define."""
 
 import math
 import signal

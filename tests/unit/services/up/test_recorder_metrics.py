@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check what is told about recording."""
+"""Check the metrics of recording."""
 
 from collections import Counter
 from dataclasses import dataclass, field

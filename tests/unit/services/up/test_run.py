@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process records what its own collectors tell: under the node's name, and the cluster once a minute."""
+"""One process records its own collectors: under the node's name, and the cluster once a minute."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_node_is_recorded_under_the_name_that_is_given(tmp_path: Path) -> None:
 
 
 class Asked:
-    """Be exporters of both roles, and count what they ask for."""
+    """Fake exporters of both roles, and count their readings."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
