@@ -296,7 +296,7 @@ def test_commands_say_what_they_did_and_end_with_a_code(settings: AccountingSett
     settings.password_file.chmod(0o600)
     code, shown = run("check")
     assert 0 == code
-    assert shown.endswith("All is as it should be.\n")
+    assert shown.endswith("All checks passed.\n")
     assert "IDENTIFIED" not in shown
     assert 0 == run("revoke")[0]
     assert 1 == run("check")[0]

@@ -123,7 +123,7 @@ def test_wrong_value_gives_one_sentence_that_names_it(tmp_path: Path, text: str,
     assert 1 == len(str(caught.value).splitlines())
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_garden(
             tmp_path,

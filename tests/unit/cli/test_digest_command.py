@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``slurmscope digest`` writes to everybody once a week, and to nobody who does not want it."""
+"""``slurmscope digest`` mails users and accounts once a week, unless they opted out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _digest(mailbox: Mailbox, archive: Path, slurm: Path, *arguments: str) -> su
     return run_here("digest", *places, "--mail.domain", "example.org", *arguments)
 
 
-def test_users_and_coordinators_get_their_letters_once_a_week(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+def test_users_and_coordinators_get_their_digests_once_a_week(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
     done = _digest(mailbox, archive, slurm, "--all-users", "--all-accounts")
     again = _digest(mailbox, archive, slurm, "--all-users")
 
@@ -46,7 +46,7 @@ def test_users_and_coordinators_get_their_letters_once_a_week(mailbox: Mailbox, 
     assert re.search(r"account physics.*4 jobs ended.*Cores +32 +32 +16 +50 % +50 %", to_grace, re.DOTALL)
 
 
-def test_letters_of_more_than_a_month_ago_are_forgotten(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+def test_records_of_old_digests_are_deleted(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
     now, day = int(time.time()), 86400
     with closing(open_archive(ArchiveSettings(url=f"sqlite:///{archive}"))) as opened:
         kept = Checkpoints(opened.database)
@@ -62,7 +62,7 @@ def test_letters_of_more_than_a_month_ago_are_forgotten(mailbox: Mailbox, archiv
         assert [True, False] == known()
 
 
-def test_dry_run_shows_letters_and_sends_none(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+def test_dry_run_shows_digests_and_sends_none(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
     done = _digest(mailbox, archive, slurm, "--user", "ada", "--user", "nobody", "--dry-run")
 
     assert (0, []) == (done.returncode, mailbox.mails)
@@ -71,7 +71,7 @@ def test_dry_run_shows_letters_and_sends_none(mailbox: Mailbox, archive: Path, s
     assert "\x1b" not in done.stdout
 
 
-def test_letters_are_shown_in_any_locale(mailbox: Mailbox, archive: Path) -> None:
+def test_digests_are_shown_in_any_locale(mailbox: Mailbox, archive: Path) -> None:
     done = run_here(
         "digest", "--user", "bob", "--dry-run", "--archive.url", str(archive), "--mail.server", mailbox.address,
         encoding="ascii",
@@ -92,7 +92,7 @@ def test_user_can_be_left_out_and_taken_in_again(mailbox: Mailbox, archive: Path
     assert ["bob@example.org", "ada@example.org"] == mailbox.recipients
 
 
-def test_failing_letter_stops_no_other_and_is_told(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+def test_failing_digest_is_reported_and_stops_no_other(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
     mailbox.refused["ada@example.org"] = "550 no such mailbox"
 
     done = _digest(mailbox, archive, slurm, "--all-users")
@@ -103,7 +103,7 @@ def test_failing_letter_stops_no_other_and_is_told(mailbox: Mailbox, archive: Pa
     assert "failed: 1, sent: 1" == done.stdout.splitlines()[-1]
 
 
-def test_letter_about_an_account_goes_where_it_is_told(mailbox: Mailbox, archive: Path, tmp_path: Path) -> None:
+def test_account_digest_goes_to_the_given_address(mailbox: Mailbox, archive: Path, tmp_path: Path) -> None:
     slurm = make_commands(tmp_path / "bin", {"sacctmgr": "exit 1"})
 
     done = _digest(mailbox, archive, slurm, "--account", "physics", "--to", "head@elsewhere.org")
@@ -111,7 +111,7 @@ def test_letter_about_an_account_goes_where_it_is_told(mailbox: Mailbox, archive
     assert (0, ["head@elsewhere.org"]) == (done.returncode, mailbox.recipients)
 
 
-def test_slurm_that_does_not_know_coordinators_is_told(mailbox: Mailbox, archive: Path, tmp_path: Path) -> None:
+def test_unknown_coordinators_are_reported(mailbox: Mailbox, archive: Path, tmp_path: Path) -> None:
     silent = make_commands(tmp_path / "silent", {"sacctmgr": ""})
     broken = make_commands(tmp_path / "broken", {"sacctmgr": "echo 'slurmdbd is away' >&2; exit 1"})
 
@@ -125,21 +125,23 @@ def test_slurm_that_does_not_know_coordinators_is_told(mailbox: Mailbox, archive
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ((), "no recipients given"),
         (("--user", "ada", "--to", "x@example.org"), "--to applies only to account digests"),
         (("--all-users", "--days", "0"), "days"),
     ],
 )
-def test_wrong_wish_is_told(mailbox: Mailbox, archive: Path, slurm: Path, flags: tuple[str, ...], told: str) -> None:
+def test_wrong_request_is_refused(
+    mailbox: Mailbox, archive: Path, slurm: Path, flags: tuple[str, ...], message: str
+) -> None:
     done = _digest(mailbox, archive, slurm, *flags)
 
     assert (2, []) == (done.returncode, mailbox.mails)
-    assert told in done.stderr
+    assert message in done.stderr
 
 
-def test_missing_archive_is_told(mailbox: Mailbox, tmp_path: Path, slurm: Path) -> None:
+def test_missing_archive_is_reported(mailbox: Mailbox, tmp_path: Path, slurm: Path) -> None:
     done = _digest(mailbox, tmp_path / "none.db", slurm, "--opt-out", "ada")
 
     assert (2, False) == (done.returncode, (tmp_path / "none.db").exists())

@@ -63,7 +63,7 @@ def test_report_goes_to_the_owner_with_its_pdf(mailbox: Mailbox, shared_archive:
     assert mail["Message-ID"]
 
 
-def test_report_goes_where_it_is_told(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+def test_report_goes_to_the_given_address(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
     _mail(mailbox, shared_archive, slurm, "15_3", "--to", "staff@elsewhere.org")
 
     assert ["staff@elsewhere.org"] == mailbox.recipients
@@ -88,7 +88,7 @@ def test_task_of_an_array_gets_its_own_report(mailbox: Mailbox, shared_archive: 
     assert "lab job 15_3 relax: COMPLETED" == _subject(mailbox)
 
 
-def test_whole_array_is_told_with_the_way_to_its_tasks(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
+def test_whole_array_is_refused_with_a_hint_to_its_tasks(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:
     subject = "Slurm Array Summary Job_id=15_* (15) Name=x Ended, COMPLETED, ExitCode [0-0]"
 
     _mail(mailbox, shared_archive, slurm, "-s", subject, "alice")
@@ -150,14 +150,14 @@ def test_every_recipient_gets_the_mail_though_one_is_refused(
     assert "550 no such mailbox" in done.stderr
 
 
-def test_mail_server_that_is_away_is_told(shared_archive: Path, slurm: Path) -> None:
+def test_unreachable_mail_server_is_reported(shared_archive: Path, slurm: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         away = Mailbox(address=f"127.0.0.1:{free.getsockname()[1]}")
 
     done = _mail(away, shared_archive, slurm, "12")
 
-    told = f"slurmscope: cannot send the mail to ada@example.org through {away.address}: Connection refused\n"
-    assert (2, told) == (done.returncode, done.stderr)
+    message = f"slurmscope: cannot send the mail to ada@example.org through {away.address}: Connection refused\n"
+    assert (2, message) == (done.returncode, done.stderr)
 
 
 def test_two_job_numbers_are_not_understood(mailbox: Mailbox, shared_archive: Path, slurm: Path) -> None:

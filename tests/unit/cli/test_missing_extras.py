@@ -35,8 +35,8 @@ def test_pages_need_the_extra_portal(command: str, tmp_path: Path) -> None:
 
     done = _run(command, *arguments)
 
-    told = "slurmscope: the portal needs the extra 'portal': pip install 'slurmscope[portal]'\n"
-    assert (2, "", told) == (done.returncode, done.stdout, done.stderr)
+    message = "slurmscope: the portal needs the extra 'portal': pip install 'slurmscope[portal]'\n"
+    assert (2, "", message) == (done.returncode, done.stdout, done.stderr)
     assert [] == list(tmp_path.iterdir())
 
 

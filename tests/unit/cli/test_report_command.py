@@ -193,7 +193,7 @@ def test_file_that_cannot_be_written_is_named(shared_archive: Path, tmp_path: Pa
     )
 
 
-def test_unknown_job_is_told(shared_archive: Path, slurm: Path) -> None:
+def test_unknown_job_is_reported(shared_archive: Path, slurm: Path) -> None:
     flags = ("--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
 
     done = run_here("report", "99_1", *flags)
@@ -203,7 +203,7 @@ def test_unknown_job_is_told(shared_archive: Path, slurm: Path) -> None:
 
 
 @pytest.mark.parametrize("job", ["12; rm -rf", "abc", "12_", "12.batch", "0", "99999999999", "\x1b[2J"])
-def test_what_is_no_number_of_a_job_is_told(job: str) -> None:
+def test_invalid_job_id_is_refused(job: str) -> None:
     done = run_here("report", job)
 
     assert (2, "") == (done.returncode, done.stdout)
@@ -211,7 +211,7 @@ def test_what_is_no_number_of_a_job_is_told(job: str) -> None:
     assert done.stderr.rstrip("\n").isprintable()
 
 
-def test_accounting_that_cannot_be_asked_is_told(shared_archive: Path, tmp_path: Path) -> None:
+def test_unreachable_accounting_is_reported(shared_archive: Path, tmp_path: Path) -> None:
     slurm = make_commands(tmp_path / "broken", {"sacct": "echo 'sacct: error: slurmdbd is away' >&2; exit 1"})
     flags = ("--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
 
@@ -223,7 +223,7 @@ def test_accounting_that_cannot_be_asked_is_told(shared_archive: Path, tmp_path:
     assert 0 == run_here("report", "12", *flags).returncode
 
 
-def test_archive_that_was_named_and_is_not_there_is_told(slurm: Path, tmp_path: Path) -> None:
+def test_missing_configured_archive_is_reported(slurm: Path, tmp_path: Path) -> None:
     done = run_here("report", "--slurm.bin-path", str(slurm), "--archive.url", str(tmp_path / "typo.db"), "1")
 
     assert (2, "") == (done.returncode, done.stdout)

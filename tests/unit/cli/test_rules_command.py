@@ -48,7 +48,7 @@ def test_rules_are_tried_with_the_thresholds_that_are_set(shared_archive: Path) 
     assert ["0", "0", "0.0", "4"] == _counts(done.stdout)["memory_over_asked"]
 
 
-def test_missing_archive_is_told(tmp_path: Path) -> None:
+def test_missing_archive_is_reported(tmp_path: Path) -> None:
     done = run_here("rules", "test", "--archive.url", str(tmp_path / "archive.db"))
 
     assert (2, 1) == (done.returncode, done.stderr.count("\n"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens are given out once, listed without themselves, and taken back; staff looks are listed."""
+"""Tokens are created, listed and revoked; staff access is listed."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_revoked_token_is_refused_and_others_stay(tmp_path: Path, database: Data
     assert [None, Viewer(name="bob")] == [TokenStore(database).find(token) for token in (first, second)]
 
 
-def test_revoking_what_is_not_there_is_told(tmp_path: Path, database: Database) -> None:
+def test_revoking_an_unknown_token_is_refused(tmp_path: Path, database: Database) -> None:
     done = invoke(tmp_path, "token", "revoke", "7")
 
     assert isinstance(done.exception, ConfigError)
@@ -143,7 +143,7 @@ def test_archive_is_never_made_by_a_command_that_root_may_run(tmp_path: Path, co
     assert [] == list(tmp_path.iterdir())
 
 
-def test_looks_of_staff_are_listed_newest_first(tmp_path: Path, database: Database) -> None:
+def test_staff_access_is_listed_newest_first(tmp_path: Path, database: Database) -> None:
     log = AuditLog(database, wall_clock=lambda: 1_700_000_000)
     sue = Viewer(name="sue", role=ViewerRole.SUPPORT)
     for job in (1, 2, 3):
@@ -160,7 +160,7 @@ def test_looks_of_staff_are_listed_newest_first(tmp_path: Path, database: Databa
     assert ["1"] == [line.split()[0] for line in rest.stdout.splitlines()[1:]]
 
 
-def test_looks_are_listed_by_person_and_time(tmp_path: Path, database: Database) -> None:
+def test_access_is_listed_by_user_and_time(tmp_path: Path, database: Database) -> None:
     now = time.time()
     for hours, name in ((30, "sue"), (3, "eve"), (1, "sue")):
         log = AuditLog(database, wall_clock=lambda hours=hours: now - hours * 3600)  # type: ignore[misc]

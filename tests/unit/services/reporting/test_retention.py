@@ -18,7 +18,7 @@ def test_time_to_keep_is_read(given: object, expected: float) -> None:
 
 @pytest.mark.parametrize("given", ["365", 365, "6d", "1s"])
 def test_time_without_its_unit_is_refused(given: object) -> None:
-    with pytest.raises(ValueError, match=r"is less than 7d; use 0 to keep for ever"):
+    with pytest.raises(ValueError, match=r"is less than the minimum of 7d; 0 keeps data forever"):
         parse_keep_seconds(given)
 
 

@@ -12,7 +12,7 @@ from slurmscope.services.up.settings import parse_target, parse_targets
         ("http://n1:9798/metrics", "http://n1:9798/metrics", "n1"),
         ("http://n1", "http://n1:9798/metrics", "n1"),
         ("https://n1.example.org/agent", "https://n1.example.org:9798/agent", "n1.example.org"),
-        ("n7=http://10.0.0.7:9100/metrics", "http://10.0.0.7:9100/metrics", "n7"),
+        ("n7=http://10.0.0.7:9100/metrics", "n7=http://10.0.0.7:9100/metrics", "n7"),
         ("http://10.0.0.7", "http://10.0.0.7:9798/metrics", ""),
         ("http://[::1]:80", "http://[::1]:80/metrics", ""),
         ("http://localhost:1", "http://localhost:1/metrics", ""),

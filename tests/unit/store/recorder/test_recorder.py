@@ -229,7 +229,7 @@ def test_threads_read_while_one_records(tmp_path: Path) -> None:
 
 def test_size_setting_is_at_least_what_is_new() -> None:
     assert 1 << 30 == parse_size("1G")
-    with pytest.raises(ValueError, match="less than 64M"):
+    with pytest.raises(ValueError, match="less than the minimum of 64MiB"):
         parse_size("1M")
 
 
