@@ -106,11 +106,21 @@ def test_begin_goes_out_as_it_came(mailbox: Mailbox, shared_archive: Path, slurm
     assert (subject, f"{subject}\n") == (_subject(mailbox), body_of(_only(mailbox)))
 
 
-# Of a job whose end came to slurmdbd before its start; the separator is an argument of sacct.
+# Of a job whose end came to slurmdbd before its start; separator and columns are arguments of sacct.
 PARTIAL = """
-for argument; do case $argument in --delimiter=*) mark=${argument#--delimiter=} ;; --helpformat) exit ;; esac; done
-row='99|99|allocation|lab|ada|0||||1790000000|0|1790000000|1790000060||cpu=4||n1|1||0:0|00:00.000||None||COMPLETED'
-echo "$row" | sed "s/|/$mark/g"
+for argument; do case $argument in
+    --delimiter=*) mark=${argument#*=} ;; --format=*) columns=${argument#*=} ;; --helpformat) exit ;;
+esac; done
+IFS=,
+for column in $columns; do
+    case $column in
+        JobIDRaw|JobID) cell=99 ;; JobName) cell=allocation ;; Cluster) cell=lab ;; User) cell=ada ;; UID) cell=0 ;;
+        Submit|Start) cell=1790000000 ;; End) cell=1790000060 ;; AllocTRES) cell=cpu=4 ;; NodeList) cell=n1 ;;
+        ExitCode) cell=0:0 ;; TotalCPU) cell=00:00.000 ;; State) cell=COMPLETED ;; *) cell= ;;
+    esac
+    row=$row$mark$cell
+done
+echo "${row#"$mark"}"
 """
 
 
