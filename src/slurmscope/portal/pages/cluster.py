@@ -20,6 +20,7 @@ from slurmscope.portal.web.tables import (
     make_table_response,
     make_total_table,
 )
+from slurmscope.portal.web.templating import make_links
 from slurmscope.reports.charts_svg import render_chart_svg
 
 router = APIRouter(include_in_schema=False)
@@ -71,8 +72,10 @@ def show_waste(context: Context) -> Response:
         by = _parse_group(context.query.get("table", "user"))
         totals = context.archive.total(context.viewer, recent, by, limit=1000)
         return make_table_response(make_total_table(totals), table_format, f"waste-{by}")
-    groups = [(by, context.archive.total(context.viewer, recent, by, limit=20)) for by in _WASTE_GROUPS]
-    return context.page("waste.html", days=days, groups=groups, rule_link=context.make_rule_link(recent))
+    links = make_links(context.base_path)
+    link_by = {by: links.get(f"{by}_url", context.make_rule_link(recent)) for by in _WASTE_GROUPS}
+    groups = [(by, context.archive.total(context.viewer, recent, by, limit=20), link_by[by]) for by in _WASTE_GROUPS]
+    return context.page("waste.html", days=days, groups=groups)
 
 
 def _parse_group(text: str) -> GroupBy:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from slurmscope import __version__
 from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
-from slurmscope.model.archive import JobFilter
+from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.finding import Severity
 from slurmscope.model.job_states import ENDED_STATES, RUNNING, SUSPENDED, WAITING_STATES
 from slurmscope.model.viewer import Viewer
@@ -83,7 +83,7 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         "severities": tuple(Severity),
         "rule_titles": RULE_TITLES,
         "static": lambda name: base + static.address(name),
-        **_make_links(base),
+        **make_links(base),
     }
     environment.filters |= {
         "bytes": format_bytes,
@@ -100,20 +100,22 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         "memory_level": _memory_level,
         "percent_number": _percent_number,
         "rule_title": _name_rule,
+        "group_label": _label_group,
         "state_class": _state_class,
         "spaced": lambda text: text.replace("_", " "),
     }
     return environment
 
 
-def _make_links(base: str) -> dict[str, Callable[[str], str]]:
+def make_links(base: str) -> dict[str, Callable[[str], str]]:
+    """Return functions that link to jobs, arrays, users, accounts and partitions."""
     # Job ids keep their plus sign; in other names a slash is an ordinary character.
     return {
         "job_url": lambda shown_id: f"{base}/jobs/{quote(shown_id, safe='+')}",
         "array_url": lambda array_id: f"{base}/arrays/{array_id}",
         "user_url": lambda name: f"{base}/users/{quote(name, safe='')}",
         "account_url": lambda name: f"{base}/accounts/{quote(name, safe='')}",
-        "partition_link": lambda name: f"{base}/jobs{render_query(JobFilter(partition=name))}",
+        "partition_url": lambda name: f"{base}/jobs{render_query(JobFilter(partition=name))}",
     }
 
 
@@ -125,6 +127,11 @@ def _printable(value: object) -> object:
 def _name_rule(rule: str) -> str:
     """Return the title of a rule; the archive may contain rules that no longer exist."""
     return RULE_TITLES.get(rule, rule.replace("_", " "))
+
+
+def _label_group(by: str) -> str:
+    """Return the column title of totals by this group: findings are grouped by their rule."""
+    return "Finding" if by == GroupBy.RULE else by.capitalize()
 
 
 def _format_hours(seconds: float | None) -> str:

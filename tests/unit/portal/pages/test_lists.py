@@ -219,7 +219,7 @@ def test_names_with_slashes_have_pages(backend: FakeBackend) -> None:
 
 def test_cluster_page_has_queue_nodes_and_partitions(backend: FakeBackend) -> None:
     page = Page(open_portal(backend, "ada").get("/cluster").text)
-    for part in ("Priority 1,001", "drained 8", "batch 240 15,360", "As of 12 s ago."):
+    for part in ("Priority 1,001", "drained 8", "batch 240 15,360", "Updated 12 s ago."):
         assert part in page.text
     assert "bad DIMM" not in page.text
 
