@@ -79,6 +79,7 @@ def test_error_page_is_accessible(browser: Browser, demo: str, scheme: str) -> N
         page = window.open("/jobs/1")
         expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
         assert [] == window.find_barriers()
+        window.shoot(f"error-{scheme}")
         # The browser logs to the console that the page was not found.
         assert 1 == len(window.errors)
         window.errors.clear()

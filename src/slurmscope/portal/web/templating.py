@@ -37,7 +37,7 @@ class _CompiledTemplates(BytecodeCache):
         self._compiled: dict[tuple[str, str], CodeType | None] = {}
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Give a template its code when its source is the same."""
+        """Return the code of a template if its source is unchanged."""
         bucket.code = self._compiled.get((bucket.key, bucket.checksum))
 
     def dump_bytecode(self, bucket: Bucket) -> None:
