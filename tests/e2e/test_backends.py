@@ -8,6 +8,8 @@ What cannot be equal, because Slurm itself does not tell the same:
 - sinfo 22.05 calls a node that drains while some of its CPUs are allocated ``allocated``; JSON calls it ``mixed``, as
   later sinfo do.
 - sinfo leaves out nodes that are in no partition, and cuts a weight after seven digits; JSON does not.
+- squeue prints a sentence as the reason of a job that was requeued and held ("job requeued in held state"), and
+  slurm_pending_reason_total keeps it; JSON has the reason itself.
 - squeue calls every user ``nobody`` whom its host does not know; JSON has his number.
 - v0.0.42 and older do not tell the flag ``blocked``.
 """
@@ -128,6 +130,7 @@ def fill(lab: SlurmLab) -> None:
     lab.submit(CAROL, "--account=chemistry", "--nodes=2-3", "--exclusive", "--hold")
     lab.submit(ALICE, "--hold", "--ntasks=1", ":", "--ntasks=2")
     lab.submit(ALICE, "--begin=now+1hour")
+    lab.submit(BOB, f"--nodelist={fourth}")
     lab.submit(ALICE, "--hold", "--job-name=x\n999|fake|root|RUNNING")
     lab.submit(ALICE, "--hold", "--job-name=raw\udcff\udcfebytes", "--comment=caf\udce9")
     lab.run("scancel", str(lab.submit(BOB, "--hold")))
@@ -152,6 +155,21 @@ def test_families_are_equal_through_every_backend(own_lab: SlurmLab, backends: d
     counts = {(state,): states.count(state) for state in ("PENDING", "RUNNING")}
     assert counts.items() <= dict(found["rest"]["slurm_jobs"]).items()
     assert {("COMPLETED",), ("FAILED",), ("CANCELLED",)} <= set(found["rest"]["slurm_jobs"])
+
+
+def test_job_that_was_requeued_and_held_is_held_through_every_backend(
+    own_lab: SlurmLab, backends: dict[str, Backend]
+) -> None:
+    job = own_lab.submit(ALICE, script="sleep 600")
+    own_lab.wait_state(job, {"RUNNING"})
+    own_lab.run("scontrol", "requeuehold", str(job))
+    own_lab.wait_state(job, {"PENDING"})
+    assert "job requeued in held state" == own_lab.run("squeue", "-h", "-a", "-O", "Reason:").strip()
+
+    for name, found in read_quiet(backends).items():
+        assert {("debug", "JobHeldUser"): 1} == found["slurm_partition_pending_jobs"], name
+        assert {("debug", "user"): 1} == found["slurm_partition_held_jobs"], name
+        assert not found.get("slurm_partition_oldest_pending_age_seconds"), name
 
 
 def test_json_costs_the_controller_one_question_less(own_lab: SlurmLab, backends: dict[str, Backend]) -> None:

@@ -52,7 +52,14 @@ VIEWS = (CLUSTER, PARTITION, ACCOUNT, USER, QOS)
 VIEW_METRICS = tuple(metric for view in VIEWS for metric in view.metrics)
 
 HELD_BY = {"JobHeldUser": "user", "JobHeldAdmin": "admin"}
-_WORD = re.compile(r"[A-Za-z0-9_]+")
+_WORD = re.compile(r"[A-Z][A-Za-z0-9_]*(?=[,:()]|\Z)")
+
+# Sentences that squeue prints in place of the reason, with the reason that slurmctld holds beside them.
+_SENTENCES = (
+    ("job requeued in", "JobHeldUser"),
+    ("launch failed requeued held", "JobHeldUser"),
+    ("Nodes required for job are DOWN, DRAINED", "Resources"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +101,14 @@ def _waiting_families(tables: Tables, jobs: Jobs) -> Iterator[Family]:
 
 
 def reason_word(reason: str) -> str:
-    """Return the first word of a reason: node lists and free text after it would create endless series."""
-    match = _WORD.match(reason.lstrip("("))
-    return match[0] if match else "unknown"
+    """Return the reason as Slurm enumerates it: node lists and free text after it would create endless series.
+
+    A sentence that is not listed counts as ``unknown``.
+    """
+    text = reason.lstrip("(")
+    if match := _WORD.match(text):
+        return match[0]
+    return next((word for beginning, word in _SENTENCES if text.startswith(beginning)), "unknown")
 
 
 def _count_pending(tables: Tables) -> Counter[Labels]:

@@ -153,10 +153,25 @@ def test_empty_cluster_has_no_series_but_the_count_of_odd_rows() -> None:
 @pytest.mark.parametrize(
     ("reason", "word"),
     [("Priority", "Priority"), ("(Resources)", "Resources"),
-     ("ReqNodeNotAvail, UnavailableNodes:n1", "ReqNodeNotAvail"), ("", "unknown"), ("\x1b[31m", "unknown")],
+     ("ReqNodeNotAvail, UnavailableNodes:n1", "ReqNodeNotAvail"), ("", "unknown"), ("\x1b[31m", "unknown"),
+     ("job requeued in held state", "JobHeldUser"), ("(job requeued in special exit state)", "JobHeldUser"),
+     ("launch failed requeued held", "JobHeldUser"), ("AssocGrpCpuLimit", "AssocGrpCpuLimit"),
+     ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "Resources"),
+     ("Nodes required for job are DOWN, DRAINED, REBOOTING or reserved for jobs", "Resources"),
+     ("some new sentence of Slurm", "unknown"), ("Some new sentence", "unknown")],
 )  # fmt: skip
 def test_reason_is_one_word(reason: str, word: str) -> None:
     assert word == reason_word(reason)
+
+
+@pytest.mark.parametrize("sentence", ["job requeued in held state", "launch failed requeued held"])
+def test_job_that_was_requeued_and_held_is_held_and_does_not_age(sentence: str) -> None:
+    held = BLANK._replace(state="PENDING", reason=sentence, partitions=("debug",), jobs=3)
+    found = collect(groups=(held,))
+
+    assert {("debug", "user"): 3} == found["slurm_partition_held_jobs"]
+    assert {("debug", "JobHeldUser"): 3} == found["slurm_partition_pending_jobs"]
+    assert {} == found.get("slurm_partition_oldest_pending_age_seconds", {})
 
 
 def test_only_jobs_in_a_final_state_have_ended() -> None:

@@ -145,9 +145,15 @@ def _names(record: JsonJob) -> _Names:
         record.partition or NOTHING,
         record.qos or NOTHING,
         job_state(record.job_state),
-        record.state_description or record.state_reason or "",
+        _reason(record),
         record.features or "",
     )
+
+
+def _reason(record: JsonJob) -> str:
+    """Return the reason with its details, if the description begins with it; other descriptions are sentences."""
+    reason, description = record.state_reason or "", record.state_description or ""
+    return description if description.startswith(f"{reason},") else reason or description
 
 
 def _unnamed_user(record: JsonJob) -> str:

@@ -153,13 +153,27 @@ def test_odd_record_costs_only_itself(odd: object) -> None:
     assert 1 == len(jobs.groups)
 
 
+@pytest.mark.parametrize(
+    ("reason", "description", "expected"),
+    [
+        ("JobHeldUser", "job requeued in held state", "JobHeldUser"),
+        ("Resources", "Nodes required for job are DOWN, DRAINED or reserved", "Resources"),
+        ("ReqNodeNotAvail", "ReqNodeNotAvail, UnavailableNodes:n2", "ReqNodeNotAvail, UnavailableNodes:n2"),
+        ("Priority", "", "Priority"),
+        ("", "Priority", "Priority"),
+    ],
+)
+def test_reason_is_that_of_slurm_and_not_its_description(reason: str, description: str, expected: str) -> None:
+    assert expected == parse(job(state_reason=reason, state_description=description)).groups[0].reason
+
+
 def test_records_of_something_else_are_not_an_empty_queue() -> None:
     with pytest.raises(MalformedAnswer, match="none of 2 jobs"):
         parse({"jobid": 1}, {"jobid": 2})
 
 
 def test_bytes_of_users_that_are_no_utf8_cost_nothing() -> None:
-    answer = json.dumps({"jobs": [job(name="NAME"), job(state_description="NAME")]}).encode()
+    answer = json.dumps({"jobs": [job(name="NAME"), job(state_reason="NAME")]}).encode()
 
     jobs = parse_jobs(answer.replace(b"NAME", b"raw\xff\xfebytes"), taken_at_seconds=NOW, window=NOTHING_NEW)
 
