@@ -160,8 +160,8 @@ def _metric_table(metrics: Iterable[Metric]) -> Iterator[str]:
     yield "| metric | type | labels | meaning |\n|---|---|---|---|\n"
     for metric in metrics:
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
-        seed = " *(kept name)*" if metric.is_compat else ""
-        yield f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.help}{seed} |\n"
+        kept = " *(kept name)*" if metric.is_compat else ""
+        yield f"| `{metric.name}` | {metric.kind.value} | {labels} | {metric.help}{kept} |\n"
 
 
 def _without(sections: Iterable[Section], others: Iterable[Section]) -> Iterator[Section]:

@@ -157,11 +157,10 @@ def promtool(page: bytes) -> int:
 
 
 def test_promtool_finds_nothing_wrong() -> None:
-    seeds = [metric for metric in METRICS if metric.is_compat]
-    assert 0 == promtool(hostile_page(*(metric for metric in METRICS if metric not in seeds)))
+    assert 0 == promtool(hostile_page(*(metric for metric in METRICS if not metric.is_compat)))
 
 
-def test_promtool_reads_seed_names_and_only_dislikes_them() -> None:
+def test_promtool_parses_compat_names_and_only_reports_style() -> None:
     assert 3 == promtool(hostile_page(*METRICS))
 
 
