@@ -24,5 +24,5 @@ def test_posix_classes_are_rejected_because_python_reads_them_differently(text: 
 
 @pytest.mark.parametrize("text", ["(", "[[a]]", r"\pN", r"\Qslurm\E", "[a--b]"])
 def test_other_dialects_are_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="not a regular expression of Python"):
+    with pytest.raises(ValueError, match="not a valid Python regular expression"):
         parse_regex(text)
