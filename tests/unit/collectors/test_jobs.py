@@ -176,3 +176,17 @@ def test_job_that_was_requeued_and_held_is_held_and_does_not_age(sentence: str) 
 
 def test_only_jobs_in_a_final_state_have_ended() -> None:
     assert [False, True, False] == [BLANK._replace(state=s).has_ended for s in ("RUNNING", "FAILED", "PENDING")]
+
+
+@pytest.mark.parametrize(
+    ("submitted", "expected"),
+    # A controller whose clock is ahead of ours makes no negative age.
+    [((9_000, 9_500), 1000.0), ((9_500, 9_000), 1000.0), ((10_000,), 0.0), ((10_005,), 0.0)],
+)
+def test_age_is_that_of_the_oldest_pending_job(submitted: tuple[int, ...], expected: float) -> None:
+    groups = tuple(
+        BLANK._replace(state="PENDING", reason=f"Reason{number}", first_submit_seconds=at)
+        for number, at in enumerate(submitted)
+    )
+
+    assert {("debug",): expected} == collect(groups=groups)["slurm_partition_oldest_pending_age_seconds"]

@@ -276,3 +276,18 @@ def test_sums_of_a_simulated_cluster_fit_together(seed: int) -> None:
     assert sum(pool.used for node in listed for pool in node.gpus) == served["slurm_gpus_alloc"][()]
     members = sum(len(node.partitions) for node in listed)
     assert members == sum(served["slurm_partition_nodes"].values()) == len(served["slurm_node_partition_info"])
+
+
+def test_gres_of_equal_nodes_are_multiplied_by_their_number() -> None:
+    # Three nodes of four GPUs, three of them in use.
+    gres = (NodeGres(name="gpu", model="a100", total=4, used=3),)
+    nodes = tuple(BUSY._replace(name=f"n{number}", gres=gres) for number in range(3))
+
+    served = collect(Nodes(nodes=nodes))
+
+    assert {("gpu", "a100", "allocated"): 9, ("gpu", "a100", "idle"): 3, ("gpu", "a100", "unusable"): 0} == served[
+        "slurm_gres"
+    ]
+    assert {("a100",): 12} == served["slurm_gpus_total_per_type"]
+    assert {("a100",): 9} == served["slurm_gpus_alloc_per_type"]
+    assert {("a100",): 3} == served["slurm_gpus_idle_per_type"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,14 @@ def test_old_names_show_every_group() -> None:
 
     assert {ALICE: 0.3, BOB: 199.0} == samples["cpu_usage"]
     assert {ALICE: 0.0, BOB: 12.5} == samples["ram_usage"]
+
+
+def test_percentages_have_two_decimals() -> None:
+    group = replace(SHELL, cpu_percent=33.3333, memory_percent=66.6666)
+    samples = shown(table=ProcessTable(groups=(group,)))
+
+    assert {ALICE: 33.33} == samples["cpu_usage"]
+    assert {ALICE: 66.67} == samples["ram_usage"]
 
 
 def test_new_names_leave_jobs_out() -> None:

@@ -39,6 +39,9 @@ FULL = CgroupUse(
 )
 
 
+REST = {"uid": 1001, "environment": {"A": "b"}, "processes": ProcessUse(processes=1)}
+
+
 def use(whole: CgroupUse | None = FULL, **further: object) -> JobUse:
     made = JobUse(key=KEY, groups={} if whole is None else {WHOLE_JOB: whole})
     return replace(made, **further)  # type: ignore[arg-type]
@@ -79,6 +82,22 @@ def test_whole_reading_misses_nothing() -> None:
 def test_whatever_is_missing_is_noticed(now: JobUse) -> None:
     before = use(uid=1001, environment={"A": "b"}, processes=ProcessUse(processes=1))
     assert is_missing_something(before, now)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        use(replace(FULL, cpu=CpuUse()), **REST),
+        use(replace(FULL, memory=MemoryUse()), **REST),
+        use(**(REST | {"uid": None})),
+        use(**(REST | {"environment": {}})),
+        use(**(REST | {"processes": None})),
+    ],
+)
+def test_one_missing_value_is_noticed_alone(now: JobUse) -> None:
+    assert is_missing_something(use(**REST), now)
+    assert not is_missing_something(now, use(**REST))
+    assert not is_missing_something(now, now)
 
 
 def test_missing_numbers_are_filled_in() -> None:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Properties of an accounting record follow from its fields."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmscope.gres import Gres
+from slurmscope.model.job_states import BASE_STATES
+from slurmscope.model.jobs import JobGroup
+from tests.fakes.reports import make_record
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, "4711"),
+        ({"array_job_id": 4700, "array_task_id": 0}, "4700_0"),
+        ({"het_job_id": 4700, "het_offset": 0}, "4700+0"),
+        # An array that has no task yet, or half of a pair, is shown by its own id.
+        ({"array_job_id": 4700}, "4711"),
+        ({"array_task_id": 3}, "4711"),
+        ({"het_job_id": 4700}, "4711"),
+        ({"het_offset": 1}, "4711"),
+        # A heterogeneous job cannot be an array; the array comes first if it were.
+        ({"array_job_id": 1, "array_task_id": 2, "het_job_id": 3, "het_offset": 4}, "1_2"),
+    ],
+)
+def test_job_is_shown_by_the_id_that_users_write(changed: dict[str, object], expected: str) -> None:
+    assert expected == make_record(**changed).shown_id
+
+
+def test_gpus_of_all_types_are_counted() -> None:
+    gres = (
+        Gres(name="gpu", model="a100", count=2),
+        Gres(name="gpu", count=3),
+        Gres(name="nvme", count=7),
+    )
+
+    assert 5 == make_record(gres=gres).gpus
+    assert 0 == make_record(gres=gres[2:]).gpus
+
+
+@pytest.mark.parametrize("state", [*BASE_STATES, "REQUEUED", "COMPLETING"])
+def test_run_has_ended_in_final_states_and_when_requeued(state: str) -> None:
+    record = make_record(state=state)
+
+    assert (state not in {"PENDING", "RUNNING", "SUSPENDED", "COMPLETING"}) == record.has_ended
+    assert (state == "RUNNING") == record.is_running
+
+
+@pytest.mark.parametrize(
+    ("partition", "asked_cpus", "expected"),
+    [("", None, True), ("batch", None, False), ("", 4, False), ("batch", 4, False)],
+)
+def test_record_without_partition_and_request_is_partial(
+    partition: str, asked_cpus: int | None, expected: bool
+) -> None:
+    assert expected == make_record(partition=partition, asked_cpus=asked_cpus).is_partial
+
+
+@pytest.mark.parametrize(("state", "expected"), [("RUNNING", False), ("PENDING", False), ("FAILED", True)])
+def test_group_of_jobs_has_ended_in_final_states(state: str, expected: bool) -> None:
+    group = JobGroup(
+        account="physics", user="alice", partitions=("debug",), qos="normal", state=state, reason="None", features=(),
+        jobs=1, nodes=1, cpus=1, memory_bytes=None, gres=(), first_submit_seconds=0,
+    )  # fmt: skip
+
+    assert expected == group.has_ended

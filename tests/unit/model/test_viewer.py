@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""People see their own jobs, coordinators those of their accounts, staff all."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
+
+ADA = Viewer(name="ada")
+COORDINATOR = Viewer(name="ada", coordinates=frozenset({"physics"}))
+SUPPORT = Viewer(name="ada", role=ViewerRole.SUPPORT)
+ADMIN = Viewer(name="ada", role=ViewerRole.ADMIN)
+
+
+@pytest.mark.parametrize(
+    ("viewer", "user", "account", "expected"),
+    [
+        (ADA, "ada", "chemistry", True),
+        (ADA, "bob", "chemistry", False),
+        (COORDINATOR, "bob", "physics", True),
+        (COORDINATOR, "bob", "chemistry", False),
+        (COORDINATOR, "ada", "chemistry", True),
+        (SUPPORT, "bob", "chemistry", True),
+        (ADMIN, "bob", "chemistry", True),
+        (EVERYTHING, "bob", "chemistry", True),
+    ],
+)
+def test_viewer_sees_only_permitted_jobs(viewer: Viewer, user: str, account: str, expected: bool) -> None:
+    assert expected == viewer.sees(user, account)
+
+
+def test_only_support_and_admins_are_staff() -> None:
+    assert [False, False, True, True] == [viewer.is_staff for viewer in (ADA, COORDINATOR, SUPPORT, ADMIN)]
