@@ -32,18 +32,23 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
 def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
     if summary.record.state != "TIMEOUT":
         return None
-    limit, tail = summary.time.asked, summary.cpu.idle_tail_seconds
-    is_stuck = (
-        tail is not None and not was_suspended(summary) and tail >= values["stuck_ratio"] * summary.run_seconds > 0
-    )
+    limit, idle_seconds = summary.time.asked, _stuck_seconds(summary, values["stuck_ratio"])
     after = f" after {format_seconds(limit)}" if limit else ""
-    stuck = f" It had been idle for the last {format_seconds(tail)}." if is_stuck and tail is not None else ""
+    stuck = f" It had been idle for the last {format_seconds(idle_seconds)}." if idle_seconds else ""
     return Match(
         explanation=f"Slurm ended the job at its time limit{after}.{stuck}",
         numbers={"limit_seconds": limit} if limit else {},
         # More time does not help a job that hangs.
-        suggestion=time_line(suggest_time_seconds(limit)) if limit and not is_stuck else "",
+        suggestion=time_line(suggest_time_seconds(limit)) if limit and not idle_seconds else "",
     )
+
+
+def _stuck_seconds(summary: JobSummary, stuck_ratio: float) -> float:
+    """Return for how long a job that hung was idle before its end; 0 if it did not hang."""
+    tail = summary.cpu.idle_tail_seconds
+    if tail is None or was_suspended(summary) or not tail >= stuck_ratio * summary.run_seconds > 0:
+        return 0.0
+    return tail
 
 
 def _too_short(summary: JobSummary, values: Thresholds) -> Match | None:

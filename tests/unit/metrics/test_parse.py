@@ -340,3 +340,11 @@ def test_what_is_accepted_reads_the_same_in_the_library(place: int, cut: int, in
     theirs = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
     expected = [(sample.name, sample.labels, repr(float(sample.value))) for sample in theirs]
     assert expected == [(sample.name, sample.labels, repr(sample.value)) for sample in ours]
+
+
+def test_blanks_after_a_type_are_ignored_in_text_format_only() -> None:
+    (family,) = text("# TYPE x gauge \t\nx 1\n")
+
+    assert Type.GAUGE == family.type
+    with pytest.raises(MalformedPage, match="line 1"):
+        openmetrics("# TYPE x gauge \nx 1\n# EOF\n")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from slurmscope.gres import Gres
@@ -26,7 +28,7 @@ from tests.fakes.reports import make_record
         ({"array_job_id": 1, "array_task_id": 2, "het_job_id": 3, "het_offset": 4}, "1_2"),
     ],
 )
-def test_job_is_shown_by_the_id_that_users_write(changed: dict[str, object], expected: str) -> None:
+def test_job_is_shown_by_the_id_that_users_write(changed: dict[str, Any], expected: str) -> None:
     assert expected == make_record(**changed).shown_id
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -39,7 +40,7 @@ FULL = CgroupUse(
 )
 
 
-REST = {"uid": 1001, "environment": {"A": "b"}, "processes": ProcessUse(processes=1)}
+REST: dict[str, Any] = {"uid": 1001, "environment": {"A": "b"}, "processes": ProcessUse(processes=1)}
 
 
 def use(whole: CgroupUse | None = FULL, **further: object) -> JobUse:
