@@ -16,7 +16,7 @@ from slurmscope.store.archive.engine import ArchiveConflict, Database
 from slurmscope.store.archive.job_rows import LIST_COLUMNS, as_job_row, cluster_name
 from slurmscope.store.archive.queries import MAX_ROWS, MAX_TIES, pages, visible_at_all
 from slurmscope.store.archive.report_coding import decode_report
-from slurmscope.store.archive.retention import delete_oldest_curves, delete_oldest_jobs, delete_oldest_looks
+from slurmscope.store.archive.retention import delete_oldest_audit_rows, delete_oldest_curves, delete_oldest_jobs
 from slurmscope.store.archive.saving import prepare_reports, write_reports
 from slurmscope.store.archive.schema import CURVES, JOBS, REPORTS
 from slurmscope.store.archive.texts import valid_text
@@ -26,12 +26,12 @@ MAX_RUNS = 100
 MAX_UNFINISHED = 100_000
 NUMBERS_AT_ONCE = 100
 """MariaDB reads the whole table when there are more than 200."""
-FORGET_ROWS = 500
-"""Rows taken out in one transaction."""
-FORGET_BATCHES = 20
+DELETE_ROWS = 500
+"""Rows deleted in one transaction."""
+DELETE_BATCHES = 20
 """Transactions of one call: after years without any, the rest waits for the next."""
 SAVES_BETWEEN_LOOKS = 100
-"""After so many saves SQLite looks at its tables again, to choose the right index."""
+"""After so many saves SQLite runs ANALYZE again, to choose the right index."""
 MANY_ROWS = 10_000
 
 
@@ -39,7 +39,7 @@ class SqlArchive:
     """Answer as ``model.archive.Archive`` says, from any thread."""
 
     def __init__(self, database: Database) -> None:
-        """Take the database, which is closed with the archive."""
+        """Set the database, which is closed with the archive."""
         self.database = database
         self._saves = 0
         self._counting = threading.Lock()
@@ -64,13 +64,13 @@ class SqlArchive:
         source = source.outerjoin(CURVES, CURVES.c.run_id == JOBS.c.run_id)
         statement = select(REPORTS.c.body, CURVES.c.body.label("curves")).select_from(source)
         statement = statement.where(JOBS.c.job_id == job_id)
-        rows = self._ask(_newest(statement, viewer, cluster))
+        rows = self._query(_newest(statement, viewer, cluster))
         return tuple(decode_report(row.body, row.curves) for row in rows)
 
     def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
         """Return jobs by the number users write: 12, 12_3, 12+1; for a whole array see ``list_jobs``."""
         statement = select(*LIST_COLUMNS).where(JOBS.c.shown_id == valid_text(shown_id))
-        return tuple(as_job_row(row) for row in self._ask(_newest(statement, viewer, cluster)))
+        return tuple(as_job_row(row) for row in self._query(_newest(statement, viewer, cluster)))
 
     def list_jobs(
         self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
@@ -107,7 +107,7 @@ class SqlArchive:
         statement = select(*LIST_COLUMNS).where(JOBS.c.is_unfinished.is_(True)).order_by(JOBS.c.submit_seconds)
         if cluster:
             statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
-        return tuple(as_job_row(row) for row in self._ask(statement.limit(MAX_UNFINISHED)))
+        return tuple(as_job_row(row) for row in self._query(statement.limit(MAX_UNFINISHED)))
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return which runs of these jobs are kept and had ended."""
@@ -116,31 +116,31 @@ class SqlArchive:
         for begin in range(0, len(job_ids), NUMBERS_AT_ONCE):
             some = job_ids[begin : begin + NUMBERS_AT_ONCE]
             ended = select(*columns).where(JOBS.c.job_id.in_(some), JOBS.c.is_unfinished.is_(False))
-            known.update(tuple(row) for row in self._ask(ended))
+            known.update(tuple(row) for row in self._query(ended))
         return frozenset(known)
 
     def delete_curves(self, before_seconds: int) -> int:
-        """Take out curves of jobs that ended before this time, 10,000 at most; return of how many. The reports stay."""
-        return self._forget(lambda connection: delete_oldest_curves(connection, before_seconds, FORGET_ROWS))
+        """Delete curves of jobs that ended before this time, 10,000 at most; return the number of jobs."""
+        return self._delete(lambda connection: delete_oldest_curves(connection, before_seconds, DELETE_ROWS))
 
     def delete_jobs(self, before_seconds: int) -> int:
-        """Take out jobs that ended before this time, 10,000 at most, sums included; return how many."""
-        return self._forget(lambda connection: delete_oldest_jobs(connection, before_seconds, FORGET_ROWS))
+        """Delete jobs that ended before this time, 10,000 at most, and update the sums; return their number."""
+        return self._delete(lambda connection: delete_oldest_jobs(connection, before_seconds, DELETE_ROWS))
 
     def delete_audit_entries(self, before_seconds: int) -> int:
-        """Take out what staff looked at before this time, 10,000 looks at most; return how many."""
-        return self._forget(lambda connection: delete_oldest_looks(connection, before_seconds, FORGET_ROWS))
+        """Delete audit rows from before this time, 10,000 at most; return their number."""
+        return self._delete(lambda connection: delete_oldest_audit_rows(connection, before_seconds, DELETE_ROWS))
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self.database.close()
 
-    def _ask(self, statement: Select[Any]) -> Sequence[Row[Any]]:
+    def _query(self, statement: Select[Any]) -> Sequence[Row[Any]]:
         with self.database.reading() as connection:
             return connection.execute(statement).all()
 
     def _write(self, write: Callable[[Connection], Any]) -> Any:
-        """Write in one transaction; once more if another writer was at the same jobs."""
+        """Write in one transaction; retry once if another writer changed the same jobs."""
         try:
             with self.database.writing() as connection:
                 return write(connection)
@@ -149,21 +149,21 @@ class SqlArchive:
                 return write(connection)
 
     def _refresh_statistics(self) -> None:
-        """Let SQLite look at its tables; what it would see in small ones is wrong as soon as they grow."""
+        """Run ANALYZE on SQLite; statistics of small tables would be wrong as soon as they grow."""
         with self.database.reading() as connection:
             newest = connection.scalar(select(func.max(JOBS.c.run_id)))
         if newest is not None and newest >= MANY_ROWS:
             self.database.refresh_statistics()
 
-    def _forget(self, forget: Callable[[Connection], int]) -> int:
+    def _delete(self, delete: Callable[[Connection], int]) -> int:
         """Delete little by little: a long transaction would keep other writers waiting."""
-        forgotten = 0
-        for _ in range(FORGET_BATCHES):
-            count = self._write(forget)
-            forgotten += count
-            if count < FORGET_ROWS:
+        deleted = 0
+        for _ in range(DELETE_BATCHES):
+            count = self._write(delete)
+            deleted += count
+            if count < DELETE_ROWS:
                 break
-        return forgotten
+        return deleted
 
 
 def _newest(statement: Select[Any], viewer: Viewer, cluster: str) -> Select[Any]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write down who looked at what. Rows are added and read, and never changed.
+"""Keep the audit log of staff access. Rows are added and read, and never changed.
 
-Whoever keeps a page open asks for it again and again: that is one look, written down every 15 minutes.
+A page that stays open is requested repeatedly: that is one access, recorded every 15 minutes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from slurmscope.store.archive.queries import MAX_ROWS
 from slurmscope.store.archive.schema import AUDIT, NAME_LENGTH, TITLE_LENGTH
 from slurmscope.store.archive.texts import short_text
 
-SAME_LOOK_SECONDS = 900
+SAME_ACCESS_SECONDS = 900
 MAX_RECENT = 10_000
 
 AuditedAccess = tuple[str, str, str]
-"""Who, in which role, at what."""
+"""Viewer, role and subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """Hold one look: when, who in which role, through which route, at what."""
+    """Hold one access: time, viewer and role, route and subject."""
 
     audit_id: int
     at_seconds: int
@@ -41,18 +41,18 @@ class AuditRow:
 
 
 class AuditLog:
-    """Keep rows, from any thread. Everything that goes wrong is an ``ArchiveError``."""
+    """Write and list audit rows, from any thread. Every failure is an ``ArchiveError``."""
 
     def __init__(self, database: Database, *, wall_clock: Callable[[], float] = time.time) -> None:
-        """Take the database, which its owner closes."""
+        """Set the database, which its owner closes."""
         self._database = database
         self._wall_clock = wall_clock
-        self._recent = _RecentLooks()
+        self._recent = _RecentAccesses()
 
     def audit(self, viewer: Viewer, route: str, subject: str) -> None:
-        """Keep who looked, through which route first, and at what, unless that was done a moment ago."""
-        look, now = (viewer.name, viewer.role.value, subject), self._wall_clock()
-        if self._recent.has(look, now):
+        """Record an access, unless the same one was recorded a moment ago."""
+        access, now = (viewer.name, viewer.role.value, subject), self._wall_clock()
+        if self._recent.has(access, now):
             return
         values = {
             "at_seconds": int(now),
@@ -64,7 +64,7 @@ class AuditLog:
         with self._database.writing() as connection:
             connection.execute(insert(AUDIT).values(values))
         # Only now: a row that could not be written must not keep the next one from being written.
-        self._recent.add(look, now)
+        self._recent.add(access, now)
 
     def list_rows(
         self, *, viewer: str = "", since_seconds: int | None = None, before_id: int | None = None, limit: int = 100
@@ -81,22 +81,22 @@ class AuditLog:
             return tuple(AuditRow(**row) for row in connection.execute(statement).mappings())
 
 
-class _RecentLooks:
-    """Know the looks that were written down a moment ago, from any thread; the oldest ones make room for new ones."""
+class _RecentAccesses:
+    """Keep the accesses that were recorded a moment ago, from any thread; the oldest are dropped first."""
 
     def __init__(self) -> None:
         self._at_seconds = OrderedDict[AuditedAccess, float]()
         self._lock = threading.Lock()
 
-    def has(self, look: AuditedAccess, now: float) -> bool:
+    def has(self, access: AuditedAccess, now: float) -> bool:
         with self._lock:
-            at_seconds = self._at_seconds.get(look)
-        # A clock that was wrong once must not hide looks: what lies in the future does not count.
-        return at_seconds is not None and 0 <= now - at_seconds < SAME_LOOK_SECONDS
+            at_seconds = self._at_seconds.get(access)
+        # A clock that was wrong once must not hide accesses: a time in the future does not count.
+        return at_seconds is not None and 0 <= now - at_seconds < SAME_ACCESS_SECONDS
 
-    def add(self, look: AuditedAccess, now: float) -> None:
+    def add(self, access: AuditedAccess, now: float) -> None:
         with self._lock:
-            self._at_seconds[look] = now
-            self._at_seconds.move_to_end(look)
+            self._at_seconds[access] = now
+            self._at_seconds.move_to_end(access)
             if len(self._at_seconds) > MAX_RECENT:
                 self._at_seconds.popitem(last=False)

@@ -28,7 +28,7 @@ def bounded_connection(limit_seconds: float) -> type[psycopg.Connection[Any]]:
             try:
                 wanted = next(gen)
                 while True:
-                    # psycopg looks up several times a second, with a 0 when nothing has come.
+                    # psycopg wakes several times a second, with a 0 when nothing has arrived.
                     ready = yield wanted
                     if not ready and time.monotonic() > deadline:
                         # In the middle of an exchange the connection is of no further use.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remember, beside the jobs, how far the reporter is, which mails went out, and who wants none."""
+"""Store the progress of the reporter, the mails that were sent, and the users who opted out."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ VALUE_LENGTH = 10_000
 
 
 class Checkpoints:
-    """Keep small facts by name, from any thread. Everything that goes wrong is an ``ArchiveError``."""
+    """Read and write small values by name, from any thread. Every failure is an ``ArchiveError``."""
 
     def __init__(self, database: Database) -> None:
-        """Take the database, which its owner closes."""
+        """Set the database, which its owner closes."""
         self._database = database
 
     def read_checkpoint(self, name: str) -> str | None:
-        """Return the text that was kept under this name."""
+        """Return the text that is stored under this name."""
         value: str | None = self._scalar(CHECKPOINTS, "value", name=person_name(name))
         return value
 
     def write_checkpoint(self, name: str, text: str) -> None:
-        """Keep a text under this name, in place of an older one."""
+        """Store a text under this name, replacing an older one."""
         self._put(CHECKPOINTS, {"name": person_name(name)}, {"value": short_text(text, VALUE_LENGTH)})
 
     def record_mail(self, subject: str, recipient: str, at_seconds: int) -> None:
-        """Remember when a mail about this subject went to somebody."""
+        """Store when a mail about this subject was sent to a recipient."""
         self._put(MAILS, _mail(subject, recipient), {"sent_seconds": at_seconds})
 
     def last_mail(self, subject: str, recipient: str) -> int | None:
-        """Return when the last mail about this subject went to somebody."""
+        """Return when the last mail about this subject was sent to a recipient."""
         sent_seconds: int | None = self._scalar(MAILS, "sent_seconds", **_mail(subject, recipient))
         return sent_seconds
 
     def delete_mails(self, before_seconds: int) -> None:
-        """Take out what was sent earlier."""
+        """Delete records of mails that were sent earlier."""
         with self._database.writing() as connection:
             connection.execute(delete(MAILS).where(MAILS.c.sent_seconds < before_seconds))
 
     def set_opt_out(self, user: str, is_opted_out: bool) -> None:  # noqa: FBT001 - a fact, not a switch
-        """Remember whether somebody wants no mails."""
+        """Store whether a user opted out of mails."""
         try:
             self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
-        except ArchiveConflict:  # somebody said the same in this moment
+        except ArchiveConflict:  # another process did the same at this moment
             self._set_opt_out(person_name(user), is_opted_out=is_opted_out)
 
     def is_opted_out(self, user: str) -> bool:
-        """Tell whether somebody wants no mails."""
+        """Return whether a user opted out of mails."""
         return self._scalar(OPT_OUTS, "user", user=person_name(user)) is not None
 
     def _set_opt_out(self, user: str, *, is_opted_out: bool) -> None:

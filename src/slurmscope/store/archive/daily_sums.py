@@ -27,7 +27,7 @@ Key = tuple[str | int, ...]
 
 
 class SumChanges:
-    """Gather what is added to the sums and taken from them."""
+    """Collect the changes of the sums."""
 
     def __init__(self) -> None:
         """Start with nothing."""

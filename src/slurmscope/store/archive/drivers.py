@@ -23,7 +23,7 @@ WRITES = "slurmscope_writes"
 
 PASSWORD_LIMIT_BYTES = 4096
 _STEPS_BETWEEN_LOOKS = 20_000
-# The analysis must look at more rows than a user has jobs, or else all indexes look equally good to SQLite.
+# ANALYZE must sample more rows than a user has jobs, or else all indexes seem equally good to SQLite.
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "cache_size=-16000", "analysis_limit=20000")
 
 Isolation = Literal["READ COMMITTED"]
@@ -63,11 +63,11 @@ def choose_driver(url: URL, settings: ArchiveSettings) -> Driver:
     if backend in {"mariadb", "mysql"}:
         require_package("pymysql", "an archive in MariaDB", "mariadb")
         return MariadbDriver(settings)
-    raise ConfigError(f"--archive.url: there is no archive in {backend}")
+    raise ConfigError(f"--archive.url: {backend} is not supported; use sqlite, mariadb or postgresql")
 
 
 class SqliteDriver:
-    """Open a file: readers do not wait for the writer, and long questions are broken off."""
+    """Open a file: readers do not wait for the writer, and long queries are interrupted."""
 
     isolation_level: Isolation | None = None
     is_remote = False
@@ -85,9 +85,9 @@ class SqliteDriver:
         return {"timeout": self._timeout_seconds, "isolation_level": None, "check_same_thread": False}
 
     def make_room(self) -> None:
-        """Create the file closed to others: it tells who ran what."""
+        """Create the file without access for others: it shows who ran what."""
         if not self._path.parent.is_dir():
-            raise ArchiveError(f"the archive {self._path} cannot be opened: its folder is not there; create it")
+            raise ArchiveError(f"cannot open the archive {self._path}: its folder does not exist; create it")
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
 
     def attach(self, engine: Engine) -> None:
@@ -107,7 +107,7 @@ class SqliteDriver:
 
 
 class _Watch:
-    """Tell SQLite, which asks now and then, whether a statement has run for too long."""
+    """Return to SQLite, which calls this now and then, whether a statement has run for too long."""
 
     deadline = float("inf")
 
@@ -207,7 +207,7 @@ def read_password(path: Path) -> str:
             data = stream.read(PASSWORD_LIMIT_BYTES + 1)
         line = data.decode().partition("\n")[0].rstrip("\r")
     except OSError as error:
-        raise ArchiveError(f"the password file {path} cannot be read: {error.strerror}") from error
+        raise ArchiveError(f"cannot read the password file {path}: {error.strerror}") from error
     except UnicodeDecodeError:
         raise ArchiveError(f"the password file {path} is not UTF-8") from None
     if not line or len(data) > PASSWORD_LIMIT_BYTES:

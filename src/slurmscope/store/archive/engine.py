@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open the database of the archive, and turn everything that goes wrong with it into one sentence.
+"""Open the database of the archive, and convert its exceptions into one-sentence errors.
 
-Nothing is asked before the first question: a server that is away keeps no service from starting. A connection that
-broke is replaced; every question, and every wait for a connection, has a time limit.
+No connection is opened before the first query: an unreachable server does not prevent a start. A broken connection is
+replaced; every query, and every wait for a connection, has a time limit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BROKEN = frozenset({2006, 2013})
 # What PyMySQL writes as two bytes.
 _ESCAPED_BYTES = b"\0\n\r\x1a\"'\\"
 _STATEMENT_BYTES = 1024
-_SURELY_TOLD_BYTES = 64 * 1024
+_SURELY_REPORTED_BYTES = 64 * 1024
 _MESSAGE_LIMIT = 300
 
 
@@ -46,7 +46,7 @@ class ArchiveConflict(ArchiveError):
 
 
 class Database:
-    """Lend connections to one database, from any thread. Everything that goes wrong is an ``ArchiveError``."""
+    """Lend connections to one database, from any thread. Every failure is an ``ArchiveError``."""
 
     def __init__(self, settings: ArchiveSettings) -> None:
         """Keep where it is."""
@@ -63,25 +63,25 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Lend a connection for questions."""
-        with self._told(), self._lend(self._engine.connect) as connection:
+        """Yield a connection for queries."""
+        with self._raising_archive_errors(), self._lend(self._engine.connect) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Lend a connection in one transaction: at the end of the block all of it is kept, after an error nothing."""
-        with self._told(), self._lend(lambda: self._writer().begin()) as connection:
+        """Yield a connection in a transaction: committed at the end of the block, rolled back on an error."""
+        with self._raising_archive_errors(), self._lend(lambda: self._writer().begin()) as connection:
             yield connection
 
     def refresh_statistics(self) -> None:
-        """Let SQLite look at its tables, to choose the right index; servers do so by themselves."""
+        """Run ANALYZE on SQLite, so that it chooses the right index; servers do so by themselves."""
         if self.dialect == "sqlite":
             with self.writing() as connection:
                 connection.execute(text("ANALYZE"))
 
     def close(self) -> None:
-        """Let go of all connections; a later question opens new ones."""
-        with self._told():
+        """Close all connections; a later query opens new ones."""
+        with self._raising_archive_errors():
             self._engine.dispose()
 
     @contextmanager
@@ -100,7 +100,7 @@ class Database:
                 self._is_prepared = True
 
     def _prepare_schema(self) -> None:
-        """Bring the tables up to date; once more if somebody else did so at the same moment."""
+        """Migrate the tables; retry once if another process did so at the same moment."""
         for is_last in (False, True):
             try:
                 with self._writer().begin() as connection:
@@ -114,16 +114,18 @@ class Database:
         return self._engine.execution_options(**{WRITES: True})
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _raising_archive_errors(self) -> Iterator[None]:
         try:
             yield
         except PoolTimeoutError as error:
-            raise ArchiveError(f"the archive {self._shown} is busy: no connection was free in time") from error
+            raise ArchiveError(
+                f"the archive {self._shown} is busy: no connection was free in time; try again later"
+            ) from error
         except DBAPIError as error:
             first = _first_error(error)
-            raise self._kind(first)(self._sentence(first.orig)) from error
+            raise self._kind(first)(self._message(first.orig)) from error
         except (SQLAlchemyError, sqlite3.Error, OSError) as error:
-            raise ArchiveError(self._sentence(error)) from error
+            raise ArchiveError(self._message(error)) from error
 
     def _kind(self, error: DBAPIError) -> type[ArchiveError]:
         if _is_conflict(error):
@@ -131,13 +133,13 @@ class Database:
         return ArchiveTooLarge if _is_too_large(error) or self._broke_by_size(error) else ArchiveError
 
     def _broke_by_size(self, error: DBAPIError) -> bool:
-        """Tell whether MariaDB hung up because of a large row.
+        """Return whether MariaDB closed the connection because of a large row.
 
-        It does so in the middle of a packet over its limit, and its reason is lost with the connection. A server that
-        is away looks the same, so a new connection is asked for the limit.
+        It does so in the middle of a packet over its limit, and its reason is lost with the connection. An
+        unreachable server looks the same, so the limit is queried on a new connection.
         """
         sent_bytes = _largest_row_bytes(error.params)
-        if self.dialect != "mariadb" or _codes(error).isdisjoint(_BROKEN) or sent_bytes < _SURELY_TOLD_BYTES:
+        if self.dialect != "mariadb" or _codes(error).isdisjoint(_BROKEN) or sent_bytes < _SURELY_REPORTED_BYTES:
             return False
         try:
             with self._engine.connect() as connection:
@@ -150,8 +152,8 @@ class Database:
     def _shown(self) -> str:
         return escape(_without_password(self._url), _MESSAGE_LIMIT)
 
-    def _sentence(self, error: BaseException | None) -> str:
-        """Tell what the database said in its first line; the others may repeat data."""
+    def _message(self, error: BaseException | None) -> str:
+        """Return the first line of a database error; the others may repeat data."""
         return f"the archive {self._shown} could not be read or written: {escape(_first_line(error), _MESSAGE_LIMIT)}"
 
 
@@ -176,7 +178,7 @@ def _without_password(url: URL) -> str:
 
 
 def _first_line(error: BaseException | None) -> str:
-    # PyMySQL gives a number and a sentence.
+    # PyMySQL raises a number and a message.
     said = str(error.args[-1]) if error is not None and error.args else repr(error)
     return next((line.strip() for line in said.splitlines() if line.strip()), "no reason was given")
 
@@ -185,7 +187,7 @@ def _first_error(error: DBAPIError) -> DBAPIError:
     """Return what went wrong first: on a connection that the server has closed, the ROLLBACK fails in its turn."""
     first: DBAPIError = error
     earlier = error.__context__
-    # An ArchiveError was told before: its reasons are not those of what is tried after it.
+    # An ArchiveError was raised before: its causes are not those of a later attempt.
     while earlier is not None and not isinstance(earlier, ArchiveError):
         first = earlier if isinstance(earlier, DBAPIError) else first
         earlier = earlier.__context__

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn a report into its line of the job lists, and a line of the table into what the model calls one."""
+"""Convert a report into its row of the job table, and a row into the model of a job list."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def _gpu_values(gpu: GpuSummary, gpu_seconds: float) -> ColumnValues:
     }
 
 
-def _waste(asked: float, used: float | None) -> float | None:
-    return None if used is None else max(0.0, asked - used)
+def _waste(allocated: float, used: float | None) -> float | None:
+    return None if used is None else max(0.0, allocated - used)
 
 
 def _thousandths(seconds: float | None) -> float | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def open_archive(settings: ArchiveSettings) -> SqlArchive:
     """Return the archive of these settings; close it in the end.
 
-    Nothing is read or written before the first question, so a server that is away keeps nobody from starting.
+    Nothing is read or written before the first query, so an unreachable server does not prevent a start.
     """
     try:
         from slurmscope.store.archive.archive import SqlArchive

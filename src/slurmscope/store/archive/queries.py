@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn what is wanted, and who wants it, into conditions of SQL.
+"""Build SQL conditions from a filter and the permissions of a viewer.
 
-``visible`` is the one place that says whose jobs somebody may see; every question of the archive goes through it.
+``visible`` is the one place that decides whose jobs a viewer may see; every query of the archive goes through it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SqlCondition = ColumnElement[bool]
 
 
 def visible(viewer: Viewer, table: FromClause) -> tuple[SqlCondition, ...]:
-    """Return whose rows of a table with users and accounts somebody may see, as conditions that exclude each other.
+    """Return the rows of a table with users and accounts that a viewer may see, as mutually exclusive conditions.
 
     They are several because a page that is read from one index for each is found at once, and one that is read for
     all of them together is sorted first.
@@ -46,17 +46,17 @@ def visible(viewer: Viewer, table: FromClause) -> tuple[SqlCondition, ...]:
 
 
 def visible_at_all(viewer: Viewer, table: FromClause) -> SqlCondition:
-    """Return the same as one condition, for questions that need no order."""
+    """Return the same as one condition, for queries without an order."""
     return or_(*visible(viewer, table))
 
 
 def pages(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int) -> tuple[Select[Any], ...]:
-    """Return statements that each give the first rows of a part of what is wanted; together they hold the page."""
+    """Return statements that each select the first rows of a part of the result; together they contain the page."""
     narrowed = conditions(wanted, JOBS)
     source: FromClause = JOBS
     ordered: FromClause = JOBS
     if wanted.rule:
-        # Rule, user, account and order come from the one table, so that one of its indexes gives the page.
+        # Rule, user, account and order come from the one table, so that one of its indexes covers the page.
         source, ordered = FINDINGS.join(JOBS, FINDINGS.c.run_id == JOBS.c.run_id), FINDINGS
         narrowed = (*conditions(wanted, JOBS, FINDINGS), FINDINGS.c.rule == rule_name(wanted.rule))
     key = tuple_(ordered.c.submit_seconds, ordered.c.job_id)

@@ -2,7 +2,7 @@
 """Write a report of a job as bytes and read it again, in this release or a later one.
 
 Keys that are not known any more are passed over, and what an older report does not have gets its default. Curves are
-written apart, because they are forgotten earlier.
+stored separately, because they are deleted earlier.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def encode_report(report: JobReport) -> Encoded:
 
 
 def decode_report(body: bytes, curves: bytes | None) -> JobReport:
-    """Read a report; without its curves it says that they were forgotten."""
+    """Decode a report; without its curves it says that they were deleted."""
     report = _unpack(body, _decode_report)
     if curves is None:
         return replace(report, missing=(*report.missing, FORGOTTEN))
@@ -62,7 +62,7 @@ def decode_report(body: bytes, curves: bytes | None) -> JobReport:
 
 
 def _pack(value: object, decode: Callable[[bytes], object]) -> bytes:
-    """Write what can be read again: a report that cannot would be found missing only when somebody looks at it."""
+    """Encode a report and check that it decodes: else the fault would show only when the report is opened."""
     try:
         text = msgspec.json.encode(value)
         decode(text)
@@ -91,7 +91,7 @@ def _unpack(packed: bytes, decode: Callable[[bytes], ReportType]) -> ReportType:
     try:
         text = unpacker.decompress(packed, UNPACKED_LIMIT_BYTES)
         if not unpacker.eof:
-            raise ArchiveError("a report in the archive is cut or too large")
+            raise ArchiveError("a report in the archive is truncated or too large")
         return decode(text)
     except (zlib.error, msgspec.MsgspecError) as error:
-        raise ArchiveError("a report in the archive cannot be read: another release has written it") from error
+        raise ArchiveError("cannot read a report in the archive: it was written by another release") from error

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take out of the tables what ended long ago, a bounded number of rows at a time.
+"""Delete rows beyond the retention, a bounded number at a time.
 
-A job is as old as its end: one that waited or ran for long is not taken out on the day after. One that runs is never
-taken out.
+The age of a job counts from its end: one that was pending or ran for long is not deleted on the next day. A running
+job is never deleted.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from slurmscope.store.archive.schema import AUDIT, CURVES, FINDINGS, JOBS, REPOR
 
 
 def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) -> int:
-    """Take out jobs that ended earlier, with all that belongs to them; return how many."""
+    """Delete jobs that ended earlier, with all that belongs to them; return their number."""
     oldest = select(JOBS).where(_ended_before(before_seconds)).order_by(JOBS.c.submit_seconds).limit(limit)
-    # Locked, so that a job that is saved anew at this moment is not taken from the sums twice.
+    # Locked, so that a job that is saved again at this moment is not subtracted from the sums twice.
     rows = [row._asdict() for row in connection.execute(oldest.with_for_update())]
     if rows:
         run_ids = [row["run_id"] for row in rows]
@@ -29,7 +29,7 @@ def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) 
 
 
 def delete_oldest_curves(connection: Connection, before_seconds: int, limit: int) -> int:
-    """Take out curves of jobs that ended earlier; return of how many."""
+    """Delete curves of jobs that ended earlier; return the number of jobs."""
     # Begun at the curves, of which few are old; where jobs are kept for ever, nearly all of those are.
     has_ended = exists().where(JOBS.c.run_id == CURVES.c.run_id, _ended_before(before_seconds))
     oldest = select(CURVES.c.run_id).where(CURVES.c.submit_seconds < before_seconds, has_ended).limit(limit)
@@ -39,8 +39,8 @@ def delete_oldest_curves(connection: Connection, before_seconds: int, limit: int
     return len(run_ids)
 
 
-def delete_oldest_looks(connection: Connection, before_seconds: int, limit: int) -> int:
-    """Take out what staff looked at earlier; return how many looks."""
+def delete_oldest_audit_rows(connection: Connection, before_seconds: int, limit: int) -> int:
+    """Delete audit rows that are older; return their number."""
     oldest = select(AUDIT.c.audit_id).where(AUDIT.c.at_seconds < before_seconds).order_by(AUDIT.c.audit_id).limit(limit)
     audit_ids = connection.scalars(oldest).all()
     if audit_ids:

@@ -38,7 +38,7 @@ def prepare_reports(reports: Iterable[JobReport]) -> Mapping[RunKey, Prepared]:
 def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -> None:
     """Write reports within the caller's transaction."""
     changes = SumChanges()
-    # In the same order for everybody, so that two writers cannot wait for each other.
+    # Always in the same order, so that two writers cannot deadlock.
     for keys in _chunks(sorted(prepared)):
         older = _rows_of_runs(connection, keys)
         _delete_runs(connection, older)

@@ -159,7 +159,7 @@ CURVES = Table(
 )
 
 # Sums of ``span`` days from a day on, counted from 1970: single days, and blocks of them.
-# Thousandths of seconds, as whole numbers: what is added and taken away again leaves nothing behind.
+# Thousandths of seconds, as whole numbers: what is added and subtracted again leaves exactly nothing.
 DAILY = Table(
     "slurmscope_daily",
     METADATA,

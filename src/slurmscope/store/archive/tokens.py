@@ -47,10 +47,10 @@ class TokenInfo:
 
 
 class TokenStore:
-    """Keep tokens, from any thread. Everything that goes wrong is an ``ArchiveError``."""
+    """Keep tokens, from any thread. Every failure is an ``ArchiveError``."""
 
     def __init__(self, database: Database, *, wall_clock: Callable[[], float] = time.time) -> None:
-        """Take the database, which its owner closes."""
+        """Set the database, which its owner closes."""
         self._database = database
         self._wall_clock = wall_clock
 
@@ -80,14 +80,14 @@ class TokenStore:
             return tuple(_as_info(row) for row in connection.execute(statement).mappings())
 
     def revoke(self, token_id: int) -> bool:
-        """Take a token back; tell whether there was one of this number."""
+        """Revoke a token; return whether it existed."""
         with self._database.writing() as connection:
             return connection.execute(delete(TOKENS).where(TOKENS.c.token_id == token_id)).rowcount > 0
 
     def find(self, token: str) -> Viewer | None:
         """Return whose token this is, or None when it is unknown, revoked or expired.
 
-        It is looked up by its hash, so that the time it takes tells nothing about other tokens.
+        It is looked up by its hash, so that the duration reveals nothing about other tokens.
         """
         with self._database.reading() as connection:
             row = connection.execute(select(TOKENS).where(TOKENS.c.token_hash == _hash(token))).mappings().first()
@@ -110,7 +110,7 @@ class TokenStore:
                 )
         except ArchiveError as error:
             # A database that can only be read still lets people in.
-            logger.warning("the use of a token was not noted", extra=fields(reason=str(error)))
+            logger.warning("cannot record the use of a token", extra=fields(reason=str(error)))
 
 
 def _hash(token: str) -> str:

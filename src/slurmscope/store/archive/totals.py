@@ -48,7 +48,7 @@ def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator
 
 
 def split(times: SubmitRange, unit_seconds: int) -> tuple[tuple[SubmitRange, ...], tuple[SubmitRange, ...]]:
-    """Part a time into what whole units cover, in one piece, and what is left before and behind that."""
+    """Split a time span into the part that whole units cover, and the rests before and after it."""
     since, until = times
     first = None if since is None else -(-since // unit_seconds) * unit_seconds
     end = None if until is None else until // unit_seconds * unit_seconds

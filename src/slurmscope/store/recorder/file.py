@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep the newest samples in memory and in the journal, pack them when a period is over, and drop old ones.
 
-A damaged file is moved aside and a new one begun with what is in memory: recording must go on.
+A damaged file is renamed and a new one is started with the samples in memory: recording must continue.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from slurmscope.store.recorder.slabs import write_slabs
 logger = logging.getLogger(__name__)
 
 DURABLE_SECONDS = 5.0
-"""The first samples after this time bring all before them to the disk, not only into the memory of the kernel."""
+"""The first samples after this time flush all earlier ones to disk, not only to the page cache."""
 PERIOD_SECONDS = 3600.0
 """How much time is packed at once."""
 SAMPLES_LIMIT = 5_000_000
-"""How many samples are held in memory, at 16 bytes each; then they are packed early."""
+"""Maximum number of samples in memory, at 16 bytes each; beyond it they are packed early."""
 CLOCK_STEP_SECONDS = 60.0
 """A sample that is older than the newest one by more means that the clock was set back."""
 _FUTURE_SECONDS = 86400.0
@@ -38,7 +38,7 @@ _CUTS_LIMIT = 20
 
 
 class RecorderFile:
-    """Own the file; not safe for several threads. What goes wrong is an ArchiveError."""
+    """Own the file of the recorder. Not thread-safe. Every failure is an ArchiveError."""
 
     def __init__(self, settings: RecorderSettings, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -46,7 +46,7 @@ class RecorderFile:
         self._clock = clock
         self._lock = lock(settings.file)
         try:
-            with self._telling():
+            with self._raising_archive_errors():
                 self._connection, self.heads = self._open()
         except BaseException:
             os.close(self._lock)
@@ -58,12 +58,12 @@ class RecorderFile:
         self._new: list[Head] = []
 
     def prepare(self, at_seconds: float) -> None:
-        """Make room for samples of a new moment: pack those of a period that is over."""
-        with self._telling():
-            self._mending(lambda: self._prepare(at_seconds))
+        """Prepare for new samples: pack those of a period that is over."""
+        with self._raising_archive_errors():
+            self._repairing(lambda: self._prepare(at_seconds))
 
     def begin(self, metric: str, labels: Mapping[str, str]) -> Head:
-        """Follow one more series; it is told to the file with its first sample."""
+        """Add a series; it is written to the file with its first sample."""
         head = Head(self._next_id, metric, job_of(labels), labels)
         self._next_id += 1
         self._new.append(head)
@@ -72,8 +72,8 @@ class RecorderFile:
 
     def write(self, at_seconds: float, ids: array[int], values: array[float]) -> int:
         """Append samples to the journal, then to memory; return how many came too late."""
-        with self._telling():
-            self._mending(lambda: self._write(at_seconds, ids, values))
+        with self._raising_archive_errors():
+            self._repairing(lambda: self._write(at_seconds, ids, values))
             self._new.clear()
             self._began_at, self._newest_at = min(self._began_at, at_seconds), max(self._newest_at, at_seconds)
             late = self.heads.feed(at_seconds, ids, values)
@@ -83,13 +83,13 @@ class RecorderFile:
 
     def settle(self) -> None:
         """Bring everything to the disk now."""
-        with self._telling():
+        with self._raising_archive_errors():
             self._settle()
 
     def close(self) -> None:
         """Pack everything and let go of the file."""
         try:
-            with self._telling():
+            with self._raising_archive_errors():
                 self._pack(self.heads.idle())
         finally:
             self._connection.close()
@@ -112,17 +112,17 @@ class RecorderFile:
             connection.close()
             raise
 
-    def _mending(self, work: Callable[[], None]) -> None:
+    def _repairing(self, work: Callable[[], None]) -> None:
         """Do some work, and do it again in a new file when the old one is damaged."""
         try:
             work()
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
-            self._begin_anew(error)
+            self._start_new_file(error)
             work()
 
-    def _begin_anew(self, error: sqlite3.Error) -> None:
+    def _start_new_file(self, error: sqlite3.Error) -> None:
         """Save what is in memory into a new file."""
         self._connection.close()
         self._move_aside(error)
@@ -133,14 +133,14 @@ class RecorderFile:
     def _move_aside(self, error: Exception) -> None:
         aside = move_aside(self._file)
         logger.warning(
-            "the file of recorded samples is damaged, a new one is begun",
+            "the recorder file is damaged; it was renamed and a new one started",
             extra=fields(file=str(self._file), moved_to=str(aside), error=str(error)),
         )
 
     def _prepare(self, at_seconds: float) -> None:
         if at_seconds < self._newest_at - CLOCK_STEP_SECONDS:
             self._pack(self.heads.idle())
-            self.heads.forget_times()
+            self.heads.reset_times()
         elif at_seconds - self._began_at >= PERIOD_SECONDS or self.heads.samples >= SAMPLES_LIMIT:
             now = self._began_at
             self._pack(self.heads.idle())
@@ -152,7 +152,7 @@ class RecorderFile:
             write_moment(self._connection, at_seconds, ids, values)
 
     def _pack(self, idle: Sequence[Head]) -> None:
-        """Turn the journal into slabs, in one transaction, and let go of memory when it is done."""
+        """Move the journal into slabs, in one transaction, and then free the memory."""
         jobs: dict[int, list[tuple[str, list[Head]]]] = {}
         for metric, job_id, heads in self.heads.groups():
             jobs.setdefault(job_id, []).append((metric, heads))
@@ -165,7 +165,7 @@ class RecorderFile:
         self._began_at, self._newest_at = inf, -inf
 
     def _drop_old(self, now: float) -> None:
-        """Drop what is older than the retention, what a wrong clock put into the future, and what does not fit."""
+        """Delete samples beyond the retention or the size limit, and samples from the future (a wrong clock)."""
         self._drop("period < ? OR period > ?", now - self._settings.retention, now + _FUTURE_SECONDS)
         for _ in range(_CUTS_LIMIT):
             if used_bytes(self._connection) <= self._settings.max_size:
@@ -179,15 +179,15 @@ class RecorderFile:
     def _drop(self, condition: str, *bounds: float) -> None:
         with writing(self._connection):
             for table in ("slabs", "times"):
-                self._connection.execute(f"DELETE FROM {table} WHERE {condition}", bounds)  # noqa: S608 - our own words
+                self._connection.execute(f"DELETE FROM {table} WHERE {condition}", bounds)  # noqa: S608 - constants only
 
     def _settle(self) -> None:
         self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         self._settled = self._clock()
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _raising_archive_errors(self) -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise ArchiveError(f"samples cannot be recorded into {escape(str(self._file))}: {error}") from error
+            raise ArchiveError(f"cannot write samples to {escape(str(self._file))}: {error}") from error

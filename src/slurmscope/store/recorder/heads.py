@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hold the newest samples of every live series in memory, until they are packed.
 
-One thread writes; any thread may ask for copies. What is here also stands in the journal of the recorder's file,
+One thread writes; any thread may take copies. The samples are also in the journal of the recorder's file,
 from which it is filled again after a crash.
 """
 
@@ -16,7 +16,7 @@ from math import inf
 from slurmscope.model.series import JOB_LABEL
 
 NO_JOB = 0
-"""Stands for the job of series that belong to none; Slurm never gives this number."""
+"""The job ID of series that belong to no job; Slurm never assigns it."""
 
 LabelPairs = tuple[tuple[str, str], ...]
 """Names and values of labels that are not empty, in the order of the names."""
@@ -59,7 +59,7 @@ class Heads:
         return self._by_key.get(key)
 
     def has(self, head: Head) -> bool:
-        """Tell whether this very series is still followed."""
+        """Return whether this very series is still followed."""
         return self._by_id.get(head.id) is head
 
     def add(self, head: Head) -> None:
@@ -70,7 +70,7 @@ class Heads:
         self.name(head, series_key(head.metric, head.labels))
 
     def name(self, head: Head, key: Hashable) -> None:
-        """Let a series be found by one more key; the oldest but the first is forgotten when there are many."""
+        """Add a key of a series; the oldest but the first is dropped when there are many."""
         if len(head.keys) >= _KEYS_LIMIT:
             self._by_key.pop(head.keys.pop(1), None)
         head.keys.append(key)
@@ -117,7 +117,7 @@ class Heads:
                 head.times, head.values = array("d"), array("d")
             self.samples = 0
 
-    def forget_times(self) -> None:
+    def reset_times(self) -> None:
         """Accept samples of any time again: the clock was set back."""
         for head in self._by_id.values():
             head.last_at = -inf

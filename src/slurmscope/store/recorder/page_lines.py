@@ -34,7 +34,7 @@ def find_samples(
     if len(page) > PAGE_LIMIT_CHARACTERS:
         raise MalformedPage(1, f"the page is longer than {PAGE_LIMIT_CHARACTERS} characters")
     if page and not page.endswith("\n"):
-        raise MalformedPage(page.count("\n") + 1, "it has no end, so the page was cut")
+        raise MalformedPage(page.count("\n") + 1, "the last line is incomplete: the page is truncated")
     unknown: list[tuple[int, str]] = []
     for index, line in enumerate(page.split("\n")):
         series, _, number = line.rpartition(" ")
@@ -57,7 +57,7 @@ def _parse_number(index: int, text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise MalformedPage(index + 1, f"{text[:60]!a} is no number") from error
+        raise MalformedPage(index + 1, f"{text[:60]!a} is not a number") from error
 
 
 def _parse_samples(lines: Sequence[tuple[int, str]]) -> list[ParsedSample]:

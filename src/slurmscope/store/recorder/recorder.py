@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Record samples of jobs on one machine that has no Prometheus.
 
-What was taken survives the end of the process at once, and a loss of power as soon as the first samples come
+Recorded samples survive a crash of the process at once, and a loss of power as soon as the first samples arrive
 ``DURABLE_SECONDS`` later, or ``settle`` is called. One thread records; others read through ``series``.
 """
 
@@ -28,7 +28,7 @@ from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSetting
 SERIES_LIMIT = 500_000
 """How many series are followed at once; further ones are left out and counted."""
 NEW_SERIES_LIMIT = 50_000
-"""How many of them one page's source may bring between two packings, so that no agent keeps out those of others."""
+"""Maximum number of new series of one source between two packings, so that no agent displaces others."""
 LABELS_LIMIT_CHARACTERS = 1024
 """How long the labels of a series may be together; a series with longer ones is left out and counted."""
 
@@ -37,10 +37,10 @@ RecordedSample = tuple[str, SampleLabels, float]
 
 
 class Recorder:
-    """Take samples of the metrics that are wanted, and forget them when they are old.
+    """Record samples of the configured metrics, and delete them after the retention.
 
-    ``dropped`` counts what was left out: ``late``, ``not_finite``, ``too_many`` and ``too_long``. What goes wrong is an
-    ArchiveError that costs the samples of one moment; the next ones are tried again.
+    ``dropped`` counts what was left out: ``late``, ``not_finite``, ``too_many`` and ``too_long``. A failure is an
+    ArchiveError that loses the samples of one moment; recording continues with the next.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Recorder:
         new_series_limit: int = NEW_SERIES_LIMIT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Open the file and take up what was recorded last; nobody else may record into it meanwhile."""
+        """Open the file, lock it against other recorders, and load the newest samples."""
         self.recorded = 0
         self.dropped: Counter[str] = Counter()
         self._settings = settings
@@ -72,23 +72,23 @@ class Recorder:
         self.close()
 
     def series(self) -> RecorderSeries:
-        """Return what answers questions about the samples; it may be used by every thread."""
+        """Return the reader of the samples; it is safe to use from any thread."""
         return RecorderSeries(
             self._settings.file, interval_seconds=self._settings.interval, heads=self._heads, clock=self._clock
         )
 
     def record(self, at_seconds: float, samples: Iterable[RecordedSample]) -> None:
-        """Take samples of one moment."""
+        """Record samples of one moment."""
         with self._mutex:
             self._take(at_seconds, self._of_samples(samples))
 
     def record_families(self, at_seconds: float, families: Iterable[Family]) -> None:
-        """Take what our own collectors made; histograms are passed over."""
+        """Record the families of our own collectors; histograms are skipped."""
         with self._mutex:
             self._take(at_seconds, self._of_families(families))
 
     def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
-        """Take a page in text format that a node agent served, or nothing of it when it breaks the format.
+        """Record a page in text format from a node agent, or nothing of it when it is malformed.
 
         ``node`` fills a node label that is empty. ``source`` names who served it, whatever the page says; without it
         ``node`` does.
@@ -162,7 +162,7 @@ class Recorder:
         return head
 
     def _take(self, at_seconds: float, found: Iterable[tuple[Head, float]]) -> None:
-        # Before series are looked up: some of them may go with the period that is over.
+        # Before series are looked up: some of them may be dropped with the period that is over.
         self._store.prepare(at_seconds)
         if not self._heads.samples:
             self._begun.clear()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pack samples of series into small blocks, and sum up a block so that most questions need not unpack it.
+"""Pack samples of series into small blocks, and summarise a block so that most queries need not unpack it.
 
-Numbers are 64-bit floats. Before they are compressed, the first bytes of all numbers are put side by side, then the
+Numbers are 64-bit floats. Before they are compressed, the first bytes of all numbers are grouped, then the
 second ones, and so on: neighbours in a series share their sign, exponent and leading digits, so whole runs of bytes
 become equal. That is done by slices alone, so it costs no step of Python for each number.
 """
@@ -47,7 +47,7 @@ def digest(times: Sequence[float], values: Sequence[float]) -> BlockSummary:
 
 def join(before: BlockSummary, after: BlockSummary) -> BlockSummary:
     """Sum up two stretches of one series that follow each other."""
-    # A counter that is lower than before began anew at 0.
+    # A counter that is lower than before restarted at 0.
     between = after.first - before.last if after.first >= before.last else after.first
     return BlockSummary(
         before.first_at,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turn the samples of one series into the points of a curve.
+"""Compute the points of a curve from the samples of one series.
 
-The span is cut into steps of equal length; a point stands at the end of its step. Each point is made of the samples in
+The span is cut into steps of equal length; a point is at the end of its step. Each point is made of the samples in
 its window, which is as long as the step but never shorter than :data:`WINDOW_INTERVALS` intervals of recording, so
 that one missed sample leaves no hole. Windows are open on their left and closed on their right, as PromQL's are; none
 reaches beyond the span, because a requeued job has the same number.
@@ -34,7 +34,7 @@ class Steps:
     count: int
 
     def end_of(self, index: int) -> float:
-        """Return where a step ends, and its point stands."""
+        """Return the end of a step, which is the time of its point."""
         return min(self.start_seconds + self.step_seconds * (index + 1), self.end_seconds)
 
     def window_start_of(self, index: int) -> float:

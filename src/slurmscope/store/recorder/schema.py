@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open the file of the recorder, and never touch one that is somebody else's.
+"""Open the file of the recorder, and never modify a file of another program.
 
 SQLite is used as it comes with Python, without SQLAlchemy: a file of samples is never moved to a database server, and
 the recorder needs pragmas, blobs and nothing between them and the loop that takes 50,000 samples a second.
@@ -63,7 +63,7 @@ def open_writer(file: Path) -> sqlite3.Connection:
 
 @contextmanager
 def open_reader(file: Path) -> Iterator[sqlite3.Connection]:
-    """Open the file to read from one moment of it; what goes wrong is a SourceError."""
+    """Open the file to read from one moment of it; a failure is a SourceError."""
     try:
         with contextlib.closing(_connect(file, "ro")) as connection:
             if _pragma(connection, "user_version") != _VERSION:
@@ -72,13 +72,13 @@ def open_reader(file: Path) -> Iterator[sqlite3.Connection]:
             yield connection
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT:
-            raise ServerTimedOut(f"recorded samples were not read from {escape(str(file))} in time") from error
-        raise SourceError(f"recorded samples cannot be read from {escape(str(file))}: {error}") from error
+            raise ServerTimedOut(f"reading recorded samples from {escape(str(file))} timed out") from error
+        raise SourceError(f"cannot read recorded samples from {escape(str(file))}: {error}") from error
 
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """Change everything that follows or nothing of it."""
+    """Run a block in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -91,30 +91,30 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def lock(file: Path) -> int:
-    """Be the only one who records into the file; return a descriptor that holds the lock until it is closed.
+    """Lock the file against other recorders; return a descriptor that keeps the lock until it is closed.
 
-    The lock is on a file beside it: whoever closes a descriptor of a database file lets go of all of SQLite's locks.
+    The lock is on a separate file: closing any descriptor of a database file releases all of SQLite's locks.
     """
     beside = file.with_name(f"{file.name}.lock")
     try:
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
     except OSError as error:
         raise ArchiveError(
-            f"samples cannot be recorded: {escape(str(beside))}: {error.strerror}; create its folder for this user, "
-            "or name another file with --recorder.file"
+            f"cannot create {escape(str(beside))}: {error.strerror}; create its folder for this user, "
+            "or set another file with --recorder.file"
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         raise ArchiveError(
-            f"another process records into {escape(str(file))}; stop it, or name another file"
+            f"another process records into {escape(str(file))}; stop it, or set another file with --recorder.file"
         ) from error
     return descriptor
 
 
 def move_aside(file: Path) -> Path:
-    """Keep a damaged file under another name, with what SQLite holds beside it, and return that name."""
+    """Rename a damaged file, with the other files of SQLite, and return the new name."""
     number = next(n for n in range(1, 10_000) if not file.with_name(f"{file.name}.damaged-{n}").exists())
     aside = file.with_name(f"{file.name}.damaged-{number}")
     for ending in ("-wal", "-shm", ""):
@@ -124,12 +124,12 @@ def move_aside(file: Path) -> Path:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Tell whether SQLite says that the file itself is broken."""
+    """Return whether SQLite reports that the file itself is damaged."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return how much of the file holds something."""
+    """Return the used size of the file."""
     pages = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
     return pages * _pragma(connection, "page_size")
 
@@ -141,11 +141,11 @@ def _make_file(file: Path) -> None:
     except FileExistsError:
         if not _is_ours(file):
             raise ArchiveError(
-                f"{escape(str(file))} is no file of the recorder; name another one, or move it"
+                f"{escape(str(file))} is not a file of the recorder; move it, or set another file with --recorder.file"
             ) from None
         return
     except OSError as error:
-        raise ArchiveError(f"samples cannot be recorded: {escape(str(file))}: {error.strerror}") from error
+        raise ArchiveError(f"cannot write {escape(str(file))}: {error.strerror}") from error
     try:
         os.fchmod(descriptor, MODE)
     finally:
@@ -153,14 +153,14 @@ def _make_file(file: Path) -> None:
 
 
 def _is_ours(file: Path) -> bool:
-    """Tell whether we may write here: our mark, or what a machine that lost power leaves of a new file."""
+    """Return whether we may write here: our mark, or what a machine that lost power leaves of a new file."""
     try:
         if not file.is_file():  # reading a pipe would keep us waiting
             return False
         with file.open("rb") as opened:
             begin = opened.read(100)
     except OSError as error:
-        raise ArchiveError(f"samples cannot be recorded: {escape(str(file))}: {error.strerror}") from error
+        raise ArchiveError(f"cannot write {escape(str(file))}: {error.strerror}") from error
     mark = int.from_bytes(begin[_APPLICATION_PLACE : _APPLICATION_PLACE + 4], "big")
     return not begin.strip(b"\0") or (begin.startswith(_MAGIC) and mark == _APPLICATION)
 
@@ -178,7 +178,10 @@ def _connect(file: Path, mode: str) -> sqlite3.Connection:
 def _set_up(connection: sqlite3.Connection, file: Path) -> None:
     version = _pragma(connection, "user_version")
     if version not in {0, _VERSION}:
-        raise ArchiveError(f"{escape(str(file))} was written by another version of slurmscope; move it away")
+        raise ArchiveError(
+            f"{escape(str(file))} was written by another version of slurmscope; move it, or set "
+            "another file with --recorder.file"
+        )
     if not _pragma(connection, "application_id"):
         # The mark comes first and by itself: a file that was left half made is still known as ours.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer questions about jobs from what was recorded, in place of a Prometheus server.
+"""Read curves and totals of jobs from the recorder, in place of a Prometheus server.
 
 Curves are as in :mod:`slurmscope.store.recorder.sample_steps`. Totals are made of the samples from the start of a run
 to its end; the highest one and the last one of a counter may also come within :data:`GRACE_INTERVALS` after the end,
@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 Points = list[float | None]
 Groups = dict[tuple[str, ...], list[Sequence[Piece]]]
-"""The pieces of each series, by the values of the labels that tell series apart."""
+"""The pieces of each series, by the values of the labels that distinguish series."""
 
 
 class RecorderSeries:
-    """Read what a recorder wrote, from any thread: every question opens the file for itself.
+    """Read recorded samples, from any thread: every query opens the file separately.
 
     ``heads`` is the memory of the recorder in this process; without it the journal in the file is read, which takes
     longer.
@@ -112,16 +112,16 @@ class RecorderSeries:
                     if answer := make(span, _group(wanted, found)):
                         answers[span.job_id] = answer
         except ValueError as error:
-            raise SourceError(f"recorded samples cannot be read from {escape(str(self._file))}: {error}") from error
+            raise SourceError(f"cannot read recorded samples from {escape(str(self._file))}: {error}") from error
         return answers
 
     def _check(self, until: float) -> None:
         if self._clock() > until:
-            raise ServerTimedOut(f"recorded samples were not read from {escape(str(self._file))} in time")
+            raise ServerTimedOut(f"reading recorded samples from {escape(str(self._file))} timed out")
 
 
 def _group(wanted: SeriesQuery, found: Iterable[tuple[LabelPairs, Piece]]) -> Groups:
-    """Put pieces of one series together, and series that the question does not tell apart."""
+    """Merge pieces of one series, and series that the query does not distinguish."""
     series: dict[LabelPairs, list[Piece]] = {}
     for pairs, piece in found:
         series.setdefault(pairs, []).append(piece)
@@ -153,7 +153,7 @@ def _total(how: Aggregation, pieces: Sequence[Piece], span: JobSpan) -> float | 
     if how is Aggregation.MAX:
         return whole.highest
     if how is Aggregation.TOTAL:
-        # Most counters never fall: then there is no need to look at their samples.
+        # Most counters never fall: then their samples need not be unpacked.
         return _risen(pieces, span) if _has_reset(pieces) else whole.last
     if how is Aggregation.MEAN:
         return whole.total / whole.samples
@@ -198,7 +198,7 @@ def _points(how: Aggregation, pieces: Sequence[Piece], steps: Steps, windows: di
 
 
 def _has_reset(pieces: Sequence[Piece]) -> bool:
-    """Tell whether a counter fell; that is known without a look at its samples."""
+    """Return whether a counter fell; that is known without unpacking its samples."""
     return any(piece.has_reset for piece in pieces) or any(
         after.digest.first < before.digest.last for before, after in pairwise(pieces)
     )

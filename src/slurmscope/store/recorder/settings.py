@@ -12,14 +12,14 @@ from slurmscope.config import parse_path
 from slurmscope.settings import setting
 from slurmscope.units import parse_bytes, parse_positive_seconds
 
-JOB_METRICS = frozenset(wanted.metric for asked in (CURVES, TOTALS) for wanted in asked.values())
-"""What reports of jobs ask for."""
+JOB_METRICS = frozenset(wanted.metric for queries in (CURVES, TOTALS) for wanted in queries.values())
+"""Metrics that job reports need."""
 
 CLUSTER_METRICS = frozenset(wanted.metric for wanted in CLUSTER_CURVES.values())
 """What the page about the whole cluster draws."""
 
 CLUSTER_INTERVAL_SECONDS = 60.0
-"""Shortest time between two samples of the whole cluster: each asks the controller, and a day is drawn of them."""
+"""Shortest time between two samples of the whole cluster: each calls the controller, and charts show a day of them."""
 
 RECORDED_METRICS = JOB_METRICS | CLUSTER_METRICS
 

@@ -48,7 +48,7 @@ class Piece(NamedTuple):
 
     @property
     def has_reset(self) -> bool:
-        """Tell whether a counter fell within this stretch."""
+        """Return whether a counter fell within this stretch."""
         return self.digest.growth != self.digest.last - self.digest.first
 
     def between(self, start_seconds: float, end_seconds: float) -> BlockSummary | None:
@@ -61,14 +61,14 @@ class Piece(NamedTuple):
 
 
 def make_piece(times: array[float], values: array[float]) -> Piece:
-    """Hold samples that are in memory."""
+    """Return a piece for samples in memory."""
     return Piece(digest(times, values), times.tobytes(), lambda: (times, values))
 
 
 def in_order(pieces: Sequence[Piece]) -> Sequence[Piece]:
-    """Put the pieces of a series one behind the other.
+    """Return the pieces of a series in order of time.
 
-    They overlap when samples were packed while somebody read them, or when the clock was set back. Then they become
+    They overlap when samples were packed during a read, or when the clock was set back. Then they become
     one piece; of two samples of one moment the later piece's counts.
     """
     ordered = sorted(pieces, key=lambda piece: piece.digest.first_at)
@@ -149,7 +149,7 @@ class SlabReader:
 
 @dataclass(slots=True)
 class _Slab:
-    """Unpack a slab when the first of its series is asked for."""
+    """Unpack a slab when the first of its series is needed."""
 
     times: Callable[[], array[float]]
     data: bytes

@@ -77,12 +77,12 @@ def test_archive_is_there_after_a_restart(archive: SqlArchive, path: Path) -> No
 
 
 def test_missing_directory_is_reported(tmp_path: Path) -> None:
-    assert f"the archive {tmp_path}/no/a.db cannot be opened: its folder is not there; create it" == refusal(
+    assert f"cannot open the archive {tmp_path}/no/a.db: its folder does not exist; create it" == refusal(
         open_at(tmp_path / "no" / "a.db")
     )
 
 
-def test_file_of_another_kind_is_told(path: Path) -> None:
+def test_file_of_another_kind_is_reported(path: Path) -> None:
     path.write_bytes(b"something else entirely" * 100)
 
     assert "not a database" in refusal(open_at(path))
@@ -92,7 +92,7 @@ def test_directory_in_place_of_the_file_is_reported(tmp_path: Path) -> None:
     assert "Is a directory" in refusal(open_at(tmp_path))
 
 
-def test_archive_of_a_later_release_is_left_alone(archive: SqlArchive, path: Path) -> None:
+def test_archive_of_a_later_release_is_skipped(archive: SqlArchive, path: Path) -> None:
     archive.save([make_report()])
     with archive.database.writing() as connection:
         connection.execute(text("UPDATE slurmscope_schema SET version = 99"))
@@ -141,7 +141,7 @@ def test_writer_that_never_ends_costs_an_error_and_readers_go_on(archive: SqlArc
     hurried.close()
 
 
-def test_row_that_is_too_large_is_told_apart_from_a_lock(archive: SqlArchive, path: Path) -> None:
+def test_row_that_is_too_large_is_distinguished_from_a_lock(archive: SqlArchive, path: Path) -> None:
     report = make_report()
     noise = random.Random(1)
     # Some 9 bytes for each of 20,000 numbers that do not repeat: far more than fits, in any coding.
@@ -186,7 +186,7 @@ def test_reason_of_a_server_is_known_by_its_number(
     assert expected is type(told.value)
 
 
-def test_first_of_two_errors_counts_and_none_that_was_told_before(archive: SqlArchive) -> None:
+def test_first_of_two_errors_counts_and_none_that_was_reported_before(archive: SqlArchive) -> None:
     too_large = DBAPIError("INSERT", {}, pymysql.err.OperationalError(1153, "a packet is too big"))
     gone = DBAPIError("ROLLBACK", None, pymysql.err.OperationalError(2006, "the server has gone away"))
 
@@ -208,8 +208,8 @@ def test_first_of_two_errors_counts_and_none_that_was_told_before(archive: SqlAr
 
 
 def test_large_archive_is_emptied_little_by_little(archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_module, "FORGET_ROWS", 2)
-    monkeypatch.setattr(archive_module, "FORGET_BATCHES", 3)
+    monkeypatch.setattr(archive_module, "DELETE_ROWS", 2)
+    monkeypatch.setattr(archive_module, "DELETE_BATCHES", 3)
     archive.save([make_unmeasured_report(make_record(number)) for number in range(1, 11)])
     later = START + 30 * 86400
 
@@ -234,7 +234,7 @@ def test_old_curves_are_found_without_reading_all_jobs(archive: SqlArchive) -> N
     assert "SEARCH slurmscope_jobs USING INTEGER PRIMARY KEY (rowid=?)" == plan[-1]
 
 
-def test_question_without_end_is_broken_off(path: Path) -> None:
+def test_query_without_end_is_broken_off(path: Path) -> None:
     hurried = open_at(path, timeout=0.2)
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"
 
@@ -245,7 +245,7 @@ def test_question_without_end_is_broken_off(path: Path) -> None:
     hurried.close()
 
 
-def test_more_people_than_connections_wait_or_are_told(path: Path) -> None:
+def test_more_people_than_connections_wait_or_are_reported(path: Path) -> None:
     hurried = open_at(path, timeout=0.2)
     hurried.find(EVERYTHING, 1)
     is_over = threading.Event()
@@ -343,7 +343,7 @@ def test_address_is_read(given: str, expected: str) -> None:
         "mariadb://u@h/d?init_command=secret", 5,
     ],
 )  # fmt: skip
-def test_wrong_address_is_refused_without_its_secrets(given: object) -> None:
+def test_wrong_address_is_rejected_without_its_secrets(given: object) -> None:
     with pytest.raises(ValueError) as told:
         parse_archive_url(given)
 
@@ -353,7 +353,7 @@ def test_wrong_address_is_refused_without_its_secrets(given: object) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"), [(None, "No such file"), (b"", "empty"), (b"x" * 5000, "longer"), (b"\xff\xfe", "UTF-8")]
 )
-def test_unusable_password_file_is_told(tmp_path: Path, content: bytes | None, reason: str) -> None:
+def test_unusable_password_file_is_reported(tmp_path: Path, content: bytes | None, reason: str) -> None:
     if content is not None:
         (tmp_path / "password").write_bytes(content)
 
@@ -394,7 +394,7 @@ def test_statistics_are_taken_of_large_tables_only(
     assert [0, 0, 0, 1] == had_statistics
 
 
-def test_missing_package_is_told_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("slurmscope.store.archive.archive", "sqlalchemy"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
@@ -403,6 +403,6 @@ def test_missing_package_is_told_with_the_extra_that_brings_it(monkeypatch: pyte
         open_archive(ArchiveSettings())
 
 
-def test_missing_driver_is_told_with_the_extra_that_brings_it() -> None:
+def test_missing_driver_is_reported_with_the_extra_that_brings_it() -> None:
     with pytest.raises(MissingExtraError, match=r"slurmscope\[mariadb\]"):
         require_package("no_such_driver", "an archive in MariaDB", "mariadb")

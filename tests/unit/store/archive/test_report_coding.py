@@ -63,7 +63,7 @@ def test_number_that_is_none_is_a_gap_or_not_measured() -> None:
     assert ({"1": 5.0}, 0.0) == (read.summary.nodes[0].core_seconds, read.summary.nodes[0].run_ratio)
 
 
-def test_curves_that_are_too_large_are_left_out_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_that_are_too_large_are_left_out_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded = encode_report(make_report())
     monkeypatch.setattr(report_coding, "BODY_LIMIT_BYTES", len(encoded.curves) - 1)
 
@@ -72,7 +72,7 @@ def test_curves_that_are_too_large_are_left_out_and_told(monkeypatch: pytest.Mon
     assert ((), TOO_LARGE) == (read.charts, read.missing[-1])
 
 
-def test_report_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_that_is_too_large_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_coding, "BODY_LIMIT_BYTES", 10)
 
     with pytest.raises(ArchiveError, match="4711"):

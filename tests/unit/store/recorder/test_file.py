@@ -106,7 +106,7 @@ def test_file_can_be_read_by_its_group_and_by_nobody_else(tmp_path: Path) -> Non
     assert {0o640} == modes
 
 
-def test_second_recorder_is_refused(tmp_path: Path) -> None:
+def test_second_recorder_is_rejected(tmp_path: Path) -> None:
     with make_recorder(tmp_path), pytest.raises(ArchiveError, match="another process records into"):
         make_recorder(tmp_path)
     make_recorder(tmp_path).close()
@@ -117,10 +117,10 @@ def test_missing_folder_is_one_clear_sentence(tmp_path: Path) -> None:
         make_recorder(tmp_path / "absent")
 
 
-def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_files_are_skipped(tmp_path: Path) -> None:
     file = tmp_path / "recorder.db"
     file.write_text("root:x:0:0\n")
-    with pytest.raises(ArchiveError, match="is no file of the recorder"):
+    with pytest.raises(ArchiveError, match="is not a file of the recorder"):
         make_recorder(tmp_path)
     assert "root:x:0:0\n" == file.read_text()
     file.unlink()
@@ -128,14 +128,14 @@ def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
     connection.execute("CREATE TABLE precious (id INTEGER)")
     connection.close()
     before = file.read_bytes()
-    with pytest.raises(ArchiveError, match="is no file of the recorder"):
+    with pytest.raises(ArchiveError, match="is not a file of the recorder"):
         make_recorder(tmp_path)
     assert before == file.read_bytes()
 
 
 def test_pipe_in_place_of_the_file_keeps_nobody_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "recorder.db")
-    with pytest.raises(ArchiveError, match="is no file of the recorder"):
+    with pytest.raises(ArchiveError, match="is not a file of the recorder"):
         make_recorder(tmp_path)
 
 
@@ -147,7 +147,7 @@ def test_what_a_loss_of_power_leaves_of_a_new_file_is_used(tmp_path: Path, conte
         assert 1.0 == highest(recorder)
 
 
-def test_file_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
+def test_file_of_a_later_version_is_skipped(tmp_path: Path) -> None:
     make_recorder(tmp_path).close()
     connection = sqlite3.connect(tmp_path / "recorder.db")
     connection.execute("PRAGMA user_version = 99")
@@ -174,7 +174,7 @@ def test_damaged_file_is_moved_aside_and_recording_goes_on(tmp_path: Path, caplo
             recorder.record(START, [sample(2.0)])
             assert 2.0 == highest(recorder)
         assert damaged == (tmp_path / f"recorder.db.damaged-{number}").read_bytes()
-        assert number == caplog.text.count("the file of recorded samples is damaged")
+        assert number == caplog.text.count("the recorder file is damaged")
 
 
 def test_damaged_journal_is_moved_aside(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_damaged_block_is_a_source_error(tmp_path: Path, change: str) -> None:
         recorder.record(START + 15, [sample(2.0)])
     _change(tmp_path, change)
     series = RecorderSeries(tmp_path / "recorder.db", interval_seconds=INTERVAL)
-    with pytest.raises(SourceError, match=r"cannot be read from .*recorder\.db"):
+    with pytest.raises(SourceError, match=r"cannot read recorded samples from .*recorder\.db"):
         series.read_curves(
             SeriesQuery(metric=CPU, how=Aggregation.RATE), [JobSpan(JOB, START, START + 60)], points=10, until=math.inf
         )
@@ -269,7 +269,7 @@ def test_full_disk_is_one_clear_sentence_and_recovers(tmp_path: Path) -> None:
     # The series of which no sample could be taken is not in the file either.
     assert ("2 [(4711,)]", "") == (counts, answer.stderr)
     assert 3 == len(sentences)
-    assert all(line.startswith(f"samples cannot be recorded into {tmp_path}/recorder.db: ") for line in sentences)
+    assert all(line.startswith(f"cannot write samples to {tmp_path}/recorder.db: ") for line in sentences)
     with make_recorder(tmp_path) as recorder:
         assert 3.0 == highest(recorder)
 
@@ -329,6 +329,6 @@ def test_series_that_got_no_sample_for_a_period_is_let_go(tmp_path: Path) -> Non
         assert {("n1",): 5.0} == found.by_job[JOB + 1]
 
 
-def test_folder_that_is_not_there_is_told_with_the_way_out(tmp_path: Path) -> None:
+def test_folder_that_is_not_there_is_reported_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=r"No such file or directory; create its folder .* --recorder\.file$"):
         Recorder(RecorderSettings(file=tmp_path / "none" / "recorder.db"))

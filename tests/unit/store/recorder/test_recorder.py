@@ -110,7 +110,7 @@ def test_page_that_breaks_the_format_is_not_recorded_at_all(tmp_path: Path, numb
 
 def test_cut_page_is_not_recorded(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
-        with pytest.raises(MalformedAnswer, match=r"line 2 .* cut"):
+        with pytest.raises(MalformedAnswer, match=r"line 2 .* truncated"):
             recorder.record_page(START, page("12345")[:-3])
         recorder.record_page(START, "")
         assert 0 == recorder.recorded

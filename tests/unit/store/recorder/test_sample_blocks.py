@@ -30,7 +30,7 @@ def test_steady_numbers_take_little_room() -> None:
 @pytest.mark.parametrize(
     "packed", [b"", b"nonsense", zlib.compress(b"12345"), pack_floats(array("d", [1.0] * 99))[:-1]]
 )
-def test_damaged_numbers_are_refused(packed: bytes) -> None:
+def test_damaged_numbers_are_rejected(packed: bytes) -> None:
     with pytest.raises(ValueError, match="damaged"):
         unpack_floats(packed)
 

@@ -52,7 +52,7 @@ def test_steady_counter_has_a_steady_rate(tmp_path: Path) -> None:
     assert Series(("n1",), tuple(START + end for end in (15, 30, 45, 60)), (2.0, 2.0, 2.0, 2.0)) == curve
 
 
-def test_counter_that_begins_anew_grows_by_its_new_value(tmp_path: Path) -> None:
+def test_counter_that_begins_again_grows_by_its_new_value(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         for at, value in ((0, 100.0), (15, 130.0), (30, 15.0), (45, 45.0)):
             recorder.record(START + at, [sample(value)])
@@ -62,7 +62,7 @@ def test_counter_that_begins_anew_grows_by_its_new_value(tmp_path: Path) -> None
         assert 75 / 45 == curves_of(series, RATE, span(45), points=1)[0].values[0]
 
 
-def test_counter_that_begins_anew_where_a_period_ends_never_shrinks(tmp_path: Path) -> None:
+def test_counter_that_begins_again_where_a_period_ends_never_shrinks(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         for at, value in ((0, 0.0), (3585, 100.0), (3600, 5.0), (3615, 35.0)):
             recorder.record(START + at, [sample(value)])
@@ -114,7 +114,7 @@ def test_last_numbers_that_come_after_the_end_count_for_the_highest_only(tmp_pat
         (((-15, 5000.0), (0, 1.0), (600, 3.0), (610, 2.0), (1225, 4.0), (9000, 70.0)), 5.0),
     ],
 )
-def test_total_goes_on_where_an_agent_was_started_anew(
+def test_total_goes_on_where_an_agent_was_started_again(
     tmp_path: Path, seen: tuple[tuple[int, float], ...], expected: float
 ) -> None:
     last = max(1200, *(at for at, _ in seen if at < 9000)) - 30
@@ -180,10 +180,10 @@ def test_cluster_is_read_in_steps_of_a_minute_however_often_jobs_are_recorded(tm
     assert (6.0, 9.0, 9.0, 15.0, 18.0) == found.values
 
 
-def test_question_past_its_time_limit_is_given_up(tmp_path: Path) -> None:
+def test_query_past_its_time_limit_is_abandoned(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(1.0)])
-        with pytest.raises(ServerTimedOut, match=r"not read from .* in time"):
+        with pytest.raises(ServerTimedOut, match=r"reading recorded samples from .* timed out"):
             recorder.series().read_curves(RATE, [span(60)], points=10, until=-1.0)
 
 
@@ -201,7 +201,7 @@ def test_database_that_takes_too_long_is_interrupted(tmp_path: Path) -> None:
 
 def test_missing_file_is_a_source_error(tmp_path: Path) -> None:
     series = RecorderSeries(tmp_path / "absent.db", interval_seconds=INTERVAL)
-    with pytest.raises(SourceError, match=r"cannot be read from .*absent\.db"):
+    with pytest.raises(SourceError, match=r"cannot read recorded samples from .*absent\.db"):
         series.read_totals(RATE, [span(60)], until=math.inf)
 
 
