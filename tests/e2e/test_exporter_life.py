@@ -175,9 +175,9 @@ def test_environment_of_older_exporters_is_understood() -> None:
 
     shown = run_slurmscope("config", "show", "cluster", environment=environment).stdout
 
-    assert "slurm.poll-limit = 20  # POLL_LIMIT" in shown
+    assert 'slurm.poll-limit = "20s"  # POLL_LIMIT' in shown
     assert 'log.level = "warn"  # LOGLEVEL' in shown
-    assert "slurm.timeout = 3.5  # CLI_TIMEOUT" in shown
+    assert 'slurm.timeout = "3.5s"  # CLI_TIMEOUT' in shown
 
 
 def test_secrets_are_not_shown() -> None:

@@ -104,7 +104,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_documented_names_types_and_labels_are_those_that_are_declared() -> None:
-    kept = section("Metrics").split("\n### Not there\n")[0]
+    kept = section("Metrics").split("\n### Not available\n")[0]
     documented = {
         name: (kind, set(CELL_NAME.findall(labels)))
         for names, kind, labels, _ in rows(kept)
@@ -127,7 +127,7 @@ def test_every_name_is_documented_once() -> None:
 
 
 def test_what_is_said_to_be_missing_is_missing() -> None:
-    not_there = section("Metrics").split("\n### Not there\n")[1]
+    not_there = section("Metrics").split("\n### Not available\n")[1]
     missing = {name for cells in rows(not_there) for name in CELL_NAME.findall(cells[0])}
 
     assert "slurm_proc_cpu_usage" in missing
