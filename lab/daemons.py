@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 from lab.config import Layout
+from lab.mariadb import tmpdir_of
 from lab.processes import Daemon
 from lab.requirements import PACKAGES, SEARCH_PATH, find_program
 
@@ -40,6 +41,7 @@ def mariadb(layout: Layout) -> Daemon:
         "--no-defaults",
         "--user=root",
         f"--datadir={layout.folder}/mariadb",
+        f"--tmpdir={tmpdir_of(layout.folder / 'mariadb')}",
         f"--socket={layout.database_socket}",
         f"--pid-file={layout.folder}/run/mariadbd.pid",
         "--skip-networking",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import CommandFailed, LabUnavailable
-from lab.mariadb import install_database
+from lab.mariadb import install_database, tmpdir_of
 from lab.processes import Daemon, find_marked, kill_processes
 from lab.requirements import SEARCH_PATH, find_program
 from lab.supervisor import Supervisor
@@ -73,8 +73,8 @@ def run_mariadb() -> Iterator[DatabaseServer]:
         path = folder / "socket"
         argv = (
             program, "--no-defaults", "--user=root", f"--datadir={folder}/data", f"--socket={path}",
-            f"--pid-file={folder}/pid", "--skip-networking", "--innodb-buffer-pool-size=64M",
-            "--innodb-flush-log-at-trx-commit=2",
+            f"--tmpdir={tmpdir_of(folder / 'data')}", f"--pid-file={folder}/pid", "--skip-networking",
+            "--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=2",
         )  # fmt: skip
         url = f"mariadb://slurmscope@localhost/archive?unix_socket={path}"
         with _serve("mariadbd", argv, folder, lambda: _accepts(path), url) as server:

@@ -21,6 +21,7 @@ def install_database(datadir: Path) -> None:
         "--skip-test-db",
         "--skip-name-resolve",
     )
+    tmpdir_of(datadir).mkdir(parents=True)
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,
@@ -29,7 +30,12 @@ def install_database(datadir: Path) -> None:
         errors="replace",
         timeout=INSTALL_SECONDS,
         check=False,
-        env={"PATH": SEARCH_PATH, "LC_ALL": "C"},
+        env={"PATH": SEARCH_PATH, "LC_ALL": "C", "TMPDIR": str(tmpdir_of(datadir))},
     )
     if done.returncode != 0:
         raise CommandFailed(argv, done.returncode, done.stdout + done.stderr)
+
+
+def tmpdir_of(datadir: Path) -> Path:
+    """Name the folder of a server's temporary tables; a server that starts in a shared one removes those of others."""
+    return datadir.with_name(f"{datadir.name}.tmp")

@@ -10,7 +10,7 @@ from lab.errors import LabError
 from lab.processes import Daemon, Process, end_processes, identify, kill_processes, spawn
 from lab.waiting import wait_until
 
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 
 
 class Supervisor:

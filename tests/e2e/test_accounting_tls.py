@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.mariadb import install_database
+from lab.mariadb import install_database, tmpdir_of
 from lab.requirements import SEARCH_PATH, check_machine, find_program
 from lab.waiting import wait_until
 from slurmscope.errors import ServerRefused, SourceError
@@ -39,6 +39,7 @@ def settings(folder: Path) -> Iterator[AccountingSettings]:
     install_database(folder / "data")
     argv = [
         find_program("mariadbd", "mariadb-server"), "--no-defaults", "--user=root", f"--datadir={folder}/data",
+        f"--tmpdir={tmpdir_of(folder / 'data')}",
         f"--socket={folder}/sock", f"--pid-file={folder}/pid", "--bind-address=127.0.0.1", f"--port={port}",
         f"--ssl-cert={identity.cert}", f"--ssl-key={identity.key}", f"--ssl-ca={authority.cert}",
         "--skip-name-resolve", "--innodb-buffer-pool-size=64M",

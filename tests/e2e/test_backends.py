@@ -228,10 +228,10 @@ def test_slurmrestd_on_a_port_lets_in_who_has_a_token(own_lab: SlurmLab, tmp_pat
     token_file = tmp_path / "token"
     with run_slurmrestd_with_tokens(own_lab) as server:
         backend = open_one(own_lab, "rest", server.url, token_file, ALICE)
-        with pytest.raises(ServerRefused, match="cannot be read"):
+        with pytest.raises(ServerRefused, match="cannot read the token file"):
             backend.read_nodes()
         token_file.write_text("wrong")
-        with pytest.raises(SlurmRefused, match="Slurm says"):
+        with pytest.raises(SlurmRefused, match="Slurm reports"):
             backend.read_nodes()
         with pytest.raises(ServerRefused, match="answered 401"):
             open_one(own_lab, "rest", server.url, token_file).read_nodes()
