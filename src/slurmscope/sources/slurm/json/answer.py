@@ -63,7 +63,7 @@ def read_records(
     except msgspec.ValidationError:
         return _read_one_by_one(answer, decode_record, key)
     if whole.errors:
-        raise SlurmRefused(f"Slurm says: {_wording(whole.errors[0])}")
+        raise SlurmRefused(f"Slurm reports: {_wording(whole.errors[0])}")
     if whole.records is None:
         raise MalformedAnswer(f"the answer of Slurm has no {key}")
     return whole.records, 0
@@ -84,7 +84,7 @@ def reported_error(answer: bytes) -> str | None:
 
 def _read_one_by_one(answer: bytes, decode: Callable[[bytes], JsonRecord], key: str) -> tuple[list[JsonRecord], int]:
     if said := reported_error(answer):
-        raise SlurmRefused(f"Slurm says: {said}")
+        raise SlurmRefused(f"Slurm reports: {said}")
     try:
         found = _decode(_decode(answer, _decode_parts).get(key, _NULL), _decode_list)
     except msgspec.ValidationError:

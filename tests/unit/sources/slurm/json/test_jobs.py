@@ -184,7 +184,7 @@ def test_bytes_of_users_that_are_no_utf8_cost_nothing() -> None:
 def test_controller_that_is_down_is_not_an_empty_queue(version: str) -> None:
     answer = (FIXTURES / version / "controller-down.json").read_bytes()
 
-    with pytest.raises(SlurmRefused, match=r"Slurm says: (Failed while looking|Unable to query) .*jobs"):
+    with pytest.raises(SlurmRefused, match=r"Slurm reports: (Failed while looking|Unable to query) .*jobs"):
         parse_jobs(answer, taken_at_seconds=NOW, window=NOTHING_NEW)
 
 

@@ -123,7 +123,7 @@ def test_controller_that_is_down_is_not_an_empty_cluster() -> None:
     # As sinfo --json of 22.05 prints it, with exit code 0.
     answer = b'{"meta": {}, "errors": [\n    {"error": "Unspecified error", "errno": -1}\n  ], "nodes": [\n  ]}'
 
-    with pytest.raises(SlurmRefused, match="Slurm says: Unspecified error"):
+    with pytest.raises(SlurmRefused, match="Slurm reports: Unspecified error"):
         parse_nodes(answer)
 
 
