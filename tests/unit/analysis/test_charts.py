@@ -137,3 +137,16 @@ def test_long_run_is_thinned_and_its_highest_memory_stays() -> None:
 
 def test_job_that_never_started_has_no_chart() -> None:
     assert {} == charts_of(make_record(start_seconds=None, state="PENDING"), measure_nodes({"n1": 1.0}))
+
+
+def test_memory_of_one_node_has_the_line_of_its_limit() -> None:
+    measured = measure_nodes({"n1": 2.0})
+    limited = replace(measured, totals={**measured.totals, "memory_limit": {("n1",): 5e9}})
+
+    assert 5e9 == charts_of(make_record(), limited)["memory"].reference
+
+
+def test_memory_of_several_nodes_without_limits_has_no_line() -> None:
+    record, measured = many_nodes(2)
+
+    assert charts_of(record, measured)["memory"].reference is None

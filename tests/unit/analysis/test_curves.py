@@ -69,3 +69,15 @@ def test_axis_is_never_longer_than_its_limit_and_no_peak_is_lost(times: list[flo
 
     assert len(aligned.times) <= points
     assert len(times) - 1 == max(value for value in aligned.rows["a",] if value is not None)
+
+
+def test_three_points_can_have_a_hole() -> None:
+    # Steps of 10 and 90 s: the median is 50 s, so the first two points fall together.
+    aligned = align([series("a", (0, 1), (10, 2), (100, 3))])
+
+    assert (0.0, 50.0, 100.0) == aligned.times
+    assert {("a",): (1.5, None, 3.0)} == aligned.rows
+
+
+def test_two_points_are_an_even_axis() -> None:
+    assert (0.0, 1000.0) == align([series("a", (0, 1), (1000, 2))]).times

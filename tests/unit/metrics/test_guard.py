@@ -360,3 +360,7 @@ def test_nothing_that_comes_in_makes_the_guard_raise(pages: list[tuple[Metric, l
     admitted = list(guard.admit(families))
     served = sum(len(cast("dict[Labels, Value]", family.samples)) for family in admitted)
     assert sum(len(samples) for _, samples in pages) == served + sum(guard.dropped.values())
+
+
+def test_values_of_up_to_1024_characters_are_kept_by_default() -> None:
+    assert {("a" * 1024,): 1, ("b" * 1023 + "…",): 2} == admit(CPUS, {("a" * 1024,): 1, ("b" * 1025,): 2})

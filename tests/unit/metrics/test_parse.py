@@ -274,6 +274,9 @@ def test_long_line_is_refused_before_its_end_is_seen() -> None:
 
 def test_line_of_just_the_limit_is_read() -> None:
     assert 1 == len(list(parse("x 12345678\n", Format.TEXT, line_limit=10)))
+    assert 1 == len(text("x " + " " * 65_533 + "1\n"))
+    with pytest.raises(MalformedPage, match="longer than 65536 characters"):
+        text("x " + " " * 65_534 + "1\n")
 
 
 def test_samples_are_capped() -> None:
