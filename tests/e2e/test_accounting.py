@@ -20,9 +20,10 @@ from slurmscope.sources.accounting.database import DatabaseAccounting
 from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
 from slurmscope.sources.accounting.server import open_session
 from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.accounting.views import job_view
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
-from tests.e2e.accounting_access import ADMIN, reader_settings
+from tests.e2e.accounting_access import ADMIN, administer, reader_settings
 
 MIB = 1 << 20
 BUSY = (
@@ -170,6 +171,26 @@ class TestConformance:
         }
         assert "RUNNING" == told[history.jobs["running"]] == stored[history.jobs["running"]]
         assert "PENDING" == told[history.jobs["later"]] == stored[history.jobs["later"]]
+
+    def test_step_whose_node_failed_has_no_exit_code_either_way(self, history: History) -> None:
+        number = history.jobs["failed"]
+        # As slurmdbd leaves it when the node goes down with the step.
+        steps = "slurm_acct_db.lab_step_table s JOIN slurm_acct_db.lab_job_table j USING (job_db_inx)"
+        administer(history.lab, f"UPDATE {steps} SET s.exit_code = -2 WHERE j.id_job = {number}")
+        try:
+            told, stored = history.sacct.read_jobs([number]), history.database.read_jobs([number])
+        finally:
+            administer(history.lab, f"UPDATE {steps} SET s.exit_code = 768 WHERE j.id_job = {number}")
+
+        assert by_run(told) == by_run(stored)
+        assert [(None, None)] == [(step.exit_code, step.exit_signal) for step in told[0].steps if step.name == "batch"]
+
+    def test_release_is_that_which_the_controller_registered(self, history: History) -> None:
+        answer = history.lab.run("sacctmgr", "-n", "-P", "show", "cluster", "lab", "format=rpc")
+        with open_session(history.settings) as session:
+            stored = session.query(f"SELECT DISTINCT rpc_version FROM {job_view('lab')}")
+
+        assert ((int(answer),),) == stored
 
     def test_numbers_are_those_that_sacct_prints_for_people(self, history: History) -> None:
         """Ask with padded columns, local times and megabytes: not the way we ask."""

@@ -52,7 +52,7 @@ def _time(name: str, sacct_column: str, column: str, table: str = "j") -> Field:
         sacct=sacct_column,
         parse=sacct.parse_time,
         view={column: f"{table}.{column}"},
-        decode=lambda row: row[column] or None,
+        decode=lambda row: database.decode_time(row[column]),
     )
 
 
@@ -116,11 +116,11 @@ JOB_FIELDS = (
     _text("requested", "ReqTRES", "tres_req", "j.tres_req"),
     Field(
         name="exit_code", sacct="ExitCode", parse=lambda cell: sacct.parse_exit_status(cell)[0],
-        view={"exit_code": "j.exit_code"}, decode=lambda row: database.read_status(row["exit_code"])[0],
+        view={"exit_code": "j.exit_code"}, decode=lambda row: database.decode_exit_status(row)[0],
     ),
     Field(
         name="exit_signal", sacct="ExitCode", parse=lambda cell: sacct.parse_exit_status(cell)[1],
-        view={"exit_code": "j.exit_code"}, decode=lambda row: database.read_status(row["exit_code"])[1],
+        view={"exit_code": "j.exit_code"}, decode=lambda row: database.decode_exit_status(row)[1],
     ),
     Field(
         name="restarts", sacct="Restarts", parse=sacct.parse_count, is_later=True, is_optional=True,
@@ -129,7 +129,7 @@ JOB_FIELDS = (
     Field(
         name="reason", sacct="Reason", is_optional=True,
         view={"state_reason_prev": "j.state_reason_prev"},
-        decode=lambda row: database.name_reason(row["state_reason_prev"]),
+        decode=database.name_reason,
     ),
     _text("submit_line", "SubmitLine", "submit_line", "j.submit_line", is_later=True, is_optional=True),
     _text("work_dir", "WorkDir", "work_dir", "j.work_dir", is_optional=True),
@@ -170,11 +170,11 @@ STEP_FIELDS = (
     ),
     Field(
         name="exit_code", sacct="ExitCode", parse=lambda cell: sacct.parse_exit_status(cell)[0],
-        view={"exit_code": "s.exit_code"}, decode=lambda row: database.read_status(row["exit_code"])[0],
+        view={"exit_code": "s.exit_code"}, decode=lambda row: database.decode_exit_status(row)[0],
     ),
     Field(
         name="exit_signal", sacct="ExitCode", parse=lambda cell: sacct.parse_exit_status(cell)[1],
-        view={"exit_code": "s.exit_code"}, decode=lambda row: database.read_status(row["exit_code"])[1],
+        view={"exit_code": "s.exit_code"}, decode=lambda row: database.decode_exit_status(row)[1],
     ),
 )  # fmt: skip
 """Fields of ``StepRecord``, and whether the step was sampled."""

@@ -29,7 +29,7 @@ _AMOUNT = re.compile(r"(?<![^,])([0-9]{1,10})=([0-9]{1,20})(?![^,])")
 _STATE_BITS = ((10, "REQUEUED"), (11, "REQUEUE_HOLD"), (12, "SPECIAL_EXIT"), (13, RESIZED), (19, "REVOKED"),
                (20, "REQUEUE_FED"), (21, "RESV_DEL_HOLD"))  # fmt: skip
 _STEP_NAMES = {-6: "interactive", -5: "batch", -4: "extern", -3: "pending"}
-# The beginning of a list that only ever grew at its end; of the limits that follow, 23.11 renamed some.
+# The beginning of a list that grew at its end; of the limits that follow, 23.11 renamed some.
 _REASONS = (
     "None", "Priority", "Dependency", "Resources", "PartitionNodeLimit", "PartitionTimeLimit", "PartitionDown",
     "PartitionInactive", "JobHeldAdmin", "BeginTime", "Licenses", "AssociationJobLimit", "AssociationResourceLimit",
@@ -43,6 +43,10 @@ _LATER_REASONS = {
     71: "JobHoldMaxRequeue", 72: "JobArrayTaskLimit", 167: "DeadLine", 178: "PartitionConfig", 179: "AccountingPolicy",
     181: "OutOfMemory", 182: "MaxMemPerLimit", 198: "ReservationDeleted",
 }  # fmt: skip
+# Numbers of machines that Slurm no longer supports: Cray's and IBM's.
+_REUSED_REASONS = {17: "NvidiaImexChannels", 33: "RaisedSignal"}
+# Versions of the protocol that slurmctld registered with.
+_RELEASE_25_11 = 44 << 8
 
 
 def name_state(number: int) -> str:
@@ -54,13 +58,18 @@ def name_state(number: int) -> str:
     return BASE_STATES[base] if base < len(BASE_STATES) else "UNKNOWN"
 
 
-def read_status(status: int) -> tuple[int, int]:
-    """Split a wait status into exit code and signal.
+def decode_exit_status(row: DatabaseRow) -> tuple[int | None, int | None]:
+    """Split a wait status into exit code and signal, as sacct of the cluster's release does; None where there is none.
 
-    As in sacct, 128 is subtracted from higher codes: a shell adds it for a signal.
+    Before 25.11, sacct subtracts 128 from higher codes: a shell adds it for a signal.
     """
+    status = row["exit_code"]
+    if status is None or status % 2**32 == _NO_VALUE:  # a node failed before it could report: the column holds -2
+        return None, None
     signal, code = status & 0x7F, status >> 8 & 0xFF
-    return code - 128 if code >= 128 else code, 0 if signal == 0x7F else signal
+    if code >= 128 and not _is_from(row, _RELEASE_25_11):
+        code -= 128
+    return code, 0 if signal == 0x7F else signal
 
 
 def name_amounts(text: str, names: Mapping[int, str]) -> str:
@@ -80,10 +89,17 @@ def name_step(number: int) -> str:
     return _STEP_NAMES.get(number, str(number))
 
 
-def name_reason(number: int | None) -> str:
+def name_reason(row: DatabaseRow) -> str:
     """Return the name of a pending reason; empty for one of a later release."""
-    number = number or 0
+    number = row["state_reason_prev"] or 0
+    if number in _REUSED_REASONS and _is_from(row, _RELEASE_25_11):
+        return _REUSED_REASONS[number]
     return _REASONS[number] if number < len(_REASONS) else _LATER_REASONS.get(number, "")
+
+
+def decode_time(seconds: int | None) -> int | None:
+    """Return a time; None for those that Slurm writes where it knows none."""
+    return seconds if seconds and seconds % 2**32 not in (_NO_VALUE, _UNLIMITED) else None
 
 
 def decode_suspended(row: DatabaseRow) -> int:
@@ -135,3 +151,8 @@ def _pairs(text: str) -> Iterator[tuple[int, int]]:
     for number, amount in _AMOUNT.findall(text):
         if int(amount) < _NO_AMOUNT:
             yield int(number), int(amount)
+
+
+def _is_from(row: DatabaseRow, release: int) -> bool:
+    """Return whether the cluster runs this release or a later one; views of earlier versions do not have it."""
+    return (row.get("rpc_version") or 0) >= release

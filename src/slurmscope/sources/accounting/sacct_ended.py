@@ -31,6 +31,8 @@ STATES = tuple(sorted(ENDED_STATES - {REVOKED} | {REQUEUED}))
 
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 _EXIT_CODE = re.compile(r"([0-9]{1,10}):([0-9]{1,10})\Z")
+# Printed as nothing when no node reported one; the state tells how the job ended.
+_NO_EXIT_CODE = "0:0"
 _INDEXES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?(?=[,%\].]|\Z)")
 
 # Thousands of jobs have few sets of resources.
@@ -82,7 +84,7 @@ def _parse_row(fields: list[str]) -> EndedJob | None:
     if len(fields) != len(COLUMNS):
         return None
     shown_id, job_id, submit, start, end, partition, account, state, exit_text, elapsed, cpu_time, tres = fields
-    exit_code = _EXIT_CODE.match(exit_text)
+    exit_code = _EXIT_CODE.match(exit_text or _NO_EXIT_CODE)
     if not exit_code or not state or not all(map(_NUMBER.match, (job_id, submit, end, elapsed, cpu_time))):
         return None
     return EndedJob(

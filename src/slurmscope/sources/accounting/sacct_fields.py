@@ -20,6 +20,7 @@ from slurmscope.errors import MalformedAnswer
 
 SacctRow = Mapping[str, str]
 
+_NO_TIMES = frozenset({2**32 - 1, 2**32 - 2})
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 _EXIT_CODE = re.compile(r"([0-9]{1,10}):([0-9]{1,10})\Z")
 _ARRAY_TASK = re.compile(r"([0-9]{1,10})_([0-9]{1,10})\Z")
@@ -51,8 +52,9 @@ def parse_state(text: str) -> str:
 
 
 def parse_time(text: str) -> int | None:
-    """Parse a time; Unknown, None and 0 are None."""
-    return parse_count(text) or None
+    """Parse a time; Unknown, None, 0 and Slurm's numbers for no value are None."""
+    seconds = parse_count(text)
+    return seconds if seconds and seconds not in _NO_TIMES else None
 
 
 def parse_submit_time(text: str) -> int:
@@ -81,8 +83,10 @@ def parse_time_limit(text: str) -> int | None:
     return 60 * minutes if minutes else None
 
 
-def parse_exit_status(text: str) -> tuple[int, int]:
-    """Parse exit code and signal."""
+def parse_exit_status(text: str) -> tuple[int | None, int | None]:
+    """Parse exit code and signal; nothing is printed for a step whose node failed before it could report."""
+    if not text:
+        return None, None
     found = _EXIT_CODE.match(text)
     if not found:
         raise ValueError(f"{text[:40]!r} is not an exit code such as 0:9")

@@ -23,9 +23,11 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _HOST = re.compile(r"[A-Za-z0-9_.%:/-]{1,255}\Z")
 _JOB_VIEW = re.compile(r"slurmscope_(.+)_job_view\Z")
 
-JOB_COLUMNS: Mapping[str, str] = {"job_db_inx": "j.job_db_inx", **columns_of_view(JOB_FIELDS)}
-"""Columns of the job view with their SQL expressions."""
-LATER_JOB_COLUMNS = frozenset({"time_suspended"})
+JOB_COLUMNS: Mapping[str, str] = {
+    "job_db_inx": "j.job_db_inx", "rpc_version": "c.rpc_version", **columns_of_view(JOB_FIELDS),
+}  # fmt: skip
+"""Columns of the job view with their SQL expressions; ``rpc_version`` is the protocol of the cluster's release."""
+LATER_JOB_COLUMNS = frozenset({"time_suspended", "rpc_version"})
 """Columns that job views made by an earlier release do not have; until they are made again, these are unknown."""
 STEP_COLUMNS: Mapping[str, str] = {
     "job_db_inx": "s.job_db_inx", "step_het_comp": "s.step_het_comp", **columns_of_view(STEP_FIELDS),
@@ -35,7 +37,7 @@ TRES_COLUMNS = ("id", "type", "name")
 _SEED_COLUMNS = ("id_user", "id_job", "job_name")
 _OPTIONAL = columns_of_view(each for each in JOB_FIELDS if each.is_optional).keys()
 
-_WORD = re.compile(r"\b([jsaq])\.`?([a-z_]+)")
+_WORD = re.compile(r"\b([jsaqc])\.`?([a-z_]+)")
 Schema = Mapping[str, Collection[str]]
 """Columns of every table of the database."""
 
@@ -124,11 +126,12 @@ def render_grants(reader: DatabaseUser, views: Sequence[str], roles: Sequence[st
 
 
 def _select_jobs(database: str, cluster: str, schema: Schema) -> str:
-    tables = {"j": f"{cluster}_job_table", "a": f"{cluster}_assoc_table", "q": "qos_table"}
+    tables = {"j": f"{cluster}_job_table", "a": f"{cluster}_assoc_table", "q": "qos_table", "c": "cluster_table"}
     return (
         f"{render_select(_columns(JOB_COLUMNS, tables, schema), _table(database, tables['j']))} j "
         f"LEFT JOIN {_table(database, tables['a'])} a ON a.id_assoc = j.id_assoc "
-        f"LEFT JOIN {_table(database, tables['q'])} q ON q.id = j.id_qos WHERE j.deleted = 0"
+        f"LEFT JOIN {_table(database, tables['q'])} q ON q.id = j.id_qos "
+        f"LEFT JOIN {_table(database, tables['c'])} c ON c.name = '{cluster}' WHERE j.deleted = 0"
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slurmscope.gres import Gres
 from slurmscope.model.job_record import JobRecord
 from slurmscope.sources.accounting.job_records import decode_record, decode_step
-from slurmscope.sources.accounting.rows import NOW, name_amounts, name_state, name_tres, read_status
+from slurmscope.sources.accounting.rows import NOW, name_amounts, name_state, name_tres
 
 NO_VALUE = 4294967294
 TRES = name_tres([(1, "cpu", ""), (2, "mem", b""), (4, "node", None), (1001, b"gres", b"gpu")])
@@ -146,6 +146,11 @@ def test_states_have_the_names_of_slurm() -> None:
     assert expected == {number: name_state(number) for number in expected}
 
 
+def read_status(status: int, **release: int) -> tuple[int | None, int | None]:
+    step = decode_step({**STEP, "exit_code": status, **release})
+    return step.exit_code, step.exit_signal
+
+
 @given(st.integers(0, 127))
 def test_exit_codes_are_those_of_the_kernel(code: int) -> None:
     assert (os.waitstatus_to_exitcode(code << 8), 0) == read_status(code << 8)
@@ -158,9 +163,43 @@ def test_signals_are_those_of_the_kernel(signal: int, has_core: bool) -> None:
     assert (0, os.WTERMSIG(status)) == read_status(status)
 
 
-def test_exit_code_of_a_shell_that_tells_of_a_signal_is_that_of_sacct() -> None:
-    # sacct 22.05 printed 72:0 for a script that ended with exit 200.
-    assert (72, 0) == read_status(51200)
+@pytest.mark.parametrize(
+    ("release", "code"),
+    [
+        # sacct 22.05 printed 72:0 for a script that ended with exit 200; from 25.11 on it prints 200:0.
+        pytest.param({"rpc_version": 38 << 8}, 72, id="22.05"),
+        pytest.param({"rpc_version": 43 << 8}, 72, id="25.05"),
+        pytest.param({"rpc_version": 44 << 8}, 200, id="25.11"),
+        pytest.param({"rpc_version": 45 << 8}, 200, id="26.05"),
+        pytest.param({"rpc_version": None}, 72, id="unregistered"),
+        pytest.param({}, 72, id="view of an earlier version"),
+    ],
+)
+def test_high_exit_codes_are_those_of_sacct_of_the_release(release: dict[str, int], code: int) -> None:
+    assert (code, 0) == read_status(51200, **release)
+    job = read({**STEP, "exit_code": 51200}, exit_code=51200, **release)
+    assert (code, code) == (job.exit_code, job.steps[0].exit_code)
+
+
+@pytest.mark.parametrize("status", [-2, NO_VALUE, None])
+def test_step_whose_node_failed_has_no_exit_code(status: int) -> None:
+    assert (None, None) == read_status(status)
+
+
+@pytest.mark.parametrize("seconds", [0, NO_VALUE, NO_VALUE + 1, None])
+def test_job_that_never_was_eligible_has_no_such_time(seconds: int | None) -> None:
+    assert read(time_eligible=seconds).eligible_seconds is None
+
+
+def test_reused_reasons_have_the_names_of_the_release() -> None:
+    waiting = {"state": 0, "time_start": 0, "time_end": 0, "tres_alloc": "", "nodelist": "None assigned"}
+
+    def name(number: int, release: int) -> str:
+        return read(**waiting, state_reason_prev=number, rpc_version=release << 8).reason
+
+    assert ("FrontEndDown", "BlockMaxError") == (name(17, 38), name(33, 38))
+    assert ("NvidiaImexChannels", "RaisedSignal") == (name(17, 44), name(33, 44))
+    assert "JobHeldUser" == name(16, 44)
 
 
 @given(st.text())

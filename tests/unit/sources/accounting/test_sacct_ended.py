@@ -181,6 +181,11 @@ class TestRows:
     def test_launch_failure_has_no_exit_class(self) -> None:
         assert ExitClass.NONE is parse_one(State="FAILED", ExitCode="0:0").exit_class
 
+    def test_job_without_exit_code_is_counted_by_its_state(self) -> None:
+        job = parse_one(State="NODE_FAIL", ExitCode="")
+
+        assert ("NODE_FAIL", ExitClass.NONE) == (job.state, job.exit_class)
+
     def test_account_that_is_no_utf8_is_kept(self) -> None:
         (job,), _ = parse_ended_jobs(row(Account="XX").replace(b"XX", b"caf\xe9"), SEPARATOR)
 

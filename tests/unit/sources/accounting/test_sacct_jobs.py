@@ -311,7 +311,17 @@ class TestBadAnswers:
 
     def test_answer_without_a_good_row_is_no_answer(self) -> None:
         with pytest.raises(MalformedAnswer, match="none of 1 rows"):
-            read_one(ExitCode="")
+            read_one(ExitCode="x")
+
+    def test_step_whose_node_failed_has_no_exit_code(self) -> None:
+        (job,) = read({**JOB, "ExitCode": ""}, {**STEP, "ExitCode": ""})
+
+        assert (None, None) == (job.exit_code, job.exit_signal)
+        assert [(None, None)] == [(step.exit_code, step.exit_signal) for step in job.steps]
+
+    @pytest.mark.parametrize("text", ["Unknown", "0", "4294967295", "4294967294"])
+    def test_job_that_never_was_eligible_has_no_such_time(self, text: str) -> None:
+        assert read_one(Eligible=text).eligible_seconds is None
 
     def test_nothing_is_no_job(self) -> None:
         assert () == parse_records(b"", WIDE, MARK)

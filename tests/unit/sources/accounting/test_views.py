@@ -32,6 +32,7 @@ SCHEMA = {
     "lab_step_table": set(STEP_COLUMNS),
     "lab_assoc_table": {"id_assoc", "user", "acct"},
     "qos_table": {"id", "name"},
+    "cluster_table": {"name", "rpc_version"},
 }
 
 
