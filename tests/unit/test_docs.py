@@ -11,6 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*/README.md")])
 TEST = re.compile(r"`((?:unit|e2e|browser|bench)/[\w/]+\.py)(?:::(\w+))?`")
+MODULE = re.compile(
+    r"`((?:analysis|cli|collectors|http_client|metrics|model|outputs|portal|reports|rules|services|sources|store)/[\w/]+)`"
+)
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]+)(?:#[^)]*)?\)")
 
 
@@ -30,6 +33,17 @@ def _place_of(file: str) -> Path:
 
 def _has_test(path: Path, name: str) -> bool:
     return not name or re.search(rf"\bdef {name}\(", path.read_text(encoding="utf-8")) is not None
+
+
+def test_flows_of_the_architecture_name_modules_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(MODULE.findall(text))
+
+    assert len(named) > 80
+    package = ROOT / "src" / "slurmscope"
+    assert [] == [
+        name for name in sorted(named) if not (package / f"{name}.py").exists() and not (package / name).is_dir()
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
