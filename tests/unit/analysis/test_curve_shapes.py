@@ -57,3 +57,8 @@ def test_no_curve_has_no_end() -> None:
 )
 def test_growth_compares_the_end_with_the_middle(values: AlignedValues, expected: float | None) -> None:
     assert expected == growth_ratio(TIMES, values, start_seconds=0.0, end_seconds=100.0)
+
+
+def test_two_points_are_enough_for_an_end() -> None:
+    assert 0.0 == idle_tail_seconds((0.0, 100.0), (4.0, 0.0), end_seconds=100.0, cpus=4)
+    assert idle_tail_seconds((0.0, 100.0), (4.0, None), end_seconds=100.0, cpus=4) is None

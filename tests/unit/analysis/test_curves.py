@@ -81,3 +81,15 @@ def test_three_points_can_have_a_hole() -> None:
 
 def test_two_points_are_an_even_axis() -> None:
     assert (0.0, 1000.0) == align([series("a", (0, 1), (1000, 2))]).times
+
+
+def test_step_is_the_median_time_between_points() -> None:
+    assert 30.0 == step_seconds([series("a", (10, 1), (40, 2))])
+    assert 50.0 == step_seconds([series("a", (0, 1), (10, 2), (100, 3))])
+    assert 10.0 == step_seconds([series("a", (0, 1), (10, 2), (20, 3), (100, 4))])
+
+
+def test_axis_of_two_points_has_the_ends() -> None:
+    curve = series("a", *((float(time), 1.0) for time in range(0, 101, 10)))
+
+    assert (0.0, 100.0) == align([curve], points=2).times

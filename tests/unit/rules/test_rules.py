@@ -186,6 +186,8 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB - 1), WARNING),
     ("gpu_low", with_gpus(mean_utilization=0.2, peak_memory_bytes=64 * GIB), INFO),
     ("gpu_held_without_process", with_gpus(held_idle=0), None),
+    ("gpu_held_without_process", with_gpus(0, held_idle=1), None),
+    ("gpu_held_without_process", with_gpus(1, held_idle=1), CRITICAL),
     ("gpu_held_without_process", with_gpus(held_idle=1), WARNING),
     ("gpu_held_without_process", with_gpus(held_idle=2), CRITICAL),
     ("gpu_held_without_process", replace(with_gpus(held_idle=2), run_seconds=299.0), None),
