@@ -109,8 +109,8 @@ def test_rejected_requests_say_why() -> None:
 
 def test_unknown_path_looks_like_an_inaccessible_job() -> None:
     browser = PortalClient(make_backend().make_app(), "ada")
-    unknown, foreign = browser.get("/no/such/page"), browser.get("/jobs/4712")
-    assert (404, foreign.text) == (unknown.status_code, unknown.text)
+    unknown, inaccessible = browser.get("/no/such/page"), browser.get("/jobs/4712")
+    assert (404, inaccessible.text) == (unknown.status_code, unknown.text)
 
 
 UNREACHABLE = "Slurm accounting is unreachable."
@@ -123,12 +123,12 @@ def test_missing_job_may_be_current_while_a_server_is_unreachable(path: str) -> 
     backend = make_backend()
     backend.problems = (UNREACHABLE,)
     browser = PortalClient(backend.make_app(), "ada")
-    absent, foreign = browser.get(path.format(99)), browser.get(path.format(4712))
+    absent, inaccessible = browser.get(path.format(99)), browser.get(path.format(4712))
     text = Page(absent.text).text
     assert "This does not exist, or you do not have access to it." in text
     assert "so a current job may be missing." in text
     assert UNREACHABLE in text
-    assert (404, 404, absent.content) == (absent.status_code, foreign.status_code, foreign.content)
+    assert (404, 404, absent.content) == (absent.status_code, inaccessible.status_code, inaccessible.content)
 
 
 def test_api_says_that_a_current_job_may_be_missing() -> None:
