@@ -11,6 +11,8 @@ _HIDDEN = {
     "users": frozenset({"user", "username", "jobid"}),
     "accounts": frozenset({"account"}),
 }
+ALL_HIDDEN_LABELS = frozenset().union(*_HIDDEN.values())
+"""What is hidden while PrivateData is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

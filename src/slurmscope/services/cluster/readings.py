@@ -9,19 +9,21 @@ Readings and commands are exported as metrics, also under the names of older exp
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.config import Config, parse_path
+from slurmscope.log import fields
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, Metric, compat_counter, compat_gauge, counter
-from slurmscope.model.controllers import ControllerConfig
+from slurmscope.model.controllers import ALL_HIDDEN_LABELS, ControllerConfig
 from slurmscope.model.jobs import JobList
 from slurmscope.services.cluster.completions import CompletionsTracker
 from slurmscope.services.cluster.queue import QueueReader
-from slurmscope.services.exporter.readings import ReadingSet, SharedReading
+from slurmscope.services.exporter.readings import ReadingSet, SharedReading, Snapshot
 from slurmscope.services.exporter.settings import exporter_sections
 from slurmscope.settings import Section, setting
 from slurmscope.sources.slurm import (
@@ -38,6 +40,8 @@ from slurmscope.sources.slurm import (
 from slurmscope.sources.slurm.backends import Backend, open_backend
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings, random_separator
 from slurmscope.units import parse_seconds
+
+logger = logging.getLogger(__name__)
 
 KEEP_SECONDS = 300.0
 KEEP_INTERVALS = 3
@@ -135,10 +139,16 @@ class ClusterReadings(ReadingSet):
         readers = _readers(self._commands, backend, config.of(CompletionsSettings))
         super().__init__(
             *(
-                _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)))
+                _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)), settings.poll_limit)
                 for name, read in readers.items()
             )
         )
+
+    def read(self, names: Iterable[str], until: float) -> dict[str, Snapshot]:
+        """Read several sources in parallel, and PrivateData with them, which every page needs."""
+        if self._respects_private_data:
+            self.readings["config"].request()
+        return super().read(names, until)
 
     def own_families(self) -> Iterator[Family]:
         """Yield the number of runs per command, and durations and errors of readings under their older names."""
@@ -152,11 +162,16 @@ class ClusterReadings(ReadingSet):
                 yield Family(metric, {(): sum(reading.errors.values())})
 
     def hidden_labels(self, until: float) -> frozenset[str]:
-        """Return the labels that Slurm's PrivateData hides."""
+        """Return the labels that Slurm's PrivateData hides: all that it could hide while it is unknown."""
         if not self._respects_private_data:
             return frozenset()
-        config = self.read(("config",), until)["config"].value
-        return config.hidden_labels if isinstance(config, ControllerConfig) else frozenset()
+        snapshot = self.read(("config",), until)["config"]
+        if isinstance(snapshot.value, ControllerConfig):
+            return snapshot.value.hidden_labels
+        logger.warning(
+            "PrivateData is unknown, hiding series by user, job and account", extra=fields(error=snapshot.error)
+        )
+        return ALL_HIDDEN_LABELS
 
 
 def _readers(
@@ -189,6 +204,14 @@ def _read_job_list(commands: SlurmCommands) -> JobList:
     return squeue_list.parse_job_list(commands.run("squeue", squeue_list.arguments(separator)), separator)
 
 
-def _make_reading(name: str, read: Callable[[], object], interval_seconds: float) -> SharedReading:
-    keep_seconds = max(KEEP_SECONDS, KEEP_INTERVALS * interval_seconds)
-    return SharedReading(name, read, interval_seconds=interval_seconds, keep_seconds=keep_seconds)
+def _make_reading(
+    name: str, read: Callable[[], object], interval_seconds: float, shortest_seconds: float
+) -> SharedReading:
+    """Make a reading; the configuration is retried soon, because series are hidden until it is known."""
+    return SharedReading(
+        name,
+        read,
+        interval_seconds=interval_seconds,
+        keep_seconds=max(KEEP_SECONDS, KEEP_INTERVALS * interval_seconds),
+        retry_seconds=shortest_seconds if name == "config" else None,
+    )

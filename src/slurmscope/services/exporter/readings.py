@@ -55,12 +55,17 @@ class SharedReading:
         *,
         interval_seconds: float,
         keep_seconds: float = 300.0,
+        retry_seconds: float | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Take the function that reads; ``keep_seconds`` is how long a value is served while reading fails."""
+        """Take the function that reads; ``keep_seconds`` is how long a value is served while reading fails.
+
+        A failed read is repeated after ``retry_seconds``, by default after the interval.
+        """
         self.name = name
         self.interval_seconds = interval_seconds
         self.keep_seconds = keep_seconds
+        self.retry_seconds = interval_seconds if retry_seconds is None else retry_seconds
         self.attempts = 0
         self.errors: Counter[str] = Counter()
         self.duration_seconds: float | None = None
@@ -146,8 +151,9 @@ class SharedReading:
                 self._snapshot = replace(self._snapshot, error=error)
                 self.errors[reason] += 1
             self.duration_seconds = ended - started
-            self._next_start = started + self.interval_seconds
-            if self.duration_seconds > self.interval_seconds > 0:
+            pause_seconds = self.interval_seconds if error is None else self.retry_seconds
+            self._next_start = started + pause_seconds
+            if self.duration_seconds > pause_seconds > 0:
                 self._next_start = ended + min(self.duration_seconds, SLOWEST_BACK_OFF_SECONDS)
                 logger.warning(
                     "reading is slow, polling less often",
