@@ -88,6 +88,14 @@ def test_utilization_is_weighted_by_gpus(held: dict[tuple[str, ...], float], exp
     assert pytest.approx(expected) == summary.gpu.mean_utilization
 
 
+@pytest.mark.parametrize(("gpus", "reported", "expected"), [(1, 1, 3e9), (0, 1, None), (2, 1, None), (2, 2, 6e9)])
+def test_gpu_memory_is_known_if_every_node_with_gpus_reported(gpus: int, reported: int, expected: float | None) -> None:
+    memory: dict[tuple[str, ...], float] = {(f"n{number}",): 3e9 for number in range(1, reported + 1)}
+    summary = summed({"gpu_memory": memory}, nodes=("n1", "n2"), node_count=2, gres=(Gres(name="gpu", count=gpus),))
+
+    assert expected == summary.gpu.peak_memory_bytes
+
+
 @pytest.mark.parametrize(
     ("word", "is_found"),
     [("GPU-abcd", True), ("GPU-abc", False), ("123456", True), ("0123456", False), ("12345", False)],

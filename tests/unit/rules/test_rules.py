@@ -172,6 +172,7 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("too_short", make_summary(run_seconds=59.0), INFO),
     ("too_short", make_summary(run_seconds=60.0), None),
     ("too_short", make_summary(run_seconds=0.0), None),
+    ("too_short", make_summary(run_seconds=1.0), INFO),
     ("too_short", make_summary(run_seconds=5.0, record={"state": "FAILED"}), None),
     # gpu_idle below 2 %, gpu_low below 25 %, milder with 32 GiB on each.
     ("gpu_idle", with_gpus(mean_utilization=0.019), CRITICAL),
