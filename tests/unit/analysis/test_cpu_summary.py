@@ -32,6 +32,7 @@ def peak_cores(*, points: float | None, scraped: dict[str, float], nodes: tuple[
         (4.125, 3.0, 4.125),
         (None, 16.0, 16.0),
         (4.125, None, 4.125),
+        (0.5, None, 0.5),
         (None, None, None),
     ],
 )

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from slurmscope.analysis.summary import summarise
@@ -41,6 +43,8 @@ def memory_of(*steps: StepRecord, node_count: int = 1) -> MemorySummary:
         ((step(0, 0, None), step(1, 100, 200)), False),
         ((step(0, None, None), step(1, 100, 200)), False),
         ((step(0, None, None),), True),
+        # Parts of a heterogeneous step run side by side.
+        ((replace(step(0, 0, 100), name="0+0"), replace(step(0, 0, 100), name="0+1")), False),
     ],
 )
 def test_max_rss_stands_for_steps_that_ran_in_turn(steps: tuple[StepRecord, ...], expected: bool) -> None:

@@ -89,3 +89,19 @@ def test_total_is_known_only_if_every_node_reported(count: int, expected: float 
 
     assert expected == run.whole("cpu")
     assert run.whole("memory_peak") is None
+
+
+def test_values_without_a_time_are_dropped() -> None:
+    series = Series(("n1",), (START + 10.0,), (1.0, 2.0))
+    run = prepare_run(make_record(), Measured(curves={"cpu": (series,)}), now_seconds=END)
+
+    assert (Series(("n1",), (START + 10.0,), (1.0,)),) == run.curves["cpu"]
+
+
+def test_series_are_labelled_with_the_node_name_of_slurm() -> None:
+    series = Series(("n1",), (START + 10.0,), (1.0,))
+    measured = Measured(curves={"cpu": (series,)}, totals={"cpu": {("n1",): 5.0}})
+    run = prepare_run(make_record(nodes=("n1.example.org",)), measured, now_seconds=END)
+
+    assert (Series(("n1.example.org",), (START + 10.0,), (1.0,)),) == run.curves["cpu"]
+    assert {"n1.example.org": 5.0} == run.by_node("cpu")
