@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -116,6 +117,33 @@ def until(condition: Callable[[], object], patience_seconds: float = PATIENCE_SE
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+DEEP_FILE = """
+import os, sys
+os.chdir(sys.argv[1])
+for _ in range(20):
+    os.mkdir("d" * 250)
+    os.chdir("d" * 250)
+file = open("file", "w")
+print("open", flush=True)
+sys.stdin.read()
+file.close()
+os.unlink("file")
+for _ in range(20):
+    os.chdir("..")
+    os.rmdir("d" * 250)
+"""
+
+
+@contextmanager
+def holding_long_path(folder: Path, prefix: Sequence[str] = ()) -> Iterator[int]:
+    """Run a process with an open file whose path is longer than readlink can return; give its PID."""
+    argv = [*prefix, sys.executable, "-c", DEEP_FILE, str(folder)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert b"open\n" == process.stdout.readline()
+        yield process.pid
 
 
 def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:

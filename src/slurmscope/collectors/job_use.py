@@ -42,6 +42,11 @@ AVAILABLE = gauge(
     "1 if the source can be read, 0 if it is missing or access is denied.",
     "source",
 )
+READ_ERRORS = counter(
+    "slurmscope_node_read_errors_total",
+    "Files of jobs and processes that could not be read or parsed, by kind; job counts jobs that failed as a whole.",
+    "what",
+)
 _STEP = (*JOB, "step", "task")
 STEPS = (
     FromCgroup(
@@ -79,6 +84,7 @@ def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
     yield Family(STALE, {(): node_jobs.stale_cgroups})
     yield Family(LAYOUT, {(node_jobs.layout,): 1.0})
     yield Family(AVAILABLE, {(source,): float(can) for source, can in sorted(node_jobs.available.items())})
+    yield Family(READ_ERRORS, {(what,): count for what, count in sorted(node_jobs.read_errors.items())})
     yield Family(INFO, {(*labels, *_names(job, node_jobs)): 1.0 for labels, job in jobs})
     yield Family(BUSY, {labels: job.busy_cores for labels, job in jobs if job.busy_cores is not None})
     yield from _cgroup_families([(labels, job.groups[GroupKey()]) for labels, job in jobs if GroupKey() in job.groups])
@@ -144,6 +150,7 @@ COLLECTOR = Collector(
         STALE,
         LAYOUT,
         AVAILABLE,
+        READ_ERRORS,
         INFO,
         BUSY,
         *(one.metric for one in (*CGROUP, *SEVERAL, *PROCESSES, *SEVERAL_OF_PROCESSES, *STEPS)),

@@ -158,6 +158,7 @@ class NodeJobs:
     ``layout`` is how jobs are found: ``v1``, ``v2``, ``hybrid``, ``processes`` (no job cgroups), or ``unsupported``.
     ``available`` holds for each source whether it can be read; ``users`` the known names of the jobs' users by uid.
     ``host_name`` is the node name of jobs without one: cgroups hold it only if several slurmd run on one machine.
+    ``read_errors`` counts since the start, by kind of file, what could not be read or parsed.
     """
 
     jobs: tuple[JobUse, ...] = ()
@@ -166,3 +167,4 @@ class NodeJobs:
     available: Mapping[str, bool] = field(default_factory=dict)
     stale_cgroups: int = 0
     host_name: str = ""
+    read_errors: Mapping[str, int] = field(default_factory=dict)

@@ -79,10 +79,19 @@ LABELS = ("4711", "")
 
 def collect(*jobs: JobUse, options: JobUseOptions | None = None) -> dict[str, Any]:
     node_jobs = NodeJobs(
-        jobs=jobs, users={1001: "alice"}, layout="v1", available={"cgroup": True, "io": False}, stale_cgroups=2
+        jobs=jobs,
+        users={1001: "alice"},
+        layout="v1",
+        available={"cgroup": True, "io": False},
+        stale_cgroups=2,
+        read_errors={"job": 0, "process_stat": 3},
     )
     families = COLLECTOR.collect(options or JobUseOptions(), node_jobs=node_jobs)
     return {family.metric.name: dict(family.samples) for family in families}
+
+
+def test_read_errors_are_counted_by_kind() -> None:
+    assert {("job",): 0, ("process_stat",): 3} == collect(JOB)["slurmscope_node_read_errors_total"]
 
 
 def test_values_of_the_cgroup_are_exported() -> None:
@@ -134,6 +143,7 @@ def test_what_was_not_measured_is_left_out() -> None:
         "jobs_stale_cgroups": {(): 2},
         "jobs_layout_info": {("v1",): 1},
         "slurmscope_source_available": {("cgroup",): 1, ("io",): 0},
+        "slurmscope_node_read_errors_total": {("job",): 0, ("process_stat",): 3},
         "jobs_info": {("5", "", "", "", "", "", "false"): 1},
     } == {name: samples for name, samples in served.items() if samples}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,10 +16,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from slurmscope.errors import SourceError
 from slurmscope.model.job_use import JobKey, JobUse
 from slurmscope.services.node.job_finder import StepFolders
 from slurmscope.services.node.job_meter import LiveJob
+from slurmscope.services.node.read_errors import WHOLE_JOB, ReadErrors
 from slurmscope.services.node.tracked_job import EarlierSteps, JobReader, TrackedJob
+
+logger = logging.getLogger(__name__)
 
 # A new job is read at these ages, so that one that ends before the next scrape still has values.
 YOUNG_SECONDS = (0.03, 0.1, 0.5, 2.0)
@@ -89,6 +94,8 @@ class JobRegistry:
         self._ended: OrderedDict[JobKey, _Ended] = OrderedDict()
         self._due: list[tuple[float, int, TrackedJob]] = []
         self._order = itertools.count()
+        self.errors = ReadErrors()
+        self._failing: set[TrackedJob] = set()
 
     @property
     def live(self) -> tuple[TrackedJob, ...]:
@@ -122,6 +129,12 @@ class JobRegistry:
         """List the steps of a job again."""
         tracked.update_steps(self._finder.list_steps(tracked.job), self._clock())
 
+    def leaders(self, tracked: TrackedJob) -> Collection[int]:
+        """List the processes whose end means that a task of the job has ended."""
+        leaders: list[int] = []
+        self._attempt(tracked, lambda: leaders.extend(tracked.leaders()))
+        return leaders
+
     def is_live(self, tracked: TrackedJob) -> bool:
         """Return whether a job has not ended, and is still the same run."""
         return self._live.get(tracked.key) is tracked
@@ -150,14 +163,33 @@ class JobRegistry:
             self._ended.popitem(last=False)
         for tracked in self.live:
             tracked.drop_ended_steps(now, self._grace_seconds)
-        live = (tracked.use for tracked in self.live)
+        live = (tracked.use for tracked in self.live if tracked not in self._failing)
         return (*live, *(ended.use for ended in self._ended.values()))
 
     def _read(self, tracked: TrackedJob, read: Callable[[float], bool]) -> None:
-        if self.is_live(tracked) and not read(self._clock()):
-            # The counters decreased: it is another cgroup with the same name.
-            self._end(tracked.key)
-            self._begin(tracked.key, tracked.job)
+        def read_now() -> None:
+            if not read(self._clock()):
+                # The counters decreased: it is another cgroup with the same name.
+                self._end(tracked.key)
+                self._begin(tracked.key, tracked.job)
+
+        if self.is_live(tracked) and self._attempt(tracked, read_now):
+            self._failing.discard(tracked)
+            for file, error in tracked.unreadable():
+                self.errors.add(f"cgroup_{file}", error, job_id=tracked.key.job_id)
+
+    def _attempt(self, tracked: TrackedJob, work: Callable[[], object]) -> bool:
+        """Do something with one job; a failure costs that job only, unless it concerns all of them."""
+        try:
+            work()
+        except SourceError:
+            raise
+        except Exception as error:
+            self.errors.add(WHOLE_JOB, repr(error), job_id=tracked.key.job_id)
+            logger.debug("reading a job failed", exc_info=True)
+            self._failing.add(tracked)
+            return False
+        return True
 
     def _begin(self, key: JobKey, job: LiveJob) -> TrackedJob:
         ended = self._ended.pop(key, None)
@@ -168,11 +200,12 @@ class JobRegistry:
             heapq.heappush(self._due, (now + age, next(self._order), tracked))
         if ended is not None:
             self.update_steps(tracked)
-        tracked.read_cgroup(now)
+        self._attempt(tracked, lambda: tracked.read_cgroup(now))
         return tracked
 
     def _end(self, key: JobKey) -> None:
         tracked = self._live.pop(key)
+        self._failing.discard(tracked)
         use = replace(tracked.use, has_ended=True)
         self._ended[key] = _Ended(use, self._clock() + self._grace_seconds, tracked.earlier_steps())
         while len(self._ended) > self._ended_limit:

@@ -220,7 +220,7 @@ class JobTracker:
         return self._changes.watch({*self._finder.watch_paths(), *paths})
 
     def _watch_leaders(self, tracked: TrackedJob) -> None:
-        pids = tracked.leaders()
+        pids = self._registry.leaders(tracked)
         self._job_of.update(dict.fromkeys(self._changes.watch_processes(pids), tracked))
 
     def _snapshot(self) -> NodeJobs:
@@ -236,6 +236,7 @@ class JobTracker:
             layout=self._finder.layout,
             available={**self._available(), "inotify": not self._changes.is_polling},
             stale_cgroups=self._finder.stale_cgroups,
+            read_errors=self._registry.errors.totals(),
         )
 
     def _answer(self) -> None:

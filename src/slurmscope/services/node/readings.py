@@ -210,6 +210,7 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
         stack.callback(tree.close)
         finder = JobFinder(tree, StepdTree(reader))
         registry = JobRegistry(finder, lambda: JobMeter(reader, options.reading), grace_seconds=options.grace_seconds)
+        registry.errors.include("process", reader.denials.faults)
         sources = ProcessSources(reader)
 
         def available() -> dict[str, bool]:

@@ -113,6 +113,11 @@ class TrackedJob:
         """List the processes whose end means that a task has ended."""
         return self._reader.leaders(self.job)
 
+    def unreadable(self) -> list[tuple[str, str]]:
+        """Return the files of the job's cgroups that could not be read, with the error."""
+        groups = self._last.groups.values() if self._last else ()
+        return [item for group in groups if group.unreadable for item in group.unreadable.items()]
+
     def drop_ended_steps(self, now: float, grace_seconds: float) -> None:
         """Stop serving steps that ended longer ago than the grace period."""
         for key in [key for key, (ended, _) in self._past.items() if ended + grace_seconds <= now]:

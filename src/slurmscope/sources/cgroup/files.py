@@ -14,10 +14,13 @@ from slurmscope.model.job_use import BlockUse
 
 # v1 writes "no limit" as the highest number of pages that it can count, which depends on the page size and the kernel.
 UNLIMITED_FROM = 1 << 62
+# The kernel counts in 64 bits; a larger number is garbage, and may be too large for a float.
+MOST_COUNT = (1 << 64) - 1
 MOST_CORES = 1 << 16
 MOST_DEVICES = 4096
 NANOSECONDS = 1_000_000_000
 MICROSECONDS = 1_000_000
+UNKNOWN_FORMAT = "unknown format"
 
 _DEVICE = re.compile(rb"[0-9]{1,10}:[0-9]{1,10}")
 _PRESSURE_KINDS = {b"some ": "some", b"full ": "full"}
@@ -29,9 +32,10 @@ def parse_number(data: bytes) -> int | None:
     if not data:  # usually a missing file; an exception costs five times as much
         return None
     try:
-        return int(data)
+        number = int(data)
     except ValueError:
         return None
+    return number if 0 <= number <= MOST_COUNT else None
 
 
 def parse_limit(data: bytes) -> int | None:
@@ -69,11 +73,37 @@ def counts_of(data: bytes, keys: Sequence[bytes]) -> list[int | None]:
             continue
         start += len(key)
         end = data.find(b"\n", start)
-        try:
-            counts.append(int(data[start:end]))
-        except ValueError:
-            counts.append(None)
+        counts.append(parse_number(data[start:end]))
     return counts
+
+
+class CheckedParser:
+    """Parse the files of one cgroup, and note those whose content is not what the kernel writes."""
+
+    __slots__ = ("malformed",)
+
+    def __init__(self) -> None:
+        """Start without a fault."""
+        self.malformed: dict[str, str] = {}
+
+    def number(self, name: str, data: bytes) -> int | None:
+        """Parse a file with one number."""
+        number = parse_number(data)
+        if number is None and data:
+            self.malformed[name] = UNKNOWN_FORMAT
+        return number
+
+    def counts(self, name: str, data: bytes, keys: Sequence[bytes]) -> list[int | None]:
+        """Parse the lines of some keys; a key that is absent is no fault, since kernels lack some."""
+        counts = counts_of(data, keys)
+        if None in counts and data:
+            lines = b"\n" + data
+            is_malformed = not any(map(lines.__contains__, keys)) or any(
+                count is None and key in lines for key, count in zip(keys, counts, strict=True)
+            )
+            if is_malformed:
+                self.malformed[name] = UNKNOWN_FORMAT
+        return counts
 
 
 def in_units(count: int | None, divisor: int) -> float | None:

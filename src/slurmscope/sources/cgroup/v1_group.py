@@ -11,13 +11,12 @@ from slurmscope.model.job_use import BlockUse, CgroupUse, CpuUse, MemoryUse
 from slurmscope.sources.cgroup.batch import Batch
 from slurmscope.sources.cgroup.files import (
     NANOSECONDS,
-    counts_of,
+    CheckedParser,
     in_units,
     line_keys,
     parse_blkio,
     parse_core_seconds,
     parse_cores,
-    parse_number,
 )
 from slurmscope.sources.cgroup.folders import CgroupFolder, RereadTimer
 from slurmscope.sources.cgroup.kept_files import Folder, KeptFile
@@ -100,13 +99,14 @@ class V1Group:
         unreadable = self._check_folders()
         if unreadable is None:
             return None
+        parser = CheckedParser()
         return CgroupUse(
-            cpu=self._parse_cpu(*texts[:4]),
-            memory=self._parse_memory(*texts[4:8], events=events),
+            cpu=self._parse_cpu(parser, *texts[:4]),
+            memory=self._parse_memory(parser, *texts[4:8], events=events),
             block=self._parse_block(*texts[9:]),
-            pids=parse_number(texts[8]),
+            pids=parser.number("pids.current", texts[8]),
             pids_limit=self._seldom.pids_limit,
-            unreadable=unreadable,
+            unreadable={**unreadable, **parser.malformed},
         )
 
     def close(self) -> None:
@@ -139,11 +139,11 @@ class V1Group:
             is_here = self._cpuset is not None and self._cpuset.count_links() > 0
         return unreadable if is_here else None
 
-    def _parse_cpu(self, usage: bytes, stat: bytes, cores: bytes, throttling: bytes) -> CpuUse:
-        user, system = counts_of(stat, TIME_KEYS)
-        periods, throttled, throttled_time = counts_of(throttling, THROTTLING_KEYS)
+    def _parse_cpu(self, parser: CheckedParser, usage: bytes, stat: bytes, cores: bytes, throttling: bytes) -> CpuUse:
+        user, system = parser.counts("cpuacct.stat", stat, TIME_KEYS)
+        periods, throttled, throttled_time = parser.counts("cpu.stat", throttling, THROTTLING_KEYS)
         return CpuUse(
-            total_seconds=in_units(parse_number(usage), NANOSECONDS),
+            total_seconds=in_units(parser.number("cpuacct.usage", usage), NANOSECONDS),
             user_seconds=in_units(user, self._ticks_per_second),
             system_seconds=in_units(system, self._ticks_per_second),
             core_seconds=parse_core_seconds(cores, self._seldom.cores),
@@ -154,18 +154,25 @@ class V1Group:
         )
 
     def _parse_memory(
-        self, usage: bytes, stat: bytes, highest: bytes, kernel: bytes, *, events: Mapping[str, int]
+        self,
+        parser: CheckedParser,
+        usage: bytes,
+        stat: bytes,
+        highest: bytes,
+        kernel: bytes,
+        *,
+        events: Mapping[str, int],
     ) -> MemoryUse:
-        cache, rss, shmem, mapped, swap = counts_of(stat, MEMORY_KEYS)
+        cache, rss, shmem, mapped, swap = parser.counts("memory.stat", stat, MEMORY_KEYS)
         return MemoryUse(
-            current_bytes=parse_number(usage),
+            current_bytes=parser.number("memory.usage_in_bytes", usage),
             anon_bytes=rss,
             file_bytes=cache,
             shmem_bytes=shmem,
-            kernel_bytes=parse_number(kernel),
+            kernel_bytes=parser.number("memory.kmem.usage_in_bytes", kernel),
             mapped_file_bytes=mapped,
             swap_bytes=swap,
-            peak_bytes=parse_number(highest),
+            peak_bytes=parser.number("memory.max_usage_in_bytes", highest),
             limit_bytes=self._seldom.memory_limit,
             swap_limit_bytes=self._seldom.swap_limit,
             events=events,

@@ -9,13 +9,12 @@ from slurmscope.model.job_use import CgroupUse, CpuUse, MemoryUse
 from slurmscope.sources.cgroup.batch import Batch, Memo
 from slurmscope.sources.cgroup.files import (
     MICROSECONDS,
-    counts_of,
+    CheckedParser,
     in_units,
     line_keys,
     parse_cores,
     parse_counts,
     parse_io,
-    parse_number,
     parse_pressure,
 )
 from slurmscope.sources.cgroup.folders import RereadTimer
@@ -65,14 +64,15 @@ class V2Group:
         cpu, current, stat, peak, swap, events, *pressures, io, pids = self._batch.read()
         if self._folder.was_replaced() or self._folder.is_gone:
             return None
+        parser = CheckedParser()
         return CgroupUse(
-            cpu=self._parse_cpu(cpu),
-            memory=self._parse_memory(current, stat, peak, swap, events),
+            cpu=self._parse_cpu(parser, cpu),
+            memory=self._parse_memory(parser, current, stat, peak, swap, events),
             pressure_seconds=self._join_pressures(pressures),
             block=self._parse_io(io),
-            pids=parse_number(pids),
+            pids=parser.number("pids.current", pids),
             pids_limit=self._limit_of["pids.max"],
-            unreadable=dict(self._folder.unreadable),
+            unreadable={**self._folder.unreadable, **parser.malformed},
         )
 
     def release(self) -> None:
@@ -83,8 +83,9 @@ class V2Group:
         """Close all descriptors permanently."""
         self._folder.close()
 
-    def _parse_cpu(self, text: bytes) -> CpuUse:
-        total, user, system, periods, throttled, throttled_time = counts_of(text, CPU_KEYS)
+    def _parse_cpu(self, parser: CheckedParser, text: bytes) -> CpuUse:
+        counts = parser.counts("cpu.stat", text, CPU_KEYS)
+        total, user, system, periods, throttled, throttled_time = counts
         return CpuUse(
             total_seconds=in_units(total, MICROSECONDS),
             user_seconds=in_units(user, MICROSECONDS),
@@ -95,17 +96,19 @@ class V2Group:
             throttled_seconds=in_units(throttled_time, MICROSECONDS),
         )
 
-    def _parse_memory(self, current: bytes, stat: bytes, peak: bytes, swap: bytes, events: bytes) -> MemoryUse:
-        anon, file, kernel, shmem, mapped = counts_of(stat, MEMORY_KEYS)
+    def _parse_memory(
+        self, parser: CheckedParser, current: bytes, stat: bytes, peak: bytes, swap: bytes, events: bytes
+    ) -> MemoryUse:
+        anon, file, kernel, shmem, mapped = parser.counts("memory.stat", stat, MEMORY_KEYS)
         return MemoryUse(
-            current_bytes=parse_number(current),
+            current_bytes=parser.number("memory.current", current),
             anon_bytes=anon,
             file_bytes=file,
             shmem_bytes=shmem,
             kernel_bytes=kernel,
             mapped_file_bytes=mapped,
-            swap_bytes=parse_number(swap),
-            peak_bytes=parse_number(peak),
+            swap_bytes=parser.number("memory.swap.current", swap),
+            peak_bytes=parser.number("memory.peak", peak),
             limit_bytes=self._limit_of["memory.max"],
             swap_limit_bytes=self._limit_of["memory.swap.max"],
             events=self._parse_events(events),

@@ -100,6 +100,9 @@ class JobProcesses:
             return False
         try:
             sample = opened.sample(before)
+            if sample is Missing.FAULTY:
+                # Without it, the process would count as a new one next time, with all that it used before.
+                sample = before
             if isinstance(sample, Missing) or sample.start_ticks != before.start_ticks:
                 return False
             if not is_listed and sample.state != "Z":
@@ -185,7 +188,10 @@ class _Scan:
         """Read one process; of slurmstepd only the I/O."""
         self.known[sample.pid] = sample
         if self.io is not None:
-            reading = process.io(self._last.io.get(sample.pid))
+            before = self._last.io.get(sample.pid)
+            reading = process.io(before)
+            if reading is Missing.FAULTY and before is not None:
+                reading = before
             if not isinstance(reading, Missing):
                 self.io[sample.pid] = reading
             elif reading is Missing.DENIED and not is_stepd:
@@ -222,8 +228,10 @@ class _Scan:
 
     def _take_switches(self, process: Process, sample: ProcessSample, thread_id: int, *, is_idle: bool) -> None:
         key = (sample.pid, sample.start_ticks, thread_id)
-        counts = self._last.switches.get(key) if is_idle else None
-        found = counts or process.switches(thread_id)
+        before = self._last.switches.get(key)
+        found = (before if is_idle else None) or process.switches(thread_id)
+        if found is Missing.FAULTY and before is not None:
+            found = before
         if not isinstance(found, Missing):
             self.switches[key] = found
 

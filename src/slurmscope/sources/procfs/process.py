@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from slurmscope.errors import SourceError
+from slurmscope.errors import MalformedAnswer, SourceError
 from slurmscope.log import fields
 from slurmscope.sources.procfs.stat import (
     IoCounts,
@@ -44,35 +44,61 @@ _LIST = _READ | os.O_DIRECTORY
 
 _GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ENODEV, errno.EINVAL, errno.ENOTDIR})
 _DENIED = frozenset({errno.EACCES, errno.EPERM})
+# Not the fault of a process: the agent or the machine lacks a resource, and the next read would fail too.
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class Missing(enum.Enum):
-    """Name why nothing was read: the process is gone, or we have no permission."""
+    """Name why nothing was read: the process is gone, we have no permission, or the file is faulty."""
 
     GONE = "gone"
     DENIED = "denied"
+    FAULTY = "faulty"
 
 
 @dataclass(frozen=True, slots=True)
 class Denials:
-    """Distinguish gone from denied, count denied reads by kind of file, and log the first of each kind."""
+    """Distinguish gone, denied and faulty; count the latter two by kind of file, and log the first of each kind.
+
+    A user can cause faults, such as a file under a path longer than readlink can return: each costs one value.
+    """
 
     counts: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
 
     def classify(self, error: OSError, source: str) -> Missing:
-        """Return the meaning of an error; raise SourceError for any other, such as too many open files."""
+        """Return the meaning of an error; raise SourceError if it concerns every process, as too many open files."""
         if error.errno in _GONE:
             return Missing.GONE
-        if error.errno not in _DENIED:
+        if error.errno in _EXHAUSTED:
             raise SourceError(f"cannot read {source} of a process: {error.strerror}") from error
+        if error.errno not in _DENIED:
+            return self.add_fault(source, error.strerror or str(error))
         if source not in self.counts:
             logger.warning("no permission to read files of processes", extra=fields(source, file=source))
         self.counts[source] += 1
         return Missing.DENIED
 
+    def add_fault(self, source: str, error: str) -> Missing:
+        """Count a file that cannot be read or parsed."""
+        if source not in self.faults:
+            logger.warning("cannot read a file of a process", extra=fields(source, file=source, error=error))
+        self.faults[source] += 1
+        return Missing.FAULTY
+
+    def parse_sample(self, text: bytes, uid: int, pid: int) -> ProcessSample | Missing:
+        """Parse the ``stat`` line of this process; an empty one means that it is gone."""
+        if not text:
+            return Missing.GONE
+        try:
+            sample = parse_stat(text, uid)
+        except MalformedAnswer as error:
+            return self.add_fault("stat", str(error))
+        return sample if sample.pid == pid else self.add_fault("stat", "the line of another process")
+
 
 class OpenFiles(NamedTuple):
-    """Hold the number of open files of a process and their targets; None where we may not read the targets.
+    """Hold the number of open files of a process and their targets; None if one of the targets cannot be read.
 
     There are at most as many targets as the caller requested.
     """
@@ -118,7 +144,7 @@ class Process:
             return self._denials.classify(error, "stat")
         if before is not None and before.text == text and before.uid == uid:
             return before
-        return parse_stat(text, uid) if text else Missing.GONE
+        return self._denials.parse_sample(text, uid, self.pid)
 
     def io(self, before: IoReading | None = None) -> IoReading | Missing:
         """Read ``io``; it can be read of a zombie too, and is then final.
@@ -131,7 +157,7 @@ class Process:
         if before is not None and before.text == text:
             return before
         counts = parse_io(text)
-        return Missing.GONE if counts is None else IoReading(text, counts)
+        return self._unknown_format("io", text) if counts is None else IoReading(text, counts)
 
     def switches(self, thread_id: int) -> tuple[int, int] | Missing:
         """Read the context switches of one thread, voluntary and involuntary; the kernel does not add up threads."""
@@ -139,7 +165,7 @@ class Process:
         if isinstance(text, Missing):
             return text
         counts = parse_switches(text)
-        return Missing.GONE if counts is None else counts
+        return self._unknown_format("status", text) if counts is None else counts
 
     def file_limit(self) -> int | Missing | None:
         """Read how many files the process may have open; None for no limit."""
@@ -186,8 +212,8 @@ class Process:
         for name in names:
             try:
                 targets.append(os.readlink(name, dir_fd=folder))
-            except OSError as error:  # closed meanwhile, or the list is readable but not the targets
-                if self._denials.classify(error, "fd_target") is Missing.DENIED:
+            except OSError as error:  # closed meanwhile, not permitted, or a path that is too long
+                if self._denials.classify(error, "fd_target") is not Missing.GONE:
                     return None
         return targets
 
@@ -198,8 +224,11 @@ class Process:
             except OSError as error:
                 self._denials.classify(error, "task")
                 continue
-            if text:
-                yield parse_thread_stat(text)
+            try:
+                if text:
+                    yield parse_thread_stat(text)
+            except MalformedAnswer as error:
+                self._denials.add_fault("task", str(error))
 
     def _list(self, name: str) -> tuple[int, list[str]] | Missing:
         """Open a folder of the process and list it; the caller closes the descriptor."""
@@ -212,6 +241,10 @@ class Process:
         except OSError as error:
             os.close(folder)
             return self._denials.classify(error, name)
+
+    def _unknown_format(self, source: str, text: bytes) -> Missing:
+        """Count a file with unknown content; one of a process that has just ended is empty."""
+        return self._denials.add_fault(source, f"unknown format: {text[:100]!r}") if text else Missing.GONE
 
     def _read(self, name: str, limit_bytes: int = TEXT_LIMIT_BYTES, *, source: str = "") -> bytes | Missing:
         try:

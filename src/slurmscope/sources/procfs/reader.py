@@ -17,7 +17,7 @@ from slurmscope.sources.procfs.process import (
     Process,
     read_file,
 )
-from slurmscope.sources.procfs.stat import ProcessSample, parse_memory_bytes, parse_stat, parse_uptime_seconds
+from slurmscope.sources.procfs.stat import ProcessSample, parse_memory_bytes, parse_uptime_seconds
 
 # Only passed through, never read; a program that we start must not inherit it.
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -90,6 +90,7 @@ class ProcessReader:
     def _read_again(self, before: ProcessSample) -> ProcessSample | Missing | None:
         """Read a process without a descriptor of its folder, which is cheaper; None if the PID may have been reused.
 
+        One that cannot be read this time keeps its last values: it must not count as a new one next time.
         An idle process has not changed its user either; that is checked only now and then.
         """
         name = str(before.pid)
@@ -99,13 +100,16 @@ class ProcessReader:
                 return before
             uid = os.stat(name, dir_fd=self._folder).st_uid
         except OSError as error:
-            return self.denials.classify(error, "stat")
+            missing = self.denials.classify(error, "stat")
+            return before if missing is Missing.FAULTY else missing
         if uid != before.uid:
             return None
         if text == before.text:
             return before
-        sample = parse_stat(text, uid) if text else None
-        return sample if sample is not None and sample.start_ticks == before.start_ticks else None
+        sample = self.denials.parse_sample(text, uid, before.pid)
+        if sample is Missing.FAULTY:
+            return before
+        return sample if not isinstance(sample, Missing) and sample.start_ticks == before.start_ticks else None
 
     def process_ids(self) -> list[int]:
         """Return the PIDs of all visible processes, in ascending order."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from operator import itemgetter
 from typing import NamedTuple
 
 from slurmscope.errors import MalformedAnswer
@@ -19,6 +20,7 @@ STATES = {
     "I": "idle",
 }
 UNKNOWN_STATE = "unknown"
+MOST_DIGITS = 20
 COMMAND_LIMIT = 64
 """Characters of a command's name; the kernel's own threads have up to this many, programs 15."""
 
@@ -73,30 +75,26 @@ NO_IO = IoCounts(0, 0, 0, 0, 0, 0)
 _IO_KEYS = [b"rchar:", b"wchar:", b"syscr:", b"syscw:", b"read_bytes:", b"write_bytes:"]
 
 
+MOST_COUNT = (1 << 64) - 1
+"""The kernel counts in 64 bits; a larger number is garbage, and may be too large for a float."""
+# In the order of ProcessSample, without state and command; then the two times that ``child_ticks`` reads.
+_STAT_NUMBERS = itemgetter(1, 2, 3, 19, 17, 11, 12, 7, 9, 8, 21, 36, 13, 14)
+
+
 def parse_stat(text: bytes, uid: int) -> ProcessSample:
     """Parse the line of a process; the command is in parentheses and may contain any character."""
     try:
         begin, end = text.index(b"("), text.rindex(b")")
         rest = text[end + 2 :].split()
+        numbers = (int(text[:begin]), *map(int, _STAT_NUMBERS(rest)))
+        if min(numbers) < 0 or max(numbers) > MOST_COUNT:
+            raise ValueError("a number out of range")
+        pid, parent, group, session, start, threads, user, system, minor, major, child_minor, pages, core, *_ = numbers
+        command = clean_command(text[begin + 1 : end])
         return ProcessSample(
-            int(text[:begin]),
-            int(rest[1]),
-            int(rest[2]),
-            int(rest[3]),
-            int(rest[19]),
-            chr(rest[0][0]),
-            clean_command(text[begin + 1 : end]),
-            int(rest[17]),
-            int(rest[11]),
-            int(rest[12]),
-            int(rest[7]),
-            int(rest[9]),
-            int(rest[8]),
-            int(rest[21]),
-            int(rest[36]),
-            uid,
-            text,
-        )
+            pid, parent, group, session, start, chr(rest[0][0]), command, threads, user, system, minor, major,
+            child_minor, pages, core, uid, text,
+        )  # fmt: skip
     except (ValueError, IndexError) as error:
         raise MalformedAnswer(f"a process has a stat file of unknown format: {text[:200]!r}") from error
 
@@ -121,9 +119,10 @@ def parse_io(text: bytes) -> IoCounts | None:
     if words[:12:2] != _IO_KEYS:
         return None
     try:
-        return IoCounts(*map(int, words[1:12:2]))
+        counts = IoCounts(*map(int, words[1:12:2]))
     except (TypeError, ValueError):
         return None
+    return counts if min(counts) >= 0 and max(counts) <= MOST_COUNT else None
 
 
 def parse_switches(status: bytes) -> tuple[int, int] | None:
@@ -134,18 +133,16 @@ def parse_switches(status: bytes) -> tuple[int, int] | None:
     if voluntary < 0 or involuntary < 0:
         return None
     try:
-        return int(status[voluntary:].split(None, 2)[1]), int(status[involuntary:].split(None, 2)[1])
+        counts = int(status[voluntary:].split(None, 2)[1]), int(status[involuntary:].split(None, 2)[1])
     except (ValueError, IndexError):
         return None
+    return counts if min(counts) >= 0 and max(counts) <= MOST_COUNT else None
 
 
 def parse_file_limit(limits: bytes) -> int | None:
     """Parse the limit of open files; None for no limit."""
-    for line in limits.splitlines():
-        if line.startswith(b"Max open files"):
-            soft = line[len(b"Max open files") :].split(None, 1)[:1]
-            return int(soft[0]) if soft and soft[0].isdigit() else None
-    return None
+    soft = limits.partition(b"Max open files")[2].split(None, 1)[:1]
+    return int(soft[0]) if soft and soft[0].isdigit() and len(soft[0]) <= MOST_DIGITS else None
 
 
 def parse_environment(text: bytes, names: Collection[str]) -> dict[str, str]:
@@ -162,7 +159,10 @@ def parse_environment(text: bytes, names: Collection[str]) -> dict[str, str]:
 def parse_uptime_seconds(text: bytes) -> float:
     """Parse the time since the machine started from ``/proc/uptime``."""
     try:
-        return float(text.split(None, 1)[0])
+        seconds = float(text.split(None, 1)[0])
+        if not 0 <= seconds <= MOST_COUNT:
+            raise ValueError("not a time")
+        return seconds
     except (ValueError, IndexError) as error:
         raise MalformedAnswer(f"the uptime file has an unknown format: {text[:200]!r}") from error
 
@@ -171,6 +171,6 @@ def parse_memory_bytes(meminfo: bytes) -> int:
     """Parse the memory size from ``/proc/meminfo``."""
     for line in meminfo.splitlines():
         words = line.split()
-        if len(words) == 3 and words[0] == b"MemTotal:" and words[1].isdigit():
+        if len(words) == 3 and words[0] == b"MemTotal:" and words[1].isdigit() and len(words[1]) <= MOST_DIGITS:
             return int(words[1]) * 1024
     raise MalformedAnswer("the meminfo file has no MemTotal line")

@@ -32,13 +32,13 @@ class ProcessTableReader:
 
     def read(self, job_pids: Container[int] = ()) -> ProcessTable:
         """Read every process; those in ``job_pids`` belong to jobs and do not count for their user."""
-        denied_before = self._reader.denials.counts.total()
+        missed_before = self._missed()
         machine = _Machine(
             uptime_ticks=int(self._reader.uptime_seconds() * TICKS_PER_SECOND),
             memory_pages=self._reader.memory_bytes() // PAGE_BYTES,
         )
         samples = self._reader.read(self._reader.process_ids(), self._last)
-        is_complete = denied_before == self._reader.denials.counts.total() and not self._reader.hides_processes()
+        is_complete = missed_before == self._missed() and not self._reader.hides_processes()
         for user in self._users.values():
             user.processes = user.pages = 0
         self._sum_up(samples, job_pids, machine)
@@ -48,6 +48,10 @@ class ProcessTableReader:
             users=self._by_name(),
             is_complete=is_complete,
         )
+
+    def _missed(self) -> int:
+        denials = self._reader.denials
+        return denials.counts.total() + denials.faults.total()
 
     def _sum_up(self, samples: Iterable[ProcessSample], job_pids: Container[int], machine: _Machine) -> None:
         seen: dict[int, ProcessSample] = {}

@@ -19,10 +19,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from slurmscope.errors import MalformedAnswer, SourceError
+from slurmscope.errors import SourceError
 from slurmscope.sources.procfs.process import Denials, Missing, Process
 from slurmscope.sources.procfs.reader import ProcessReader
-from tests.processes import until
+from tests.processes import holding_long_path, until
 from tests.unit.sources.procfs.proc_tree import FIXTURES, ProcTree
 
 PR_SET_NAME = 15
@@ -283,17 +283,51 @@ def test_root_that_is_no_procfs_is_reported(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_process_of_unknown_shape_fails_the_reading(tmp_path: Path) -> None:
-    (tmp_path / "5").mkdir()
+def test_process_of_unknown_shape_costs_only_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tree = ProcTree(tmp_path)
+    for pid in (5, 6, 7, 8):
+        tree.add(pid, pid)
     (tmp_path / "5" / "stat").write_text("what?")
-    (tmp_path / "6").mkdir()
-    (tmp_path / "6" / "stat").touch()
+    (tmp_path / "6" / "stat").write_text("")
+    (tmp_path / "8" / "stat").write_text((tmp_path / "7" / "stat").read_text())
     reader = ProcessReader(tmp_path)
 
-    assert [] == reader.read([6])
-    with pytest.raises(MalformedAnswer):
-        reader.read([5])
+    assert [7] == [sample.pid for sample in reader.read([5, 6, 7, 8])]
+    assert [7] == [sample.pid for sample in reader.read([5, 6, 7, 8])]
+    assert {"stat": 4} == reader.denials.faults
+    assert 1 == len(caplog.records)
     reader.close()
+
+
+def test_process_that_cannot_be_parsed_once_keeps_its_last_values(tmp_path: Path) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(5, 5, ticks=70)
+    reader = ProcessReader(tmp_path)
+    first = reader.read([5])
+    (tmp_path / "5" / "stat").write_text("5 (work) S 1")
+
+    assert first == reader.read([5], {5: first[0]})
+    assert {"stat": 1} == reader.denials.faults
+    reader.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENAMETOOLONG, errno.ELOOP, errno.EIO, errno.EOVERFLOW])
+def test_other_errors_of_a_process_are_faults(number: int) -> None:
+    denials = Denials()
+
+    assert Missing.FAULTY is denials.classify(OSError(number, "x"), "fd_target")
+    assert ({}, {"fd_target": 1}) == (denials.counts, denials.faults)
+
+
+def test_file_under_a_very_long_path_costs_the_targets_only(reader: ProcessReader, tmp_path: Path) -> None:
+    with holding_long_path(tmp_path) as pid, reader.process(pid) as process:
+        assert isinstance(process, Process)
+        files = process.open_files(100)
+        assert not isinstance(files, Missing)
+
+    assert files.targets is None
+    assert files.number >= 4
+    assert {"fd_target": 1} == reader.denials.faults
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.ESRCH, errno.ENODEV, errno.EINVAL])
