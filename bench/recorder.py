@@ -63,7 +63,7 @@ def _measure_pages(folder: Path) -> bool:
         for turn, round_of_pages in enumerate(pages):
             began = time.process_time()
             for node, page in enumerate(round_of_pages):
-                recorder.record_page(START + 15 * turn, page, node=f"n{node:03}")
+                recorder.record_page(START + 15 * turn, page, nodes=(f"n{node:03}",))
             recorder.settle()
             costs.append(time.process_time() - began)
         recorded = recorder.recorded

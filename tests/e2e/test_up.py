@@ -62,7 +62,7 @@ def test_a_job_with_two_busy_processes_is_shown_with_its_cpu_time(
         flags = flags_for(lab, tmp_path)
         if how == "node agent":
             agent = stack.enter_context(serving("node"))
-            flags += ["--no-up.node", f"--up.targets=http://{agent.addresses[0]}/metrics"]
+            flags += ["--no-up.node", f"--up.targets={','.join(lab.nodes)}=http://{agent.addresses[0]}/metrics"]
         up = stack.enter_context(
             running("up", *flags, environment=lab.environment, wait_for="msg=listening address=http")
         )

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Protocol
 
@@ -29,8 +29,8 @@ MAX_SKIPPED_ROUNDS = 19
 class PageRecorder(Protocol):
     """Record pages; see ``store.recorder``."""
 
-    def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
-        """Record a page in the Prometheus text format."""
+    def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str) -> int:
+        """Record a page in the Prometheus text format; return how many samples of other nodes it had."""
         ...
 
 
@@ -43,7 +43,7 @@ class AgentScrapes:
         recorder: PageRecorder,
         *,
         timeout_seconds: float,
-        token_file: TokenFile | None = None,
+        token_files: Mapping[Target, TokenFile] | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         """Take the agents and the recorder."""
@@ -52,12 +52,13 @@ class AgentScrapes:
         self._targets = tuple(targets)
         self._recorder = recorder
         self._timeout_seconds = timeout_seconds
-        self._token_file = token_file
+        self._token_files = token_files or {}
         self._wall_clock = wall_clock
         self._tls = tls_context() if any(target.address.is_tls for target in targets) else None
         self._pool = ThreadPoolExecutor(max(1, min(MAX_CONCURRENT_SCRAPES, len(targets))), thread_name_prefix="scrape")
         self._running: dict[Target, Future[None]] = {}
         self._problems: dict[Target, str] = {}
+        self._foreign: dict[Target, str] = {}
         self._failures: Counter[Target] = Counter()
         self._rounds_to_skip: Counter[Target] = Counter()
         self._lock = threading.Lock()
@@ -72,15 +73,17 @@ class AgentScrapes:
         rounds = -(-len(self._targets) // MAX_CONCURRENT_SCRAPES)
         wait(self._running.values(), timeout=rounds * self._timeout_seconds + 1.0)
 
-    def problems(self) -> Iterable[str]:
-        """Describe in one sentence which agents fail."""
+    def problems(self) -> Iterator[str]:
+        """Describe in one sentence each which agents fail, and which report what is not theirs."""
         with self._lock:
-            known = dict(self._problems)
-        if not known:
-            return ()
-        shown = "; ".join(list(known.values())[:SHOWN_PROBLEMS])
-        more = f"; and {len(known) - SHOWN_PROBLEMS} more" if len(known) > SHOWN_PROBLEMS else ""
-        return (f"{len(known)} of {len(self._targets)} node agents could not be scraped: {shown}{more}.",)
+            failing, foreign = list(self._problems.values()), list(self._foreign.values())
+        if failing:
+            yield f"{len(failing)} of {len(self._targets)} node agents could not be scraped: {_shorten(failing)}."
+        if foreign:
+            yield (
+                f"{len(foreign)} of {len(self._targets)} node agents reported nodes or metrics that are not theirs, "
+                f"which was ignored: {_shorten(foreign)}. See --up.targets."
+            )
 
     def close(self) -> None:
         """Start no further scrape; running ones end at their timeout."""
@@ -99,7 +102,8 @@ class AgentScrapes:
     def _scrape(self, target: Target) -> None:
         try:
             page = self._fetch(target)
-            self._recorder.record_page(self._wall_clock(), page, node=target.node, source=str(target))
+            foreign = self._recorder.record_page(self._wall_clock(), page, nodes=target.nodes, source=str(target))
+            self._note_foreign(target, foreign)
         except SlurmscopeError as error:
             self._note(target, f"{target}: {error}")
         except Exception as error:  # a bug with one page must not stop the others
@@ -110,8 +114,8 @@ class AgentScrapes:
 
     def _fetch(self, target: Target) -> str:
         headers = {"Accept": "text/plain;version=0.0.4"}
-        if self._token_file is not None:
-            headers["Authorization"] = f"Bearer {self._token_file.read()}"
+        if (token_file := self._token_files.get(target)) is not None:
+            headers["Authorization"] = f"Bearer {token_file.read()}"
         deadline = time.monotonic() + self._timeout_seconds
         request = HttpRequest(headers=headers)
         answer = send(target.address, request, deadline=deadline, tls=self._tls, limit_bytes=PAGE_LIMIT_BYTES)
@@ -140,6 +144,24 @@ class AgentScrapes:
         elif had_problem and not problem:
             logger.info("scraping a node agent works again", extra=fields(target=str(target)))
 
+    def _note_foreign(self, target: Target, samples: int) -> None:
+        with self._lock:
+            is_new = samples > 0 and target not in self._foreign
+            if samples:
+                self._foreign[target] = f"{target}: {samples} samples"
+            else:
+                self._foreign.pop(target, None)
+        if is_new:
+            logger.warning(
+                "ignored what a node agent reports beyond its own node",
+                extra=fields(target=str(target), nodes=",".join(target.nodes[:SHOWN_PROBLEMS]), samples=samples),
+            )
+
     def _count(self, outcome: str) -> None:
         with self._lock:
             self.counts[outcome] += 1
+
+
+def _shorten(sentences: Sequence[str]) -> str:
+    more = f"; and {len(sentences) - SHOWN_PROBLEMS} more" if len(sentences) > SHOWN_PROBLEMS else ""
+    return "; ".join(sentences[:SHOWN_PROBLEMS]) + more

@@ -23,7 +23,7 @@ from slurmscope.services.exporter.readings import ReadingSet
 SAMPLES = counter("slurmscope_recorder_samples_total", "Samples that were recorded since the start.")
 DROPPED = counter(
     "slurmscope_recorder_dropped_samples_total",
-    "Samples that were left out: late, not_finite, too_many series, or too_long labels.",
+    "Samples that were left out: late, not_finite, too_many series, too_long labels, or foreign to the scraped node.",
     "reason",
 )
 SCRAPES = counter(
@@ -33,7 +33,7 @@ SCRAPES = counter(
 )
 RECORDING_METRICS = (SAMPLES, DROPPED, SCRAPES)
 
-REASONS = ("late", "not_finite", "too_many", "too_long")
+REASONS = ("late", "not_finite", "too_many", "too_long", "foreign")
 OUTCOMES = ("good", "failed", "skipped")
 
 ZEROS: Mapping[str, tuple[Labels, ...]] = {"slurm_jobs": ((RUNNING,), (PENDING,))}

@@ -17,7 +17,7 @@ from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.agent_scrapes import AgentScrapes
 from slurmscope.services.up.cluster_charts import ClusterCharts
 from slurmscope.services.up.recording import OwnCollectors, recording_families
-from slurmscope.services.up.settings import UpSettings
+from slurmscope.services.up.settings import Target, UpSettings
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import CLUSTER_INTERVAL_SECONDS, RECORDED_METRICS, RecorderSettings
 
@@ -35,6 +35,7 @@ def run_up(
     """Serve until SIGTERM or SIGINT; ``exporters`` are those of the roles whose collectors may run here."""
     configure_log(config)
     require_portal()
+    open_token_files(config.of(UpSettings))
 
     def serve() -> int:
         with (
@@ -60,8 +61,9 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
                 period = max(interval, CLUSTER_INTERVAL_SECONDS) if exporter.role is Role.CLUSTER else interval
                 actions.append((exporter.role.value, period, partial(own.record, recorder, deadline_seconds=period)))
         if settings.targets:
-            token_file = TokenFile(settings.bearer_token_file) if settings.bearer_token_file else None
-            scrapes = AgentScrapes(settings.targets, recorder, timeout_seconds=settings.timeout, token_file=token_file)
+            scrapes = AgentScrapes(
+                settings.targets, recorder, timeout_seconds=settings.timeout, token_files=open_token_files(settings)
+            )
             stack.enter_context(closing(scrapes))
             actions.append(("agents", interval, scrapes.scrape_all))
             counts, problems = scrapes.counts, scrapes.problems
@@ -73,6 +75,14 @@ def open_recording(config: Config, exporters: Sequence[Exporter], recorder: Reco
             problems=problems,
             charts=ClusterCharts(recorder.series()).get,
         )
+
+
+def open_token_files(settings: UpSettings) -> dict[Target, TokenFile]:
+    """Return the token file of each target that has one; raise ConfigError if a token would be sent in clear text."""
+    paths = {target: settings.token_path(target) for target in settings.targets}
+    # Targets of one file share its cache.
+    files = {path: TokenFile(path) for path in paths.values() if path is not None}
+    return {target: files[path] for target, path in paths.items() if path is not None}
 
 
 def _own_collectors(exporter: Exporter) -> OwnCollectors:

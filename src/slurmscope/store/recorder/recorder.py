@@ -20,7 +20,7 @@ from slurmscope.metrics.family import Family, Histogram
 from slurmscope.metrics.parse import ParsedSample
 from slurmscope.model.series import NODE_LABEL
 from slurmscope.store.recorder.file import RecorderFile
-from slurmscope.store.recorder.heads import Head, series_key
+from slurmscope.store.recorder.heads import NO_JOB, Head, job_of, series_key
 from slurmscope.store.recorder.page_lines import find_samples
 from slurmscope.store.recorder.series import RecorderSeries
 from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings
@@ -39,8 +39,8 @@ RecordedSample = tuple[str, SampleLabels, float]
 class Recorder:
     """Record samples of the configured metrics, and delete them after the retention.
 
-    ``dropped`` counts what was left out: ``late``, ``not_finite``, ``too_many`` and ``too_long``. A failure is an
-    ArchiveError that loses the samples of one moment; recording continues with the next.
+    ``dropped`` counts what was left out: ``late``, ``not_finite``, ``too_many``, ``too_long`` and ``foreign``.
+    A failure is an ArchiveError that loses the samples of one moment; recording continues with the next.
     """
 
     def __init__(
@@ -87,17 +87,20 @@ class Recorder:
         with self._mutex:
             self._take(at_seconds, self._of_families(families))
 
-    def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
+    def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str = "") -> int:
         """Record a page in text format from a node agent, or nothing of it when it is malformed.
 
-        ``node`` fills a node label that is empty. ``source`` names who served it, whatever the page says; without it
-        ``node`` does.
+        Only series of jobs on ``nodes`` are recorded; return how many samples had another node or no job. The first of
+        ``nodes`` fills a node label that is empty. ``source`` names who served it, whatever the page says; without it
+        that node does.
         """
         known = self._heads.find
         with self._mutex:
-            meet = partial(self._meet, node, source or node)
-            found = find_samples(page, self._names, lambda text: known((node, text)), meet)
+            before = self.dropped["foreign"]
+            meet = partial(self._meet, nodes, source or nodes[0])
+            found = find_samples(page, self._names, lambda text: known((nodes, text)), meet)
             self._take(at_seconds, found)
+            return self.dropped["foreign"] - before
 
     def settle(self) -> None:
         """Bring everything to the disk now; worth its cost once a round, not once a page."""
@@ -134,12 +137,15 @@ class Recorder:
                 if head is not None:
                     yield head, value
 
-    def _meet(self, node: str, source: str, text: str, sample: ParsedSample) -> Head | None:
+    def _meet(self, nodes: tuple[str, ...], source: str, text: str, sample: ParsedSample) -> Head | None:
+        if (sample.labels.get(NODE_LABEL) or nodes[0]) not in nodes or job_of(sample.labels) == NO_JOB:
+            self.dropped["foreign"] += 1
+            return None
         if self._begun[source] >= self._new_series_limit:
             self.dropped["too_many"] += 1
             return None
         count = len(self._heads)
-        head = self._begin((node, text) if text else None, sample.name, sample.labels, node)
+        head = self._begin((nodes, text) if text else None, sample.name, sample.labels, nodes[0])
         self._begun[source] += len(self._heads) - count
         return head
 

@@ -26,10 +26,11 @@ class Pages:
     def __init__(self) -> None:
         self.kept: list[tuple[float, str, str]] = []
 
-    def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
+    def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str) -> int:
         if page == "broken":
             raise MalformedAnswer("line 1: it has no end")
-        self.kept.append((at_seconds, page, node))
+        self.kept.append((at_seconds, page, nodes[0]))
+        return page.count('slurm_node="other"')
 
 
 class Agent(ThreadingHTTPServer):
@@ -77,8 +78,8 @@ def silent_target() -> Iterator[Target]:
         yield parse_target(f"silent=http://127.0.0.1:{listener.getsockname()[1]}")
 
 
-def make(pages: Pages, *targets: Target, timeout: float = 10.0, token: TokenFile | None = None) -> AgentScrapes:
-    return AgentScrapes(targets, pages, timeout_seconds=timeout, token_file=token, wall_clock=lambda: 42.0)
+def make(pages: Pages, *targets: Target, timeout: float = 10.0) -> AgentScrapes:
+    return AgentScrapes(targets, pages, timeout_seconds=timeout, wall_clock=lambda: 42.0)
 
 
 def test_pages_are_recorded_under_the_name_of_their_node(agent: Agent) -> None:
@@ -88,14 +89,31 @@ def test_pages_are_recorded_under_the_name_of_their_node(agent: Agent) -> None:
     assert [(42.0, PAGE.decode(), "n7")] == pages.kept
     assert [("/metrics", None)] == agent.asked
     assert {"good": 1} == scrapes.counts
-    assert () == scrapes.problems()
+    assert [] == list(scrapes.problems())
 
 
-def test_the_token_is_sent(agent: Agent, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret\n")
-    with closing(make(Pages(), agent.target(), token=TokenFile(tmp_path / "token"))) as scrapes:
+def test_each_agent_gets_its_own_token(agent: Agent, tmp_path: Path) -> None:
+    for node in ("n1", "n2"):
+        (tmp_path / node).write_text(f"secret-of-{node}\n")
+    targets = (agent.target("n1"), agent.target("n2"), agent.target("n3"))
+    tokens = {target: TokenFile(tmp_path / target.nodes[0]) for target in targets[:2]}
+    with closing(AgentScrapes(targets, Pages(), timeout_seconds=10.0, token_files=tokens)) as scrapes:
         scrapes.scrape_all()
-    assert [("/metrics", "Bearer secret")] == agent.asked
+    assert {"Bearer secret-of-n1", "Bearer secret-of-n2", None} == {token for _, token in agent.asked}
+
+
+def test_what_an_agent_says_about_other_nodes_is_reported_once(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
+    agent.page = PAGE + b'jobs_cores{slurm_job="1",slurm_node="other"} 4\n'
+    with closing(make(Pages(), agent.target())) as scrapes:
+        scrapes.scrape_all()
+        scrapes.scrape_all()
+        (sentence,) = scrapes.problems()
+        assert sentence.startswith("1 of 1 node agents reported nodes or metrics that are not theirs")
+        assert ["n1"] == [vars(record)["fields"]["nodes"] for record in caplog.records if "beyond" in record.message]
+        assert {"good": 2} == scrapes.counts
+        agent.page = PAGE
+        scrapes.scrape_all()
+    assert [] == list(scrapes.problems())
 
 
 def test_a_silent_agent_costs_only_its_own_page(agent: Agent) -> None:
@@ -134,7 +152,7 @@ def test_a_failure_is_logged_once_and_its_end_too(agent: Agent, caplog: pytest.L
     assert ["scraping a node agent failed", "scraping a node agent works again"] == told
     # After the second failure one round is left out.
     assert {"failed": 2, "skipped": 1, "good": 2} == scrapes.counts
-    assert () == scrapes.problems()
+    assert [] == list(scrapes.problems())
 
 
 def test_an_agent_that_is_down_is_scraped_less_and_less_often(agent: Agent) -> None:
@@ -150,10 +168,10 @@ def test_an_agent_that_is_down_is_scraped_less_and_less_often(agent: Agent) -> N
 
 def test_a_bug_in_one_page_does_not_silence_the_others(agent: Agent, caplog: pytest.LogCaptureFixture) -> None:
     class Buggy(Pages):
-        def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
-            if node == "bad":
+        def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str) -> int:
+            if nodes == ("bad",):
                 raise RuntimeError("bug")
-            super().record_page(at_seconds, page, node=node)
+            return super().record_page(at_seconds, page, nodes=nodes, source=source)
 
     pages = Buggy()
     with closing(make(pages, agent.target("bad"), agent.target("n1"))) as scrapes:
@@ -175,9 +193,10 @@ def test_an_agent_that_is_still_being_scraped_is_skipped(agent: Agent) -> None:
     class Slow(Pages):
         begun, release = threading.Event(), threading.Event()
 
-        def record_page(self, at_seconds: float, page: str, *, node: str = "", source: str = "") -> None:
+        def record_page(self, at_seconds: float, page: str, *, nodes: tuple[str, ...], source: str) -> int:
             self.begun.set()
             self.release.wait(30)
+            return 0
 
     slow = Slow()
     with closing(make(slow, agent.target())) as scrapes:

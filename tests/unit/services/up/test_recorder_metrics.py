@@ -20,7 +20,7 @@ def test_every_reason_and_outcome_is_reported_from_the_start() -> None:
     assert set(RECORDING_METRICS) == told.keys()
     samples, dropped, scrapes = (told[metric] for metric in RECORDING_METRICS)
     assert {(): 12.0} == samples
-    assert {("late",): 3.0, ("not_finite",): 0.0, ("too_many",): 0.0, ("too_long",): 0.0} == dropped
+    assert {("late",): 3.0, ("not_finite",): 0.0, ("too_many",): 0.0, ("too_long",): 0.0, ("foreign",): 0.0} == dropped
     assert {("good",): 0.0, ("failed",): 2.0, ("skipped",): 0.0} == scrapes
 
 

@@ -32,7 +32,7 @@ def page(value: str, node: str = "") -> str:
 def test_metric_that_nobody_asks_for_is_not_kept(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(1.0), sample(1.0, "node_load1")])
-        recorder.record_page(START + 15, page("2") + 'node_load1{slurm_job="4711"} 7\n')
+        recorder.record_page(START + 15, page("2") + 'node_load1{slurm_job="4711"} 7\n', nodes=("n1",))
         recorder.record_families(START + 30, [Family(gauge("node_load1", "Load."), {(): 1.0})])
         assert 2 == recorder.recorded
         assert {} == totals(recorder, SeriesQuery(metric="node_load1", how=Aggregation.MAX))
@@ -50,18 +50,34 @@ def test_same_series_from_samples_families_and_pages_is_one(tmp_path: Path) -> N
         recorder.record(START + 10, [(CPU, pairs, 15.0)])
         recorder.record_families(START + 15, [family])
         recorder.record_families(START + 20, [Family(family.metric, [((str(JOB), "n1"), 25.0)])])
-        recorder.record_page(START + 30, page("30"), node="n1")
-        recorder.record_page(START + 45, page("40"), node="n1")
+        recorder.record_page(START + 30, page("30"), nodes=("n1",))
+        recorder.record_page(START + 45, page("40"), nodes=("n1",))
         mean = totals(recorder, SeriesQuery(metric=CPU, how=Aggregation.MEAN))
     assert {("n1",): (10 + 15 + 20 + 25 + 30 + 40) / 6} == mean
 
 
-def test_node_that_the_agent_names_itself_is_kept(tmp_path: Path) -> None:
+def test_agent_of_several_nodes_names_them_itself(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
-        recorder.record_page(START, page("1", node="virtual7"), node="n1")
-        recorder.record_page(START, page("2"), node="n2")
-        recorder.record_page(START, page("3"))
-        assert {("virtual7",): 1.0, ("n2",): 2.0, ("",): 3.0} == totals(recorder)
+        recorder.record_page(START, page("1", node="virtual7"), nodes=("n1", "virtual7"))
+        recorder.record_page(START, page("2"), nodes=("n2",))
+        assert {("virtual7",): 1.0, ("n2",): 2.0} == totals(recorder)
+
+
+def test_agent_reports_its_own_node_only(tmp_path: Path) -> None:
+    both = page("900", node="n1") + page("1").partition("\n")[2]
+    with make_recorder(tmp_path) as recorder:
+        assert 0 == recorder.record_page(START, page("5", node="n1"), nodes=("n1",))
+        assert 1 == recorder.record_page(START + 1, page("900", node="n1"), nodes=("rogue",))
+        assert 1 == recorder.record_page(START + 2, both, nodes=("rogue",))
+        assert {("n1",): 5.0, ("rogue",): 1.0} == totals(recorder)
+        assert {"foreign": 2} == +recorder.dropped
+
+
+def test_agent_reports_nothing_about_the_cluster(tmp_path: Path) -> None:
+    wanted = SeriesQuery(metric="slurm_jobs", how=Aggregation.MAX, each=("state",), by=("state",))
+    with make_recorder(tmp_path) as recorder:
+        assert 1 == recorder.record_page(START, 'slurm_jobs{state="RUNNING"} 9\n', nodes=("rogue",))
+        assert () == recorder.series().read_cluster(wanted, START, START + 15, points=1, until=math.inf)
 
 
 def test_histograms_are_passed_over(tmp_path: Path) -> None:
@@ -88,7 +104,7 @@ def test_page_is_read_as_another_parser_reads_it(tmp_path: Path) -> None:
     assert 5 == len(oracle)
     with make_recorder(tmp_path) as recorder:
         for turn in range(3):  # the first time lines are met, then they are known
-            recorder.record_page(START + turn, text)
+            recorder.record_page(START + turn, text, nodes=tuple(node for (node,) in oracle))
         assert oracle == totals(recorder)
         assert 15 == recorder.recorded
 
@@ -99,27 +115,27 @@ def test_page_that_breaks_the_format_is_not_recorded_at_all(tmp_path: Path, numb
     other = f'{MEMORY}{{slurm_job="{JOB}"}} 5\n'
     with make_recorder(tmp_path) as recorder:
         if is_known:
-            recorder.record_page(START, other + page("1"))
+            recorder.record_page(START, other + page("1"), nodes=("n1",))
         before = recorder.recorded
         with pytest.raises(MalformedAnswer, match="line 3"):
-            recorder.record_page(START + 15, other + page(number))
+            recorder.record_page(START + 15, other + page(number), nodes=("n1",))
         assert before == recorder.recorded
-        recorder.record_page(START + 30, other + page("2"))
+        recorder.record_page(START + 30, other + page("2"), nodes=("n1",))
         assert before + 2 == recorder.recorded
 
 
 def test_cut_page_is_not_recorded(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         with pytest.raises(MalformedAnswer, match=r"line 2 .* truncated"):
-            recorder.record_page(START, page("12345")[:-3])
-        recorder.record_page(START, "")
+            recorder.record_page(START, page("12345")[:-3], nodes=("n1",))
+        recorder.record_page(START, "", nodes=("n1",))
         assert 0 == recorder.recorded
 
 
 def test_numbers_that_are_none_are_left_out_and_counted(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(math.nan), sample(math.inf, node="n2"), sample(-math.inf, node="n3")])
-        recorder.record_page(START, page("NaN", node="n4"))
+        recorder.record_page(START, page("NaN", node="n4"), nodes=("n4",))
         recorder.record(START, [sample(0.0, node="n5")])
         assert {("n5",): 0.0} == totals(recorder)
         assert {"not_finite": 4} == +recorder.dropped
@@ -157,11 +173,12 @@ def test_more_series_than_the_limit_are_left_out_and_counted(tmp_path: Path) -> 
 
 def test_agent_that_brings_ever_new_series_keeps_out_no_other(tmp_path: Path) -> None:
     chosen = RecorderSettings(file=tmp_path / "recorder.db")
+    rogue = tuple(f"x{turn}{number}" for turn in range(4) for number in range(2))
     with Recorder(chosen, new_series_limit=3) as recorder:
         for turn in range(4):
             sent = page("1", f"x{turn}0") + page("1", f"x{turn}1").partition("\n")[2]
-            recorder.record_page(START + turn, sent, source="rogue:9798")
-        recorder.record_page(START + 9, page("1", "n2"), source="n2:9798")
+            recorder.record_page(START + turn, sent, nodes=rogue, source="rogue:9798")
+        recorder.record_page(START + 9, page("1", "n2"), nodes=("n2",), source="n2:9798")
         assert {("x00",), ("x01",), ("x10",), ("n2",)} == set(totals(recorder))
         assert {"too_many": 5} == +recorder.dropped
 
@@ -170,7 +187,7 @@ def test_agent_may_bring_new_series_again_when_old_ones_were_packed(tmp_path: Pa
     chosen = RecorderSettings(file=tmp_path / "recorder.db")
     with Recorder(chosen, new_series_limit=1) as recorder:
         for hour in range(3):
-            recorder.record_page(START + 7200 * hour, page("1", f"n{hour}"), source="n:9798")
+            recorder.record_page(START + 7200 * hour, page("1", f"n{hour}"), nodes=("n0", "n1", "n2"), source="n:9798")
         assert {} == +recorder.dropped
 
 
@@ -178,7 +195,9 @@ def test_series_with_endless_labels_is_left_out(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(1.0, program="x" * LABELS_LIMIT_CHARACTERS), sample(2.0, program="x")])
         recorder.record_page(
-            START, page("1").replace("slurm_node", "x" * LABELS_LIMIT_CHARACTERS).replace('=""', '="1"')
+            START,
+            page("1").replace("slurm_node", "x" * LABELS_LIMIT_CHARACTERS).replace('=""', '="1"'),
+            nodes=("n1",),
         )
         assert {("n1",): 2.0} == totals(recorder)
         assert {"too_long": 2} == +recorder.dropped
