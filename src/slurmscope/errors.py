@@ -52,11 +52,12 @@ class SourceError(SlurmscopeError):
 
 
 class CommandError(SourceError):
-    """A command returned no usable output."""
+    """A command returned no usable output; ``stdout`` is what it printed before it failed."""
 
-    def __init__(self, argv: Sequence[str], message: str) -> None:
+    def __init__(self, argv: Sequence[str], message: str, stdout: bytes = b"") -> None:
         super().__init__(message)
         self.argv = tuple(argv)
+        self.stdout = stdout
 
 
 class CommandMissing(CommandError):

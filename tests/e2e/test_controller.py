@@ -10,7 +10,7 @@ from lab import SlurmLab
 from slurmscope.collectors.controller import COLLECTOR
 from slurmscope.metrics.collector import NoOptions
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
-from slurmscope.sources.slurm.scontrol_ping import read_controllers
+from slurmscope.sources.slurm.scontrol_ping import ControllerPing
 from tests.e2e.asking import samples_of
 
 
@@ -20,7 +20,7 @@ def serve(
     """Read and collect as the exporter does."""
     environment = {"SLURM_CONF": str(slurm_conf)} if slurm_conf else lab.environment
     commands = SlurmCommands(SlurmSettings(bin_path=lab.bin_path, timeout=timeout), environment)
-    return samples_of(COLLECTOR.collect(NoOptions(), controllers=read_controllers(commands.run)))
+    return samples_of(COLLECTOR.collect(NoOptions(), controllers=ControllerPing(commands.run).read()))
 
 
 def host(lab: SlurmLab) -> str:
@@ -51,11 +51,13 @@ def test_a_missing_backup_is_down_while_slurm_is_up(clean_lab: SlurmLab, tmp_pat
 
 
 def test_a_dead_controller_is_down_until_it_is_back(clean_lab: SlurmLab) -> None:
+    alive = serve(clean_lab)["slurm_controller_up"]
     clean_lab.kill_controller()
     dead = serve(clean_lab)
     clean_lab.start_controller()
 
-    assert {"slurm_up": {(): 0}, "slurm_controller_up": {}} == dead
+    assert {"slurm_up": {(): 0}, "slurm_controller_up": dict.fromkeys(alive, 0)} == dead
+    assert alive
     assert {(): 1} == serve(clean_lab)["slurm_up"]
 
 

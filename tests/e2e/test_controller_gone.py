@@ -49,6 +49,7 @@ def test_nothing_shows_zeros_and_all_comes_back(
             took, page = scrape(exporter)
             assert took < DEADLINE_SECONDS
             assert {(): 0} == values(page, "slurm_up")
+            assert dict.fromkeys(values(before, "slurm_controller_up"), 0) == values(page, "slurm_controller_up")
             assert 0 == values(page, "slurmscope_collector_success")["jobs",]
             # The last good numbers, with their age, and no zero in their place.
             assert values(before, "slurm_jobs") == values(page, "slurm_jobs")

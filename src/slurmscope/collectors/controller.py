@@ -7,7 +7,8 @@
     slurm_controller_up{host="ctl1",role="primary"} 1
     slurm_controller_up{host="ctl2",role="backup"} 0
 
-While no controller answers there is only ``slurm_up 0``: scontrol lists the controllers only if one of them is up.
+While no controller answers, all of them are 0. If scontrol could not even list them since the start, there is only
+``slurm_up 0``.
 """
 
 from __future__ import annotations

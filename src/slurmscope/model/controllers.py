@@ -26,7 +26,7 @@ class Controller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controllers:
-    """Hold all controllers; empty if no controller answered."""
+    """Hold all controllers; empty if none answered and their names are not known."""
 
     controllers: tuple[Controller, ...] = ()
 

@@ -185,7 +185,7 @@ def _readers(
         "jobs": QueueReader(backend.read_jobs, time.time).read,
         "job_list": lambda: _read_job_list(commands),
         "nodes": backend.read_nodes,
-        "controllers": lambda: scontrol_ping.read_controllers(run),
+        "controllers": scontrol_ping.ControllerPing(run).read,
         "diag": lambda: sdiag.parse_diag(run(sdiag.COMMAND, sdiag.ARGUMENTS)),
         "licenses": lambda: scontrol_licenses.parse_licenses(run("scontrol", scontrol_licenses.ARGUMENTS)),
         "reservations": lambda: scontrol_reservations.parse_reservations(

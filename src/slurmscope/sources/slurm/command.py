@@ -31,7 +31,7 @@ from slurmscope.log import escape
 OUTPUT_LIMIT_BYTES = 512 * 1024 * 1024
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/slurm/bin"
 
-_STDERR_LIMIT_BYTES = 64 * 1024
+_FAILURE_LIMIT_BYTES = 64 * 1024
 _BLOCK_BYTES = 64 * 1024  # the capacity of a pipe
 _EXIT_CHECK_SECONDS = 0.1
 # A grandchild may keep our pipes open after the command has ended: its output is not waited for longer.
@@ -109,8 +109,8 @@ def run(
 ) -> CommandOutput:
     """Run a command to its end and return its output, or raise an error that names the cause.
 
-    Only an exit code of 0 gives a result: the output of a failing command is discarded. Text on
-    stderr alone is no failure. The caller's thread does the reading; no other thread is started.
+    Only an exit code of 0 gives a result: the error carries the beginning of what a failing command printed.
+    Text on stderr alone is no failure. The caller's thread does the reading; no other thread is started.
     """
     started = time.monotonic()
     if not argv or not argv[0].startswith("/"):
@@ -127,7 +127,7 @@ def run(
         )
     stderr = _printable(output.stderr.getvalue())
     if child.returncode != 0:
-        raise _failure(argv, child.returncode, stderr)
+        raise _failure(argv, child.returncode, stderr, output.stdout.getvalue()[:_FAILURE_LIMIT_BYTES])
     return CommandOutput(stdout=output.stdout.getvalue(), stderr=stderr, duration_seconds=time.monotonic() - started)
 
 
@@ -178,7 +178,7 @@ class _Output:
 
     def take_stderr(self, block: bytes) -> None:
         """Keep the beginning, which has the cause."""
-        self.stderr.write(block[: _STDERR_LIMIT_BYTES - self.stderr.tell()])
+        self.stderr.write(block[: _FAILURE_LIMIT_BYTES - self.stderr.tell()])
 
 
 def _gather(child: subprocess.Popen[bytes], output: _Output, deadline: float) -> bool:
@@ -229,13 +229,13 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.wait(_KILL_SECONDS)
 
 
-def _failure(argv: Sequence[str], returncode: int, stderr: str) -> CommandError:
+def _failure(argv: Sequence[str], returncode: int, stderr: str, stdout: bytes) -> CommandError:
     lines = [line for line in stderr.splitlines() if line.strip()]
     refusal = next((line for line in lines if any(text in line.lower() for text in _REFUSALS)), None)
     how = f"exit code {returncode}" if returncode > 0 else _signal_name(-returncode)
     said = escape((refusal or (lines[0] if lines else "nothing on stderr")).strip(), _MESSAGE_LIMIT)
     error_type = CommandFailed if refusal is None else CommandRefused
-    return error_type(argv, f"{_name(argv)} ended with {how}: {said}")
+    return error_type(argv, f"{_name(argv)} ended with {how}: {said}", stdout)
 
 
 def _signal_name(number: int) -> str:

@@ -2,7 +2,7 @@
 """Ask every controller of the cluster whether it is there.
 
 ``scontrol ping`` ends with exit code 1 when no controller answers, and only then; its text from
-22.05 to 25.05 is one line per controller, and for root a reminder to restore a missing one.
+22.05 to 25.05 is one line per controller, also when all are down, and for root a reminder to restore a missing one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from slurmscope.errors import CommandError, MalformedAnswer
 from slurmscope.log import fields
@@ -24,17 +25,37 @@ _SHOWN = 80
 logger = logging.getLogger(__name__)
 
 
-def read_controllers(run: Callable[[str, Sequence[str]], bytes]) -> Controllers:
-    """Ping all controllers; a call that fails or times out means that none is up.
+class ControllerPing:
+    """Ping all controllers; remember their names for the time when none answers."""
 
-    Only then does an alert on ``slurm_up`` fire while Slurm is gone: a failed reading has no value.
-    """
+    def __init__(self, run: Callable[[str, Sequence[str]], bytes]) -> None:
+        """Take the function that runs a command; nothing is run yet."""
+        self._run = run
+        self._last = Controllers()
+
+    def read(self) -> Controllers:
+        """Return the state of all controllers; after a call that fails or times out none is up.
+
+        Only then does an alert on ``slurm_up`` fire while Slurm is gone: a failed reading has no value.
+        """
+        try:
+            self._last = parse_controllers(self._run(COMMAND, ARGUMENTS))
+        except CommandError as error:
+            logger.warning("no controller answers", extra=fields("ping", reason=error.reason, error=str(error)))
+            self._last = _all_down(_controllers_of(error) or self._last)
+        return self._last
+
+
+def _controllers_of(error: CommandError) -> Controllers | None:
+    """Return the controllers that a failed ping listed; None if it listed none."""
     try:
-        answer = run(COMMAND, ARGUMENTS)
-    except CommandError as error:
-        logger.warning("no controller answers", extra=fields("ping", reason=error.reason, error=str(error)))
-        return Controllers()
-    return parse_controllers(answer)
+        return parse_controllers(error.stdout)
+    except MalformedAnswer:
+        return None
+
+
+def _all_down(controllers: Controllers) -> Controllers:
+    return Controllers(controllers=tuple(replace(one, is_up=False) for one in controllers.controllers))
 
 
 def parse_controllers(answer: bytes) -> Controllers:

@@ -20,7 +20,7 @@ from slurmscope.errors import (
     MalformedAnswer,
 )
 from slurmscope.model.controllers import Controller, Controllers
-from slurmscope.sources.slurm.scontrol_ping import parse_controllers, read_controllers
+from slurmscope.sources.slurm.scontrol_ping import ControllerPing, parse_controllers
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "slurm-22.05"
 UP = (FIXTURES / "scontrol-ping-up.txt").read_bytes()
@@ -82,7 +82,7 @@ def test_the_query_is_a_ping() -> None:
         asked.append((name, *arguments))
         return UP
 
-    assert read_controllers(run).is_up
+    assert ControllerPing(run).read().is_up
     assert [("scontrol", "ping")] == asked
 
 
@@ -94,16 +94,42 @@ def test_a_query_without_answer_says_that_nobody_is_up(
         raise error_type((name, *arguments), "scontrol did not answer")
 
     with caplog.at_level(logging.WARNING):
-        controllers = read_controllers(run)
+        controllers = ControllerPing(run).read()
 
     assert Controllers() == controllers
     assert not controllers.is_up
     assert ["no controller answers"] == [record.message for record in caplog.records]
 
 
+def test_a_failed_ping_lists_the_controllers_that_are_down() -> None:
+    def run(name: str, arguments: Sequence[str]) -> bytes:
+        printed = b"Slurmctld(primary) at ctl1 is DOWN\nSlurmctld(backup) at ctl2 is DOWN\n***\n** RESTORE **\n***\n"
+        raise CommandFailed((name, *arguments), "scontrol ended with exit code 1", printed)
+
+    controllers = ControllerPing(run).read()
+
+    assert [("ctl1", False), ("ctl2", False)] == [(one.host, one.is_up) for one in controllers.controllers]
+
+
+def test_controllers_that_were_known_are_down_when_the_ping_times_out() -> None:
+    answers = iter((BACKUP_DOWN, b""))
+
+    def run(name: str, arguments: Sequence[str]) -> bytes:
+        if answer := next(answers):
+            return answer
+        raise CommandTimedOut((name, *arguments), "scontrol timed out")
+
+    ping = ControllerPing(run)
+    assert ping.read().is_up
+
+    controllers = ping.read()
+
+    assert [("ctl1", False), ("ctl2", False)] == [(one.host, one.is_up) for one in controllers.controllers]
+
+
 def test_a_strange_answer_is_no_outage() -> None:
     with pytest.raises(MalformedAnswer):
-        read_controllers(lambda _name, _arguments: b"something new\n")
+        ControllerPing(lambda _name, _arguments: b"something new\n").read()
 
 
 @given(st.binary(max_size=200) | st.from_regex(rb"\ASlurmctld\([a-z0-9]+\) at [^\s]+ is (UP|DOWN)\n\Z"))
