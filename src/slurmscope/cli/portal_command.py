@@ -7,7 +7,7 @@ import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
-from slurmscope.config import own_environment
+from slurmscope.config import Config, own_environment
 from slurmscope.services.portal.run import run_portal
 from slurmscope.services.runtime.signals import run_until_interrupted
 
@@ -28,5 +28,8 @@ def make_command() -> click.Command:
 
 
 def _run(**given: object) -> int:
-    config = load_config("portal", given)
-    return run_until_interrupted(lambda: run_portal(config, own_environment()))
+    def load() -> Config:
+        return load_config("portal", given)
+
+    config = load()
+    return run_until_interrupted(lambda: run_portal(config, own_environment(), load=load))

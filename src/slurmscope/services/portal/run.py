@@ -8,14 +8,15 @@ import importlib
 import logging
 import pwd
 import secrets
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from slurmscope.config import Config
-from slurmscope.errors import ConfigError, MissingExtraError
+from slurmscope.errors import ConfigError, MissingExtraError, SlurmscopeError
 from slurmscope.log import fields
 from slurmscope.metrics.family import Family
 from slurmscope.model.job_record import JobAccounting
@@ -37,6 +38,7 @@ from slurmscope.services.reporting.opening import Reporting, open_reporting
 from slurmscope.services.reporting.reporter import Reporter, ReporterSettings, open_reporter_loop
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
+from slurmscope.services.runtime.signals import ReloadRequest
 from slurmscope.sources.slurm.backends import open_backend
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
@@ -61,7 +63,7 @@ class Companion:
     charts: Callable[[], tuple[Chart, ...]] = tuple
 
 
-def run_portal(
+def run_portal(  # noqa: PLR0913 - every part can be replaced
     config: Config,
     environment: Mapping[str, str],
     *,
@@ -69,38 +71,91 @@ def run_portal(
     accounting: JobAccounting | None = None,
     beside: Companion | None = None,
     ready: Callable[[str], None] = lambda _: None,
+    load: Callable[[], Config] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; ``ready`` is called with the address when pages can be opened.
 
-    ``beside`` describes other services in this process.
+    ``beside`` describes other services in this process. SIGHUP restarts the portal with the configuration that ``load``
+    returns, on the same listening socket: clients wait and are not refused. Without ``load`` it changes nothing.
     """
     configure_log(config)
     require_portal()
     settle_memory(PAGE_OBJECTS)
-    beside = beside or Companion()
-    settings = config.of(PortalSettings)
-    check_settings(settings)
-    with (
-        open_reporting(
-            config,
-            environment,
-            series=series,
-            accounting=accounting,
-            may_create=True,
-            archived_seconds=2 * config.of(ReporterSettings).interval,
-        ) as reporting,
-        _open_app(reporting, environment, beside) as app,
-        open_listener(settings.listen_address) as listener,
-    ):
-        # Short time slices for threads: a page of a few milliseconds must not wait for those that make a large report.
-        sys.setswitchinterval(THREAD_TURN_SECONDS)
-        server = make_server(app, settings)
-        shown = _shown_address(settings, listener.getsockname())
-        logger.info("listening", extra=fields(address=shown))
-        ready(shown)
-        asyncio.run(server.serve(sockets=[listener]))
+    services = _Services(environment, series, accounting, beside or Companion())
+    check_settings(config.of(PortalSettings))
+    with ExitStack() as stack, ReloadRequest() as reload_request:
+        listener: socket.socket | None = None
+        is_running = True
+        while is_running:
+            settings = config.of(PortalSettings)
+            with (
+                services.open_reporting(config) as reporting,
+                _open_app(reporting, environment, services.beside) as app,
+            ):
+                if listener is None:
+                    listener = stack.enter_context(open_listener(settings.listen_address))
+                    shown = _shown_address(settings, listener.getsockname())
+                    logger.info("listening", extra=fields(address=shown))
+                    ready(shown)
+                _serve(app, settings, listener, reload_request)
+            is_running = reload_request.take()
+            if is_running:
+                config = _load_again(config, load, services)
     logger.info("stopped")
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Services:
+    """Hold what stays the same when the configuration is loaded again."""
+
+    environment: Mapping[str, str]
+    series: SeriesSource | None
+    accounting: JobAccounting | None
+    beside: Companion
+
+    def open_reporting(self, config: Config) -> AbstractContextManager[Reporting]:
+        return open_reporting(
+            config,
+            self.environment,
+            series=self.series,
+            accounting=self.accounting,
+            may_create=True,
+            archived_seconds=2 * config.of(ReporterSettings).interval,
+        )
+
+
+def _serve(app: CountedApp, settings: PortalSettings, listener: socket.socket, reload_request: ReloadRequest) -> None:
+    """Serve until a signal; the server closes a copy of the listener, not the listener itself."""
+    # Short time slices for threads: a page of a few milliseconds must not wait for those that make a large report.
+    sys.setswitchinterval(THREAD_TURN_SECONDS)
+    server = make_server(app, settings)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    reload_request.watch(stop)
+    asyncio.run(server.serve(sockets=[listener.dup()]))
+
+
+def _load_again(config: Config, load: Callable[[], Config] | None, services: _Services) -> Config:
+    """Return the new configuration, or the one in force if the new one cannot be used."""
+    if load is None:
+        logger.warning("SIGHUP does not reload the configuration here; restart to change it")
+        return config
+    try:
+        loaded = load()
+        check_settings(loaded.of(PortalSettings))
+        with services.open_reporting(loaded):
+            pass
+    except SlurmscopeError as error:
+        logger.error("configuration not reloaded", extra=fields(error=str(error)))
+        return config
+    configure_log(loaded)
+    logger.info("configuration reloaded")
+    if loaded.of(PortalSettings).listen_address != config.of(PortalSettings).listen_address:
+        logger.warning("a change of portal.listen-address needs a restart")
+    return loaded
 
 
 @contextmanager

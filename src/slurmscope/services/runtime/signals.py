@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
@@ -55,6 +56,44 @@ class Signals:
 
 def _do_nothing(number: int, frame: FrameType | None) -> None:
     """Keep the signal from ending the process."""
+
+
+class ReloadRequest:
+    """Remember SIGHUP for a server that runs in the main thread, and make it return."""
+
+    def __init__(self) -> None:
+        """Install nothing yet."""
+        self._stop: Callable[[], None] = lambda: None
+        self._is_pending = False
+        self._before: object = None
+
+    def __enter__(self) -> ReloadRequest:
+        """Install the handler; only the main thread can, elsewhere nothing changes."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGHUP, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Restore the previous handler."""
+        if self._before is not None:
+            signal.signal(signal.SIGHUP, self._before)  # type: ignore[arg-type] # it came from signal.signal
+
+    def watch(self, stop: Callable[[], None]) -> None:
+        """Call ``stop`` at the next SIGHUP, or now if one is pending."""
+        self._stop = stop
+        if self._is_pending:
+            stop()
+
+    def take(self) -> bool:
+        """Return whether a SIGHUP arrived since the last call."""
+        is_pending, self._is_pending = self._is_pending, False
+        return is_pending
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._is_pending = True
+        self._stop()
 
 
 def run_until_interrupted(serve: Callable[[], int]) -> int:

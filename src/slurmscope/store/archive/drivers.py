@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL
 from slurmscope.errors import ArchiveError, ConfigError, MissingExtraError
 from slurmscope.store.archive.settings import ArchiveSettings
 
-FILE_MODE = 0o640
+FILE_MODE = 0o600
 WRITES = "slurmscope_writes"
 """Execution option of connections that will write: SQLite takes its lock at the beginning, not in the middle."""
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from slurmscope.errors import ArchiveError, ServerTimedOut, SourceError
 from slurmscope.log import escape
 
-MODE = 0o640
+MODE = 0o600
 BUSY_SECONDS = 5.0
 
 _APPLICATION = 0x536C5363

@@ -60,10 +60,10 @@ def refusal(archive: SqlArchive) -> str:
     return str(told.value)
 
 
-def test_file_is_closed_to_others(archive: SqlArchive, path: Path) -> None:
+def test_only_the_owner_can_read_the_files(archive: SqlArchive, path: Path) -> None:
     archive.save([make_report()])
 
-    assert 0 == path.stat().st_mode & 0o007
+    assert {0o600} == {file.stat().st_mode & 0o777 for file in path.parent.glob(f"{path.name}*")}
 
 
 def test_archive_is_there_after_a_restart(archive: SqlArchive, path: Path) -> None:

@@ -99,11 +99,11 @@ def _moments_in_main_file(folder: Path) -> int:
             file.unlink()
 
 
-def test_file_can_be_read_by_its_group_and_by_nobody_else(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     with make_recorder(tmp_path) as recorder:
         recorder.record(START, [sample(1.0)])
         modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir() if "lock" not in file.name}
-    assert {0o640} == modes
+    assert {0o600} == modes
 
 
 def test_second_recorder_is_rejected(tmp_path: Path) -> None:
