@@ -30,7 +30,8 @@ from slurmscope.settings import setting
 
 INFO = info(
     "jobs_info",
-    "User, account and partition of a job; has_ended marks the final values of an ended job.",
+    "User of a job, and account and partition as its environment claims, which users can change; "
+    "has_ended marks the final values of an ended job.",
     *JOB, "user", "uid", "account", "partition", "has_ended",
 )  # fmt: skip
 BUSY = gauge("jobs_busy_cores", "Mean number of cores the job kept busy since the previous reading.", *JOB)

@@ -7,12 +7,12 @@ slurmstepd writes its job ID into its process title, which all users may read un
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 TITLE = re.compile(rb"slurmstepd: \[([0-9]{1,10})\.[^\]\0]{1,64}\]")
-JOB_VARIABLE = re.compile(rb"(?:\A|\0)SLURM_JOB_ID=([0-9]{1,10})(?:\0|\Z)")
 REAL_UID = re.compile(rb"^Uid:\s+([0-9]{1,10})\s", re.MULTILINE)
 MOST_BYTES = 1 << 20
 # Processes per job that are checked.
@@ -26,32 +26,31 @@ class ProcessOwners:
         """Set the root of /proc."""
         self.refused = 0
         self._root = procfs_root
+        self._trusted_uids = (0, os.geteuid())
 
     def find_stepd(self, pids: Iterable[int]) -> int | None:
         """Return the process that is slurmstepd: it is the oldest in its folder, so the first that is checked."""
         return next((pid for pid in sorted(pids) if self.titled_job(pid) is not None), None)
 
     def titled_job(self, pid: int) -> int | None:
-        """Return the job ID in the title of a slurmstepd; None for any other process."""
-        match = TITLE.match(self._read(pid, "cmdline"))
-        return int(match[1]) if match else None
+        """Return the job ID in the title of a slurmstepd; None for any other process.
 
-    def agreed_job(self, pids: Iterable[int]) -> int | None:
-        """Return the job ID in the environment of these processes; None unless all of them agree.
-
-        Users can change the environment of their processes. Reading it needs permission for other users' processes.
+        Users can give their processes any title, even those of a setuid program: only the real user identifies them.
         """
-        texts = (self._read(pid, "environ") for pid in sorted(pids)[:MAX_PROCESSES])
-        jobs = {int(match[1]) for text in texts if (match := JOB_VARIABLE.search(text))}
-        return jobs.pop() if len(jobs) == 1 else None
+        match = TITLE.match(self._read(pid, "cmdline"))
+        return int(match[1]) if match and self._real_user(pid) in self._trusted_uids else None
 
     def common_user(self, pids: Iterable[int]) -> int | None:
         """Return the first user other than root: the sleep process of the extern step always runs as root."""
         for pid in sorted(pids)[:MAX_PROCESSES]:
-            match = REAL_UID.search(self._read(pid, "status"))
-            if match and int(match[1]) != 0:
-                return int(match[1])
+            uid = self._real_user(pid)
+            if uid:
+                return uid
         return None
+
+    def _real_user(self, pid: int) -> int | None:
+        match = REAL_UID.search(self._read(pid, "status"))
+        return int(match[1]) if match else None
 
     def _read(self, pid: int, name: str) -> bytes:
         try:

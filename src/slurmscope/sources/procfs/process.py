@@ -26,6 +26,7 @@ from slurmscope.sources.procfs.stat import (
     parse_environment,
     parse_file_limit,
     parse_io,
+    parse_real_user,
     parse_stat,
     parse_switches,
     parse_thread_stat,
@@ -179,6 +180,18 @@ class Process:
             return text
         words = text.removesuffix(b"\0").split(b"\0") if text else []
         return tuple(word.decode("utf-8", "replace") for word in words)
+
+    def real_user(self) -> int | Missing | None:
+        """Read the real user ID: that of who started the program, also if it is setuid."""
+        text = self._read("status")
+        return text if isinstance(text, Missing) else parse_real_user(text)
+
+    def program(self) -> str | Missing:
+        """Read the path of the program, without following it."""
+        try:
+            return os.readlink("exe", dir_fd=self._folder)
+        except OSError as error:
+            return self._denials.classify(error, "exe")
 
     def environment(self, names: Collection[str]) -> dict[str, str] | Missing:
         """Read the named variables, as they were when the program started; none where it is just starting."""

@@ -139,6 +139,12 @@ def parse_switches(status: bytes) -> tuple[int, int] | None:
     return counts if min(counts) >= 0 and max(counts) <= MOST_COUNT else None
 
 
+def parse_real_user(status: bytes) -> int | None:
+    """Parse the real user ID from ``status``; the name of the process, which is above it, is escaped by the kernel."""
+    words = status.partition(b"\nUid:")[2].split(None, 1)[:1]
+    return int(words[0]) if words and words[0].isdigit() and len(words[0]) <= MOST_DIGITS else None
+
+
 def parse_file_limit(limits: bytes) -> int | None:
     """Parse the limit of open files; None for no limit."""
     soft = limits.partition(b"Max open files")[2].split(None, 1)[:1]

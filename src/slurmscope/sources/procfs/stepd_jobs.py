@@ -11,15 +11,17 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey
 from slurmscope.sources.cgroup import Members
-from slurmscope.sources.procfs.process import Missing
+from slurmscope.sources.procfs.process import Missing, Process
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stat import ProcessSample
 
 COMMAND = "slurmstepd"
+# The kernel appends this to the path of a program that was replaced, as by an upgrade.
+DELETED = " (deleted)"
 TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([0-9A-Za-z+]{1,32})")
 # The PID of another process may have been reused by a job; all processes are checked again after this time.
 RECHECK_SECONDS = 30.0
@@ -135,14 +137,16 @@ class StepdTree:
         if parent is not None and parent.starts[sample.parent_id] <= sample.start_ticks:
             self._add(parent, sample)
             return True
-        # Any process may have this name; only Slurm's own runs as root.
+        # Any process may have this name; see _is_slurms_own.
         if sample.command != COMMAND or sample.uid not in self._trusted_uids:
             return False
         return self._adopt_stepd(sample)
 
     def _adopt_stepd(self, sample: ProcessSample) -> bool:
         with self._reader.process(sample.pid) as process:
-            words = process if isinstance(process, Missing) else process.command_line()
+            if isinstance(process, Missing) or not self._is_slurms_own(process):
+                return False
+            words = process.command_line()
         title = TITLE.match(words[0]) if not isinstance(words, Missing) and words else None
         if title is None:
             return False
@@ -151,6 +155,19 @@ class StepdTree:
         job.stepds[sample.pid] = (sample.start_ticks, title[2])
         self._add(job, sample)
         return True
+
+    def _is_slurms_own(self, process: Process) -> bool:
+        """Return whether a process runs slurmstepd and was started by Slurm.
+
+        A setuid program runs as root too, under any name and title that its user gives it, but its real user is the
+        one who started it. Without permission to read the program's path, that has to suffice.
+        """
+        program = process.program()
+        if program is Missing.DENIED:
+            program = COMMAND
+        if isinstance(program, Missing) or PurePath(program.removesuffix(DELETED)).name != COMMAND:
+            return False
+        return process.real_user() in self._trusted_uids
 
     def _add(self, job: StepdJob, sample: ProcessSample) -> None:
         job.starts[sample.pid] = sample.start_ticks

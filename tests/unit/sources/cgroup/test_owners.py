@@ -72,16 +72,18 @@ def test_contradictory_titles_are_ignored(new_names: Machine) -> None:
     assert 1 == new_names.tree.health.unresolved
 
 
-def test_job_id_is_read_from_the_environment_where_titles_are_hidden(new_names: Machine) -> None:
+def test_environment_does_not_name_the_job(new_names: Machine) -> None:
     hide_titles(new_names)
-    write_environments(new_names, "1", "", "1", "1")
-    assert [JobKey(1, "n1", SLUID)] == list(new_names.tree.scan())
-
-
-def test_contradictory_environments_are_ignored(new_names: Machine) -> None:
-    hide_titles(new_names)
-    write_environments(new_names, "1", "1", "2", "1")
+    write_environments(new_names, "4711", "4711", "4711", "4711")
     assert {} == new_names.tree.scan()
+    assert 1 == new_names.tree.health.unresolved
+
+
+def test_title_of_a_setuid_program_is_not_believed(v2: Machine) -> None:
+    owners = ProcessOwners(v2.procfs)
+    assert 1 == owners.titled_job(STEPD[0])
+    (v2.procfs / str(STEPD[0]) / "status").write_text("Uid:\t4242\t0\t0\t0\n")
+    assert owners.titled_job(STEPD[0]) is None
 
 
 def test_title_of_a_user_process_is_not_read(new_names: Machine) -> None:

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 from slurmscope.model.job_use import JobKey
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stepd_jobs import RECHECK_SECONDS, StepdTree
+from tests.processes import until
 
 TICKS = os.sysconf("SC_CLK_TCK")
 KEY = JobKey(7)
@@ -37,6 +41,8 @@ class Machine:
         start: int = 100,
         ticks: tuple[int, int, int, int] = (0, 0, 0, 0),
         uid: int | None = None,
+        real_uid: int | None = None,
+        program: str = "",
     ) -> None:
         """Write a process, or write it anew; ``ticks`` are its own and its children's, user and system each."""
         folder = self.root / str(pid)
@@ -45,6 +51,10 @@ class Machine:
         middle = f"S {parent} {pid} {pid} 0 -1 0 5 0 0 0 {used} 20 0 1 0 {start} 4096 10"
         (folder / "stat").write_text(f"{pid} ({command}) {middle} {'0 ' * 30}\n")
         (folder / "cmdline").write_bytes((title or command).encode() + b"\0")
+        real = os.geteuid() if real_uid is None else real_uid
+        (folder / "status").write_text(f"Name:\t{command}\nUid:\t{real}\t0\t0\t0\n")
+        (folder / "exe").unlink(missing_ok=True)
+        (folder / "exe").symlink_to(program or f"/usr/sbin/{command}")
         if uid is not None:
             os.chown(folder, uid, uid)
 
@@ -135,6 +145,26 @@ def test_task_that_still_looks_like_slurmstepd_is_the_users(machine: Machine) ->
 def test_user_who_calls_himself_slurmstepd_is_not_believed(machine: Machine) -> None:
     machine.add_stepd(100, uid=1001)
     assert {} == machine.tree.scan()
+
+
+def test_setuid_program_under_the_title_of_slurmstepd_is_not_believed(machine: Machine) -> None:
+    machine.add_stepd(100, real_uid=1001)
+    machine.add(110, 100)
+    assert {} == machine.tree.scan()
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("/usr/bin/passwd", set()),
+        ("/home/alice/slurmstepd/tool", set()),
+        ("/usr/sbin/slurmstepd", {KEY}),
+        ("/usr/sbin/slurmstepd (deleted)", {KEY}),
+    ],
+)
+def test_only_the_program_slurmstepd_is_believed(machine: Machine, program: str, expected: set[JobKey]) -> None:
+    machine.add_stepd(100, program=program)
+    assert expected == set(machine.tree.scan())
 
 
 @needs_root
@@ -232,3 +262,25 @@ def test_steps_are_not_distinguished_and_there_is_no_folder(machine: Machine) ->
     machine.add_stepd(100)
     job = machine.tree.scan()[KEY]
     assert ({}, None) == (job.read_groups(steps=True, tasks=True), job.path)
+
+
+@needs_root
+def test_real_setuid_program_cannot_forge_a_job() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        tool = Path(shutil.copy("/bin/sleep", folder / "tool"))
+        tool.chmod(0o4755)
+        (folder / "slurmstepd").symlink_to(tool)
+        argv = ["slurmstepd: [4711.batch]", "60"]
+        with subprocess.Popen(argv, executable=folder / "slurmstepd", user=65534) as forger:
+            try:
+                title = Path(f"/proc/{forger.pid}/cmdline")
+                until(lambda: title.read_bytes().startswith(b"slurmstepd: [4711.batch]"))
+                reader = ProcessReader(Path("/proc"))
+                found = StepdTree(reader).scan()
+                reader.close()
+            finally:
+                forger.kill()
+
+    assert JobKey(4711) not in found
