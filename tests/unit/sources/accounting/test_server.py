@@ -152,3 +152,53 @@ def test_odd_settings_are_rejected(parse: Callable[[object], object], given: str
 
 def test_good_settings_are_read() -> None:
     assert ("slurm_acct_db", "10.1.%", 3306) == (parse_name("slurm_acct_db"), parse_host("10.1.%"), parse_port("3306"))
+
+
+class _Connection:
+    """Stand for a connection of PyMySQL to a server of this version; records statements."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self.statements: list[str] = []
+
+    def connect(self) -> None:
+        """Accept the connection."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+    def get_server_info(self) -> str:
+        """Return the version from the greeting."""
+        return self._version
+
+    def cursor(self) -> contextlib.closing[_Connection]:
+        """Return this connection as its own cursor."""
+        return contextlib.closing(self)
+
+    def execute(self, statement: str, _values: object) -> None:
+        """Record a statement."""
+        self.statements.append(statement)
+
+    def fetchall(self) -> list[object]:
+        """Return no rows."""
+        return []
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        # MariaDB takes seconds, MySQL whole milliseconds.
+        ("5.5.5-10.11.6-MariaDB", "SET SESSION max_statement_time = 2.500"),
+        ("8.0.36", "SET SESSION max_execution_time = 2500"),
+    ],
+)
+def test_server_gets_the_timeout_in_its_own_unit(
+    version: str, expected: str, password_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = _Connection(version)
+    monkeypatch.setattr("pymysql.connect", lambda **_: connection)
+
+    with open_session(AccountingSettings(host="localhost", password_file=password_file, timeout=2.5)):
+        pass
+
+    assert [expected] == connection.statements
