@@ -63,7 +63,7 @@ def was_oom_killed(summary: JobSummary) -> bool:
 
 def has_gpus(summary: JobSummary) -> bool:
     """Return whether the job requested GPUs: such a job is not checked by its cores."""
-    return summary.gpu.asked > 0 or summary.record.gpus > 0
+    return summary.record.gpus > 0
 
 
 def was_suspended(summary: JobSummary) -> bool:

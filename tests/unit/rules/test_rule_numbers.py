@@ -87,7 +87,7 @@ def on_two_nodes(*peaks: float, **changed: Any) -> JobSummary:
             {"peak_bytes": 7.75 * GIB, "limit_bytes": 8 * GIB, "used_ratio": 0.96875},
             ["On n1", "7.75 GiB", "8 GiB", "97 %"],
         ),
-        ("oom_kill", make_summary(memory={"oom_kills": 3}), {"oom_kills": 3.0}, ["3 times", "8 GiB"]),
+        ("oom_kill", make_summary(memory={"oom_kills": 2}), {"oom_kills": 2.0}, ["2 times", "8 GiB"]),
         (
             "oom_kill",
             make_summary(memory={"oom_kills": None}, record={"state": "OUT_OF_MEMORY"}),

@@ -184,6 +184,9 @@ def test_reason_of_a_server_is_known_by_its_number(
         raise DBAPIError("INSERT", {"body": b"x" * 10_000_000}, reason)
 
     assert expected is type(told.value)
+    # The message of the server, without its number or the name of a class.
+    assert str(reason.args[-1]) in str(told.value)
+    assert type(reason).__name__ not in str(told.value)
 
 
 def test_first_of_two_errors_counts_and_none_that_was_reported_before(archive: SqlArchive) -> None:

@@ -3,10 +3,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurmscope.model.archive import GroupBy, JobFilter
+from slurmscope.model.finding import Finding, Severity, Subject
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
 from slurmscope.store.archive.totals import SubmitRange, split
+from tests.fakes.reports import START, make_record, make_report
 
 BOUND = st.none() | st.integers(0, 60)
 
@@ -30,3 +40,32 @@ def test_whole_units_begin_and_end_at_units(since: int | None, until: int | None
 
 def _is_in(second: int, times: SubmitRange) -> bool:
     return (times.since is None or times.since <= second) and (times.until is None or second < times.until)
+
+
+def _finding(rule: str) -> Finding:
+    return Finding(rule=rule, severity=Severity.WARNING, subject=Subject.CPU, title="t", explanation="e.", advice="a.")
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {},
+        # Less than a day is added up from the jobs, whole days from the sums by day.
+        {"since_seconds": START - 601, "until_seconds": START - 599},
+        {"since_seconds": START - 3 * 86400, "until_seconds": START + 3 * 86400},
+    ],
+)
+def test_totals_of_a_rule_count_its_jobs_only(times: dict[str, Any], tmp_path: Path) -> None:
+    findings = (("cpu_idle",), ("cpu_idle", "oom_kill"), ("oom_kill",), ())
+    archive = open_archive(ArchiveSettings(url=parse_archive_url(str(tmp_path / "archive.db"))))
+    archive.save([
+        make_report(make_record(number), findings=tuple(map(_finding, rules)))
+        for number, rules in enumerate(findings, start=1)
+    ])  # fmt: skip
+
+    def jobs(rule: str, by: GroupBy) -> dict[str, int]:
+        return {total.key: total.jobs for total in archive.total(EVERYTHING, JobFilter(rule=rule, **times), by)}
+
+    assert [{"ada": 4}, {"ada": 2}, {}] == [jobs(rule, GroupBy.USER) for rule in ("", "cpu_idle", "too_short")]
+    assert {"cpu_idle": 2, "oom_kill": 2} == jobs("", GroupBy.RULE)
+    archive.close()
