@@ -44,13 +44,21 @@ def demo() -> Iterator[str]:
             process.wait(PATIENCE_SECONDS)
 
 
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the browser a home of its own, for it leaves files there."""
+    return tmp_path_factory.mktemp("home")
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(home: Path) -> Iterator[Browser]:
     """Start the distribution's browser; of a module only, for its event loop keeps other tests from having one."""
     if not CHROMIUM.exists():
         _refuse(f"{CHROMIUM} is missing")
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS, env={**os.environ, "HOME": str(home)}
+        )
         yield chromium
         chromium.close()
 
