@@ -98,7 +98,7 @@ def test_a_port_that_is_taken_is_told_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ended = run_slurmscope("demo", "--port", str(listener.getsockname()[1]))
     assert 2 == ended.returncode
-    assert "choose another with --port" in ended.stderr
+    assert "choose another port with --port" in ended.stderr
 
 
 def test_an_interruption_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
