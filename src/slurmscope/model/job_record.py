@@ -84,6 +84,11 @@ class JobRecord:
         return str(self.job_id)
 
     @property
+    def is_array_rest(self) -> bool:
+        """Return whether this stands for the tasks of an array that have not started."""
+        return self.array_job_id is not None and self.array_task_id is None
+
+    @property
     def gpus(self) -> int:
         """Count GPUs of all types."""
         return sum(gres.count for gres in self.gres if gres.name == "gpu")

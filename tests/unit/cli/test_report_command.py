@@ -193,6 +193,30 @@ def test_file_that_cannot_be_written_is_named(shared_archive: Path, tmp_path: Pa
     )
 
 
+def test_id_of_an_array_lists_its_tasks(shared_archive: Path, slurm: Path) -> None:
+    flags = ("--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
+
+    lines = run_here("report", "15", *flags).stdout.splitlines()
+
+    assert lines[0].startswith("Array 15: ")
+    assert lines[0].endswith(", 1 task (1 COMPLETED)")
+    assert "15_3" == lines[3].split()[0]
+    assert "The report of one task: slurmscope report 15_3" == lines[-1]
+    (task,) = json.loads(run_here("report", "15", "--format", "json", *flags).stdout)
+    assert "15_3" == task["summary"]["record"]["shown_id"]
+    refused = run_here("report", "15", "--format", "html", *flags)
+    assert (2, "") == (refused.returncode, refused.stdout)
+    assert "name one of its tasks, such as 15_3\n" in refused.stderr
+
+
+def test_archived_tasks_are_listed_without_accounting(shared_archive: Path, tmp_path: Path) -> None:
+    slurm = make_commands(tmp_path / "broken", {"sacct": "echo 'sacct: error: slurmdbd is away' >&2; exit 1"})
+
+    done = run_here("report", "15", "--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
+
+    assert (0, "15_3") == (done.returncode, done.stdout.splitlines()[3].split()[0])
+
+
 def test_unknown_job_is_reported(shared_archive: Path, slurm: Path) -> None:
     flags = ("--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
 

@@ -32,7 +32,7 @@ _SVG_WIDTH, _SVG_HEIGHT = 720, 260
 def show_job(context: Context, shown_id: str) -> Response:
     """Show a job; the id of an array redirects to the array."""
     report = context.read_report(shown_id)
-    if report is None and _is_array(context, shown_id):
+    if (report is None or report.record.is_array_rest) and _is_array(context, shown_id):
         return RedirectResponse(f"{context.base_path}/arrays/{shown_id}", 303)
     report = context.audit_report(shown_id, report)
     body = _render_cached(context, report, is_update=False)

@@ -15,6 +15,7 @@ from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.report import JobReport
 from slurmscope.model.series import SeriesSource
 from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.array_finder import find_array
 from slurmscope.services.reporting.report_finder import Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.rule_settings import thresholds_of
@@ -94,6 +95,20 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str) -> 
     if report is None and outages:
         raise SourceError(f"job {job_id} was not found: {'; '.join(outages)}")
     return report
+
+
+def read_array(config: Config, environment: Mapping[str, str], job_id: str) -> tuple[JobReport, ...]:
+    """Return the last run of each task of an array; none for an id that is not that of an array."""
+    if not job_id.isdecimal():
+        return ()
+    with open_reporting(config, environment) as reporting:
+        return find_array(
+            EVERYTHING,
+            int(job_id),
+            archive=reporting.archive,
+            accounting=reporting.accounting,
+            maker=reporting.maker,
+        )
 
 
 def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:

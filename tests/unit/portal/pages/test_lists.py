@@ -148,6 +148,14 @@ def test_array_with_known_memory_shows_the_line_for_the_script(backend: FakeBack
     assert "based on 3 tasks that completed and ran for at least 5 min: #SBATCH --mem=1G" in page.text
 
 
+def test_id_of_an_array_cancelled_before_all_tasks_started_redirects_to_the_array(backend: FakeBackend) -> None:
+    rest = make_record(6000, array_job_id=6000, state="CANCELLED", start_seconds=None)
+    started = make_record(6001, array_job_id=6000, array_task_id=1)
+    backend.archive.save([make_report(rest), make_report(started)])
+    answer = open_portal(backend, "ada").get("/jobs/6000")
+    assert (303, "/arrays/6000") == (answer.status_code, answer.headers["location"])
+
+
 def test_inaccessible_array_is_absent(backend: FakeBackend) -> None:
     browser = open_portal(backend, "bob")
     inaccessible, absent = browser.get("/arrays/4800"), browser.get("/arrays/1")

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the reports of all tasks of a job array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from slurmscope.errors import SourceError
+from slurmscope.model.archive import Archive, JobFilter
+from slurmscope.model.job_record import JobAccounting, JobRecord
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer
+from slurmscope.services.reporting.report_maker import ReportMaker
+
+MAX_TASKS = 500
+"""Most tasks that are reported at once."""
+
+
+def find_array(
+    viewer: Viewer, array_id: int, *, archive: Archive | None, accounting: JobAccounting, maker: ReportMaker
+) -> tuple[JobReport, ...]:
+    """Return the last run of each task, in their order; none if this is no array, or the viewer may not see it.
+
+    Ended tasks come from the archive, all others from accounting. Raises SourceError when neither has any, and
+    ArchiveError.
+    """
+    archived: dict[int, JobReport] = {}
+    for report in _read_archived(viewer, array_id, archive):
+        if report.record.has_ended:
+            archived[report.record.job_id] = report
+    try:
+        found = accounting.read_jobs([array_id])
+    except SourceError:
+        if not archived:
+            raise
+        found = ()
+    records = _newest(
+        record for record in found if record.array_job_id == array_id and viewer.sees(record.user, record.account)
+    )
+    others = [record for record in records if record.job_id not in archived][:MAX_TASKS]
+    reports = (*archived.values(), *maker.make(others))
+    return tuple(sorted(reports, key=lambda report: _order(report.record)))[:MAX_TASKS]
+
+
+def _read_archived(viewer: Viewer, array_id: int, archive: Archive | None) -> Iterator[JobReport]:
+    if archive is None:
+        return
+    page = archive.list_jobs(viewer, JobFilter(array_job_id=array_id), limit=MAX_TASKS)
+    for row in page.rows:
+        if row.array_job_id == array_id:
+            yield from archive.find(viewer, row.job_id, cluster=row.cluster)
+
+
+def _newest(records: Iterable[JobRecord]) -> list[JobRecord]:
+    by_job: dict[int, JobRecord] = {}
+    for record in sorted(records, key=lambda record: (record.submit_seconds, record.start_seconds or 0)):
+        by_job[record.job_id] = record
+    return list(by_job.values())
+
+
+def _order(record: JobRecord) -> tuple[bool, int]:
+    """Order by task; the pending rest comes last."""
+    return record.array_task_id is None, record.array_task_id or 0
