@@ -131,6 +131,38 @@ def test_whatever_else_the_user_had_is_seen_and_taken_away(slurm_lab: SlurmLab, 
         administer(slurm_lab, "DROP ROLE helpdesk")
 
 
+def test_test_databases_of_mariadb_are_named_and_no_fault(slurm_lab: SlurmLab, settings: AccountingSettings) -> None:
+    # As mariadb-install-db leaves them, unless it is told to skip them.
+    administer(
+        slurm_lab,
+        "CREATE DATABASE test",
+        "CREATE TABLE test.anything (x INT)",
+        "GRANT ALL PRIVILEGES ON test.* TO PUBLIC",
+        r"GRANT ALL PRIVILEGES ON `test\_%`.* TO PUBLIC",
+    )
+    try:
+        grant(settings, ADMIN, is_dry_run=False)
+
+        with closing(check(settings)) as lines:  # type: ignore[type-var]
+            messages = {line.name: line.message for line in lines}
+        assert "no other privileges are granted" == messages["rights"]
+        assert [] == bad_lines(settings)
+        assert "mariadb-secure-installation" in messages["everything else"]
+
+        administer(slurm_lab, "GRANT SELECT ON mysql.user TO PUBLIC")
+        assert {"everything else", "rights"} <= set(bad_lines(settings))
+        with closing(check(settings)) as lines:  # type: ignore[type-var]
+            assert {"rights": "every database user has these: REVOKE them FROM PUBLIC"} == {
+                line.name: line.advice for line in lines if line.name == "rights"
+            }
+    finally:
+        administer(
+            slurm_lab,
+            "REVOKE ALL PRIVILEGES, GRANT OPTION FROM PUBLIC",
+            "DROP DATABASE test",
+        )
+
+
 def test_secrets_and_writing_are_out_of_reach(settings: AccountingSettings) -> None:
     grant(settings, ADMIN, is_dry_run=False)
 

@@ -19,6 +19,12 @@ _TABLES = ("user_table", "acct_table", "acct_coord_table", "qos_table", "txn_tab
 # Visible to every user, whatever has been granted.
 _PUBLIC_SCHEMAS = frozenset({"information_schema", "performance_schema"})
 _GRANT = re.compile(r"GRANT (?P<rights>.+?) ON (?P<what>.+?) TO ")
+_PUBLIC_GRANT = re.compile(r" TO `?PUBLIC`?(?: |\Z)")
+# MariaDB creates these for every user, unless it is installed without them.
+_TEST_SCHEMA = re.compile(r"test(_.*)?\Z", re.IGNORECASE)
+_TEST_GRANT = re.compile(r"GRANT .+? ON `test(?:\\\\?_%)?`\.\* TO ")
+_TEST_NOTE = "; MariaDB's test databases are open to every user: mariadb-secure-installation removes them"
+_PUBLIC_ADVICE = "every database user has these: REVOKE them FROM PUBLIC"
 
 
 def check(settings: AccountingSettings) -> Iterator[Check]:
@@ -114,20 +120,31 @@ def _seen_tables(session: Session) -> list[tuple[str, str]]:
 
 def _check_sight(seen: Sequence[tuple[str, str]], database: str, views: Sequence[str]) -> Check:
     more = sorted(f"{schema}.{table}" for schema, table in seen if schema != database or table not in views)
-    message = f"{', '.join(more[:5])} are visible as well" if more else "only these views are visible"
-    return Check(name="everything else", is_good=not more, message=message, advice=_ADVICE if more else "")
+    tests = [name for name in more if _TEST_SCHEMA.match(name.partition(".")[0])]
+    others = [name for name in more if name not in tests]
+    message = f"{', '.join(others[:5])} are visible as well" if others else "only these views are visible"
+    return Check(
+        name="everything else",
+        is_good=not others,
+        message=message + (_TEST_NOTE if tests else ""),
+        advice=_ADVICE if others else "",
+    )
 
 
 def _check_rights(session: Session, database: str, views: Sequence[str]) -> Check:
     """Compare granted with needed privileges; the text after TO holds the password hash and is not shown."""
     needed = {f"SELECT ON `{database}`.`{view}`" for view in views} | {"USAGE ON *.*"}
     lines = [str(line) for (line,) in session.query("SHOW GRANTS")]
-    granted = {
-        f"{found['rights']} ON {found['what']}" if (found := _GRANT.match(line)) else _role(line) for line in lines
-    }
-    more = sorted(granted - needed)
+    public = {_right(line) for line in lines if _PUBLIC_GRANT.search(line) and not _TEST_GRANT.match(line)} - needed
+    own = {_right(line) for line in lines if not _PUBLIC_GRANT.search(line)} - needed
+    more = sorted(own | public)
     message = f"more privileges than needed: {'; '.join(more[:5])}" if more else "no other privileges are granted"
-    return Check(name="rights", is_good=not more, message=message, advice=_ADVICE if more else "")
+    advice = _ADVICE if own else _PUBLIC_ADVICE if public else ""
+    return Check(name="rights", is_good=not more, message=message, advice=advice)
+
+
+def _right(line: str) -> str:
+    return f"{found['rights']} ON {found['what']}" if (found := _GRANT.match(line)) else _role(line)
 
 
 def _role(line: str) -> str:
