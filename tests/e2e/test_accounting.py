@@ -121,7 +121,7 @@ def wait_for_accounting(history: History) -> None:
         records = {record.job_id: record for record in history.sacct.read_jobs(ended)}
         # The requeued job waits for its second run, which begins two minutes later.
         own = [records[number] for number in ended if number in records and number != history.jobs["requeued"]]
-        return len(own) == len(ended) - 1 and all(r.has_ended and r.name != "allocation" for r in own)
+        return len(own) == len(ended) - 1 and all(r.has_ended and not r.is_partial for r in own)
 
     history.lab.wait_for(is_told, timeout=180, what="accounting of all jobs")
     time.sleep(3)

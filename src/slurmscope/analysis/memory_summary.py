@@ -35,15 +35,20 @@ def summarise_memory(run: MeasuredRun, working: Aligned, limits: Mapping[str, fl
         slurm_peak_is_whole=run.node_count == 1 and _is_one_task_at_a_time(run.record.steps),
         growth_ratio=_growth(run, working) if is_whole else None,
         oom_kills=_oom_kills(run),
-        coverage=cover(run, peaks, run.curves.get("memory_anon", ())),
+        is_out_of_memory=run.record.state == "OUT_OF_MEMORY",
+        coverage=cover(run, peaks, _measured(run)),
     )
 
 
 def working_memory(run: MeasuredRun, *, points: int) -> Aligned:
-    """Add anonymous and shared memory on each node; a node that does not report shared memory has none to add."""
-    curves = [*_tagged(run, "memory_anon"), *_tagged(run, "memory_shared")]
-    aligned = align(curves, combine=max, points=points)
-    rows = {}
+    """Add anonymous and shared memory on each node; a node that does not report shared memory has none to add.
+
+    A node without a memory controller has the resident memory of the job's processes. Pages that these share count
+    once for each, so it may be more than the job needs, but not less.
+    """
+    names = ("memory_anon", "memory_shared", "memory_rss")
+    aligned = align([series for name in names for series in _tagged(run, name)], combine=max, points=points)
+    rows = {labels[:1]: values for labels, values in aligned.rows.items() if labels[1] == "memory_rss"}
     for labels, anon in aligned.rows.items():
         if labels[1] == "memory_anon":
             shared = aligned.rows.get((labels[0], "memory_shared"))
@@ -59,6 +64,14 @@ def working_peaks(working: Aligned) -> dict[str, float]:
 def node_limits(run: MeasuredRun) -> dict[str, float]:
     """Return the limit of each node that has one."""
     return {node: limit for node, limit in run.by_node("memory_limit").items() if 0 < limit < UNLIMITED_BYTES}
+
+
+def _measured(run: MeasuredRun) -> Sequence[Series]:
+    """Return the curve of each node that says when its memory was measured."""
+    by_node = {
+        series.labels[0]: series for name in ("memory_rss", "memory_anon") for series in run.curves.get(name, ())
+    }
+    return tuple(by_node.values())
 
 
 def _tagged(run: MeasuredRun, name: str) -> Sequence[Series]:

@@ -24,6 +24,8 @@ CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
         "cpu_core": _curve("jobs_cpu_core_seconds_total", Aggregation.RATE, each=_CORE, by=_CORE),
         "memory_anon": _curve("jobs_memory_anon_bytes", Aggregation.MAX),
         "memory_shared": _curve("jobs_memory_shmem_bytes", Aggregation.MAX),
+        # Where the node has no memory controller.
+        "memory_rss": _curve("jobs_memory_rss_bytes", Aggregation.MAX),
         "read": _curve("jobs_io_read_bytes_total", Aggregation.RATE),
         "write": _curve("jobs_io_write_bytes_total", Aggregation.RATE),
         "open_files": _curve("jobs_distinct_files", Aggregation.MAX),

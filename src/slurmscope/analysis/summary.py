@@ -23,7 +23,7 @@ from slurmscope.model.summary import GpuSummary, IoSummary, JobSummary, MemorySu
 
 MOST_OF_THE_RUN_RATIO = 0.5
 
-_CURVES = frozenset({"cpu", "memory_anon", "memory_shared", "open_files", "running_threads", "gpu"})
+_CURVES = frozenset({"cpu", "memory_anon", "memory_shared", "memory_rss", "open_files", "running_threads", "gpu"})
 
 
 def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> JobSummary:

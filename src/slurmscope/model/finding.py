@@ -7,6 +7,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MIN_JUDGED_SECONDS = 300.0
+"""Run time from which on most rules check a job: shorter ones mostly start up and wind down."""
+
 
 class Severity(enum.StrEnum):
     """How severe a finding is, worst first."""

@@ -108,7 +108,7 @@ class JobRecord:
         """Tell whether accounting does not know yet what was submitted.
 
         slurmctld sends the start of a job every few seconds. When a step or the end of the job reaches slurmdbd first,
-        slurmdbd makes a record that is named "allocation" and has no partition and no requested resources until then.
+        slurmdbd makes a record without name, partition and requested resources.
         """
         return not self.partition and self.asked_cpus is None
 

@@ -78,14 +78,19 @@ class MemorySummary:
     growth_ratio: float | None = None
     """Working memory of the last tenth of the run divided by that of its middle; above 1 if it grew to the end."""
     oom_kills: int | None = None
+    is_out_of_memory: bool = False
+    """Whether Slurm reports that the job ran out of memory."""
     coverage: Coverage = NOT_COVERED
 
     @property
     def best_peak_bytes(self) -> float | None:
         """Return the best known need: working memory, else MaxRSS, else what the kernel charged.
 
-        Samples may miss a peak that Slurm saw; even that of one task is memory that the job needed.
+        Samples may miss a peak that Slurm saw; even that of one task is memory that the job needed. A process that was
+        OOM-killed had nothing left to reclaim: then the kernel's peak is the need, and samples are of what is left.
         """
+        if self.charged_peak_bytes is not None and (self.oom_kills or self.is_out_of_memory):
+            return max(self.charged_peak_bytes, self.working_peak_bytes or 0.0, self.slurm_peak_bytes or 0.0)
         if self.working_peak_bytes is not None:
             return max(self.working_peak_bytes, self.slurm_peak_bytes or 0.0)
         if self.slurm_peak_bytes is not None and self.slurm_peak_is_whole:

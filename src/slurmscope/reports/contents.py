@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
-from slurmscope.model.finding import Finding, Severity, Subject
+from slurmscope.model.finding import MIN_JUDGED_SECONDS, Finding, Severity, Subject
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, JobSummary
@@ -51,7 +51,8 @@ class Gauge:
 
 def title(report: JobReport) -> str:
     """Return the heading of the report."""
-    return show(f"Job {report.record.shown_id}: {report.record.name}", 200)
+    record = report.record
+    return show(f"Job {record.shown_id}: {record.name}" if record.name else f"Job {record.shown_id}", 200)
 
 
 def facts(report: JobReport) -> tuple[LabelledText, ...]:
@@ -64,7 +65,7 @@ def facts(report: JobReport) -> tuple[LabelledText, ...]:
         LabelledText("Partition, QOS", ", ".join(filter(None, (record.partition, record.qos)))),
         LabelledText("State", _state(record)),
         LabelledText("Nodes", _nodes(record)),
-        LabelledText("Cores", f"{record.cpus:,}"),
+        LabelledText("Cores", f"{record.cpus:,}" if record.cpus else "unknown"),
         LabelledText("Memory", format_bytes(record.memory_bytes) if record.memory_bytes is not None else "unknown"),
         LabelledText("GPUs", _gpus(record)),
         *_times(report),
@@ -119,6 +120,8 @@ def no_findings(report: JobReport) -> str:
         return "No findings: the job has not run."
     if report.record.state == "FAILED":
         return "The job failed, and the measurements do not show why: check the end of its output."
+    if _is_short(report):
+        return _too_short(report)
     if report.summary.coverage.is_good:
         return "No findings: the measurements show nothing to change."
     return "No findings, but too little was measured to be sure."
@@ -127,7 +130,23 @@ def no_findings(report: JobReport) -> str:
 def is_fine(report: JobReport) -> bool:
     """Return whether a job has no problem and was measured well enough to say so."""
     has_worked = report.record.state != "FAILED" and report.record.start_seconds is not None
-    return has_worked and not report.findings and report.summary.coverage.is_good
+    return has_worked and not report.findings and report.summary.coverage.is_good and not _is_short(report)
+
+
+def _is_short(report: JobReport) -> bool:
+    return report.summary.run_seconds < MIN_JUDGED_SECONDS
+
+
+def _too_short(report: JobReport) -> str:
+    """Give the numbers that were measured, without a judgement."""
+    summary, verb = report.summary, "ran" if report.record.has_ended else "has run"
+    shares = {"CPU": summary.cpu.time.ratio, "memory": summary.memory.ratio, "GPU": summary.gpu.mean_utilization}
+    known = ", ".join(f"{label} {format_ratio(ratio)}" for label, ratio in shares.items() if ratio is not None)
+    text = (
+        f"Too short to judge: the job {verb} for {format_seconds(summary.run_seconds)}, and most rules need "
+        f"{format_seconds(MIN_JUDGED_SECONDS)}."
+    )
+    return f"{text} It used: {known}." if known else text
 
 
 def memory_rows(report: JobReport) -> tuple[LabelledText, ...]:
@@ -197,6 +216,8 @@ def _state(record: JobRecord) -> str:
 
 def _nodes(record: JobRecord) -> str:
     names = ", ".join(record.nodes[:4]) + (", …" if len(record.nodes) > 4 else "")
+    if not record.node_count:
+        return "unknown"
     return f"{record.node_count:,} ({names})" if names else f"{record.node_count:,}"
 
 

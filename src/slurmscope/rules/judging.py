@@ -66,7 +66,7 @@ def _finding(rule: Rule, match: Match, values: Mapping[str, float]) -> Finding:
         subject=rule.subject,
         title=rule.title,
         explanation=match.explanation,
-        advice=rule.advice,
+        advice=match.advice or rule.advice,
         suggestion=match.suggestion,
         numbers={**values, **match.numbers},
     )

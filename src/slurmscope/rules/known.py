@@ -10,6 +10,7 @@ from slurmscope.model.summary import JobSummary, MemorySummary
 SETTLED_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})
 """States after which usage is representative; a failed job may not have reached its main part."""
 
+_SIGKILL = 9
 _LONG_NAMES = {"N": "nodes", "c": "cpus-per-task", "n": "ntasks"}
 
 # Every other option takes a value, which may be the next word.
@@ -56,9 +57,28 @@ def memory_peak_bytes(memory: MemorySummary) -> float | None:
     return memory.slurm_peak_bytes if memory.slurm_peak_is_whole else None
 
 
+def is_memory_measured(memory: MemorySummary) -> bool:
+    """Return whether the peak is good enough to request less: MaxRSS is sampled rarely, and misses peaks."""
+    return memory.coverage.is_good and memory.working_peak_bytes is not None
+
+
 def was_oom_killed(summary: JobSummary) -> bool:
     """Return whether the kernel or Slurm OOM-killed a process."""
-    return summary.record.state == "OUT_OF_MEMORY" or bool(summary.memory.oom_kills)
+    is_known = summary.record.state == "OUT_OF_MEMORY" or bool(summary.memory.oom_kills)
+    return is_known or exceeded_bytes(summary) is not None
+
+
+def exceeded_bytes(summary: JobSummary) -> float | None:
+    """Return the memory per node with which a killed job exceeded its request; None unless it did.
+
+    With ``OverMemoryKill``, or without the memory controller, Slurm itself kills such a job, and reports a failure.
+    """
+    record, memory = summary.record, summary.memory
+    if record.state not in {"FAILED", "CANCELLED"} or record.exit_signal != _SIGKILL or not memory.asked_bytes:
+        return None
+    nodes = max(1, record.node_count)
+    peak = max((memory.working_peak_bytes or 0.0) / nodes, memory.slurm_peak_bytes or 0.0)
+    return peak if peak > memory.asked_bytes / nodes else None
 
 
 def has_gpus(summary: JobSummary) -> bool:

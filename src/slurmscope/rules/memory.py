@@ -6,7 +6,13 @@ from __future__ import annotations
 from slurmscope.figures import format_bytes, format_count, format_ratio
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
-from slurmscope.rules.known import SETTLED_STATES, memory_peak_bytes, was_oom_killed
+from slurmscope.rules.known import (
+    SETTLED_STATES,
+    exceeded_bytes,
+    is_memory_measured,
+    memory_peak_bytes,
+    was_oom_killed,
+)
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
 from slurmscope.rules.suggestions import (
     OOM_MARGIN,
@@ -18,6 +24,9 @@ from slurmscope.rules.suggestions import (
 )
 
 _GIB = float(1 << 30)
+_UNMEASURED_ADVICE = (
+    "Request less only step by step, and watch the job: a request below its real peak would get it OOM-killed."
+)
 
 
 def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
@@ -29,10 +38,19 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
     is_default = requested <= values["free_bytes_per_core"] * summary.record.cpus
     if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < values["min_unused_bytes"]:
         return None
+    numbers = {"asked_bytes": requested, "peak_bytes": peak, "used_ratio": peak / requested}
+    if not is_memory_measured(summary.memory):
+        return Match(
+            explanation=f"The job requested {format_bytes(requested)} of memory. Slurm saw at most "
+            f"{format_bytes(peak)} in use ({format_ratio(peak / requested)}), but it samples rarely and misses peaks.",
+            numbers=numbers,
+            severity=Severity.INFO,
+            advice=_UNMEASURED_ADVICE,
+        )
     return Match(
         explanation=f"The job requested {format_bytes(requested)} of memory and needed at most {format_bytes(peak)} "
         f"({format_ratio(peak / requested)}). Other jobs could not use the rest.",
-        numbers={"asked_bytes": requested, "peak_bytes": peak, "used_ratio": peak / requested},
+        numbers=numbers,
         suggestion=_less_per_core(summary, requested, peak)
         if requests_memory_per_core(summary)
         else _less_per_node(summary, requested, peak),
@@ -100,6 +118,8 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     if not was_oom_killed(summary):
         return None
     requested, kills = _requested_per_node(summary), summary.memory.oom_kills
+    if (exceeded := exceeded_bytes(summary)) is not None and not kills and requested:
+        return _exceeded(summary, exceeded, requested)
     more = suggest_memory_bytes(requested, OOM_MARGIN) if requested else None
     count = f" ({kills:,} times)" if kills and kills > 1 else ""
     ended = "" if summary.record.state == "OUT_OF_MEMORY" else " The job continued: its results may be incomplete."
@@ -108,6 +128,17 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
         explanation=f"The kernel killed a process because the job exceeded its memory limit{count}.{had}{ended}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
         suggestion=memory_line_for(summary, more, summary.record.cpus / summary.record.node_count) if more else "",
+    )
+
+
+def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
+    """Explain a job that was killed above its request; unlike after an OOM kill, what it used is known."""
+    more = max(suggest_memory_bytes(requested, OOM_MARGIN), suggest_memory_bytes(exceeded))
+    return Match(
+        explanation=f"The job was killed while it used more memory than it had requested: {format_bytes(exceeded)} of "
+        f"{format_bytes(requested)} per node ({format_ratio(exceeded / requested)}).",
+        numbers={"peak_bytes": exceeded, "asked_bytes": requested, "used_ratio": exceeded / requested},
+        suggestion=memory_line_for(summary, more, summary.record.cpus / max(1, summary.record.node_count)),
     )
 
 
@@ -134,7 +165,7 @@ RULES = (
         title="Much of the requested memory was not needed",
         subject=Subject.MEMORY,
         severity=Severity.WARNING,
-        needs="memory on every node, or Slurm's MaxRSS for a job with one task at a time; the job has ended",
+        needs="memory on every node; for a note, Slurm's MaxRSS of a job with one task at a time; the job has ended",
         advice="Request a fifth more than the job's peak. Jobs with less memory start sooner.",
         check=_over_asked,
         thresholds=(
@@ -178,7 +209,7 @@ RULES = (
         title="OOM-killed: the job ran out of memory",
         subject=Subject.MEMORY,
         severity=Severity.CRITICAL,
-        needs="the job's state, or the kernel's count of OOM kills",
+        needs="the job's state, the kernel's count of OOM kills, or a killed job that used more than it requested",
         advice="Request more memory, or reduce what the program needs: smaller input, fewer processes at once.",
         check=_oom_kill,
         replaces=("memory_over_asked", "memory_near_limit"),

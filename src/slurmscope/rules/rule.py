@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from slurmscope.model.finding import Severity, Subject
+from slurmscope.model.finding import MIN_JUDGED_SECONDS, Severity, Subject
 from slurmscope.model.summary import JobSummary
 
 Thresholds = Mapping[str, float]
@@ -32,6 +32,8 @@ class Match:
     suggestion: str = ""
     severity: Severity | None = None
     """Severity of this match, where it differs from that of the rule."""
+    advice: str = ""
+    """Advice for this match, where that of the rule does not apply."""
 
 
 RuleCheck = Callable[[JobSummary, Thresholds], Match | None]
@@ -55,6 +57,6 @@ class Rule:
     replaces: tuple[str, ...] = ()
 
 
-def min_run(default: float = 300.0) -> Threshold:
+def min_run(default: float = MIN_JUDGED_SECONDS) -> Threshold:
     """Declare the shortest run time to check: shorter jobs mostly start up and wind down."""
     return Threshold(name="min_run_seconds", unit="seconds", default=default, help="Ignore jobs that ran for less.")

@@ -17,6 +17,7 @@ from slurmscope.figures import format_bytes, format_some
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import (
     SETTLED_STATES,
+    is_memory_measured,
     memory_peak_bytes,
     requested_cores,
     step_tasks,
@@ -162,7 +163,7 @@ def _memory_to_keep_bytes(summary: JobSummary, requested_bytes: float) -> int:
     if was_oom_killed(summary):
         return suggest_memory_bytes(requested_bytes, OOM_MARGIN)
     peak = memory_peak_bytes(summary.memory)
-    if peak is None:
+    if peak is None or not is_memory_measured(summary.memory):
         return int(requested_bytes)
     size = suggest_memory_bytes(peak)
     # A job that did not reach its end may need more.

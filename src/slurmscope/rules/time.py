@@ -10,6 +10,10 @@ from slurmscope.rules.known import was_suspended
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
 from slurmscope.rules.suggestions import suggest_time_seconds, time_line
 
+_STUCK_ADVICE = (
+    "Find out what the program waited for before requesting more time: the end of its output shows how far it got."
+)
+
 
 def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
     limit, ratio, run_seconds = summary.time.asked, summary.time.ratio, summary.run_seconds
@@ -40,6 +44,7 @@ def _timed_out(summary: JobSummary, values: Thresholds) -> Match | None:
         numbers={"limit_seconds": limit} if limit else {},
         # More time does not help a job that hangs.
         suggestion=time_line(suggest_time_seconds(limit)) if limit and not idle_seconds else "",
+        advice=_STUCK_ADVICE if idle_seconds else "",
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from slurmscope.analysis.summary import summarise
 from slurmscope.model.job_record import MAX_STEPS, StepRecord
-from slurmscope.model.series import Measured
+from slurmscope.model.series import Measured, Series
 from slurmscope.model.summary import MemorySummary
 from slurmscope.rules import judge
 from tests.fakes.reports import GIB, START, make_record
@@ -85,3 +85,40 @@ def test_memory_of_one_of_sixteen_steps_is_not_suggested() -> None:
 )
 def test_need_is_no_less_than_what_slurm_saw_in_use(memory: MemorySummary, expected: float | None) -> None:
     assert expected == memory.best_peak_bytes
+
+
+def peaks(state: str = "COMPLETED", **metrics: float) -> MemorySummary:
+    """Summarise a job of two hours on one node with these constant curves and totals."""
+    times = tuple(float(START + moment) for moment in range(0, 7201, 60))
+    curves = {
+        name: (Series(("n1",), times, tuple([value] * len(times))),)
+        for name, value in metrics.items()
+        if name in {"memory_anon", "memory_shared", "memory_rss"}
+    }
+    totals: dict[str, dict[tuple[str, ...], float]] = {
+        name: {("n1",): value} for name, value in metrics.items() if name not in curves
+    }
+    record = make_record(state=state, memory_bytes=64 * GIB)
+    return summarise(record, Measured(curves=curves, totals=totals), now_seconds=START + 7200.0).memory
+
+
+def test_node_without_memory_controller_has_the_memory_of_its_processes() -> None:
+    memory = peaks(memory_rss=3.0 * GIB)
+
+    assert 3 * GIB == memory.working_peak_bytes
+    assert memory.coverage.is_good
+
+
+def test_memory_controller_is_preferred_to_processes() -> None:
+    assert 2 * GIB == peaks(memory_rss=3.0 * GIB, memory_anon=1.5 * GIB, memory_shared=0.5 * GIB).working_peak_bytes
+
+
+@pytest.mark.parametrize(("state", "kills"), [("OUT_OF_MEMORY", 0.0), ("OUT_OF_MEMORY", 1.0), ("FAILED", 1.0)])
+def test_oom_killed_job_has_the_peak_of_the_kernel(state: str, kills: float) -> None:
+    memory = peaks(state, memory_anon=0.1 * GIB, memory_peak=64.0 * GIB, oom_kills=kills)
+
+    assert (64 * GIB, 1.0) == (memory.best_peak_bytes, memory.ratio)
+
+
+def test_job_that_was_not_killed_does_not_need_its_file_cache() -> None:
+    assert 2 * GIB == peaks(memory_anon=2.0 * GIB, memory_peak=64.0 * GIB, oom_kills=0.0).best_peak_bytes

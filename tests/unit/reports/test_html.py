@@ -103,7 +103,7 @@ def test_dark_readers_get_dark_charts() -> None:
 def test_zero_findings_and_nothing_measured_are_said() -> None:
     document = _Document(render_html(make_unmeasured_report(make_record(gres=(Gres(name="gpu", count=1),)))))
 
-    assert "No findings, but too little was measured to be sure." in document.words
+    assert "Too short to judge: the job ran for 30 s, and most rules need 5 min." in document.words
     assert document.words.count("not measured") > 10
     assert "Nodes" not in [words.strip() for words in document.words.splitlines()]
 

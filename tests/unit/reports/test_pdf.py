@@ -58,7 +58,7 @@ def test_the_same_report_gives_the_same_bytes() -> None:
 def test_a_job_of_which_nothing_was_measured_has_a_document_too() -> None:
     _, text = _read(render_pdf(make_unmeasured_report(make_record())))
 
-    assert "No findings, but too little was measured to be sure." in text
+    assert "Too short to judge: the job ran for 30 s, and most rules need 5 min." in text
     assert "CPU – not measured" in text
     assert "Charts" not in text
 

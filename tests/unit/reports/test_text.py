@@ -15,6 +15,7 @@ from slurmscope.gres import Gres
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, UsedShare
+from slurmscope.reports.contents import is_fine
 from slurmscope.reports.text import render_text
 from tests.fakes.reports import (
     GIB,
@@ -91,12 +92,33 @@ def test_findings_come_worst_first_with_the_suggestion_on_its_own_line() -> None
     assert "\n        #SBATCH --cpus-per-task=2\n" in text
 
 
+def test_short_job_without_findings_is_not_called_fine() -> None:
+    report = make_report(findings=())
+    short = replace(report, summary=replace(report.summary, run_seconds=60.0))
+
+    text = " ".join(render_text(short).split())
+
+    assert "Too short to judge: the job ran for 1 min, and most rules need 5 min." in text
+    assert "It used: CPU 50 %, memory 10 %." in text
+    assert not is_fine(short)
+    assert is_fine(replace(report, summary=replace(report.summary, run_seconds=300.0)))
+
+
+def test_record_that_accounting_has_in_part_claims_nothing() -> None:
+    record = make_record(name="", partition="", cpus=0, node_count=0, nodes=(), state="RUNNING", end_seconds=None)
+    lines = [line.split() for line in render_text(make_report(record)).splitlines()]
+
+    assert ["Job", str(record.job_id)] in lines
+    assert {("Cores", "unknown"), ("Nodes", "unknown")} <= {tuple(line) for line in lines}
+
+
 def test_no_findings_is_said() -> None:
     assert "No findings: the measurements show nothing to change." in render_text(make_report(findings=()))
 
 
 def test_what_was_not_measured_is_never_a_zero() -> None:
-    text = render_text(make_unmeasured_report(make_record(gres=(Gres(name="gpu", count=1),))))
+    report = make_unmeasured_report(make_record(gres=(Gres(name="gpu", count=1),)))
+    text = render_text(replace(report, summary=replace(report.summary, run_seconds=600.0)))
 
     for label in ("CPU  ", "Memory      n", "GPU  ", "GPU memory"):
         assert _line(text, label).endswith("not measured")

@@ -288,8 +288,66 @@ def test_memory_that_slurm_saw_in_use_was_needed() -> None:
 def test_max_rss_of_one_task_stands_for_the_job_but_that_of_one_of_many_does_not() -> None:
     told = {"working_peak_bytes": None, "slurm_peak_bytes": GIB, "coverage": covered(run_ratio=0.0)}
 
-    assert WARNING == severity(make_summary(memory=told), "memory_over_asked")
+    assert INFO == severity(make_summary(memory=told), "memory_over_asked")
     assert severity(make_summary(memory=told | {"slurm_peak_is_whole": False}), "memory_over_asked") is None
+
+
+def test_max_rss_alone_suggests_no_memory() -> None:
+    # It misses peaks: a request a fifth above it could get the next run OOM-killed.
+    told = {"asked_bytes": 64 * GIB, "working_peak_bytes": None, "slurm_peak_bytes": 0.5 * GIB}
+    summary = make_summary(
+        memory=told | {"coverage": covered(run_ratio=0.0)},
+        record={"submit_line": "sbatch --cpus-per-task=4 --mem-per-cpu=16G x", "memory_bytes": 64 << 30},
+        busy=0.25,
+    )
+    findings = {finding.rule: finding for finding in judge(summary)}
+
+    assert (INFO, "") == (findings["memory_over_asked"].severity, findings["memory_over_asked"].suggestion)
+    assert "misses peaks" in findings["memory_over_asked"].explanation
+    # Fewer cores keep the memory.
+    assert "#SBATCH --cpus-per-task=1 --mem-per-cpu=64G" == findings["serial_code"].suggestion
+
+
+KILLED = {"state": "FAILED", "exit_signal": 9}
+
+
+@pytest.mark.parametrize(
+    ("record", "memory", "expected"),
+    [
+        (KILLED, {"slurm_peak_bytes": 21.2 * GIB}, "21.2 GiB of 8 GiB per node (265 %)"),
+        (KILLED, {"working_peak_bytes": 21.2 * GIB}, "21.2 GiB of 8 GiB per node (265 %)"),
+        (KILLED | {"state": "CANCELLED"}, {"slurm_peak_bytes": 21.2 * GIB}, "21.2 GiB of 8 GiB per node (265 %)"),
+        (KILLED | {"node_count": 2}, {"slurm_peak_bytes": 5 * GIB}, "5 GiB of 4 GiB per node (125 %)"),
+        (KILLED, {"slurm_peak_bytes": 8 * GIB}, ""),
+        (KILLED | {"exit_signal": 11}, {"slurm_peak_bytes": 21.2 * GIB}, ""),
+        (KILLED | {"exit_signal": None}, {"slurm_peak_bytes": 21.2 * GIB}, ""),
+        ({"state": "COMPLETED"}, {"slurm_peak_bytes": 21.2 * GIB}, ""),
+        (KILLED, {"slurm_peak_bytes": 21.2 * GIB, "asked_bytes": None}, ""),
+    ],
+)
+def test_job_killed_above_its_memory_is_explained(
+    record: dict[str, object], memory: dict[str, object], expected: str
+) -> None:
+    found = [finding for finding in judge(make_summary(record=record, memory=memory)) if finding.rule == "oom_kill"]
+
+    assert bool(expected) == bool(found)
+    assert all(expected in finding.explanation for finding in found)
+
+
+def test_job_killed_above_its_memory_is_told_to_request_what_it_used() -> None:
+    summary = make_summary(record=KILLED, memory={"slurm_peak_bytes": 21.2 * GIB})
+
+    # A fifth more than 21.2 GiB, rounded up; half as much again as it had would be 12.
+    assert ["#SBATCH --mem=26G"] == [each.suggestion for each in judge(summary) if each.rule == "oom_kill"]
+
+
+def test_job_that_hung_is_not_told_to_request_more_time() -> None:
+    stuck = make_summary(record={"state": "TIMEOUT"}, cpu={"idle_tail_seconds": 3600.0})
+    busy = make_summary(record={"state": "TIMEOUT"})
+
+    advice = {each.advice for each in judge(stuck) if each.rule == "timed_out"}
+    assert {False} == {"Request more time" in text for text in advice}
+    assert {True} == {"Request more time" in each.advice for each in judge(busy) if each.rule == "timed_out"}
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def _recommend_memory(rows: Sequence[JobRow], examples: Sequence[JobRow], task: 
     used = max(value for row in rows if (value := _used_memory_bytes(row)) is not None)
     requested = max(row.memory_bytes for row in rows if row.memory_bytes is not None)
     suggested = suggest_memory_bytes(used)
-    if suggested > requested / 2:
+    if suggested > requested / 2 or task.memory.working_peak_bytes is None:  # MaxRSS misses peaks
         return None
     return Recommendation(
         sentence=f"No task used more than {format_bytes(used)} of the {format_bytes(requested)} it requested.",

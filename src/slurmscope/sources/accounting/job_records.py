@@ -17,7 +17,7 @@ from slurmscope.errors import MalformedAnswer
 from slurmscope.hostlist import expand_hosts
 from slurmscope.log import fields
 from slurmscope.model.job_record import MAX_STEPS, JobRecord, StepRecord
-from slurmscope.model.job_states import ENDED_STATES, REQUEUED, REVOKED
+from slurmscope.model.job_states import ENDED_STATES, REQUEUED, REVOKED, RUNNING
 from slurmscope.sources.accounting.job_fields import JOB_FIELDS, LAST_COLUMN, STEP_FIELDS, Field
 from slurmscope.sources.accounting.rows import RESIZED, DatabaseRow, decode_text, name_amounts, name_state
 from slurmscope.sources.accounting.sacct_fields import SacctRow, split_rows
@@ -106,7 +106,7 @@ def _complete(
     has_started = record.start_seconds is not None and bool(allocated)
     amounts = parse_amounts(allocated if has_started else requested)
     known_cpu = [step.cpu_seconds for step in steps if step.cpu_seconds is not None]
-    return replace(
+    made = replace(
         record,
         user=record.user or ("" if record.uid is None else str(record.uid)),
         # A pending job lists every partition that it may start in.
@@ -126,6 +126,15 @@ def _complete(
         reason="" if has_started or record.reason in _NO_REASONS else record.reason,
         steps=_keep_largest(steps),
     )
+    return _complete_partial(made, steps) if made.is_partial else made
+
+
+def _complete_partial(record: JobRecord, steps: Sequence[StepRecord]) -> JobRecord:
+    """Leave out the placeholders of a partial record; a job with a step runs, whatever slurmdbd assumes."""
+    first = min((step.start_seconds for step in steps if step.start_seconds is not None), default=None)
+    if record.state != "PENDING" or first is None:
+        return replace(record, name="")
+    return replace(record, name="", state=RUNNING, start_seconds=first)
 
 
 def _complete_step(*, is_sampled: bool, **values: Any) -> StepRecord:

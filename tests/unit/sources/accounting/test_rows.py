@@ -83,7 +83,17 @@ def test_record_without_the_start_is_partial() -> None:
     unknown = {"job_name": "allocation", "partition_name": None, "account": None, "tres_req": "", "id_user": 0}
 
     assert read(**unknown).is_partial
+    assert "" == read(**unknown).name
     assert not read(job_name="allocation").is_partial
+
+
+def test_job_with_a_step_runs_even_if_its_start_is_not_known_yet() -> None:
+    # As slurmdbd makes it when a step starts before the start of its job arrives.
+    unknown = {"job_name": "allocation", "partition_name": None, "account": None, "tres_req": "", "tres_alloc": ""}
+    job = read({**STEP, "state": 1, "time_end": 0}, **unknown, state=0, time_start=0, time_end=0)
+
+    assert ("RUNNING", STEP["time_start"], "") == (job.state, job.start_seconds, job.name)
+    assert "PENDING" == read(**unknown, state=0, time_start=0, time_end=0).state
 
 
 def test_step_has_memory_in_bytes_and_cpu_time_of_both_kinds() -> None:
