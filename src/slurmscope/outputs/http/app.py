@@ -7,9 +7,7 @@ import contextlib
 import itertools
 import logging
 import math
-import sys
-import threading
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from slurmscope import __version__
@@ -17,6 +15,7 @@ from slurmscope.errors import ConfigError, SlurmscopeError
 from slurmscope.log import fields
 from slurmscope.metrics.write import Format
 from slurmscope.outputs.http.negotiate import accepts_gzip, choose_format
+from slurmscope.outputs.http.page_slots import PageSlots
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.response import Header, Response, text_response
 
@@ -72,7 +71,7 @@ class ExporterApp:
         self._scrape = scrape
         self._name = name
         self._telemetry_path = telemetry_path
-        self._slots = threading.BoundedSemaphore(max_requests or sys.maxsize)
+        self._slots = PageSlots(max_requests)
         own: dict[str, Callable[[HttpRequest], Response]] = {
             "/": self._answer_landing,
             "/-/healthy": lambda _: text_response(200, "Healthy."),
@@ -101,23 +100,21 @@ class ExporterApp:
 
     def _answer_scrape(self, request: HttpRequest) -> Response:
         wanted = parse_scrape(request)
-        if not self._slots.acquire(blocking=False):
+        page = self._slots.take()
+        if page is None:
             return text_response(503, "Too many scrapes at the same time.")
         with contextlib.ExitStack() as stack:
-            stack.callback(self._slots.release)
+            stack.callback(page.close)
             try:
-                blocks = iter(self._scrape(wanted))
-                if isinstance(blocks, Generator):
-                    stack.callback(blocks.close)
-                first = next(blocks, b"")
+                first = page.start(self._scrape(wanted))
             except UnknownCollector as problem:
                 return text_response(400, f"{problem}.")
             except SlurmscopeError as problem:
                 logger.warning("scrape failed", extra=fields(error=str(problem)))
                 return text_response(503, f"{problem}.")
-            # The slot is released when the page was sent or given up, not when it was begun.
-            release = stack.pop_all().close
-        return Response(headers=_page_headers(wanted), body=itertools.chain((first,), blocks), close=release)
+            # The page is closed when it was sent or given up, not when it was begun.
+            stack.pop_all()
+        return Response(headers=_page_headers(wanted), body=itertools.chain((first,), page), close=page.close)
 
 
 def parse_scrape(request: HttpRequest) -> ScrapeRequest:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from slurmscope.log import fields
 from slurmscope.outputs.http.gate import Gate, Rules
+from slurmscope.outputs.http.page_slots import STALLED_SECONDS
 from slurmscope.outputs.http.request import BadRequest, HttpRequest, parse_head
 from slurmscope.outputs.http.response import (
     App,
@@ -55,8 +56,8 @@ class Serving:
 class Connection:
     """Own one socket until it is closed; ``run`` is for one thread, the other methods for any.
 
-    ``waiting_since`` is set while the connection waits for its client and None while a response is made or sent:
-    only a waiting connection may be cut to make room for another one.
+    ``waiting_since`` is set while the connection waits for its client and None while a response is made or sent. Only
+    a connection that waits for its client, or for its client to read, may be cut to make room for another one.
     """
 
     def __init__(self, sock: socket.socket, peer: str, serving: Serving) -> None:
@@ -71,6 +72,15 @@ class Connection:
         self._is_ending = False
         self._is_closed = False
         self._closing = threading.Lock()
+
+    @property
+    def stalled_since(self) -> float | None:
+        """Return since when the client keeps the connection from going on; None while it does not."""
+        if self.waiting_since is not None:
+            return self.waiting_since
+        since = self._wire.sending_since
+        is_stalled = since is not None and self._serving.clock() - since >= STALLED_SECONDS
+        return since if is_stalled else None
 
     def run(self) -> None:
         """Serve until either side ends the connection; no exception leaves this method."""

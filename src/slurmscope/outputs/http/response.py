@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurmscope.outputs.http.request import HttpRequest
-from slurmscope.outputs.http.wire import Wire
+from slurmscope.outputs.http.wire import ClientTooSlow, Wire
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +147,9 @@ def _stream(wire: Wire, head: bytes, blocks: Iterator[bytes], *, is_chunked: boo
     while True:
         try:
             block = next(blocks, None)
+        except ClientTooSlow:
+            wire.abort()
+            raise
         except Exception:
             logger.exception("page failed while it was sent")
             wire.abort()

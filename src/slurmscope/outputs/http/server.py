@@ -2,8 +2,8 @@
 """Accept connections and serve each in its own thread, up to a fixed number.
 
 A thread waits for its client without blocking anything else, so a silent or slow client costs a few dozen kilobytes
-and no time. At the limit, the connection that has waited longest for its client is closed; only if all connections
-are busy with a response, a new one gets 503.
+and no time. At the limit, the connection that has waited longest for its client, to send or to read, is closed; only if
+all connections are busy making a response, a new one gets 503.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Server:
         return self._changed.wait_for(lambda: len(self._connections) < self._max_connections, _ROOM_SECONDS)
 
     def _cut_longest_waiting(self) -> bool:
-        waiting = [(since, c) for c in self._connections if (since := c.waiting_since) is not None]
+        waiting = [(since, c) for c in self._connections if (since := c.stalled_since) is not None]
         if not waiting:
             return False
         min(waiting, key=lambda pair: pair[0])[1].cut()

@@ -19,6 +19,10 @@ class ClientLeft(Exception):
     """The client closed or reset the connection in the middle of a request."""
 
 
+class ClientTooSlow(TimeoutError):
+    """The client does not read its response fast enough."""
+
+
 class Wire:
     """Hold one socket and the bytes received but not used yet; deadlines are times of ``clock``."""
 
@@ -28,6 +32,8 @@ class Wire:
         self._clock = clock
         self._buffer = bytearray()
         self._send_seconds_left = 0.0
+        self.sending_since: float | None = None
+        """Since when one block is being sent: a client that reads takes milliseconds."""
 
     def wait(self, until: float) -> bool:
         """Wait for the next request; return False if the client leaves or sends nothing in time."""
@@ -61,10 +67,13 @@ class Wire:
     def send(self, data: bytes) -> None:
         """Send all data; only the time spent here counts, not the time the page takes to build."""
         if self._send_seconds_left <= 0:
-            raise TimeoutError("the client reads too slowly")
-        started = self._clock()
-        self._sock.settimeout(self._send_seconds_left)
-        self._sock.sendall(data)
+            raise ClientTooSlow("the client reads too slowly")
+        self.sending_since = started = self._clock()
+        try:
+            self._sock.settimeout(self._send_seconds_left)
+            self._sock.sendall(data)
+        finally:
+            self.sending_since = None
         self._send_seconds_left -= self._clock() - started
 
     def finish(self, until: float) -> None:

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from slurmscope.outputs.http.address import ListenHost
 from slurmscope.outputs.http.connection import ConnectionLimits
 from tests.fakes.exposition import PAGE, FakeExposition, HeldExposition
 from tests.fakes.raw_http import GENEROUS_SECONDS, ask, connect, exchange, get, read_all, read_answer, status_of
@@ -185,3 +186,29 @@ def test_kept_connections_do_not_lock_others_out(serve: Serve) -> None:
         for _ in range(12):
             sock = stack.enter_context(connect(running.address))
             assert ask(sock).status == 200
+
+
+def never_reading(address: ListenHost) -> socket.socket:
+    """Request a page and leave it unread."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.settimeout(GENEROUS_SECONDS)
+    sock.connect((address.host, address.port))
+    sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    return sock
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_connections": 45, "max_requests": 0}])
+def test_scrapes_go_on_beside_45_clients_that_never_read(serve: Serve, limits: dict[str, int]) -> None:
+    exposition = FakeExposition(*(b"x 1\n" * 16_384 for _ in range(200)))
+    address = serve(exposition, **limits).address  # type: ignore[arg-type]
+    with contextlib.ExitStack() as stack:
+        for number in range(45):
+            stack.enter_context(never_reading(address))
+            if number >= 30:
+                time.sleep(0.02)
+        started = time.monotonic()
+        replies = [get(address) for _ in range(5)]
+        # Before, the slots were free again when the time limit for sending was over.
+        assert time.monotonic() - started < ConnectionLimits().write_seconds / 2
+    assert [(200, 200 * 65_536)] * 5 == [(reply.status, len(reply.body)) for reply in replies]

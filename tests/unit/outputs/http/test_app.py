@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from slurmscope.metrics.write import Format
 from slurmscope.outputs.http.app import ExporterApp, ScrapeRequest, UnknownCollector, scrape_deadline
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.response import Response
+from slurmscope.outputs.http.wire import ClientTooSlow
 from tests.fakes.exposition import PAGE, FakeExposition, HeldExposition
 
 
@@ -130,20 +131,36 @@ def test_error_with_a_sentence_is_503_and_frees_its_place() -> None:
         assert (503, "the page is still being built.\n") == (response.status, text(response))
 
 
-def test_further_scrapes_than_allowed_get_503_until_a_page_is_done() -> None:
+def test_further_scrapes_than_allowed_get_503_while_a_page_is_made() -> None:
+    statuses: list[int] = []
+
+    class Nested(FakeExposition):
+        def page(self) -> Iterable[bytes]:
+            statuses.extend(app(request(path)).status for path in ("/metrics", "/-/healthy", "/-/ready"))
+            yield PAGE
+
+    app = ExporterApp(Nested(), max_requests=1)
+    for _ in range(2):
+        response = app(request("/metrics"))
+        response.close()
+        assert response.status == 200
+    assert [503, 200, 200] * 2 == statuses
+
+
+def test_page_that_waits_for_its_client_gives_way_to_a_new_scrape() -> None:
     exposition = HeldExposition()
     app = ExporterApp(exposition, max_requests=2)
-    first, second = app(request("/metrics")), app(request("/metrics"))
-    assert app(request("/metrics")).status == 503
-    assert app(request("/-/healthy")).status == 200
-    assert app(request("/-/ready")).status == 200
-    first.close()
-    third = app(request("/metrics"))
-    assert third.status == 200
-    assert app(request("/metrics")).status == 503
-    second.close()
-    third.close()
-    assert all(exposition.ended.acquire(timeout=5) for _ in range(3))
+    pages = [app(request("/metrics")) for _ in range(3)]
+    assert [200] * 3 == [page.status for page in pages]
+    # The first was dropped, and nothing of it is kept.
+    assert exposition.ended.acquire(timeout=5)
+    assert isinstance(pages[0].body, Iterator)
+    assert next(pages[0].body) == b"first 1\n"
+    with pytest.raises(ClientTooSlow):
+        next(pages[0].body)
+    for page in pages:
+        page.close()
+    assert all(exposition.ended.acquire(timeout=5) for _ in range(2))
 
 
 def test_no_limit_means_no_limit() -> None:
