@@ -13,7 +13,8 @@ over the lifetime of the process, not the current load: use ``rate()`` of the to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from slurmscope.metrics.collector import Collector, Role
@@ -47,11 +48,17 @@ USER_RESIDENT = gauge(
     "user",
 )
 USER_PROCESSES = gauge("login_user_processes", "Processes of a user outside jobs.", "user")
+MERGED = gauge(
+    "login_groups_merged",
+    "Process groups of a user above the limit per user; they are summed under an empty pgid and the command other.",
+    "user",
+)
 COMPLETE = gauge(
     "login_processes_complete", "1 if all processes are visible, 0 if the kernel hides some (hidepid, permissions)."
 )
 
 COMMAND_WIDTH = 16
+OTHER = "other"
 
 
 def parse_size(given: object) -> int:
@@ -76,6 +83,11 @@ class ProcessGroupOptions:
         parse=parse_size,
         metavar="SIZE",
     )
+    groups_per_user: int = setting(
+        200,
+        help="Maximum number of exposed groups per user, those with the most CPU time; the others are summed.",
+        metavar="NUMBER",
+    )
     pad_command: bool = setting(
         False, help=f"Pad the command label to {COMMAND_WIDTH} characters, as an older tool did."
     )
@@ -83,17 +95,40 @@ class ProcessGroupOptions:
 
 def collect(options: ProcessGroupOptions, *, process_groups: ProcessTable) -> Iterator[Family]:
     """Yield all groups under the older names, and those outside jobs under the new ones."""
-    shown = [(_labels(options, group), group) for group in process_groups.groups if _is_shown(options, group)]
-    outside = [(labels, group) for labels, group in shown if not group.has_job_processes]
+    shown = [group for group in process_groups.groups if _is_shown(options, group)]
+    named, merged = _split(shown, options.groups_per_user)
+    labelled = [(_labels(options, group), group) for group in named]
+    all_labelled = [*labelled, *(((group.user, "", _pad(options, OTHER)), group) for group in merged)]
     users = [use for use in process_groups.users if not options.user or use.user in options.user]
-    yield Family(CPU_USAGE, {labels: round(group.cpu_percent, 2) for labels, group in shown})
-    yield Family(RAM_USAGE, {labels: round(group.memory_percent, 2) for labels, group in shown})
-    yield Family(GROUP_CPU, {labels: group.cpu_seconds for labels, group in outside})
-    yield Family(GROUP_RESIDENT, {labels: group.resident_bytes for labels, group in outside})
+    yield Family(CPU_USAGE, _sums((labels, round(group.cpu_percent, 2)) for labels, group in all_labelled))
+    yield Family(RAM_USAGE, _sums((labels, round(group.memory_percent, 2)) for labels, group in all_labelled))
+    # Merged groups have no counter: their sum would decrease when one of them ends. The user's total includes them.
+    yield Family(GROUP_CPU, {labels: group.cpu_seconds for labels, group in labelled if not group.has_job_processes})
+    outside = [(labels, group) for labels, group in all_labelled if not group.has_job_processes]
+    yield Family(GROUP_RESIDENT, _sums((labels, group.resident_bytes) for labels, group in outside))
+    yield Family(MERGED, {(user,): count for user, count in Counter(group.user for group in merged).items()})
     yield Family(USER_CPU, {(use.user,): use.cpu_seconds for use in users})
     yield Family(USER_RESIDENT, {(use.user,): use.resident_bytes for use in users})
     yield Family(USER_PROCESSES, {(use.user,): use.processes for use in users})
     yield Family(COMPLETE, {(): int(process_groups.is_complete)})
+
+
+def _split(groups: Iterable[ProcessGroup], limit: int) -> tuple[list[ProcessGroup], list[ProcessGroup]]:
+    """Return the groups that are exported by name, the largest ones of each user, and the rest."""
+    named: list[ProcessGroup] = []
+    merged: list[ProcessGroup] = []
+    seen: Counter[str] = Counter()
+    for group in sorted(groups, key=lambda group: (-group.cpu_seconds, -group.resident_bytes, group.group_id)):
+        (named if seen[group.user] < limit else merged).append(group)
+        seen[group.user] += 1
+    return sorted(named, key=lambda group: group.group_id), merged
+
+
+def _sums(samples: Iterable[tuple[Labels, float]]) -> dict[Labels, float]:
+    sums: dict[Labels, float] = {}
+    for labels, value in samples:
+        sums[labels] = sums.get(labels, 0) + value
+    return sums
 
 
 def _is_shown(options: ProcessGroupOptions, group: ProcessGroup) -> bool:
@@ -105,8 +140,11 @@ def _is_shown(options: ProcessGroupOptions, group: ProcessGroup) -> bool:
 
 
 def _labels(options: ProcessGroupOptions, group: ProcessGroup) -> Labels:
-    command = group.command[:COMMAND_WIDTH]
-    return group.user, str(group.group_id), command.ljust(COMMAND_WIDTH) if options.pad_command else command
+    return group.user, str(group.group_id), _pad(options, group.command[:COMMAND_WIDTH])
+
+
+def _pad(options: ProcessGroupOptions, command: str) -> str:
+    return command.ljust(COMMAND_WIDTH) if options.pad_command else command
 
 
 COLLECTOR = Collector(
@@ -119,6 +157,7 @@ COLLECTOR = Collector(
         RAM_USAGE,
         GROUP_CPU,
         GROUP_RESIDENT,
+        MERGED,
         USER_CPU,
         USER_RESIDENT,
         USER_PROCESSES,

@@ -67,6 +67,22 @@ def test_percentages_have_two_decimals() -> None:
     assert {ALICE: 66.67} == samples["ram_usage"]
 
 
+def test_user_with_very_many_groups_gets_a_bounded_number_of_series() -> None:
+    many = tuple(
+        replace(SHELL, group_id=1000 + number, cpu_percent=0.5, cpu_seconds=number, resident_bytes=10)
+        for number in range(16_000)
+    )
+    samples = shown(ProcessGroupOptions(groups_per_user=3), ProcessTable(groups=(*many, TASK)))
+    other = ("alice", "", "other")
+    largest = {("alice", str(pgid), "bash") for pgid in (16_997, 16_998, 16_999)}
+
+    assert {*largest, other, BOB} == set(samples["cpu_usage"])
+    assert 15_997 * 0.5 == samples["cpu_usage"][other]
+    assert 15_997 * 10 == samples["login_group_resident_bytes"][other]
+    assert largest == set(samples["login_group_cpu_seconds_total"])
+    assert {("alice",): 15_997} == samples["login_groups_merged"]
+
+
 def test_new_names_leave_jobs_out() -> None:
     samples = shown()
 
