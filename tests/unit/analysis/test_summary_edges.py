@@ -58,6 +58,17 @@ def test_memory_limit_is_above_zero_and_below_unlimited(limit: float, expected: 
     assert expected == summed({"memory_limit": {("n1",): limit}}).memory.limit_bytes
 
 
+@pytest.mark.parametrize(
+    ("kills", "expected"),
+    # A kill is certain even if the other node did not report; that there was none is not.
+    [({"n1": 2.0}, 2), ({"n1": 0.0}, None), ({"n1": 0.0, "n2": 0.0}, 0), ({"n1": 1.0, "n2": 2.0}, 3), ({}, None)],
+)
+def test_oom_kills_of_all_nodes_are_added(kills: dict[str, float], expected: int | None) -> None:
+    totals: dict[str, dict[tuple[str, ...], float]] = {"oom_kills": {(node,): count for node, count in kills.items()}}
+
+    assert expected == summed(totals, nodes=("n1", "n2"), node_count=2).memory.oom_kills
+
+
 def test_job_that_never_started_used_no_time() -> None:
     summary = summed({}, start_seconds=None, end_seconds=None, state="PENDING")
 
