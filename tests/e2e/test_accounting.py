@@ -16,6 +16,7 @@ from lab import ALICE, BOB, CAROL, SlurmLab
 from slurmscope.errors import CommandRefused, ServerTimedOut, SourceError
 from slurmscope.model.job_record import JobRecord, StepRecord
 from slurmscope.services.database.grant import grant, revoke
+from slurmscope.services.reporting.node_sizes import NodeSizes
 from slurmscope.sources.accounting.database import DatabaseAccounting
 from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
 from slurmscope.sources.accounting.server import open_session
@@ -331,6 +332,15 @@ class TestOutages:
             with pytest.raises(CommandRefused):
                 history.sacct.read_jobs([history.jobs["busy"]])
             assert history.database.read_jobs([history.jobs["busy"]])
+
+
+def test_sizes_of_nodes_are_those_of_slurm(slurm_lab: SlurmLab) -> None:
+    node = slurm_lab.layout.gpu_nodes[0]
+    shown = dict(word.partition("=")[::2] for word in slurm_lab.run("scontrol", "show", "node", node).split())
+
+    size = NodeSizes(commands(slurm_lab).run).smallest([node])
+
+    assert (float(shown["CPUTot"]), float(shown["RealMemory"]) * MIB) == size
 
 
 def test_coordinators_are_those_of_slurm(slurm_lab: SlurmLab) -> None:

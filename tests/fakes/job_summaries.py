@@ -52,6 +52,8 @@ def make_summary(
         ),
         nodes=tuple(NodeSummary(node=name, cpus=4.0, mean_cores=cores, limit_bytes=8 * GIB) for name in made.nodes),
         coverage=coverage,
+        node_cpus=16.0,
+        node_memory_bytes=32 * GIB,
     )
     summary = replace(summary, cpu=replace(summary.cpu, **(cpu or {})))
     summary = replace(summary, memory=replace(summary.memory, **(memory or {})))

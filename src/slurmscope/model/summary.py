@@ -167,3 +167,7 @@ class JobSummary:
     mean_running_threads: float | None = None
     coverage: Coverage = NOT_COVERED
     """Coverage of CPU time, which other measurements share."""
+    node_cpus: float | None = None
+    """Cores of the smallest node that the job ran on, with those of other jobs."""
+    node_memory_bytes: float | None = None
+    """Memory of the smallest node that the job ran on, with that of other jobs."""

@@ -54,8 +54,12 @@ def _too_many_nodes(summary: JobSummary, values: Thresholds) -> Match | None:
     nodes, cpus = record.node_count, record.cpus
     if nodes < 2 or not cpus or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
-    by_cores = math.ceil(cpus / max(1.0, values["cores_per_node"]))
-    by_memory = math.ceil((memory or 0.0) / max(1.0, values["memory_per_node_bytes"]))
+    node_cpus = values["cores_per_node"] or summary.node_cpus
+    node_memory_bytes = values["memory_per_node_bytes"] or summary.node_memory_bytes
+    if not node_cpus or not node_memory_bytes:
+        return None
+    by_cores = math.ceil(cpus / max(1.0, node_cpus))
+    by_memory = math.ceil((memory or 0.0) / max(1.0, node_memory_bytes))
     enough = max(1, by_cores, by_memory)
     if enough > values["max_needed_ratio"] * nodes:
         return None
@@ -116,17 +120,22 @@ RULES = (
         title="Spread over more nodes than needed",
         subject=Subject.NODES,
         severity=Severity.INFO,
-        needs="the allocation; no GPUs",
+        needs="the allocation, and the sizes of its nodes from sinfo; no GPUs",
         advice="Request fewer nodes with more tasks on each: communication within a node is faster, and nodes are less "
         "fragmented.",
         check=_too_many_nodes,
         thresholds=(
-            Threshold(name="cores_per_node", unit="count", default=16.0, help="Cores of your smallest node."),
+            Threshold(
+                name="cores_per_node",
+                unit="count",
+                default=0.0,
+                help="Cores of a node; 0 is those of the smallest node that the job ran on.",
+            ),
             Threshold(
                 name="memory_per_node_bytes",
                 unit="bytes",
-                default=32.0 * (1 << 30),
-                help="Memory of your smallest node.",
+                default=0.0,
+                help="Memory of a node; 0 is that of the smallest node that the job ran on.",
             ),
             Threshold(
                 name="max_needed_ratio",

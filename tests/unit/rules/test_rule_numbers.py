@@ -232,7 +232,7 @@ def test_node_is_idle_below_a_share_of_the_mean() -> None:
     assert 1 == found("node_imbalance", with_nodes(4.0, 4.0, 0.135)).numbers["idle_nodes"]
 
 
-@pytest.mark.parametrize(("per_node", "enough"), [(2.0, 2.0), (1.0, 4.0), (0.0, 4.0)])
+@pytest.mark.parametrize(("per_node", "enough"), [(2.0, 2.0), (1.0, 4.0), (0.5, 4.0)])
 def test_a_node_has_at_least_one_core(per_node: float, enough: float) -> None:
     summary = make_summary(record={"node_count": 8, "cpus": 4})
 

@@ -262,6 +262,20 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("cpus", "memory", "expected"),
+    [(64.0, 32 * GIB, 1.0), (8.0, 32 * GIB, 4.0), (64.0, 16 * GIB, 2.0), (None, 32 * GIB, None), (8.0, None, None)],
+)
+def test_enough_nodes_are_counted_in_nodes_of_the_cluster(
+    cpus: float | None, memory: float | None, expected: float | None
+) -> None:
+    spread = make_summary(record={"node_count": 8, "cpus": 32}, memory={"asked_bytes": 32 * GIB})
+    sized = replace(spread, node_cpus=cpus, node_memory_bytes=memory)
+
+    found = [finding.numbers["enough_nodes"] for finding in judge(sized) if finding.rule == "too_many_nodes"]
+    assert ([] if expected is None else [expected]) == found
+
+
 @pytest.mark.parametrize(("rule", "summary", "expected"), CASES)
 def test_rule_speaks_on_its_side_of_the_threshold(rule: str, summary: JobSummary, expected: Severity | None) -> None:
     assert expected == severity(summary, rule)

@@ -16,6 +16,7 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.series import SeriesSource
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.array_finder import find_array
+from slurmscope.services.reporting.node_sizes import NodeSizes
 from slurmscope.services.reporting.report_finder import Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.rule_settings import thresholds_of
@@ -68,10 +69,10 @@ def open_reporting(
         query_counters = None
         if series is None:
             series, query_counters = _open_prometheus(config.of(PrometheusSettings))
+        commands = SlurmCommands(config.of(SlurmSettings), environment)
         if accounting is None:
-            commands = SlurmCommands(config.of(SlurmSettings), environment)
             accounting = open_accounting(config.of(AccountingSettings), commands.run)
-        maker = ReportMaker(series, thresholds=thresholds_of(config))
+        maker = ReportMaker(series, thresholds=thresholds_of(config), node_sizes=NodeSizes(commands.run))
         outages = Outages()
         yield Reporting(
             config=config,

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from slurmscope.model.report import MAX_CHART_POINTS, JobReport
 from slurmscope.model.series import Curves, JobSpan, Measured, Series, SeriesSource, Totals
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules import judge
+from slurmscope.services.reporting.node_sizes import NodeSizes
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +74,14 @@ class ReportMaker:
         series: SeriesSource | None,
         *,
         thresholds: Mapping[str, float] | None = None,
+        node_sizes: NodeSizes | None = None,
         timeout_seconds: float = 60.0,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take the time series source, the thresholds of the rules, and the timeout of one batch."""
+        """Take the time series source, the thresholds of the rules, the sizes of nodes, and the timeout of a batch."""
         self._series = series
         self._thresholds = thresholds
+        self._node_sizes = node_sizes
         self._timeout_seconds = timeout_seconds
         self._wall_clock = wall_clock
 
@@ -112,7 +115,7 @@ class ReportMaker:
     def _make_one(self, record: JobRecord, measured: Measured, now: float) -> JobReport:
         """Make one report; a bug in its summary costs this job its summary, and other jobs nothing."""
         try:
-            summary = summarise(record, measured, now_seconds=now)
+            summary = self._add_sizes(summarise(record, measured, now_seconds=now))
             return JobReport(
                 summary=summary,
                 made_seconds=int(now),
@@ -126,6 +129,14 @@ class ReportMaker:
             run_seconds = max(0.0, end - (end if record.start_seconds is None else record.start_seconds))
             summary = JobSummary(record=record, run_seconds=run_seconds)
             return JobReport(summary=summary, made_seconds=int(now), missing=(*measured.problems, NOT_SUMMARISED))
+
+    def _add_sizes(self, summary: JobSummary) -> JobSummary:
+        """Add how large the nodes are: only rules about jobs on several nodes need it."""
+        record = summary.record
+        if self._node_sizes is None or record.node_count < 2:
+            return summary
+        size = self._node_sizes.smallest(record.nodes)
+        return replace(summary, node_cpus=size.cpus, node_memory_bytes=size.memory_bytes) if size else summary
 
 
 def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: float, until: float) -> Measurements:

@@ -88,7 +88,8 @@ def rules_of(job: PastJob) -> dict[str, Severity]:
         SimulatedSeries({job.record.job_id: job.workload}.get), [job.record], now_seconds=NOW, until=math.inf
     )
     summary = summarise(job.record, answers.of(job.record.job_id), now_seconds=NOW)
-    return {finding.rule: finding.severity for finding in judge(summary)}
+    sized = replace(summary, node_cpus=16.0, node_memory_bytes=float(32 << 30))
+    return {finding.rule: finding.severity for finding in judge(sized)}
 
 
 @pytest.mark.parametrize("kind", WorkloadKind)
