@@ -22,9 +22,12 @@ from slurmscope.model.report import JobReport
 from slurmscope.services.mail.mailing import open_mail_server, page_of, write_notice, write_report_mail
 from slurmscope.services.reporting.opening import read_report
 from slurmscope.services.reporting.settings import MailSettings
+from slurmscope.sources.prometheus.settings import PrometheusSettings
 
 MAX_RECIPIENTS = 20
 POLL_SECONDS = 2.0
+SCRAPE_SECONDS = 5.0
+"""How long a scrape may take until its samples can be queried."""
 
 _JOB = re.compile(r"Slurm (?:Array Task |Array Summary )?Job_id=(?P<job>[0-9]{1,10}(?:_[0-9]{1,10}|_\*)?)(?= )")
 # A job name may contain any of these words, but it precedes the event: the last match counts.
@@ -85,25 +88,51 @@ def wait_for_end(
     find: Callable[[], JobReport | None],
     wait_seconds: float,
     *,
+    settle_seconds: float = 0.0,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> JobReport | None:
-    """Poll until the whole record of the ended job is there: Slurm sends its mail before accounting is updated."""
+    """Poll until the whole record of the ended job is there: Slurm sends its mail before accounting is updated.
+
+    What was measured at the end is in the time series only ``settle_seconds`` later: then the report is made again.
+    """
     until = clock() + wait_seconds
     while True:
         report = find()
         left_seconds = until - clock()
-        is_whole = report and report.record.has_ended and not report.record.is_partial
-        if is_whole or left_seconds <= 0:
+        if report and report.record.has_ended and not report.record.is_partial:
+            return _settle(report, find, settle_seconds, sleep)
+        if left_seconds <= 0:
             return report
         sleep(min(POLL_SECONDS, left_seconds))
+
+
+def _settle(
+    report: JobReport, find: Callable[[], JobReport | None], seconds: float, sleep: Callable[[float], None]
+) -> JobReport:
+    early_seconds = (report.record.end_seconds or 0) + seconds - report.made_seconds
+    if early_seconds <= 0:
+        return report
+    sleep(min(seconds, early_seconds))
+    try:
+        return find() or report
+    except SlurmscopeError:
+        return report
+
+
+def _settle_seconds(config: Config) -> float:
+    """Return when the last scrape of an ended job is in Prometheus: an interval later, and a moment to be stored."""
+    settings = config.of(PrometheusSettings)
+    return settings.scrape_interval + SCRAPE_SECONDS if settings.url else 0.0
 
 
 def _try_report(
     config: Config, environment: Mapping[str, str], job: str, wait_seconds: float
 ) -> tuple[JobReport | None, str]:
     try:
-        report = wait_for_end(lambda: read_report(config, environment, job), wait_seconds)
+        report = wait_for_end(
+            lambda: read_report(config, environment, job), wait_seconds, settle_seconds=_settle_seconds(config)
+        )
     except SlurmscopeError as error:
         return None, f"No report could be made: {error}"
     if report and report.record.is_partial:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +86,34 @@ def test_accounting_is_polled_until_the_job_has_ended() -> None:
 
     assert ENDED == wait_for_end(lambda: next(answers), 30.0, clock=lambda: clock.now, sleep=clock.sleep)
     assert 6.0 == clock.now
+
+
+def test_report_is_made_again_when_the_last_scrape_is_there() -> None:
+    # The first one was made 100 s after the end.
+    later = replace(ENDED, made_seconds=ENDED.made_seconds + 30)
+    clock, answers = _Clock(), iter([RUNNING, ENDED, later])
+
+    made = wait_for_end(lambda: next(answers), 30.0, settle_seconds=130.0, clock=lambda: clock.now, sleep=clock.sleep)
+
+    assert (later, 2.0 + 30.0) == (made, clock.now)
+
+
+def test_report_made_after_the_last_scrape_is_sent_at_once() -> None:
+    clock, answers = _Clock(), iter([ENDED])
+
+    wait_for_end(lambda: next(answers), 30.0, settle_seconds=100.0, clock=lambda: clock.now, sleep=clock.sleep)
+
+    assert 0.0 == clock.now
+
+
+def test_report_that_cannot_be_made_again_is_sent_as_it_is() -> None:
+    clock, answers = _Clock(), iter([ENDED, None])
+
+    # A clock that is behind does not wait for longer than a scrape takes.
+    assert ENDED == wait_for_end(
+        lambda: next(answers), 30.0, settle_seconds=1000.0, clock=lambda: clock.now, sleep=clock.sleep
+    )
+    assert 900.0 == clock.now
 
 
 @pytest.mark.parametrize("answer", [None, RUNNING, PARTIAL])
