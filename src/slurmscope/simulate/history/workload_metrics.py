@@ -74,6 +74,7 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "jobs_cores": _one(lambda node, _at: float(len(node.work.cores))),
         "jobs_memory_anon_bytes": _one(lambda node, at: node.memory.anon_bytes(at)),
         "jobs_memory_shmem_bytes": _one(lambda node, _at: node.memory.shared_bytes),
+        "jobs_memory_rss_bytes": _one(lambda node, at: node.memory.anon_bytes(at) + node.memory.shared_bytes),
         "jobs_memory_peak_bytes": _one(lambda node, at: node.memory.charged_bytes(at)),
         "jobs_memory_limit_bytes": _one(lambda node, _at: node.memory.limit_bytes),
         "jobs_memory_events_total": WorkloadMetric(("event",), _events),
