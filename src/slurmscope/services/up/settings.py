@@ -95,8 +95,8 @@ class UpSettings:
     node: bool = setting(True, help="Record the jobs of this host, as slurmscope node does.")
     targets: tuple[Target, ...] = setting(
         (),
-        help="Node agent to scrape for the jobs of its own nodes, as http://n1:9798/metrics or "
-        "n[1-4]=http://10.0.0.1:9798/metrics; repeatable.",
+        help="Node agent to scrape, for its own nodes only: http://n1:9798/metrics or "
+        "n[1-4]=http://10.0.0.1:9798/metrics.",
         parse=parse_targets,
         metavar="[NODE=]URL",
     )
