@@ -106,7 +106,15 @@ def test_duration_is_written_with_units(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0B"), (1023, "1023B"), (1024, "1KiB"), (10 << 30, "10GiB"), (3 << 29, "1536MiB"), (5e6, "5000000B")],
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1024, "1KiB"),
+        (10 << 30, "10GiB"),
+        (3 << 29, "1536MiB"),
+        (5e6, "5000000B"),
+        (0.5, "0.5"),
+    ],
 )
 def test_size_is_written_with_units(size: float, text: str) -> None:
     assert text == format_size(size)
