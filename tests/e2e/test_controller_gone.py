@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lab import ALICE, SlurmLab
-from tests.processes import Exporter, serving, until, values
+from tests.processes import Exporter, run_slurmscope, serving, until, values
 
 INTERVAL_SECONDS = 1
 DEADLINE_SECONDS = 5
@@ -79,6 +79,38 @@ def test_private_data_hides_users_unless_told_otherwise(clean_lab: SlurmLab) -> 
                 assert 1 == values(page, "slurm_jobs")["RUNNING",]
                 assert has_users == bool(values(page, "slurm_user_jobs"))
                 assert has_users == bool(values(page, "slurm_user_state_total"))
+    finally:
+        config.write_text(text, encoding="utf-8")
+        clean_lab.run("scontrol", "reconfigure")
+
+
+def test_doctor_names_munge_when_it_is_down(clean_lab: SlurmLab) -> None:
+    flags = ("--slurm.bin-path", str(clean_lab.bin_path), "--slurm.timeout=1")
+    clean_lab.kill("munged")
+    try:
+        done = run_slurmscope("doctor", "cluster", *flags, environment=clean_lab.environment)
+    finally:
+        clean_lab.start_daemon("munged")
+
+    assert 1 == done.returncode
+    assert "missing  munge: munged does not listen on" in done.stdout
+    assert "missing  controllers: no controller answers" in done.stdout
+
+
+def test_jobs_that_private_data_hides_are_no_empty_queue(clean_lab: SlurmLab) -> None:
+    config = clean_lab.folder / "etc" / "slurm.conf"
+    text = config.read_text(encoding="utf-8")
+    flags = ("--slurm.bin-path", str(clean_lab.bin_path))
+    prefix = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    try:
+        config.write_text(f"{text}\nPrivateData=jobs\n", encoding="utf-8")
+        clean_lab.run("scontrol", "reconfigure")
+        clean_lab.wait_for(lambda: "PrivateData             = jobs" in clean_lab.run("scontrol", "show", "config"))
+        with serving("cluster", *flags, environment=clean_lab.environment, prefix=prefix) as exporter:
+            _, page = scrape(exporter)
+            assert {} == values(page, "slurm_job_unreadable_rows")
+            assert 0 == values(page, "slurmscope_collector_success")["jobs",]
+            until(lambda: any("PrivateData hides the jobs of others" in line for line in exporter.log))
     finally:
         config.write_text(text, encoding="utf-8")
         clean_lab.run("scontrol", "reconfigure")

@@ -14,6 +14,8 @@ from slurmscope.cli.examples import format_examples
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
 from slurmscope.config import Config, own_environment
+from slurmscope.outputs.settings import WebSettings
+from slurmscope.services.exporter.certificate_check import check_certificate
 from slurmscope.services.exporter.doctor import Examination, examine
 from slurmscope.services.exporter.exporter import configure_log, enabled_collectors
 
@@ -41,7 +43,8 @@ def _role_command(name: str) -> click.Command:
             examination = examine(readings, [e.collector for e in enabled_collectors(role.role, config)])
         finally:
             readings.close()
-        return _report(name, examination, as_json=json)
+        certificate = check_certificate(config.of(WebSettings).config_file)
+        return _report(name, Examination(checks=(*examination.checks, *certificate)), as_json=json)
 
     params = [_json_option(), *options_for(role.sections())]
     return SettingsCommand(name, callback=run, params=params, help=_help(name), examples=_examples(name))

@@ -26,13 +26,14 @@ def test_what_is_missing_is_counted_and_ends_with_1(tmp_path: Path) -> None:
     done = examine(tmp_path)
 
     assert 1 == done.returncode
-    assert "missing  archive: there is no readable archive" in done.stdout
-    assert "3 of 5 are missing.\n" == done.stdout.splitlines(keepends=True)[-1]
+    assert "missing  accounting: sacct was not found" in done.stdout
+    assert "4 of 7 are missing.\n" == done.stdout.splitlines(keepends=True)[-1]
 
 
 def test_healthy_portal_ends_with_0(tmp_path: Path) -> None:
-    for name in ("sacct", "sacctmgr"):
-        (tmp_path / name).write_text("#!/bin/sh\n")
+    scripts = {"scontrol": "echo 'PrivateData = none'", "sdiag": 'echo "sdiag output at now ($(date +%s))"'}
+    for name in ("sacct", "sacctmgr", "scontrol", "sdiag"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{scripts.get(name, '')}\n")
         (tmp_path / name).chmod(0o755)
     database = Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))
     Checkpoints(database).write_checkpoint("accounting read until", str(int(time.time())))

@@ -19,12 +19,15 @@ from slurmscope.config import Config, parse_path
 from slurmscope.log import fields
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, Metric, compat_counter, compat_gauge, counter
-from slurmscope.model.controllers import ALL_HIDDEN_LABELS, ControllerConfig
+from slurmscope.model.check import Check
+from slurmscope.model.controllers import ALL_HIDDEN_LABELS, ControllerConfig, Controllers
 from slurmscope.model.jobs import JobList
 from slurmscope.services.cluster.completions import CompletionsTracker
 from slurmscope.services.cluster.queue import QueueReader
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading, Snapshot
 from slurmscope.services.exporter.settings import exporter_sections
+from slurmscope.services.exporter.slurm_checks import check_slurm
+from slurmscope.services.exporter.visible_jobs import require_all_jobs
 from slurmscope.settings import Section, setting
 from slurmscope.sources.slurm import (
     sacctmgr_stats,
@@ -133,10 +136,13 @@ class ClusterReadings(ReadingSet):
         """Set up every reading; nothing is read yet."""
         settings = config.of(SlurmSettings)
         intervals = config.of(IntervalSettings)
+        self._environment = environment
         self._commands = SlurmCommands(settings, environment)
         self._respects_private_data = settings.private_data == "respect"
         backend = open_backend(settings, self._commands)
         readers = _readers(self._commands, backend, config.of(CompletionsSettings))
+        for name in ("jobs", "job_list"):
+            readers[name] = require_all_jobs(readers[name], lambda: self.readings["config"])
         super().__init__(
             *(
                 _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)), settings.poll_limit)
@@ -149,6 +155,20 @@ class ClusterReadings(ReadingSet):
         if self._respects_private_data:
             self.readings["config"].request()
         return super().read(names, until)
+
+    def checks(self) -> Iterator[Check]:
+        """Check what all commands depend on, and that a controller answers: its reading succeeds if none does."""
+        yield from check_slurm(self._commands.run, self._environment)
+        controllers = self.readings["controllers"].wait(0.0).value
+        if isinstance(controllers, Controllers):
+            names = ", ".join(one.host for one in controllers.controllers) or "no controller"
+            is_up = controllers.is_up
+            yield Check(
+                name="controllers",
+                is_good=is_up,
+                message=f"{names} answers" if is_up else f"no controller answers ({names})",
+                advice="" if is_up else "check that slurmctld runs there and can be reached from here",
+            )
 
     def own_families(self) -> Iterator[Family]:
         """Yield the number of runs per command, and durations and errors of readings under their older names."""
@@ -195,7 +215,7 @@ def _readers(
         "shares": lambda: sshare.parse_shares(run("sshare", sshare.ARGUMENTS)),
         "dbd": lambda: sacctmgr_stats.parse_dbd(run(sacctmgr_stats.COMMAND, sacctmgr_stats.ARGUMENTS)),
         "completions": lambda: tracker.update(run),
-        "config": lambda: scontrol_config.parse_config(run("scontrol", scontrol_config.ARGUMENTS)),
+        "config": lambda: scontrol_config.read_config(run, scontrol_config.find_own_user()),
     }
 
 

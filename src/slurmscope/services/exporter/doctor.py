@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 60.0
 
 ADVICE = {
     "missing": "install the Slurm client commands, or set --slurm.bin-path to their directory",
-    "timeout": "try again later, or raise --slurm.timeout",
+    "timeout": "check that slurmctld and munge are running, try again later, or raise --slurm.timeout",
     "refused": "check that slurmctld and munge are running, and that this user has access",
     "failed": "run the command by hand as this user",
     "malformed": "report it as a bug, with the output of the command",

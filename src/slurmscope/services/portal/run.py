@@ -31,6 +31,7 @@ from slurmscope.portal.sign_in.identity import Identifier
 from slurmscope.portal.web.server import make_server, open_listener
 from slurmscope.services.exporter.exporter import configure_log
 from slurmscope.services.exporter.readings import SharedReading
+from slurmscope.services.exporter.visible_jobs import require_all_jobs
 from slurmscope.services.portal.cluster_state import ClusterState
 from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
@@ -42,12 +43,15 @@ from slurmscope.services.runtime.signals import ReloadRequest
 from slurmscope.sources.slurm.backends import open_backend
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
+from slurmscope.sources.slurm.scontrol_config import find_own_user, read_config
 from slurmscope.sources.slurm.squeue import StartWindow
 
 logger = logging.getLogger(__name__)
 
 NOW_SECONDS = 30.0
 """Minimum interval between reads of queue and nodes."""
+CONFIG_SECONDS = 600.0
+"""Minimum interval between reads of Slurm's configuration."""
 THREAD_TURN_SECONDS = 0.0002
 
 
@@ -231,8 +235,12 @@ def _make_app(backend: PortalBackend, metrics: PortalMetrics, beside: Companion,
 def _make_readings(config: Config, commands: SlurmCommands) -> tuple[SharedReading, SharedReading]:
     backend = open_backend(config.of(SlurmSettings), commands)
     no_starts = StartWindow(0, 0)
+    private_data = SharedReading(
+        "config", lambda: read_config(commands.run, find_own_user()), interval_seconds=CONFIG_SECONDS
+    )
+    read_jobs = require_all_jobs(lambda: backend.read_jobs(no_starts, time.time()), lambda: private_data)
     return (
-        SharedReading("jobs", lambda: backend.read_jobs(no_starts, time.time()), interval_seconds=NOW_SECONDS),
+        SharedReading("jobs", read_jobs, interval_seconds=NOW_SECONDS),
         SharedReading("nodes", backend.read_nodes, interval_seconds=NOW_SECONDS),
     )
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from slurmscope.analysis.queries import CURVES
 from slurmscope.config import Config
-from slurmscope.errors import ConfigError, SlurmscopeError
+from slurmscope.errors import CommandMissing, ConfigError, SlurmscopeError
 from slurmscope.model.check import Check
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.portal.settings import PortalSettings, check_settings
 from slurmscope.reports.formatting import format_elapsed, format_time
+from slurmscope.services.exporter.doctor import ADVICE as EXPORTER_ADVICE
 from slurmscope.services.exporter.doctor import Examination
+from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.services.reporting.reporter import CHECKPOINT, WINDOW_SECONDS, ReporterCheckpoints, ReporterSettings
 from slurmscope.sources.accounting.opening import open_accounting
@@ -26,6 +30,8 @@ from slurmscope.store.archive.settings import ArchiveSettings
 
 HOUR_SECONDS = 3600
 MOST_JOBS = 1000
+WATCH_SECONDS = 2.0
+SHOWN_NODES = 5
 PROBE_USER = "slurmscope"
 CPU_TIME = CURVES["cpu"].metric
 
@@ -37,6 +43,7 @@ ADVICE = {
     "coordinators": "without sacctmgr, coordinators only see their own jobs",
     "time series": "check that Prometheus runs, and prometheus.url, its password or token, and its certificate",
     "node agents": "if jobs run now, let Prometheus scrape slurmscope node on every node; check prometheus.matchers",
+    "node names": "start slurmscope node there with --node.name set to Slurm's NodeName, or check prometheus.matchers",
     "scrape interval": "set prometheus.scrape-interval to how often Prometheus scrapes the agents; as it is, curves "
     "have gaps, and jobs count as not measured",
 }
@@ -49,11 +56,12 @@ def examine_portal(config: Config, environment: Mapping[str, str]) -> Examinatio
         checks=(
             _check("settings", lambda: _check_settings(config.of(PortalSettings))),
             *_check_archive(config),
+            *check_slurm(commands.run, environment),
             _check(
                 "accounting", lambda: _check_accounting(open_accounting(config.of(AccountingSettings), commands.run))
             ),
             _check("coordinators", lambda: _check_coordinators(commands)),
-            *_check_series(config.of(PrometheusSettings)),
+            *_check_series(config.of(PrometheusSettings), commands),
         )
     )
 
@@ -62,7 +70,8 @@ def _check(name: str, run: Callable[[], str]) -> Check:
     try:
         return Check(name=name, is_good=True, message=run())
     except SlurmscopeError as error:
-        return Check(name=name, is_good=False, message=str(error), advice=ADVICE[name])
+        advice = EXPORTER_ADVICE["missing"] if isinstance(error, CommandMissing) else ADVICE[name]
+        return Check(name=name, is_good=False, message=str(error), advice=advice)
 
 
 def _check_settings(settings: PortalSettings) -> str:
@@ -76,19 +85,41 @@ def _check_archive(config: Config) -> Iterator[Check]:
     try:
         archive = open_known_archive(settings)
         if archive is None:
-            message = f"there is no readable archive at {settings.url}; the portal creates it when it starts"
-            yield Check(name="archive", is_good=False, message=message, advice=ADVICE["archive"])
+            yield _check_new_archive(settings.url)
             return
         from slurmscope.store.archive.checkpoints import Checkpoints
 
         try:
-            read_until = read_progress(Checkpoints(archive.database))
+            checkpoints = Checkpoints(archive.database)
             yield Check(name="archive", is_good=True, message=f"{archive.database.dialect} answers")
-            yield check_progress(read_until, time.time(), config.of(ReporterSettings))
+            yield _watch_progress(checkpoints, config.of(ReporterSettings))
         finally:
             archive.close()
     except SlurmscopeError as error:
         yield Check(name="archive", is_good=False, message=str(error), advice=ADVICE["archive"])
+
+
+def _check_new_archive(url: str) -> Check:
+    """Check where the archive will be: until the portal has started once, there is none."""
+    file = Path(url.partition("///")[2])
+    if file.exists() or not file.parent.is_dir():
+        message = f"there is no readable archive at {url}"
+        return Check(name="archive", is_good=False, message=message, advice=ADVICE["archive"])
+    message = f"there is no archive at {url} yet; the portal creates it when it starts"
+    return Check(name="archive", is_good=True, message=message)
+
+
+def _watch_progress(checkpoints: ReporterCheckpoints, settings: ReporterSettings) -> Check:
+    """Check the progress; when it is behind, look again a little later: after the first start it catches up."""
+    read_until = read_progress(checkpoints)
+    check = check_progress(read_until, time.time(), settings)
+    if check.is_good:
+        return check
+    time.sleep(WATCH_SECONDS)
+    moved_to = read_progress(checkpoints)
+    if moved_to is None or moved_to == read_until:
+        return check
+    return replace(check, is_good=True, message=f"catching up: read until {format_time(moved_to)}", advice="")
 
 
 def read_progress(checkpoints: ReporterCheckpoints) -> int | None:
@@ -119,7 +150,7 @@ def _check_coordinators(commands: SlurmCommands) -> str:
     return "sacctmgr returns account coordinators"
 
 
-def _check_series(settings: PrometheusSettings) -> Iterator[Check]:
+def _check_series(settings: PrometheusSettings, commands: SlurmCommands) -> Iterator[Check]:
     if settings.url is None:
         message = (
             "prometheus.url is not set: slurmscope portal shows only accounting data, slurmscope up records itself"
@@ -138,6 +169,25 @@ def _check_series(settings: PrometheusSettings) -> Iterator[Check]:
     yield Check(name="node agents", is_good=nodes > 0, message=message, advice="" if nodes else ADVICE["node agents"])
     if nodes:
         yield _check("scrape interval", lambda: _check_interval(settings))
+        yield from _check_node_names(settings, commands)
+
+
+def _check_node_names(settings: PrometheusSettings, commands: SlurmCommands) -> Iterator[Check]:
+    """Check that Slurm knows the measured nodes: reports find nothing about a node under another name."""
+    from slurmscope.sources.prometheus.probe import find_nodes
+
+    try:
+        known = frozenset(commands.run("sinfo", ("--noheader", "--Node", "--format=%N")).decode().split())
+        unknown = sorted(find_nodes(settings, CPU_TIME) - known)
+    except SlurmscopeError:
+        return  # other checks report it
+    shown = ", ".join(unknown[:SHOWN_NODES]) + (" …" if len(unknown) > SHOWN_NODES else "")
+    yield Check(
+        name="node names",
+        is_good=not unknown,
+        message=f"Slurm does not know the measured nodes {shown}" if unknown else "Slurm knows every measured node",
+        advice=ADVICE["node names"] if unknown else "",
+    )
 
 
 def _check_interval(settings: PrometheusSettings) -> str:

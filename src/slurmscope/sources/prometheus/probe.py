@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from slurmscope.model.series import NODE_LABEL
+from slurmscope.sources.prometheus.answers import Reply
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.plan import RATE_SCRAPES
 from slurmscope.sources.prometheus.promql import quote
@@ -19,7 +20,7 @@ KIND = "doctor"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSamples:
-    """Count the series that have enough samples for a rate; those of jobs that just started have one."""
+    """Count the series older than the window of a rate, and those of them that have enough samples for one."""
 
     series: int
     series_with_rate: int
@@ -32,20 +33,42 @@ def count_nodes(settings: PrometheusSettings, metric: str) -> int:
 
 
 def count_rate_samples(settings: PrometheusSettings, metric: str) -> RateSamples:
-    """Count the series of this metric, and those with two samples within the window of a rate."""
+    """Count the series of this metric, and those with two samples within the window of a rate.
+
+    Series of jobs that just started have one sample, and are not counted.
+    """
     window_seconds = RATE_SCRAPES * settings.scrape_interval
-    window = f"[{round(1000 * window_seconds)}ms]"
+    window = f"{round(1000 * window_seconds)}ms"
+
+    def older(selector: str) -> str:
+        return f"{selector} offset {window}"
+
     return RateSamples(
-        series=_count(settings, metric, lambda selector: selector),
-        series_with_rate=_count(settings, metric, lambda selector: f"increase({selector}{window})"),
+        series=_count(settings, metric, lambda selector: f"{selector} and {older(selector)}"),
+        series_with_rate=_count(
+            settings, metric, lambda selector: f"increase({selector}[{window}]) and {older(selector)}"
+        ),
         window_seconds=window_seconds,
     )
 
 
+def find_nodes(settings: PrometheusSettings, metric: str) -> frozenset[str]:
+    """Return the names of the nodes that have this metric now."""
+    reply = _query(settings, f"count by ({NODE_LABEL}) ({_selector(settings, metric)})")
+    return frozenset(series.labels.get(NODE_LABEL, "") for series in reply.series) - {""}
+
+
 def _count(settings: PrometheusSettings, metric: str, expression: Callable[[str], str]) -> int:
     """Count the series that an expression over all series of a metric has now."""
-    matchers = ",".join(f"{label}={quote(value)}" for label, value in settings.matchers)
-    query = f"count({expression(f'{metric}{{{matchers}}}')})"
-    until = time.monotonic() + TIMEOUT_SECONDS
-    reply = Prometheus(settings).query_instant(query, time.time(), kind=KIND, until=until)
+    reply = _query(settings, f"count({expression(_selector(settings, metric))})")
     return int(reply.series[0].values[0]) if reply.points else 0
+
+
+def _selector(settings: PrometheusSettings, metric: str) -> str:
+    matchers = ",".join(f"{label}={quote(value)}" for label, value in settings.matchers)
+    return f"{metric}{{{matchers}}}"
+
+
+def _query(settings: PrometheusSettings, query: str) -> Reply:
+    until = time.monotonic() + TIMEOUT_SECONDS
+    return Prometheus(settings).query_instant(query, time.time(), kind=KIND, until=until)

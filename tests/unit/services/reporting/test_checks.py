@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -40,13 +42,59 @@ def write_command(folder: Path, name: str, script: str) -> None:
 
 
 def test_everything_unreachable_is_reported_with_advice(tmp_path: Path) -> None:
-    checks = examine(tmp_path, prometheus_url="http://127.0.0.1:9", prometheus_retries=0)
+    absent = str(tmp_path / "absent" / "archive.db")
+    checks = examine(tmp_path, archive_url=absent, prometheus_url="http://127.0.0.1:9", prometheus_retries=0)
 
-    assert {"archive", "accounting", "coordinators", "time series"} == {
+    assert {"archive", "PrivateData", "clock", "accounting", "coordinators", "time series"} == {
         name for name, check in checks.items() if not check.is_good
     }
     assert all(check.advice for check in checks.values() if not check.is_good)
     assert "127.0.0.1:9" in checks["time series"].message
+
+
+def test_commands_that_are_missing_are_explained_by_their_folder(tmp_path: Path) -> None:
+    checks = examine(tmp_path)
+
+    assert all("--slurm.bin-path" in checks[name].advice for name in ("accounting", "PrivateData", "clock"))
+
+
+def test_archive_that_the_portal_will_create_is_not_missing(tmp_path: Path) -> None:
+    assert examine(tmp_path)["archive"].is_good
+
+
+def test_reporter_that_catches_up_is_not_behind(tmp_path: Path) -> None:
+    with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
+        checkpoints = Checkpoints(database)
+        checkpoints.write_checkpoint(CHECKPOINT, "1700000000")
+        stop = threading.Event()
+
+        def catch_up() -> None:
+            for step in itertools.count(1):
+                if stop.wait(0.05):
+                    return
+                checkpoints.write_checkpoint(CHECKPOINT, str(1_700_000_000 + step))
+
+        reporter = threading.Thread(target=catch_up)
+        reporter.start()
+        try:
+            check = examine(tmp_path)["reporter"]
+        finally:
+            stop.set()
+            reporter.join()
+
+    assert (True, "") == (check.is_good, check.advice)
+    assert check.message.startswith("catching up: read until ")
+
+
+def test_measured_node_that_slurm_does_not_know_is_reported(tmp_path: Path) -> None:
+    write_command(tmp_path, "sinfo", "printf 'n1\\nn2\\n'")
+    names = vector(({"slurm_node": "n1"}, (1000.0, "1")), ({"slurm_node": "n2.example"}, (1000.0, "1")))
+    counts = [vector(({}, (1000.0, "2")))] * 3
+    with scripted_server(FakePrometheus([*counts, names]).handle) as url:
+        check = examine(tmp_path, prometheus_url=url)["node names"]
+
+    assert (False, "Slurm does not know the measured nodes n2.example") == (check.is_good, check.message)
+    assert "--node.name" in check.advice
 
 
 def test_archive_is_not_created(tmp_path: Path) -> None:
@@ -101,8 +149,11 @@ def test_measured_nodes_are_counted(tmp_path: Path) -> None:
     assert "jobs on 64 nodes are measured now" == checks["node agents"].message
     assert [
         'count(count by (slurm_node) (jobs_cpu_seconds_total{cluster="a b"}))',
-        'count(jobs_cpu_seconds_total{cluster="a b"})',
-        'count(increase(jobs_cpu_seconds_total{cluster="a b"}[60000ms]))',
+        'count(jobs_cpu_seconds_total{cluster="a b"} and jobs_cpu_seconds_total{cluster="a b"} offset 60000ms)',
+        (
+            'count(increase(jobs_cpu_seconds_total{cluster="a b"}[60000ms]) and '
+            'jobs_cpu_seconds_total{cluster="a b"} offset 60000ms)'
+        ),
     ] == [query.form["query"] for query in fake.queries]
 
 

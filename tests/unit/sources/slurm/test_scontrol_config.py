@@ -19,7 +19,9 @@ FIXTURE = Path(__file__).resolve().parents[3] / "fixtures" / "slurm-22.05" / "sc
 
 
 def test_real_answer_is_read() -> None:
-    expected = ControllerConfig(cluster_name="alpha", slurm_version="22.05.8", private_data=frozenset())
+    expected = ControllerConfig(
+        cluster_name="alpha", slurm_version="22.05.8", slurm_user="root", private_data=frozenset()
+    )
 
     assert expected == parse_config(FIXTURE.read_bytes())
 
