@@ -93,3 +93,9 @@ def test_axis_of_two_points_has_the_ends() -> None:
     curve = series("a", *((float(time), 1.0) for time in range(0, 101, 10)))
 
     assert (0.0, 100.0) == align([curve], points=2).times
+
+
+def test_hole_is_a_gap_at_unix_times_too() -> None:
+    points = [(1.79e9 + offset, 1.0) for offset in (0.0, 30.0, 60.0, 150.0, 180.0)]
+
+    assert {("a",): (1.0, 1.0, 1.0, None, None, 1.0, 1.0)} == align([series("a", *points)]).rows

@@ -41,6 +41,8 @@ def found(summary: JobSummary, rule: str) -> Finding:
         # The site gives 4 GiB for each core: with four there were 16 GiB, which is too little for 48 and enough for 12.
         ("cpu_idle", busy(4, "sbatch -c16 x"), "#SBATCH --cpus-per-task=4 --mem=48G"),
         ("cpu_idle", busy(4, "sbatch -c16 x", peak_bytes=10 * GIB), "#SBATCH --cpus-per-task=4"),
+        # 13 GiB x 1.2 = 15.6, up to 16 GiB: just what four cores have.
+        ("cpu_idle", busy(4, "sbatch -c16 x", peak_bytes=13 * GIB), "#SBATCH --cpus-per-task=4"),
         # 10 GiB x 1.2 = 12 GiB, 3 GiB for each of four.
         ("cpu_idle", busy(4, PER_CORE, peak_bytes=10 * GIB), "#SBATCH --cpus-per-task=4 --mem-per-cpu=3G"),
         # Memory per node does not go with the cores.

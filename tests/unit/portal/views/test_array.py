@@ -184,6 +184,7 @@ def test_tasks_that_failed_at_once_are_no_examples(cpu_ratio: float | None) -> N
 def test_tasks_that_completed_at_once_are_no_examples() -> None:
     rows = [replace(row, run_seconds=299.0, time_ratio=299 / 86400, memory_ratio=0.001) for row in make_rows()]
     assert None is summarize(rows).recommendation
+    assert None is not summarize([replace(row, run_seconds=300.0) for row in rows]).recommendation
 
 
 def test_fitting_array_and_unmeasured_array_get_no_recommendation() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A time is parted into whole units and what is left, without a gap and without an overlap."""
+"""Totals and pages count every job once: a time is divided into whole units and the rest without gap or overlap."""
 
 from __future__ import annotations
 
@@ -69,3 +69,17 @@ def test_totals_of_a_rule_count_its_jobs_only(times: dict[str, Any], tmp_path: P
     assert [{"ada": 4}, {"ada": 2}, {}] == [jobs(rule, GroupBy.USER) for rule in ("", "cpu_idle", "too_short")]
     assert {"cpu_idle": 2, "oom_kill": 2} == jobs("", GroupBy.RULE)
     archive.close()
+
+
+def test_page_does_not_end_between_jobs_of_the_same_key(tmp_path: Path) -> None:
+    archive = open_archive(ArchiveSettings(url=parse_archive_url(str(tmp_path / "archive.db"))))
+    older = [make_report(make_record(number, submit_seconds=START - 1000 - number)) for number in (1, 2)]
+    archive.save([*older, *(make_report(make_record(9, cluster=cluster)) for cluster in ("a", "b"))])
+
+    first = archive.list_jobs(EVERYTHING, JobFilter(), limit=1)
+    second = archive.list_jobs(EVERYTHING, JobFilter(), limit=1, after=first.next_key)
+    last = archive.list_jobs(EVERYTHING, JobFilter(), limit=1, after=second.next_key)
+    archive.close()
+
+    assert [[9, 9], [1], [2]] == [[row.job_id for row in page.rows] for page in (first, second, last)]
+    assert last.next_key is None
