@@ -63,7 +63,13 @@ def test_page_is_accepted_by_promtool(simulated: Path) -> None:
 def test_scrape_answers_before_its_deadline_with_the_last_good_numbers(tmp_path: Path) -> None:
     marker = tmp_path / "slow"
     folder = shim(tmp_path / "bin", f"[ -e {marker} ] && sleep 30; {ONE_JOB}")
-    flags = ("--slurm.bin-path", str(folder), "--slurm.poll-limit=0.1", "--slurm.timeout=60")
+    flags = (
+        "--slurm.bin-path",
+        str(folder),
+        "--slurm.poll-limit=0.1",
+        "--slurm.timeout=60",
+        "--slurm.private-data=ignore",
+    )
     with serving("cluster", *flags) as exporter:
         assert {("alice", "RUNNING"): 1} == exporter.values("slurm_user_state_total")
         marker.touch()

@@ -20,8 +20,6 @@ from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stat import ProcessSample
 
 COMMAND = "slurmstepd"
-# The kernel appends this to the path of a program that was replaced, as by an upgrade.
-DELETED = " (deleted)"
 TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([0-9A-Za-z+]{1,32})")
 # The PID of another process may have been reused by a job; all processes are checked again after this time.
 RECHECK_SECONDS = 30.0
@@ -165,7 +163,8 @@ class StepdTree:
         program = process.program()
         if program is Missing.DENIED:
             program = COMMAND
-        if isinstance(program, Missing) or PurePath(program.removesuffix(DELETED)).name != COMMAND:
+        # Debian's program is slurmstepd-wlm, called slurmstepd by a link.
+        if isinstance(program, Missing) or not PurePath(program).name.startswith(COMMAND):
             return False
         return process.real_user() in self._trusted_uids
 

@@ -159,6 +159,7 @@ def test_setuid_program_under_the_title_of_slurmstepd_is_not_believed(machine: M
         ("/usr/bin/passwd", set()),
         ("/home/alice/slurmstepd/tool", set()),
         ("/usr/sbin/slurmstepd", {KEY}),
+        ("/usr/sbin/slurmstepd-wlm", {KEY}),
         ("/usr/sbin/slurmstepd (deleted)", {KEY}),
     ],
 )
