@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from slurmscope.model.check import Check
@@ -57,6 +57,25 @@ def check_node(jobs: NodeJobs, *, has_capabilities: bool) -> Iterator[Check]:
             message="can be read" if can else "cannot be read here",
             advice="" if can else SOURCE_ADVICE.get(source, CAPABILITY_ADVICE),
         )
+
+
+# Beginnings of file names in both cgroup versions; pressure files have the name of their resource first.
+_MEASURE_OF = {"cpu.stat": "cpu", "cpuacct.": "cpu", "cpuset.": "cpuset", "memory.": "memory", "io.": "io"} | {
+    "blkio.": "io",
+    "pids.": "pids",
+}
+
+
+def cgroup_sources(measures: Mapping[str, bool], unreadable: Iterable[str]) -> dict[str, bool]:
+    """Return which cgroup sources can be read: those that exist, unless a file of a job could not be read."""
+    failed = {measure for file in unreadable if (measure := _measure_of(file))}
+    return {f"cgroup_{name}": can and name not in failed for name, can in measures.items()}
+
+
+def _measure_of(file: str) -> str:
+    if file.endswith(".pressure"):
+        return "pressure"
+    return next((measure for start, measure in _MEASURE_OF.items() if file.startswith(start)), "")
 
 
 class ProcessSources:

@@ -18,7 +18,7 @@ from slurmscope.model.check import Check
 from slurmscope.model.job_use import GroupKey, JobKey, NodeJobs
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.services.exporter.settings import exporter_sections
-from slurmscope.services.node.checks import ProcessSources, check_node, has_capabilities
+from slurmscope.services.node.checks import ProcessSources, cgroup_sources, check_node, has_capabilities
 from slurmscope.services.node.cpu_budget import CpuBudget
 from slurmscope.services.node.job_finder import JobFinder
 from slurmscope.services.node.job_meter import JobMeter, ReadingOptions
@@ -211,10 +211,12 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
         finder = JobFinder(tree, StepdTree(reader))
         registry = JobRegistry(finder, lambda: JobMeter(reader, options.reading), grace_seconds=options.grace_seconds)
         registry.errors.include("process", reader.denials.faults)
+        registry.errors.include("cgroup", tree.refusals)
         sources = ProcessSources(reader)
 
         def available() -> dict[str, bool]:
-            measures = {f"cgroup_{name}": can for name, can in tree.measures().items()}
+            unreadable = {file for tracked in registry.live for file, _ in tracked.unreadable()}
+            measures = cgroup_sources(tree.measures(), unreadable)
             return measures | sources.available(has_jobs=bool(registry.live))
 
         budget = CpuBudget(options.storm_share, STORM_BURST_SECONDS)

@@ -6,15 +6,19 @@ The folders that contain jobs are searched for once a minute and cached; a scan 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from slurmscope.log import fields
 from slurmscope.sources.cgroup.folders import subfolders
 from slurmscope.sources.cgroup.kept_files import TEMPORARY_ERRORS
 from slurmscope.sources.cgroup.names import NOT_JOBS, JobName, parse_job
+
+logger = logging.getLogger(__name__)
 
 SEARCH_SECONDS = 60.0
 # While no slurmd has a folder for jobs: it may be starting.
@@ -81,6 +85,8 @@ class KnownFolders:
         except OSError as error:
             if error.errno in TEMPORARY_ERRORS:
                 raise
+            if not self.refused:
+                logger.warning("cannot list a folder of cgroups", extra=fields(path=path, error=error.strerror))
             self.refused += 1
             return {}
 

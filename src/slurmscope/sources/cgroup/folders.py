@@ -178,9 +178,12 @@ def list_members(top: CgroupFolder, pick: PickStepd) -> Members:
 
 
 def has_members(top: CgroupFolder) -> bool:
-    """Return whether any process is in a job's folder or below."""
+    """Return whether any process is in a job's folder or below; True if the folder cannot be read.
+
+    A job that we may not read is not a leftover: its unreadable files are reported.
+    """
     # slurmstepd is usually in the top folder, and then no other has to be read.
-    return bool(top.pids()) or bool(_read_pids(top))
+    return bool(top.pids()) or bool(_read_pids(top)) or bool(top.folder.unreadable)
 
 
 def _read_pids(top: CgroupFolder) -> list[tuple[CgroupFolder, list[int]]]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,7 @@ class CgroupTree:
         self._finder = self._open_finder()
         self._entries: dict[str, JobEntry] = {}
         self._is_first = True
+        self._refusals: dict[str, int] = {}
 
     def scan(self) -> dict[JobKey, JobCgroup]:
         """Return the current jobs; the same job is the same object at each scan.
@@ -76,6 +77,8 @@ class CgroupTree:
             found = list(self._finder.find()) if self._finder else []
         except OSError as error:
             raise SourceError(f"cannot list the cgroups of jobs: {error}") from error
+        if self._finder and self._finder.folders.refused:
+            self._refusals["folder"] = self._finder.folders.refused
         self._update(found)
         return self._identify()
 
@@ -89,6 +92,11 @@ class CgroupTree:
     def measures(self) -> dict[str, bool]:
         """Return which measurements are available: cpu, cpuset, memory, io, pids, pressure."""
         return self._finder.measures() if self._finder else {}
+
+    @property
+    def refusals(self) -> Mapping[str, int]:
+        """Return how many folders could not be listed since the start."""
+        return self._refusals
 
     def close(self) -> None:
         """Close all jobs."""

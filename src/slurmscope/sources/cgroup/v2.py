@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from slurmscope.sources.cgroup.files import count_of
+from slurmscope.sources.cgroup.files import count_of, parse_pressure
 from slurmscope.sources.cgroup.find import (
     SEARCH_SECONDS,
     WAIT_SECONDS,
@@ -18,7 +18,7 @@ from slurmscope.sources.cgroup.find import (
 )
 from slurmscope.sources.cgroup.folders import CgroupFolder, Members, has_members, list_members, pick_by_folder
 from slurmscope.sources.cgroup.job import CgroupReader
-from slurmscope.sources.cgroup.kept_files import Folder
+from slurmscope.sources.cgroup.kept_files import PAGE, Folder
 from slurmscope.sources.cgroup.names import USER_FOLDER, parse_scope
 from slurmscope.sources.cgroup.shared import SharedState
 from slurmscope.sources.cgroup.v2_group import V2Group
@@ -68,7 +68,7 @@ class V2Finder:
                 enabled.update((scope / "cgroup.subtree_control").read_text("ascii").split())
             except (OSError, UnicodeDecodeError):
                 continue
-            has_pressure = has_pressure or (scope / "cpu.pressure").exists()
+            has_pressure = has_pressure or _has_pressure(scope / "cpu.pressure")
         # The CPU time of v2 needs no controller.
         known = {name: name in enabled for name in ("cpuset", "memory", "io", "pids")}
         return {"cpu": bool(self._scopes), **known, "pressure": has_pressure}
@@ -93,6 +93,15 @@ class V2Finder:
 
     def _parent(self, scope: str, node_name: str) -> JobParent:
         return JobParent(path=scope, relative=scope.removeprefix(f"{self._root}/"), node_name=node_name)
+
+
+def _has_pressure(file: Path) -> bool:
+    """Return whether the kernel measures pressure: with psi=0 the file may exist, but reading it fails."""
+    try:
+        with file.open("rb", buffering=0) as opened:
+            return bool(parse_pressure(opened.read(PAGE) or b""))
+    except OSError:
+        return False
 
 
 class V2JobFolders:

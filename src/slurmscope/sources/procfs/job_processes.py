@@ -47,7 +47,7 @@ class JobProcesses:
         self._detail = detail or ProcessDetail()
         self._last_scan = _LastScan({}, {}, {}, {}, {})
         self._io = IoTotals()
-        self._has_io = False
+        self._has_io = self._has_switches = False
         self._programs = ProgramTotals(self._detail.programs)
         self._switches = GrowthTotals()
 
@@ -118,7 +118,9 @@ class JobProcesses:
         self._has_io |= bool(scan.io)
         if self._detail.switches:
             self._switches.update(scan.switches)
-        voluntary, involuntary = self._switches.totals if self._detail.switches else (None, None)
+        # A job whose processes show none has not been measured.
+        self._has_switches |= bool(scan.switches)
+        voluntary, involuntary = self._switches.totals if self._has_switches else (None, None)
         programs, files = self._programs, scan.measured_files()
         return ProcessUse(
             processes=sum(sample.state != "Z" for sample in scan.samples),

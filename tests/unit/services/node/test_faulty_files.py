@@ -188,3 +188,53 @@ def test_file_under_a_very_long_path_costs_no_job(tmp_path: Path, caplog: pytest
     assert others.distinct_files is not None
     assert jobs.read_errors["process_fd_target"] >= 1
     assert 1 == sum("cannot read a file of a process" in record.message for record in caplog.records)
+
+
+def test_source_is_not_available_if_the_file_of_a_job_cannot_be_read(captured: Captured) -> None:
+    names = ("memory.current", "memory.usage_in_bytes")
+    file = next(file for file in captured.files if file.name in names and file.parent.name.startswith("job_"))
+    before = captured.snapshot().available
+    file.rename(file.with_suffix(".moved"))
+    file.mkdir()  # reading it fails, also for root
+    try:
+        after = captured.snapshot()
+    finally:
+        file.rmdir()
+        file.with_suffix(".moved").rename(file)
+
+    assert (True, True) == (before["cgroup_memory"], before["cgroup_cpu"])
+    assert (False, True) == (after.available["cgroup_memory"], after.available["cgroup_cpu"])
+    assert after.read_errors[f"cgroup_{file.name}"] > 0
+
+
+def test_job_whose_processes_cannot_be_listed_is_no_leftover(captured: Captured) -> None:
+    listed = [file for file in captured.files if file.name in ("cgroup.procs", "cgroup.events")]
+    texts = {file: file.read_bytes() for file in listed}
+    for file in listed:
+        file.unlink()
+        file.mkdir()
+    try:
+        jobs = captured.snapshot()
+    finally:
+        for file, text in texts.items():
+            file.rmdir()
+            file.write_bytes(text)
+
+    assert captured.bad in by_key(jobs)
+    assert jobs.read_errors["job"] == 0
+
+
+def test_context_switches_that_cannot_be_read_are_left_out(captured: Captured) -> None:
+    for file in (file for file in captured.files if file.parent.parent.name == "task"):
+        file.rename(file.with_suffix(".moved"))
+    try:
+        jobs = by_key(captured.snapshot())
+    finally:
+        for file in (file for file in captured.files if file.parent.parent.name == "task"):
+            file.with_suffix(".moved").rename(file)
+
+    bad, good = jobs[captured.bad].processes, jobs[captured.good.key].processes
+    assert bad is not None
+    assert good is not None
+    assert (None, None) == (bad.voluntary_switches, bad.involuntary_switches)
+    assert good.voluntary_switches is not None

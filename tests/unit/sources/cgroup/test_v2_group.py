@@ -252,3 +252,11 @@ def test_numbers_do_not_depend_on_the_descriptors_that_stay_open(make_machine: M
         groups = many.job().read_groups(steps=True, tasks=True)
         assert groups == few.job().read_groups(steps=True, tasks=True)
     assert few.tree.health.kept_descriptors <= descriptors
+
+
+def test_pressure_file_without_content_is_no_pressure(v2: Machine) -> None:
+    v2.job()
+    assert v2.tree.measures()["pressure"]
+    for scope in (v2.cgroups / "system.slice").glob("*.scope"):
+        (scope / "cpu.pressure").write_text("")
+    assert not v2.tree.measures()["pressure"]
