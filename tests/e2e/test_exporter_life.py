@@ -71,7 +71,7 @@ def test_scrape_answers_before_its_deadline_with_the_last_good_numbers(tmp_path:
         "--slurm.private-data=ignore",
     )
     with serving("cluster", *flags) as exporter:
-        assert {("alice", "RUNNING"): 1} == exporter.values("slurm_user_state_total")
+        assert {("RUNNING",): 1} == exporter.values("slurm_jobs")
         marker.touch()
         time.sleep(0.2)
         started = time.monotonic()
@@ -79,7 +79,7 @@ def test_scrape_answers_before_its_deadline_with_the_last_good_numbers(tmp_path:
         took = time.monotonic() - started
 
     assert took < 3
-    assert {("alice", "RUNNING"): 1} == values(page, "slurm_user_state_total")
+    assert {("RUNNING",): 1} == values(page, "slurm_jobs")
     assert 0 == values(page, "slurmscope_collector_success")["jobs",]
     assert values(page, "slurmscope_reading_age_seconds")["jobs",] > 0.1
 
