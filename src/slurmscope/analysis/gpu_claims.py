@@ -58,7 +58,7 @@ def claim_from_environment(
     is_of_job = JOB_GPUS in environment and _is_of_this_node(environment)
     if is_of_job:
         texts.append(environment[JOB_GPUS])
-    texts.append(",".join(word for word in _words(environment.get(VISIBLE, "")) if not word.isdigit()))
+    texts.append(",".join(word for word in _words(environment.get(VISIBLE, "")) if not word.isdecimal()))
     words = {word for text in texts for word in _words(text)}
     if not words:
         return None
@@ -70,7 +70,7 @@ def claim_from_environment(
 
 def resolve(word: str, gpus: Sequence[Gpu], numbering: Numbering) -> Gpu | None:
     """Find the one GPU that a number or a UUID means; None when it is none or ambiguous."""
-    if not word.isdigit():
+    if not word.isdecimal():
         return _only(gpu for gpu in gpus if len(word) >= _LEAST_UUID and gpu.uuid.startswith(word))
     # Slurm numbers MIG instances and whole GPUs in one sequence, in an order that is unknown here.
     if len(word) > 6 or any(gpu.parent_uuid for gpu in gpus):

@@ -95,3 +95,10 @@ def test_numbers_are_left_open_where_gpus_are_cut() -> None:
 def test_any_environment_gives_known_gpus_only(environment: dict[str, str]) -> None:
     found = claim_from_environment(environment, SAME)
     assert found is None or found.uuids <= set(UUIDS)
+
+
+def test_digit_that_is_no_number_names_no_gpu() -> None:
+    claim = claim_from_environment({"SLURM_STEP_GPUS": "\u00b2"}, [Gpu(index=2, uuid="GPU-aaaaaaaa")], Numbering.AUTO)
+
+    assert claim is not None
+    assert (frozenset(), 1) == (claim.uuids, claim.unresolved)

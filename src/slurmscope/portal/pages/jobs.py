@@ -160,5 +160,5 @@ def _find_job_page(context: RequestContext, shown_id: str) -> str:
     """Return the page of the job or array with this id, or nothing."""
     if context.read_report(shown_id) is not None:
         return f"/jobs/{quote(shown_id, safe='+')}"
-    is_array = shown_id.isdigit() and context.has_jobs(JobFilter(array_job_id=int(shown_id)))
+    is_array = shown_id.isdecimal() and context.has_jobs(JobFilter(array_job_id=int(shown_id)))
     return f"/arrays/{shown_id}" if is_array else ""

@@ -158,7 +158,7 @@ def _draw_cores(node: NodeSummary, run_seconds: float) -> CoreStrip:
 
 
 def _core_order(core: tuple[str, float]) -> tuple[int, str]:
-    return (int(core[0]) if core[0].isdigit() else 0, core[0])
+    return (int(core[0]) if core[0].isdecimal() else 0, core[0])
 
 
 def _subjects(report: JobReport) -> dict[Subject, Severity]:

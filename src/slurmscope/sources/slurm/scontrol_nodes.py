@@ -80,7 +80,7 @@ def _make_node(head: str, reason: str) -> Node:
         memory_bytes,
         allocated_memory_bytes,
         weight,
-        int(free_memory) * MIB if free_memory.isdigit() else None,
+        int(free_memory) * MIB if free_memory.isdecimal() else None,
         None if load == "N/A" else float(load),
         _parse_gres(_stretch(head, " Gres=", " NodeAddr=")),
         text,
