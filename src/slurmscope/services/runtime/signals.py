@@ -99,13 +99,15 @@ class ReloadRequest:
 def run_until_interrupted(serve: Callable[[], int]) -> int:
     """Call ``serve`` and let SIGINT and SIGTERM end it cleanly: all context managers are closed.
 
-    The web server stops on these signals and then raises them again for its caller.
+    The web server stops on these signals and then raises them again for its caller. A shell that starts a program in
+    the background makes it ignore SIGINT: without a handler of our own, the server would stop and the rest run on.
     """
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         return serve()
     except KeyboardInterrupt:
         logger.info("stopped")
         return 0
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 
-from slurmscope.services.runtime.signals import Signals
+from slurmscope.services.runtime.signals import Signals, run_until_interrupted
 
 
 def test_every_signal_is_a_wish_in_its_order() -> None:
@@ -38,3 +38,17 @@ def test_handlers_are_put_back() -> None:
         assert before != signal.getsignal(signal.SIGTERM)
 
     assert before == signal.getsignal(signal.SIGTERM)
+
+
+def test_interrupt_ends_a_server_that_a_shell_started_in_the_background() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+
+        def serve() -> int:
+            signal.raise_signal(signal.SIGINT)
+            return 3
+
+        assert 0 == run_until_interrupted(serve)
+        assert signal.SIG_IGN == signal.getsignal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
