@@ -15,7 +15,7 @@ THIRD, HALF, FULL = 8, 12, 24
 
 
 class Look(enum.Enum):
-    """Tell how a panel draws its numbers."""
+    """Hold how a panel draws its numbers."""
 
     LINES = "lines"
     STACK = "stack"

@@ -59,7 +59,7 @@ class EndedJob:
 
     @property
     def is_partial(self) -> bool:
-        """Tell whether accounting got the end of the job before its start, which brings the partition."""
+        """Return whether accounting got the end of the job before its start, which brings the partition."""
         return not self.partition
 
     @property

@@ -105,7 +105,7 @@ class JobRecord:
 
     @property
     def is_partial(self) -> bool:
-        """Tell whether accounting does not know yet what was submitted.
+        """Return whether accounting does not have the submitted part of the job yet.
 
         slurmctld sends the start of a job every few seconds. When a step or the end of the job reaches slurmdbd first,
         slurmdbd makes a record without name, partition and requested resources.

@@ -98,7 +98,7 @@ class Wire:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
 
     def _close_tls(self) -> None:
-        """Send the closing message of TLS; without it a client cannot tell the end from a cut."""
+        """Send the closing message of TLS; without it the end looks like a cut to the client."""
         unwrap: Callable[[], object] | None = getattr(self._sock, "unwrap", None)
         if unwrap is not None:
             self._sock.settimeout(0.2)

@@ -47,7 +47,7 @@ class Target:
 
     @property
     def is_private(self) -> bool:
-        """Return whether nobody on the network can read what is sent: TLS, loopback or a unix socket."""
+        """Return whether the network cannot read what is sent: TLS, loopback or a unix socket."""
         address = self.address
         return address.is_tls or bool(address.socket_path) or is_loopback(address.host)
 

@@ -31,7 +31,7 @@ STATES = tuple(sorted(ENDED_STATES - {REVOKED} | {REQUEUED}))
 
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
 _EXIT_CODE = re.compile(r"([0-9]{1,10}):([0-9]{1,10})\Z")
-# Printed as nothing when no node reported one; the state tells how the job ended.
+# Printed as nothing when no node reported one; the state says how the job ended.
 _NO_EXIT_CODE = "0:0"
 _INDEXES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?(?=[,%\].]|\Z)")
 

@@ -27,7 +27,7 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _USERS_SLICE = "user.slice"
 
 PidOwner = Callable[[int], JobKey | None]
-"""Tells the job of a process by other means, where jobs have no cgroups."""
+"""Returns the job of a process by other means, where jobs have no cgroups."""
 
 
 def place_processes(gpu: Gpu, taken_at: float, procfs_root: Path, owner: PidOwner | None = None) -> Gpu:

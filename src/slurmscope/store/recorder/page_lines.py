@@ -2,7 +2,7 @@
 """Find the samples of some metrics in a page of text, fast where a line's series was met before.
 
 A node agent's page is the same from scrape to scrape but for its numbers. So a line is cut at its last blank: what
-stands before it names a series, and whoever met that text before need not read it again. Only lines that are new go
+stands before it names a series, and a text that was parsed before is not parsed again. Only lines that are new go
 through the strict parser.
 """
 
