@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read from the kernel which GPUs the processes of a job may open.
 
-This also covers a job that holds a GPU and has no process on it. With cgroup v2 the kernel's device programs
-tell, which only root may read; with v1 the file ``devices.list``, where it lists devices at all: Slurm denies
+This also covers a job that holds a GPU and has no process on it. With cgroup v2 this is in the kernel's device
+programs, which only root may read; with v1 the file ``devices.list``, where it lists devices at all: Slurm denies
 single devices and leaves "everything" in the list, which is meaningless.
 """
 

@@ -22,7 +22,7 @@ def write_moment(connection: sqlite3.Connection, at_seconds: float, ids: array[i
 
 
 def write_heads(connection: sqlite3.Connection, heads: Iterable[Head]) -> None:
-    """Hold what the numbers of series in the journal stand for."""
+    """Write which series the numbers in the journal stand for."""
     rows = ((head.id, head.metric, head.job_id, json.dumps(dict(head.labels))) for head in heads)
     connection.executemany("INSERT INTO heads (id, metric, job_id, labels) VALUES (?, ?, ?, ?)", rows)
 
