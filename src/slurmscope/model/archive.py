@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from slurmscope.model.finding import Severity
+from slurmscope.model.finding import MIN_JUDGED_SECONDS, Severity
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 
@@ -44,6 +44,11 @@ class JobRow:
     wasted_gpu_seconds: float | None
     worst: Severity | None
     rules: tuple[str, ...]
+
+    @property
+    def is_too_short(self) -> bool:
+        """Return whether the job has no findings because it ran too short to be judged by most rules."""
+        return self.worst is None and self.start_seconds is not None and self.run_seconds < MIN_JUDGED_SECONDS
 
 
 RunId = tuple[str, int, int]

@@ -21,12 +21,14 @@ _HOUR = 3600.0
 class DigestSums:
     """Hold totals of this period and the one before, in any grouping without overlap.
 
-    ``rules`` are totals by rule. The ``jobs`` that wasted the most are shown.
+    ``rules`` are totals by rule, ``short`` those of jobs too short to judge. The ``jobs`` that wasted the most are
+    shown.
     """
 
     totals: Sequence[UseTotal]
     before: Sequence[UseTotal] = ()
     rules: Sequence[UseTotal] = ()
+    short: Sequence[UseTotal] = ()
     jobs: Sequence[JobRow] = ()
 
 
@@ -74,6 +76,10 @@ class Digest:
     gpus: Use
     cores_before: Use
     gpus_before: Use
+    short_jobs: int = 0
+    """Jobs without findings that were too short to judge."""
+    short_cores: Use = Use()
+    short_gpus: Use = Use()
     worst_jobs: tuple[JobRow, ...] = ()
     fixes: tuple[Fix, ...] = ()
     opt_out: str = ""
@@ -112,6 +118,9 @@ def make_digest(
         gpus=_sum_gpus(sums.totals),
         cores_before=_sum_cores(sums.before),
         gpus_before=_sum_gpus(sums.before),
+        short_jobs=sum(total.jobs for total in sums.short),
+        short_cores=_sum_cores(sums.short),
+        short_gpus=_sum_gpus(sums.short),
         worst_jobs=tuple(wasteful[:MAX_JOBS]),
         fixes=tuple(sorted(fixes, key=lambda fix: fix.weight, reverse=True)[:MAX_FIXES]),
     )

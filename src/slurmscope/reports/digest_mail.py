@@ -6,7 +6,8 @@ from __future__ import annotations
 from email.message import EmailMessage
 from email.policy import Policy
 
-from slurmscope.figures import NOT_MEASURED, format_count, format_ratio, format_some
+from slurmscope.figures import NOT_MEASURED, format_count, format_ratio, format_seconds, format_some
+from slurmscope.model.finding import MIN_JUDGED_SECONDS
 from slurmscope.reports.columns import lay_table, wrap
 from slurmscope.reports.digest import Digest, Fix, Use
 from slurmscope.reports.formatting import format_day, show
@@ -78,9 +79,22 @@ def _title(digest: Digest) -> str:
 def _opening(digest: Digest) -> str:
     if not digest.jobs:
         return "No jobs ended in this period."
-    if not digest.jobs_with_findings:
-        return f"{format_some(digest.jobs, 'job')} ended, none with findings."
-    return f"{format_some(digest.jobs, 'job')} ended, {digest.jobs_with_findings:,} of them with findings."
+    ended = f"{format_some(digest.jobs, 'job')} ended"
+    if digest.short_jobs == digest.jobs:
+        return f"{ended}. {_short_jobs(digest)}"
+    found = f"{digest.jobs_with_findings:,} of them" if digest.jobs_with_findings else "none"
+    return f"{ended}, {found} with findings.{' ' + _short_jobs(digest) if digest.short_jobs else ''}"
+
+
+def _short_jobs(digest: Digest) -> str:
+    """Give the numbers of jobs that were too short, without a judgement."""
+    shares = {"CPU": digest.short_cores.ratio, "GPU": digest.short_gpus.ratio}
+    known = ", ".join(f"{label} {format_ratio(ratio)}" for label, ratio in shares.items() if ratio is not None)
+    text = (
+        f"Too short to judge: {format_some(digest.short_jobs, 'job')} of less than "
+        f"{format_seconds(MIN_JUDGED_SECONDS)}, which most rules need."
+    )
+    return f"{text} Used there: {known}." if known else text
 
 
 class _UnsubscribeHeader(str):
@@ -109,8 +123,8 @@ def _use_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 
 def _use_row(label: str, use: Use, before: Use) -> tuple[str, ...]:
-    used = format_count(use.used_hours) if use.measured_hours else NOT_MEASURED
-    allocated, measured = format_count(use.allocated_hours), format_count(use.measured_hours)
+    used = _format_hours(use.used_hours) if use.measured_hours else NOT_MEASURED
+    allocated, measured = _format_hours(use.allocated_hours), _format_hours(use.measured_hours)
     return (label, allocated, measured, used, format_ratio(use.ratio), format_ratio(before.ratio))
 
 
@@ -140,4 +154,9 @@ def _job_rows(digest: Digest) -> list[tuple[str, ...]]:
 
 
 def _hours(seconds: float | None) -> str:
-    return "–" if seconds is None else format_count(seconds / _HOUR)
+    return "–" if seconds is None else _format_hours(seconds / _HOUR)
+
+
+def _format_hours(hours: float) -> str:
+    """Format hours; a minute of one core is not shown as zero."""
+    return "under 0.01" if 0 < hours < 0.005 else format_count(hours)

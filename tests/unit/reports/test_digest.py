@@ -113,10 +113,30 @@ def test_gpus_are_shown_to_those_who_have_some() -> None:
     [
         ({"jobs": 0}, "No jobs ended in this period."),
         ({"jobs_with_findings": 0}, "12 jobs ended, none with findings."),
+        (
+            {"short_jobs": 2},
+            "12 jobs ended, 8 of them with findings. Too short to judge: 2 jobs of less than 5 min, which most",
+        ),
+        (
+            {"jobs_with_findings": 0, "short_jobs": 12, "short_cores": Use(measured_hours=0.2, used_hours=0.0004)},
+            "12 jobs ended. Too short to judge: 12 jobs of less than 5 min, which most rules need. Used there: CPU 0.2",
+        ),
+        (
+            {"short_jobs": 1, "short_gpus": Use(measured_hours=0.5, used_hours=0.25)},
+            "1 job of less than 5 min, which most rules need. Used there: GPU 50 %.",
+        ),
     ],
 )
-def test_a_good_or_empty_week_is_said(changed: dict[str, object], words: str) -> None:
-    assert words in render_digest_text(_digest(**changed, fixes=(), worst_jobs=(), opt_out=""))
+def test_a_good_short_or_empty_week_is_said(changed: dict[str, object], words: str) -> None:
+    text = render_digest_text(_digest(**changed, fixes=(), worst_jobs=(), opt_out=""))
+
+    assert words in " ".join(text.split())
+
+
+def test_seconds_of_a_core_are_not_shown_as_zero_hours() -> None:
+    digest = _digest(cores=Use(allocated_hours=0.0167, measured_hours=0.0167, used_hours=0.00003))
+
+    assert "Cores 0.02 0.02 under 0.01 0.2 %" in " ".join(render_digest_text(digest).split())
 
 
 class _Tags(HTMLParser):

@@ -109,6 +109,7 @@ class PeriodSums:
 
     now: _Sum = field(default_factory=_Sum)
     before: _Sum = field(default_factory=_Sum)
+    short: _Sum = field(default_factory=_Sum)
     rules: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     worst: list[JobRow] = field(default_factory=list)
 
@@ -118,6 +119,8 @@ class PeriodSums:
             self.before.add(row)
             return
         self.now.add(row)
+        if row.is_too_short:
+            self.short.add(row)
         for rule in row.rules:
             self.rules[rule].add(row)
         self.worst.append(row)
@@ -130,6 +133,7 @@ class PeriodSums:
             totals=(self.now.as_total("now"),),
             before=(self.before.as_total("before"),),
             rules=tuple(total.as_total(rule) for rule, total in self.rules.items()),
+            short=(self.short.as_total("short"),),
             jobs=tuple(self._worst()),
         )
 

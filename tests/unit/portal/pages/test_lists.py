@@ -331,3 +331,11 @@ def test_removed_rule_stays_selected(backend: FakeBackend) -> None:
     page = Page(open_portal(backend, "ada").get("/jobs?rule=long_gone").text)
     assert ["long_gone"] == [attrs.get("value") for attrs in page.all("option") if "selected" in attrs]
     assert "long gone" in page.text
+
+
+def test_job_of_a_minute_without_findings_is_too_short_on_its_page_and_in_lists(backend: FakeBackend) -> None:
+    report = make_report(make_record(5100, user="eve", end_seconds=START + 60), findings=())
+    backend.archive.save([replace(report, summary=replace(report.summary, run_seconds=60.0))])
+    browser = open_portal(backend, "eve")
+    assert "too short" in Page(browser.get("/jobs").text).text
+    assert "Too short to judge: the job ran for 1 min" in Page(browser.get("/jobs/5100").text).text

@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from slurmscope.model.report import JobReport
+from slurmscope.model.summary import UsedShare
 from slurmscope.reports.digest import Digest, Use
+from slurmscope.reports.digest_mail import render_digest_text
+from slurmscope.reports.mail import make_mail
+from slurmscope.reports.text import render_text
 from slurmscope.services.mail.digests import DigestRequest, DigestSubject, add_up, write_digests
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
@@ -38,6 +42,13 @@ def _job(job_id: int, days: float = 0.0, **record: Any) -> JobReport:
     start = START + int(days * DAY)
     times = {"submit_seconds": start - 600, "start_seconds": start, "end_seconds": start + 7200}
     return make_report(make_record(job_id, **(times | record)))
+
+
+def _short_job(job_id: int, seconds: float, **changed: Any) -> JobReport:
+    """Make a job of four cores that ran for a short time, half of them busy."""
+    report = make_report(make_record(job_id, end_seconds=START + int(seconds)), **({"findings": ()} | changed))
+    cpu = replace(report.summary.cpu, time=UsedShare(asked=4 * seconds, used=2 * seconds))
+    return replace(report, summary=replace(report.summary, run_seconds=seconds, cpu=cpu))
 
 
 def _digests(archive: SqlArchive, **request: Any) -> dict[DigestSubject, Digest | None]:
@@ -73,6 +84,34 @@ def test_hours_of_gpus_are_counted_where_they_were_measured(archive: SqlArchive)
     # Twice two GPUs for two hours; one pair was at 1 %.
     assert (8.0, 4.0) == (gpus.allocated_hours, gpus.measured_hours)
     assert pytest.approx(0.04) == gpus.used_hours
+
+
+def test_jobs_below_the_minimal_run_time_are_counted_as_too_short(archive: SqlArchive) -> None:
+    archive.save([_short_job(1, 60.0), make_report(make_record(2)), _short_job(3, 300.0)])
+
+    digest = _digest(archive, users=("ada",))
+
+    # Four cores for a minute; one of five minutes is not short.
+    assert (3, 1) == (digest.jobs, digest.short_jobs)
+    assert pytest.approx(4 / 60) == digest.short_cores.allocated_hours
+
+
+def test_report_mail_and_digest_agree_that_a_job_of_a_minute_is_too_short(archive: SqlArchive) -> None:
+    report = _short_job(1, 60.0)
+    archive.save([report])
+    mail = make_mail(report, sender="slurm@example.org", recipient="ada@example.org")
+    (mailed,) = (part for part in mail.walk() if part.get_content_type() == "text/plain")
+
+    texts = [render_text(report), mailed.get_content(), render_digest_text(_digest(archive, users=("ada",)))]
+
+    assert [True] * 3 == ["Too short to judge: " in text for text in texts]
+    assert [True] * 3 == ["CPU 50 %" in " ".join(text.split()) for text in texts]
+
+
+def test_short_job_with_findings_was_judged(archive: SqlArchive) -> None:
+    archive.save([_short_job(1, 60.0, findings=make_report().findings)])
+
+    assert 0 == _digest(archive, users=("ada",)).short_jobs
 
 
 def test_trend_compares_with_the_period_before(archive: SqlArchive) -> None:
