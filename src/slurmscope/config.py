@@ -123,11 +123,17 @@ def _given(
     if declared.key in flags:
         return flags[declared.key], "flag"
     for name in declared.environment:
-        if name in environment:
+        if name in environment and (environment[name] or _has_empty_value(declared)):
             return environment[name], name
     if declared.key in in_file:
         return in_file[declared.key], str(file)
     return declared.default, "default"
+
+
+def _has_empty_value(declared: Setting) -> bool:
+    """Return whether an empty variable is a value: an empty list, or a missing path; else it counts as not set."""
+    # A path is never skipped: a variable that was emptied by mistake must not start an exporter without its TLS file.
+    return declared.is_repeatable or declared.default is None or isinstance(declared.default, Path)
 
 
 def _where(declared: Setting, origin: str) -> str:

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 DAY_SECONDS = 86_400
 
-_DURATION = re.compile(r"(\d{1,30}(?:\.\d{1,30})?|\.\d{1,30})(ms|s|m|h|d|w)?")
+_DURATION = re.compile(r"(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(ms|s|m|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _WHOLE_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.config import Config, load
+from slurmscope.config import Config, load, parse_path
 from slurmscope.errors import ConfigError
 from slurmscope.settings import Section, one_of, setting
 from slurmscope.units import parse_positive_seconds
@@ -24,6 +24,7 @@ class Garden:
     kinds: tuple[str, ...] = setting(("oak",), help="Kinds.")
     pause: float = setting(10.0, help="Pause.", parse=parse_positive_seconds, environment=("PAUSE_LIMIT",))
     fruit: str = setting("apple", help="Fruit.", parse=one_of("apple", "pear"))
+    ledger: Path | None = setting(None, help="Ledger.", parse=parse_path)
     key_file: str = setting("", help="Secret.", key="key.file", is_secret=True)
 
 
@@ -61,6 +62,7 @@ def test_origin_of_every_value_is_known(tmp_path: Path) -> None:
         "garden.kinds": "default",
         "garden.pause": "PAUSE_LIMIT",
         "garden.fruit": str(tmp_path / "slurmscope.toml"),
+        "garden.ledger": "default",
         "garden.key.file": "default",
     } == {key: resolved.origin for key, resolved in config.values.items()}
     assert config.is_default("garden.tree-count")
@@ -71,6 +73,24 @@ def test_own_variable_beats_that_of_an_older_tool(tmp_path: Path) -> None:
     environment = {"PAUSE_LIMIT": "2", "SLURMSCOPE_GARDEN_PAUSE": "3"}
 
     assert 3.0 == load_garden(tmp_path, environment=environment).of(Garden).pause
+
+
+@pytest.mark.parametrize("key", ["tree_count", "is_green", "pause", "fruit"])
+def test_empty_variable_counts_as_not_set(tmp_path: Path, key: str) -> None:
+    name = f"SLURMSCOPE_GARDEN_{key.upper()}"
+    text = "garden.tree-count = 5\ngarden.is-green = false\ngarden.pause = 7\ngarden.fruit = 'pear'"
+
+    config = load_garden(tmp_path, text, environment={name: "", "PAUSE_LIMIT": ""})
+
+    assert (5, False, 7.0, "pear") == tuple(
+        getattr(config.of(Garden), each) for each in ("tree_count", "is_green", "pause", "fruit")
+    )
+
+
+def test_empty_variable_is_an_empty_list_and_no_path(tmp_path: Path) -> None:
+    assert () == load_garden(tmp_path, environment={"SLURMSCOPE_GARDEN_KINDS": ""}).of(Garden).kinds
+    with pytest.raises(ConfigError, match="SLURMSCOPE_GARDEN_LEDGER: the path is empty"):
+        load_garden(tmp_path, environment={"SLURMSCOPE_GARDEN_LEDGER": ""})
 
 
 def test_lists_come_from_file_and_environment(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from slurmscope.units import (
     [
         ("10", 10),
         ("2.5", 2.5),
+        ("10.", 10),
+        (".5", 0.5),
         ("30s", 30),
         ("5m", 300),
         ("1h30m", 5400),
@@ -36,7 +38,8 @@ def test_duration_is_read_in_its_unit(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["", "s", "10x", "-5", "1h30", "5 m", "nan", "inf", True, None, [], "1" * 400, -1, 1e300]
+    "given",
+    ["", "s", "10x", "-5", "1h30", "5 m", ".", ".s", "1.2.", "nan", "inf", True, None, [], "1" * 400, -1, 1e300],
 )
 def test_what_is_no_duration_is_refused(given: object) -> None:
     with pytest.raises(ValueError, match="is not"):

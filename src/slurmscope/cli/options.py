@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -15,13 +16,15 @@ import click
 
 from slurmscope.cli.examples import format_examples
 from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
-from slurmscope.cli.seed_flags import translate
+from slurmscope.cli.seed_flags import explain_removed, translate
 from slurmscope.config import Config, load, own_environment
 from slurmscope.services.exporter.settings import disable_default_collectors
 from slurmscope.settings import Section, Setting
 
 CONFIG_FILE_VARIABLE = "SLURMSCOPE_CONFIG_FILE"
 _HELP_ALL = "slurmscope.help-all"
+_SIMILAR = 0.8
+"""Similarity from which on a section, such as metrics for metric, may be meant."""
 _GENERAL = ("--config.file", "--help-all", "--help")
 """Options of every command, which the help lists last."""
 
@@ -71,7 +74,12 @@ class SettingsCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Translate the flags of older tools, then parse as usual."""
         flags = (option.opts[0] for option in self.params if isinstance(option, click.Option) and option.is_flag)
-        return super().parse_args(ctx, translate(args, {flag.removeprefix("--") for flag in flags}))
+        given = translate(args, {flag.removeprefix("--") for flag in flags})
+        try:
+            # click empties the list.
+            return super().parse_args(ctx, list(given))
+        except click.NoSuchOption as error:
+            raise _unknown_flag(error, args, ctx) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options of the first screen, or all settings by section."""
@@ -136,6 +144,21 @@ def format_default(declared: Setting) -> str:
     if isinstance(default, bool):
         return "on" if default else "off"
     return ", ".join(map(declared.format, default if isinstance(default, tuple) else (default,)))
+
+
+def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], ctx: click.Context) -> click.UsageError:
+    """Return what to do instead of a flag of a replaced tool; for other flags the most similar ones of its section."""
+    if explanation := explain_removed(arguments):
+        return click.UsageError(explanation, ctx)
+    section, dot, _ = error.option_name.rpartition(".")
+    if not dot:
+        return error
+    near = [
+        flag
+        for flag in error.possibilities or ()
+        if difflib.SequenceMatcher(a=section, b=flag.rpartition(".")[0]).ratio() > _SIMILAR
+    ]
+    return click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx)
 
 
 def _help(declared: Setting) -> str:

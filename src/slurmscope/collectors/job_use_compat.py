@@ -18,7 +18,9 @@ TICKS_PER_SECOND = 100
 
 PROCESSES = compat_gauge("jobs_spawned_processes", "Processes of the job.", *JOB)
 FILES = compat_gauge("jobs_opened_files", "Distinct files the job has open.", *JOB)
-THREADS = compat_gauge("jobs_thread_count", "Threads of the job by program.", *JOB, "proc_name")
+THREADS = compat_gauge(
+    "jobs_thread_count", "Threads of one process of the job, the one with the most, by program.", *JOB, "proc_name"
+)
 USER_TIME = compat_gauge("jobs_user_time", "CPU time of the job in user mode, in hundredths of a second.", *JOB)
 SYSTEM_TIME = compat_gauge("jobs_system_time", "CPU time of the job in kernel mode, in hundredths of a second.", *JOB)
 CPU_TIME = compat_gauge("jobs_cpu_time_total", "CPU time of the job in seconds.", *JOB)
@@ -28,8 +30,8 @@ PERCENT_PER_CORE = compat_gauge(
     "jobs_cpu_percent_per_core", "CPU usage of the job divided by its number of cores.", *JOB
 )
 RSS = compat_gauge("jobs_rss", "Resident memory of the job's processes in megabytes.", *JOB)
-READ = compat_gauge("jobs_read_mb", "Megabytes read by the job.", *JOB)
-WRITE = compat_gauge("jobs_write_mb", "Megabytes written by the job.", *JOB)
+READ = compat_gauge("jobs_read_mb", "Megabytes that the job read from storage.", *JOB)
+WRITE = compat_gauge("jobs_write_mb", "Megabytes that the job wrote to storage.", *JOB)
 READS = compat_gauge("jobs_read_count", "Read system calls of the job.", *JOB)
 WRITES = compat_gauge("jobs_write_count", "Write system calls of the job.", *JOB)
 SCRATCH = compat_gauge("jobs_uses_scratch", "1 if the job has a file on scratch open.", *JOB)
@@ -71,12 +73,12 @@ def _process_values(job: JobUse) -> Iterator[tuple[Metric, Labels, float | None]
     yield PROCESSES, (), use.processes
     yield FILES, (), use.distinct_files
     yield RSS, (), use.resident_bytes / MIB
-    for program, count in use.threads_of.items():
+    for program, count in use.most_threads_of.items():
         yield THREADS, (program,), count
     yield SCRATCH, (), None if use.uses_scratch is None else float(use.uses_scratch)
     if use.io:
-        yield READ, (), use.io.read_chars / MIB
-        yield WRITE, (), use.io.write_chars / MIB
+        yield READ, (), use.io.read_bytes / MIB
+        yield WRITE, (), use.io.write_bytes / MIB
         yield READS, (), use.io.reads
         yield WRITES, (), use.io.writes
 

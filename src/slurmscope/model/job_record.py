@@ -65,6 +65,8 @@ class JobRecord:
     """Requested cores; fewer than ``cpus`` where Slurm allocates whole cores, sockets or nodes, or cores for memory."""
     memory_bytes: int | None = None
     gres: tuple[Gres, ...] = ()
+    billing: int | None = None
+    """Billing weight of the allocation, as the partition's TRESBillingWeights give it."""
     exit_code: int | None = None
     exit_signal: int | None = None
     restarts: int | None = None

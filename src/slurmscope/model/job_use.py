@@ -111,7 +111,8 @@ class ProcessUse:
     """Hold sums over the processes of a job, or of a process group.
 
     Counts that need privileges (``io``, ``open_files``, ``worst_file_ratio``, ``uses_scratch``) are None without
-    them. ``threads_of`` and ``cpu_seconds_of`` are by program name, bounded.
+    them. ``threads_of`` and ``cpu_seconds_of`` are by program name, bounded. ``most_threads_of`` has, for each of these
+    names, the threads of the one process that has the most.
     """
 
     processes: int = 0
@@ -123,6 +124,7 @@ class ProcessUse:
     voluntary_switches: int | None = None
     involuntary_switches: int | None = None
     threads_of: Mapping[str, int] = field(default_factory=dict)
+    most_threads_of: Mapping[str, int] = field(default_factory=dict)
     cpu_seconds_of: Mapping[str, float] = field(default_factory=dict)
     threads_on_core: Mapping[int, int] = field(default_factory=dict)
     open_files: int | None = None

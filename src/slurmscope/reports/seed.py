@@ -23,6 +23,9 @@ _IO = frozenset({Subject.FILES})
 _THREADS = frozenset({Subject.THREADS})
 _USAGE = frozenset(Subject) - _IO - _THREADS
 
+_WARNING_RULES = frozenset({"scratch_unused", "cpu_uneven_over_time", "too_many_threads"})
+"""Rules whose findings were always a warning there, and may be no more than information here."""
+
 
 def render_seed_text(report: JobReport, *, pdf_url: str = "") -> str:
     """Return the text; its last line is exactly WARNING=true or WARNING=false."""
@@ -50,7 +53,11 @@ def render_seed_text(report: JobReport, *, pdf_url: str = "") -> str:
 
 def warning_line(report: JobReport) -> str:
     """Return the line that says whether the job has a warning."""
-    return f"WARNING={'true' if report.has_warning else 'false'}"
+    return f"WARNING={'true' if any(map(_is_warning, report.findings)) else 'false'}"
+
+
+def _is_warning(finding: Finding) -> bool:
+    return finding.severity is not Severity.INFO or finding.rule in _WARNING_RULES
 
 
 def _general(report: JobReport) -> Iterator[str]:
@@ -96,7 +103,7 @@ def _threads(report: JobReport) -> Iterator[str]:
 def _findings(report: JobReport, subjects: frozenset[Subject]) -> Iterator[str]:
     found: Sequence[Finding] = [finding for finding in contents.findings(report) if finding.subject in subjects]
     for finding in found:
-        mark = "" if finding.severity is Severity.INFO else " -- WARNING"
+        mark = " -- WARNING" if _is_warning(finding) else ""
         yield f"{finding.title}{mark}"
         yield f"    {finding.explanation} {finding.advice}"
         if finding.suggestion:
@@ -114,11 +121,10 @@ def render_seed_usage(report: JobReport) -> dict[str, object]:
         "runtime": format_elapsed(report.summary.run_seconds),
         "uses_scratch": None if scratch is None else str(scratch),
         "alloc_tres": {
-            # Billing is not part of our records.
-            "billing": None,
+            "billing": record.billing,
             "alloc_cpu": record.cpus,
             "alloc_mem": None if record.memory_bytes is None else f"{record.memory_bytes // _MIB}M",
-            "alloc_nodes": record.node_count,
+            "alloc_nodes": ",".join(record.nodes),
         },
         "threads": dict(report.summary.program_threads),
         "cpu": _cpu_usage(report),

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.cli.seed_flags import translate
+from slurmscope.cli import slurmscope
+from slurmscope.cli.seed_flags import REMOVED, translate
+from tests.fakes.command_line import run_here
 
 BOOLEANS = {"metrics.compat", "collector.jobs", "collector.scheduler", "collector.limits"}
 
@@ -38,6 +41,50 @@ BOOLEANS = {"metrics.compat", "collector.jobs", "collector.scheduler", "collecto
 )
 def test_older_spelling_becomes_ours(older: str, ours: str) -> None:
     assert ours.split() == translate(older.split(), BOOLEANS)
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "remedy"),
+    [
+        ("cluster", ["-slurm.squeue-cli=squeue -h"], "--slurm.bin-path"),
+        ("cluster", ["--slurm.sacctmgr-cli", "sacctmgr"], "--slurm.bin-path"),
+        ("cluster", ["-slurm.collect-credits"], "remove the flag"),
+        ("cluster", ["-promserver=http://p:9090"], "Lustre throughput is not available yet"),
+        ("cluster", ["-port=9166"], "--web.listen-address=:PORT"),
+        ("cluster", ["-log", "DEBUG"], "--log.level"),
+        ("node", ["-t", "15"], "scrape_interval"),
+        ("node", ["--blacklist=/etc/uids"], "metric_relabel_configs"),
+    ],
+)
+def test_flag_without_a_counterpart_says_what_to_do(command: str, flags: list[str], remedy: str) -> None:
+    done = run_here(command, *flags)
+
+    (line,) = done.stderr.splitlines()
+    assert 2 == done.returncode
+    assert line.startswith(f"slurmscope: {flags[0].partition('=')[0]} is not available. ")
+    assert remedy in line
+
+
+@pytest.mark.parametrize(
+    ("flag", "named"),
+    [("--slurm.compat", []), ("--metric.compat", ["metrics.compat"]), ("--nonce", ["once"]), ("--foo.bar", [])],
+)
+def test_similar_flags_are_those_of_the_same_section(flag: str, named: list[str]) -> None:
+    done = run_here("cluster", flag)
+
+    assert named == [name for name in ("metrics.compat", "once", "bar") if f"--{name}'" in done.stderr]
+
+
+def test_every_flag_without_a_counterpart_is_unknown_to_the_exporters() -> None:
+    known = {option.opts[0] for role in ("cluster", "node") for option in find_command(role).params}
+
+    assert set() == {f"--{name}" for name in REMOVED} & known
+
+
+def find_command(name: str) -> click.Command:
+    command = slurmscope.get_command(click.Context(slurmscope), name)
+    assert command is not None
+    return command
 
 
 @given(st.lists(st.text(max_size=20), max_size=5))

@@ -30,7 +30,7 @@ USE = JobUse(
         resident_bytes=96 * MIB,
         distinct_files=38,
         open_files=40,
-        io=IoUse(read_chars=3 * MIB, write_chars=5 * MIB, reads=100, writes=200, read_bytes=0, write_bytes=0),
+        io=IoUse(read_chars=9, write_chars=9, reads=100, writes=200, read_bytes=3 * MIB, write_bytes=5 * MIB),
     ),
 )
 CARD = Gpu(
@@ -73,8 +73,8 @@ def served() -> dict[str, dict[Any, Any]]:
         ("jobs_user_time", "jobs_cpu_user_seconds_total", 100),
         ("jobs_system_time", "jobs_cpu_system_seconds_total", 100),
         ("jobs_cpu_time_total", "jobs_cpu_seconds_total", 1),
-        ("jobs_read_mb", "jobs_io_read_bytes_total", 1 / MIB),
-        ("jobs_write_mb", "jobs_io_write_bytes_total", 1 / MIB),
+        ("jobs_read_mb", "jobs_storage_read_bytes_total", 1 / MIB),
+        ("jobs_write_mb", "jobs_storage_write_bytes_total", 1 / MIB),
         ("jobs_read_count", "jobs_io_reads_total", 1),
         ("jobs_write_count", "jobs_io_writes_total", 1),
         ("jobs_opened_files", "jobs_distinct_files", 1),

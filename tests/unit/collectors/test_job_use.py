@@ -58,13 +58,14 @@ PROCESSES = ProcessUse(
     voluntary_switches=50,
     involuntary_switches=60,
     threads_of={"python3": 8},
+    most_threads_of={"python3": 5},
     cpu_seconds_of={"python3": 12.0},
     threads_on_core={2: 1, 3: 7},
     open_files=40,
     distinct_files=38,
     worst_file_ratio=0.25,
     uses_scratch=True,
-    io=IoUse(read_chars=10 * MIB, write_chars=50 * MIB, reads=100, writes=200, read_bytes=7, write_bytes=8),
+    io=IoUse(read_chars=10 * MIB, write_chars=50 * MIB, reads=100, writes=200, read_bytes=7 * MIB, write_bytes=8 * MIB),
 )
 JOB = JobUse(
     key=JobKey(4711),
@@ -130,8 +131,9 @@ def test_kept_names_have_their_older_units() -> None:
     assert {LABELS: 150} == served["jobs_cpu_percent"]
     assert {LABELS: 75} == served["jobs_cpu_percent_per_core"]
     assert {LABELS: 250} == served["jobs_rss"]
-    assert {LABELS: 50} == served["jobs_write_mb"]
-    assert {(*LABELS, "python3"): 8} == served["jobs_thread_count"]
+    assert {LABELS: 7} == served["jobs_read_mb"]
+    assert {LABELS: 8} == served["jobs_write_mb"]
+    assert {(*LABELS, "python3"): 5} == served["jobs_thread_count"]
     assert {LABELS: 1} == served["jobs_uses_scratch"]
 
 

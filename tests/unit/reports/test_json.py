@@ -118,7 +118,7 @@ def test_the_older_application_s_keys_have_right_numbers() -> None:
         "username": "ada",
         "runtime": "02:00:00",
         "uses_scratch": "False",
-        "alloc_tres": {"billing": None, "alloc_cpu": 4, "alloc_mem": "8192M", "alloc_nodes": 1},
+        "alloc_tres": {"billing": None, "alloc_cpu": 4, "alloc_mem": "8192M", "alloc_nodes": "n1"},
         "threads": {"relax": 2.0},
         "cpu": {
             "available": {"amount": 4, "unit": "cores"},

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from slurmscope.model.finding import Severity, Subject
-from slurmscope.reports.seed import render_seed_text
+from slurmscope.reports.seed import render_seed_text, render_seed_usage
 from tests.fakes.reports import (
     HOSTILE_NAME,
     make_finding,
@@ -72,6 +74,22 @@ def test_without_warning_the_last_line_says_false() -> None:
 
     assert "WARNING=false" == render_seed_text(report).splitlines()[-1]
     assert " -- WARNING" not in render_seed_text(report)
+
+
+@pytest.mark.parametrize("rule", ["scratch_unused", "cpu_uneven_over_time", "too_many_threads"])
+def test_rules_of_the_older_application_are_warnings_as_there(rule: str) -> None:
+    text = render_seed_text(make_report(findings=(make_finding(rule, severity=Severity.INFO),)))
+
+    assert f"Title of {rule} -- WARNING\n" in text
+    assert "WARNING=true" == text.splitlines()[-1]
+
+
+def test_resources_of_the_allocation_are_as_there() -> None:
+    record = make_record(nodes=("n1", "n2"), node_count=2, billing=12)
+
+    assert {"billing": 12, "alloc_cpu": 4, "alloc_mem": "8192M", "alloc_nodes": "n1,n2"} == render_seed_usage(
+        make_report(record)
+    )["alloc_tres"]
 
 
 def test_what_was_not_measured_is_said() -> None:

@@ -120,6 +120,7 @@ def _complete(
         asked_cpus=parse_amounts(requested).cpus or None,
         memory_bytes=amounts.memory_bytes,
         gres=amounts.gres,
+        billing=amounts.others.get("billing"),
         exit_code=record.exit_code if has_ended and has_started else None,
         exit_signal=record.exit_signal if has_ended and has_started else None,
         cpu_seconds=sum(known_cpu) if has_ended and known_cpu else None,

@@ -11,7 +11,14 @@ from typing import NamedTuple
 from slurmscope.model.job_use import IoUse, ProcessUse
 from slurmscope.sources.procfs.io_totals import IoTotals
 from slurmscope.sources.procfs.process import IoReading, Missing, OpenFiles, Process
-from slurmscope.sources.procfs.process_totals import FileTally, GrowthTotals, ProgramTotals, ThreadTally, bounded
+from slurmscope.sources.procfs.process_totals import (
+    FileTally,
+    GrowthTotals,
+    ProgramTotals,
+    ThreadTally,
+    bounded,
+    bounded_most,
+)
 from slurmscope.sources.procfs.reader import SCANS_PER_RECHECK, ProcessReader
 from slurmscope.sources.procfs.stat import IoCounts, ProcessSample
 
@@ -122,6 +129,7 @@ class JobProcesses:
         self._has_switches |= bool(scan.switches)
         voluntary, involuntary = self._switches.totals if self._has_switches else (None, None)
         programs, files = self._programs, scan.measured_files()
+        threads_of = bounded(scan.threads.of_program, self._detail.programs)
         return ProcessUse(
             processes=sum(sample.state != "Z" for sample in scan.samples),
             threads_in=dict(scan.threads.in_state),
@@ -131,7 +139,8 @@ class JobProcesses:
             major_faults=programs.major_faults,
             voluntary_switches=voluntary,
             involuntary_switches=involuntary,
-            threads_of=bounded(scan.threads.of_program, self._detail.programs),
+            threads_of=threads_of,
+            most_threads_of=bounded_most(scan.threads.most_of_program, threads_of),
             cpu_seconds_of={name: ticks / TICKS_PER_SECOND for name, ticks in programs.cpu_ticks_by_program().items()},
             threads_on_core=dict(scan.threads.on_core),
             open_files=files.open_files if files else None,

@@ -96,6 +96,16 @@ def bounded(counts: Counter[str], limit: int) -> dict[str, int]:
     return shown
 
 
+def bounded_most(most: Mapping[str, int], shown: Iterable[str]) -> dict[str, int]:
+    """Return the values of the names that are shown, and the largest of the rest under one name."""
+    found: dict[str, int] = {}
+    names = frozenset(shown)
+    for name, value in most.items():
+        key = name if name in names else OTHER
+        found[key] = max(value, found.get(key, 0))
+    return found
+
+
 # Targets of descriptors that have a path but are not files.
 _NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:", "/anon_hugepage")
 _SHARED_MEMORY = "/dev/shm/"  # noqa: S108 - compared, never written to
@@ -107,11 +117,13 @@ class ThreadTally:
     def __init__(self) -> None:
         self.in_state: Counter[str] = Counter()
         self.of_program: Counter[str] = Counter()
+        self.most_of_program: dict[str, int] = {}
         self.on_core: Counter[int] = Counter()
 
     def add(self, sample: ProcessSample, threads: Sequence[ThreadSample] | None = None) -> None:
         """Add one process and its threads; threads that were not read count as unknown state."""
         self.of_program[sample.command] += sample.threads
+        self.most_of_program[sample.command] = max(sample.threads, self.most_of_program.get(sample.command, 0))
         if threads is None and sample.threads <= 1:
             self._add_one(sample.state, sample.processor)
             return

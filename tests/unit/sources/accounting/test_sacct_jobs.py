@@ -151,6 +151,7 @@ class TestRecord:
         job = read_one()
 
         assert (4, 400 * MIB, 2, ("n1", "n2")) == (job.cpus, job.memory_bytes, job.node_count, job.nodes)
+        assert 4 == job.billing
         assert (Gres(name="gpu", count=2),) == job.gres
 
     def test_waiting_job_has_what_it_requested(self) -> None:

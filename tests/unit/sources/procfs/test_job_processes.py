@@ -43,7 +43,7 @@ sys.stdin.readline()
 
     assert 1 == use.processes
     assert {"sleeping": 4} == dict(use.threads_in)
-    assert {theirs.name(): 4} == dict(use.threads_of)
+    assert {theirs.name(): 4} == dict(use.threads_of) == dict(use.most_threads_of)
     assert theirs.num_fds() == use.open_files
     assert len({file.path for file in theirs.open_files()}) == use.distinct_files
     assert use.uses_scratch is True

@@ -15,10 +15,21 @@ from slurmscope.sources.procfs.process_totals import (
     ProgramTotals,
     ThreadTally,
     bounded,
+    bounded_most,
     is_file,
 )
 from slurmscope.sources.procfs.stat import ThreadSample
 from tests.unit.sources.procfs.proc_tree import sample
+
+
+def test_most_threads_are_those_of_one_process() -> None:
+    tally = ThreadTally()
+    for pid, command, threads in ((1, "rank", 4), (2, "rank", 6), (3, "rank", 5), (4, "sh", 1), (5, "cc", 3)):
+        tally.add(sample(pid, command=command)._replace(threads=threads))
+
+    assert {"rank": 6, "sh": 1, "cc": 3} == tally.most_of_program
+    # Of two programs that are not shown by name, the larger one counts.
+    assert {"rank": 6, "other": 3} == bounded_most(tally.most_of_program, ["rank", "other"])
 
 
 def test_time_of_ended_processes_stays() -> None:
