@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lab.prometheus import run_node_exporter
 from slurmscope.outputs.textfile import remove_stale_parts, write_textfile
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands.executables import write_fake_commands
+from tests.processes import running, until, values
 
 WRITER = """
 import sys
@@ -63,6 +68,26 @@ def test_node_exporter_reads_whole_pages_while_they_are_replaced(tmp_path: Path)
     assert {0.0} == {scrape["node_textfile_scrape_error"] for scrape in scrapes}
     assert [scrape["first"] for scrape in scrapes] == [scrape["last"] for scrape in scrapes]
     assert len({scrape["first"] for scrape in scrapes}) > 1
+
+
+def test_cluster_and_node_share_the_folder_of_a_node_exporter(tmp_path: Path) -> None:
+    folder, commands = tmp_path / "textfiles", tmp_path / "slurm"
+    folder.mkdir()
+    write_fake_commands(simulate(Shape(), now=int(time.time())), commands)
+    cluster = ("cluster", "--slurm.bin-path", str(commands), "--output.textfile", str(folder / "slurm.prom"))
+    node = ("node", "--output.textfile", str(folder / "jobs.prom"))
+
+    with running(*cluster), running(*node), run_node_exporter(folder) as exporter:
+        until(lambda: 2 == len(list(folder.glob("*.prom"))))
+        page = exporter.get("/metrics").decode()
+        log = (folder / "node_exporter.log").read_text(encoding="utf-8")
+
+    assert [] == [line for line in log.splitlines() if "level=error" in line]
+    assert {(): 0.0} == values(page, "node_textfile_scrape_error")
+    # Both are there whole, and the process metrics are those of node_exporter alone.
+    assert values(page, "slurm_user_state_total")
+    assert {"cluster", "node"} <= {value for labels in values(page, "slurmscope_build_info") for value in labels}
+    assert 1 == len(values(page, "process_resident_memory_bytes"))
 
 
 def write_traced(page: Path, calls: str, fault: str) -> subprocess.CompletedProcess[str]:

@@ -25,7 +25,7 @@ from slurmscope.outputs.settings import OutputSettings, WebSettings
 from slurmscope.services.exporter.page import EnabledCollector, PageService
 from slurmscope.services.exporter.periodic_outputs import open_push_loop, open_textfile_loop
 from slurmscope.services.exporter.readings import ReadingSet
-from slurmscope.services.exporter.self_metrics import SelfMetrics
+from slurmscope.services.exporter.self_metrics import SelfMetrics, adapt_to_textfile
 from slurmscope.services.exporter.settings import LogSettings, MetricsSettings, Switch, all_collectors
 from slurmscope.services.runtime.memory import settle_memory
 from slurmscope.services.runtime.signals import Signals
@@ -58,8 +58,13 @@ class RunningExporter:
         return self.service.scrape(request)
 
     def make_page(self) -> Iterable[bytes]:
-        """Return a fresh page in text format for a file or a push."""
+        """Return a fresh page in text format for a push."""
         return self.service.expose_once(Format.TEXT)[0]
+
+    def make_textfile(self) -> Iterable[bytes]:
+        """Return a fresh page for the folder of a node_exporter, which may hold several."""
+        role = self._exporter.role
+        return self.service.expose_once(Format.TEXT, lambda families: adapt_to_textfile(families, role))[0]
 
     def is_idle(self) -> bool:
         """Return whether the last page holds nothing worth a push."""
@@ -126,7 +131,7 @@ def run_forever(exporter: Exporter) -> int:
     settle_memory()
     with Signals() as signals, closing(RunningExporter(exporter, config)) as running, ExitStack() as stack:
         if output.textfile:
-            stack.enter_context(open_textfile_loop(running.make_page, output.textfile, output.interval))
+            stack.enter_context(open_textfile_loop(running.make_textfile, output.textfile, output.interval))
         if output.push:
             stack.enter_context(open_push_loop(running.make_page, running.is_idle, output))
         if not (output.textfile or output.push) or not config.is_default("web.listen-address"):

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_DEADLINE_SECONDS = 30.0
 CACHED_PAGES = 4
 
+Adapt = Callable[[Iterable[Family]], Iterable[Family]]
 PageKey = tuple[Format, frozenset[str], tuple[tuple[str, tuple[int, ...]], ...]]
 
 
@@ -141,8 +142,11 @@ class PageService:
             return [*page.blocks, zlib.compress(own, level=1, wbits=31)]
         return _decompressed(page.blocks, own)
 
-    def expose_once(self, format: Format) -> tuple[Iterator[bytes], dict[str, bool]]:
-        """Return a page that is not cached, and a mapping that holds the success of each collector at its end."""
+    def expose_once(self, format: Format, adapt_own: Adapt = iter) -> tuple[Iterator[bytes], dict[str, bool]]:
+        """Return a page that is not cached, and a mapping that holds the success of each collector at its end.
+
+        ``adapt_own`` changes the families about slurmscope itself.
+        """
         page_input = self._read(self.collectors, time.monotonic() + DEFAULT_DEADLINE_SECONDS)
         is_success: dict[str, bool] = {}
 
@@ -150,7 +154,7 @@ class PageService:
             outcomes: dict[str, CollectorOutcome] = {}
             yield from write(self._families(page_input, outcomes), format)
             is_success.update(page_input.health(outcomes).is_success)
-            yield from write(self._own_families(page_input, outcomes), format)
+            yield from write(self._own_families(page_input, outcomes, adapt_own), format)
             yield end(format)
 
         return blocks(), is_success
@@ -211,10 +215,12 @@ class PageService:
         )
         return self._guard.admit(families)
 
-    def _own_families(self, page_input: PageInput, outcomes: Mapping[str, CollectorOutcome]) -> Iterator[Family]:
+    def _own_families(
+        self, page_input: PageInput, outcomes: Mapping[str, CollectorOutcome], adapt: Adapt = iter
+    ) -> Iterator[Family]:
         """Yield the families about slurmscope itself; with a guard of their own, because nothing is dropped here."""
         families = self._self_families(page_input.health(outcomes))
-        return Guard().admit(family for family in families if self._is_wanted(family.metric))
+        return Guard().admit(adapt(family for family in families if self._is_wanted(family.metric)))
 
 
 def run_collector(

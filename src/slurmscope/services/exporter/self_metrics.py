@@ -11,10 +11,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from slurmscope import __version__
+from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, Labels, counter, gauge, info
 from slurmscope.metrics.guard import Guard
 from slurmscope.services.exporter.page import CollectorHealth
@@ -102,6 +103,21 @@ class SelfMetrics:
         if self.config_time_seconds is not None:
             yield Family(RELOAD_TIME, {(): self.config_time_seconds})
         yield from process_families()
+
+
+def adapt_to_textfile(families: Iterable[Family], role: Role) -> Iterator[Family]:
+    """Add the label ``role``, and leave out process metrics.
+
+    node_exporter joins all files of its folder and its own metrics to one page, in which a series must not occur twice.
+    """
+    for family in families:
+        metric = family.metric
+        if metric.name.startswith("slurmscope_"):
+            samples = family.samples.items() if isinstance(family.samples, Mapping) else family.samples
+            named = replace(metric, labels=(*metric.labels, "role"))
+            yield Family(named, {(*labels, role.value): value for labels, value in samples})
+        elif metric not in PROCESS_METRICS:
+            yield family
 
 
 def reading_families(all_readings: Mapping[str, SharedReading]) -> Iterator[Family]:

@@ -20,7 +20,7 @@ from slurmscope.metrics.write import Format
 from slurmscope.outputs.http.app import ScrapeRequest, UnknownCollector
 from slurmscope.services.exporter.page import Busy, EnabledCollector, PageService
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading
-from slurmscope.services.exporter.self_metrics import SelfMetrics
+from slurmscope.services.exporter.self_metrics import SelfMetrics, adapt_to_textfile
 
 APPLES = gauge("apples", "Apples.", "kind")
 PEARS = gauge("pears", "Pears.")
@@ -253,6 +253,17 @@ def test_few_pages_are_cached() -> None:
         scrape(service, include=frozenset({name}))
 
     assert len(service._pages) <= 4
+
+
+def test_families_about_slurmscope_fit_the_folder_of_a_node_exporter() -> None:
+    service = make_service([enabled("pears", "pears", collect_pears)], pears=lambda: 4)
+
+    blocks, _ = service.expose_once(Format.TEXT, lambda families: adapt_to_textfile(families, Role.NODE))
+    page = b"".join(blocks).decode()
+
+    assert {(): 4} == values(page, "pears")
+    assert {("pears", "node"): 1} == values(page, "slurmscope_collector_success")
+    assert "process_" not in page
 
 
 def test_once_returns_which_collectors_succeeded() -> None:
