@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,27 @@ def test_every_place_of_nginx_that_reaches_the_portal_replaces_the_name() -> Non
         assert re.search(r'(?m)^ *proxy_set_header X-Remote-User (\$remote_user|"");$', place)
         assert re.search(r"(?m)^ *proxy_set_header Host \$http_host;$", place)
         assert re.search(r"(?m)^ *proxy_set_header X-Forwarded-For \$proxy_add_x_forwarded_for;$", place)
+
+
+@pytest.mark.parametrize(
+    ("path", "needs_token"),
+    [("/api/v2/jobs", True), ("/mail/4711", True), ("/metrics", True), ("/pdf/4711", False), ("/mailbox", False)],
+)
+def test_scripts_reach_these_paths_with_a_token(path: str, needs_token: bool) -> None:
+    nginx = (DEPLOY / "nginx-portal.conf").read_text(encoding="utf-8")
+    places = re.findall(r"location (= |~ |)(\S+) \{(.*?)\n    \}", nginx, re.DOTALL)
+    matches: dict[str, Callable[[str, str], object]] = {
+        "= ": str.__eq__,
+        "~ ": lambda path, place: re.search(place, path),
+        "": str.startswith,
+    }
+    # Exact places come first, then regular expressions, then prefixes.
+    taken = next(body for how in matches for kind, place, body in places if kind == how and matches[how](path, place))
+    apache = (DEPLOY / "apache-portal.conf").read_text(encoding="utf-8")
+    signed_in, open_to_tokens = re.findall(r'<LocationMatch "(.*)">', apache)
+
+    assert needs_token == ('X-Remote-User ""' in taken) == ("auth_basic" not in taken)
+    assert (not needs_token, needs_token) == (bool(re.search(signed_in, path)), bool(re.search(open_to_tokens, path)))
 
 
 def mail_program(

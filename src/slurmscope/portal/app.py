@@ -25,7 +25,7 @@ _PAGES = (jobs, job, people, cluster, compare, about, seed_routes, api)
 def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:
     """Build the application; ``web.middleware.protect`` adds the headers and limits that it needs outside tests.
 
-    ``portal_url`` is the public address, for links in files and mails. Behind a proxy, requests do not contain it.
+    ``portal_url`` is the public address, for links in files and mails; without it, they have that of the request.
     """
     app = FastAPI(
         title=backend.settings.title,
@@ -41,7 +41,7 @@ def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:
     app.root_path = backend.settings.base_path
     static = StaticFiles()
     app.state.backend = backend
-    app.state.public_url = portal_url.rstrip("/") or backend.settings.base_path
+    app.state.public_url = portal_url.rstrip("/")
     app.state.pages = PageRenderer(backend.settings, static)
     app.state.rendering_cache = RenderingCache()
     app.router.routes.append(Route("/static/{address:path}", static.serve, name="static"))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -20,6 +21,8 @@ from slurmscope.portal.views.queries import SHOWN_ID, render_query
 from slurmscope.portal.web.rendering_cache import RenderingCache
 from slurmscope.portal.web.templating import PageRenderer
 from slurmscope.units import DAY_SECONDS
+
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z")
 
 NOT_FOUND = "This does not exist, or you do not have access to it."
 
@@ -46,8 +49,8 @@ class RequestContext:
 
     @property
     def public_url(self) -> str:
-        """Return the public address of the portal; without a host if the site has not set one."""
-        return str(self.request.app.state.public_url)
+        """Return the public address of the portal: that of the settings, or the one that the request was sent to."""
+        return str(self.request.app.state.public_url) or f"{_origin(self.request)}{self.base_path}"
 
     @property
     def query(self) -> dict[str, str]:
@@ -116,6 +119,14 @@ def open_context(request: Request) -> RequestContext:
     return RequestContext(
         request=request, backend=backend, viewer=viewer, pages=state.pages, rendering_cache=state.rendering_cache
     )
+
+
+def _origin(request: Request) -> str:
+    """Return scheme and host of a request; the scheme is the proxy's, which ends TLS."""
+    host = request.headers.get("host", "")
+    named = request.headers.get("x-forwarded-proto", "")
+    scheme = named if named in {"http", "https"} else request.url.scheme
+    return f"{scheme}://{host}" if _HOST.match(host) else ""
 
 
 def is_signed_in(request: Request) -> bool:

@@ -19,7 +19,8 @@ def test_mail_ends_with_the_warning_line(ada: PortalClient) -> None:
     answer = ada.get("/mail/4711")
     assert "text/plain; charset=utf-8" == answer.headers["content-type"]
     assert "WARNING=true" == answer.text.splitlines()[-1]
-    assert "Charts of this job: /pdf/4711" in answer.text.splitlines()
+    # Without a public address in the settings it is the one that the script has called.
+    assert "Charts of this job: http://portal.test/pdf/4711" in answer.text.splitlines()
 
 
 @pytest.mark.parametrize("portal_url", ["https://jobs.example.org", "https://jobs.example.org/"])
@@ -32,7 +33,19 @@ def test_mail_links_to_the_public_url(backend: FakeBackend, portal_url: str) -> 
 def test_mail_links_include_the_base_path(backend: FakeBackend) -> None:
     backend.settings = PortalSettings(base_path="/portal")
     answer = PortalClient(backend.make_app(), "ada").get("/portal/mail/4711")
-    assert "Charts of this job: /portal/pdf/4711" in answer.text.splitlines()
+    assert "Charts of this job: http://portal.test/portal/pdf/4711" in answer.text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("headers", "link"),
+    [
+        ({"Host": "jobs.example.org", "X-Forwarded-Proto": "https"}, "https://jobs.example.org/pdf/4711"),
+        ({"Host": "[::1]:8080", "X-Forwarded-Proto": "gopher"}, "http://[::1]:8080/pdf/4711"),
+        ({"Host": "x/evil?", "X-Forwarded-Proto": "https"}, "/pdf/4711"),
+    ],
+)
+def test_mail_link_is_absolute_behind_a_proxy(ada: PortalClient, headers: dict[str, str], link: str) -> None:
+    assert f"Charts of this job: {link}" in ada.get("/mail/4711", **headers).text.splitlines()
 
 
 @pytest.mark.parametrize("name", ["", "ada"])
