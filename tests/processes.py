@@ -89,10 +89,12 @@ def serving(
         yield exporter
 
 
-def run_slurmscope(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run_slurmscope(
+    *arguments: str, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "slurmscope", *arguments],
+        [*prefix, sys.executable, "-m", "slurmscope", *arguments],
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,

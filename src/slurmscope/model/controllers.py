@@ -38,13 +38,12 @@ class Controllers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
-    """Hold the cluster name, the Slurm version, the PrivateData setting, and whether it hides jobs from this user."""
+    """Hold the cluster name, the Slurm version, Slurm's own user, and the PrivateData setting."""
 
     cluster_name: str = ""
     slurm_version: str = ""
     slurm_user: str = ""
     private_data: frozenset[str] = frozenset()
-    sees_all_jobs: bool = True
 
     @property
     def hidden_labels(self) -> frozenset[str]:

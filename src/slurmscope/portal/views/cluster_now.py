@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurmscope.model.job_states import PENDING, RUNNING
 from slurmscope.model.jobs import JobGroup, Jobs
@@ -23,8 +23,8 @@ class PartitionNow:
     cpus_idle: int = 0
     gpus: int = 0
     gpus_allocated: int = 0
-    running_jobs: int = 0
-    pending_jobs: int = 0
+    running_jobs: int | None = 0
+    pending_jobs: int | None = 0
 
     @property
     def allocated_ratio(self) -> float | None:
@@ -96,7 +96,7 @@ def summarize_cluster(
         nodes_by_state=_count((node.state_text, 1) for node in each_node) if nodes else None,
         cpus=sum(node.cpus_total for node in each_node) if nodes else None,
         cpus_allocated=sum(node.cpus_allocated for node in each_node) if nodes else None,
-        partitions=_summarize_partitions(groups, each_node),
+        partitions=_summarize_partitions(groups if jobs else None, each_node),
         troubles=tuple(
             NodeProblem(node=node.name, state=node.state_text, reason=node.reason) for node in each_node if node.reason
         ),
@@ -116,16 +116,20 @@ def _count(pairs: Iterable[tuple[str, int]]) -> Mapping[str, int]:
     return dict(counts.most_common())
 
 
-def _summarize_partitions(groups: Iterable[JobGroup], nodes: Iterable[Node]) -> tuple[PartitionNow, ...]:
+def _summarize_partitions(groups: Iterable[JobGroup] | None, nodes: Iterable[Node]) -> tuple[PartitionNow, ...]:
+    """Sum up by partition; the numbers of jobs are None where they could not be read."""
     sums: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for node in nodes:
         for partition in node.partitions:
             _add_node(sums[partition], node)
-    for group in groups:
+    for group in groups or ():
         if group.state in {RUNNING, PENDING}:
             for partition in group.partitions:
                 sums[partition][f"{group.state.lower()}_jobs"] += group.jobs
-    return tuple(PartitionNow(name=name, **sums[name]) for name in sorted(sums))
+    partitions = tuple(PartitionNow(name=name, **sums[name]) for name in sorted(sums))
+    if groups is not None:
+        return partitions
+    return tuple(replace(partition, running_jobs=None, pending_jobs=None) for partition in partitions)
 
 
 def _add_node(sums: Counter[str], node: Node) -> None:

@@ -27,7 +27,7 @@ from slurmscope.services.cluster.queue import QueueReader
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading, Snapshot
 from slurmscope.services.exporter.settings import exporter_sections
 from slurmscope.services.exporter.slurm_checks import check_slurm
-from slurmscope.services.exporter.visible_jobs import require_all_jobs
+from slurmscope.services.exporter.visible_jobs import require_all_jobs, require_first
 from slurmscope.settings import Section, setting
 from slurmscope.sources.slurm import (
     sacctmgr_stats,
@@ -42,6 +42,7 @@ from slurmscope.sources.slurm import (
 )
 from slurmscope.sources.slurm.backends import Backend, open_backend
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings, random_separator
+from slurmscope.sources.slurm.job_visibility import CONTROLLER, SLURMDBD, JobVisibility
 from slurmscope.units import parse_seconds
 
 logger = logging.getLogger(__name__)
@@ -141,8 +142,9 @@ class ClusterReadings(ReadingSet):
         self._respects_private_data = settings.private_data == "respect"
         backend = open_backend(settings, self._commands)
         readers = _readers(self._commands, backend, config.of(CompletionsSettings))
+        visibility = JobVisibility(self._commands.run, CONTROLLER)
         for name in ("jobs", "job_list"):
-            readers[name] = require_all_jobs(readers[name], lambda: self.readings["config"])
+            readers[name] = require_all_jobs(readers[name], visibility)
         super().__init__(
             *(
                 _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)), settings.poll_limit)
@@ -214,8 +216,8 @@ def _readers(
         "limits": lambda: scontrol_limits.parse_limits(run("scontrol", scontrol_limits.ARGUMENTS)),
         "shares": lambda: sshare.parse_shares(run("sshare", sshare.ARGUMENTS)),
         "dbd": lambda: sacctmgr_stats.parse_dbd(run(sacctmgr_stats.COMMAND, sacctmgr_stats.ARGUMENTS)),
-        "completions": lambda: tracker.update(run),
-        "config": lambda: scontrol_config.read_config(run, scontrol_config.find_own_user()),
+        "completions": require_first(JobVisibility(run, SLURMDBD), lambda: tracker.update(run)),
+        "config": lambda: scontrol_config.read_config(run),
     }
 
 

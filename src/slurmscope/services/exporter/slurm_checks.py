@@ -11,7 +11,8 @@ from pathlib import Path
 from slurmscope.errors import MalformedAnswer, SlurmscopeError, SourceError
 from slurmscope.model.check import Check
 from slurmscope.services.exporter.doctor import ADVICE
-from slurmscope.sources.slurm import munge, scontrol_config, sdiag
+from slurmscope.sources.slurm import munge, sdiag
+from slurmscope.sources.slurm.job_visibility import CONTROLLER, JobVisibility
 
 MOST_SKEW_SECONDS = 5.0
 
@@ -52,11 +53,7 @@ def _check_munge(socket: Path) -> str:
 
 
 def _check_private_data(run: Run) -> str:
-    user = scontrol_config.find_own_user()
-    config = scontrol_config.read_config(run, user)
-    scontrol_config.require_all_jobs(config, user)
-    hidden = ", ".join(sorted(config.private_data)) or "nothing"
-    return f"PrivateData hides {hidden}; {user} sees all jobs"
+    return JobVisibility(run, CONTROLLER).describe()
 
 
 def _check_clock(run: Run, wall_clock: Callable[[], float]) -> str:

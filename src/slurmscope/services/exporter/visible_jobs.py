@@ -3,27 +3,30 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from typing import TypeVar
 
-from slurmscope.model.controllers import ControllerConfig
-from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.sources.slurm import scontrol_config
+from slurmscope.sources.slurm.job_visibility import JobVisibility
 
-CONFIG_SECONDS = 2.0
-"""How long a reading of jobs waits for PrivateData."""
+T = TypeVar("T")
 
 
-def require_all_jobs(read: Callable[[], object], find_config: Callable[[], SharedReading]) -> Callable[[], object]:
-    """Return a function that reads jobs, and raises CommandRefused if jobs of others are hidden."""
+def require_all_jobs(read: Callable[[], T], visibility: JobVisibility) -> Callable[[], T]:
+    """Return a function that reads jobs, and raises CommandRefused unless jobs of others are visible."""
 
-    def read_all() -> object:
-        config = find_config()
-        config.request()
+    def read_all() -> T:
         jobs = read()
-        value = config.wait(time.monotonic() + CONFIG_SECONDS).value
-        if isinstance(value, ControllerConfig):
-            scontrol_config.require_all_jobs(value, scontrol_config.find_own_user())
+        visibility.require()
         return jobs
+
+    return read_all
+
+
+def require_first(visibility: JobVisibility, read: Callable[[], T]) -> Callable[[], T]:
+    """Return a function that checks first: for readings that do not return to a time that they have read."""
+
+    def read_all() -> T:
+        visibility.require()
+        return read()
 
     return read_all

@@ -43,15 +43,13 @@ from slurmscope.services.runtime.signals import ReloadRequest
 from slurmscope.sources.slurm.backends import open_backend
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
-from slurmscope.sources.slurm.scontrol_config import find_own_user, read_config
+from slurmscope.sources.slurm.job_visibility import CONTROLLER, JobVisibility
 from slurmscope.sources.slurm.squeue import StartWindow
 
 logger = logging.getLogger(__name__)
 
 NOW_SECONDS = 30.0
 """Minimum interval between reads of queue and nodes."""
-CONFIG_SECONDS = 600.0
-"""Minimum interval between reads of Slurm's configuration."""
 THREAD_TURN_SECONDS = 0.0002
 
 
@@ -124,7 +122,7 @@ class _Services:
             self.environment,
             series=self.series,
             accounting=self.accounting,
-            may_create=True,
+            is_archiving=True,
             archived_seconds=2 * config.of(ReporterSettings).interval,
         )
 
@@ -186,7 +184,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         reporting.outages.messages,
         coordinators.problems,
         beside.problems,
-        lambda: [reporter.progress.problem] if reporter.progress.problem else [],
+        lambda: _reporter_problems(reporter),
         cluster.problems,
     )
     backend = PortalBackend(
@@ -213,6 +211,11 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         yield _make_app(backend, metrics, beside, config.of(MailSettings).portal_url)
 
 
+def _reporter_problems(reporter: Reporter) -> Iterator[str]:
+    if problem := reporter.progress.problem:
+        yield f"Jobs are not being updated, and those shown as running may have ended: {problem}"
+
+
 def require_portal() -> None:
     """Import the web packages, before files are created or threads started; raise if the extra is missing."""
     try:
@@ -235,10 +238,8 @@ def _make_app(backend: PortalBackend, metrics: PortalMetrics, beside: Companion,
 def _make_readings(config: Config, commands: SlurmCommands) -> tuple[SharedReading, SharedReading]:
     backend = open_backend(config.of(SlurmSettings), commands)
     no_starts = StartWindow(0, 0)
-    private_data = SharedReading(
-        "config", lambda: read_config(commands.run, find_own_user()), interval_seconds=CONFIG_SECONDS
-    )
-    read_jobs = require_all_jobs(lambda: backend.read_jobs(no_starts, time.time()), lambda: private_data)
+    visibility = JobVisibility(commands.run, CONTROLLER)
+    read_jobs = require_all_jobs(lambda: backend.read_jobs(no_starts, time.time()), visibility)
     return (
         SharedReading("jobs", read_jobs, interval_seconds=NOW_SECONDS),
         SharedReading("nodes", backend.read_nodes, interval_seconds=NOW_SECONDS),

@@ -58,7 +58,10 @@ def examine_portal(config: Config, environment: Mapping[str, str]) -> Examinatio
             *_check_archive(config),
             *check_slurm(commands.run, environment),
             _check(
-                "accounting", lambda: _check_accounting(open_accounting(config.of(AccountingSettings), commands.run))
+                "accounting",
+                lambda: _check_accounting(
+                    open_accounting(config.of(AccountingSettings), commands.run, must_see_all=True)
+                ),
             ),
             _check("coordinators", lambda: _check_coordinators(commands)),
             *_check_series(config.of(PrometheusSettings), commands),

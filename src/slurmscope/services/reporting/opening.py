@@ -55,15 +55,16 @@ def open_reporting(
     *,
     series: SeriesSource | None = None,
     accounting: JobAccounting | None = None,
-    may_create: bool = False,
+    is_archiving: bool = False,
     archived_seconds: float = 0.0,
 ) -> Iterator[Reporting]:
     """Open the parts; ``series`` and ``accounting`` replace the configured sources.
 
-    ``may_create`` creates the archive if there is none. ``archived_seconds`` is that of :class:`ReportFinder`.
+    ``is_archiving`` creates the archive if there is none, and makes accounting fail for users who do not see all jobs.
+    ``archived_seconds`` is that of :class:`ReportFinder`.
     """
     with ExitStack() as stack:
-        archive = (open_archive if may_create else open_known_archive)(config.of(ArchiveSettings))
+        archive = (open_archive if is_archiving else open_known_archive)(config.of(ArchiveSettings))
         if archive:
             stack.callback(archive.close)
         query_counters = None
@@ -71,7 +72,7 @@ def open_reporting(
             series, query_counters = _open_prometheus(config.of(PrometheusSettings))
         commands = SlurmCommands(config.of(SlurmSettings), environment)
         if accounting is None:
-            accounting = open_accounting(config.of(AccountingSettings), commands.run)
+            accounting = open_accounting(config.of(AccountingSettings), commands.run, must_see_all=is_archiving)
         maker = ReportMaker(series, thresholds=thresholds_of(config), node_sizes=NodeSizes(commands.run))
         outages = Outages()
         yield Reporting(

@@ -2,9 +2,9 @@
 """Archive jobs that ended, so that their reports outlive the retention of Prometheus.
 
 The checkpoint, up to which accounting was read, is kept in the archive and moves on only when everything before it is
-stored: a restart or an unreachable server costs time, but no job. Records may reach accounting late: every round reads
-the last hour again, once an hour the last day, and looks up running jobs until their end is known. Archived runs are
-skipped.
+stored: a restart, an unreachable server or jobs that PrivateData hides cost time, but no job. Records may reach
+accounting late: every round reads the last hour again, once an hour the last day, and looks up running jobs until their
+end is known. Archived runs are skipped.
 """
 
 from __future__ import annotations
@@ -200,7 +200,9 @@ class Reporter:
         read_until = int(text) if text.isdecimal() else None
         # A checkpoint in the future was written with a wrong clock.
         if read_until is None or read_until > now:
-            return int(now - self._settings.look_back)
+            read_until = int(now - self._settings.look_back)
+            # From the first round on, so that nothing is lost if accounting cannot be read for longer than that.
+            self._checkpoints.write_checkpoint(CHECKPOINT, str(read_until))
         return read_until
 
     def _not_stored(self, records: Iterable[JobRecord]) -> Iterator[JobRecord]:

@@ -90,7 +90,7 @@ def run_demo(
     with Recorder(config.of(RecorderSettings)) as recorder, ExitStack() as stack:
         series = SplitSeries(recorder.series(), lambda job: job in running and is_recorded.is_set(), computed)
         reporting = stack.enter_context(
-            open_reporting(config, environment, series=series, accounting=accounting, may_create=True)
+            open_reporting(config, environment, series=series, accounting=accounting, is_archiving=True)
         )
         if reporting.archive is not None:
             # Ended jobs are archived here; the reporter only handles running jobs.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer like sacctmgr 22.05: ``show stats``, and which accounts a user coordinates.
+"""Answer like sacctmgr 22.05: ``show stats``, ``show configuration``, and which accounts a user coordinates.
 
 Known options: ``-r -n -P -V``. Nothing can be changed, so nothing can go wrong. The first user of the cluster
 coordinates the first account.
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _NAME = "sacctmgr"
 _REPORT = "report"
 _COORDINATORS = "coordinators"
+_CONFIGURATION = (
+    b"Configuration data as of now\nPrivateData            = none\n\nSlurmDBD configuration:\n"
+    b"PrivateData            = none\nSlurmUser              = slurm(64030)\n"
+)
 
 
 def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
@@ -33,13 +37,15 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
 
 
 def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:  # noqa: ARG001
-    """Answer ``show stats`` and coordinator queries; refuse anything else."""
+    """Answer ``show stats``, ``show configuration`` and coordinator queries; refuse anything else."""
     try:
         options, words = getopt.gnu_getopt(list(argv), "rnPV", ["readonly", "noheader", "parsable2", "version"])
         if any(option in ("-V", "--version") for option, _ in options):
             return version_answer()
         if [word.lower() for word in words] in (["show", "stats"], ["list", "stats"]):
             return 0, b"".join(read(_REPORT)), b""
+        if [word.lower() for word in words] == ["show", "configuration"]:
+            return 0, _CONFIGURATION, b""
         return 0, _coordinated(read, words), b""
     except (getopt.GetoptError, UsageError) as error:
         return refuse(_NAME, error)

@@ -6,15 +6,18 @@ from __future__ import annotations
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.sources.accounting.sacct_jobs import RunCommand, SacctAccounting
 from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.slurm.job_visibility import SLURMDBD, JobVisibility
 
 
-def open_accounting(settings: AccountingSettings, run: RunCommand) -> JobAccounting:
+def open_accounting(settings: AccountingSettings, run: RunCommand, *, must_see_all: bool = False) -> JobAccounting:
     """Return the configured source of job records; ``run`` runs a Slurm command, as ``SlurmCommands.run`` does.
 
+    With ``must_see_all``, reads raise CommandRefused if sacct hides jobs of others from this user.
     No query is sent yet, and there is nothing to close.
     """
     if not settings.uses_database:
-        return SacctAccounting(run)
+        visibility = JobVisibility(run, SLURMDBD) if must_see_all else None
+        return SacctAccounting(run, visibility.require if visibility else None)
     from slurmscope.sources.accounting.database import DatabaseAccounting
 
     return DatabaseAccounting(settings)

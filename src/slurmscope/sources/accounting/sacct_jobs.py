@@ -34,9 +34,13 @@ _FOREVER = 2**32 - 2
 class SacctAccounting:
     """Be the accounting of the cluster that this machine belongs to; safe for several threads."""
 
-    def __init__(self, run: RunCommand) -> None:
-        """Take what runs a command of Slurm, such as ``SlurmCommands.run``."""
+    def __init__(self, run: RunCommand, require_all_jobs: Callable[[], None] | None = None) -> None:
+        """Take what runs a command of Slurm, such as ``SlurmCommands.run``.
+
+        ``require_all_jobs`` raises SourceError if jobs of others are hidden; it is called after each call of sacct.
+        """
         self._run = run
+        self._require_all_jobs = require_all_jobs or (lambda: None)
         self._later_columns: tuple[str, ...] | None = None
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
@@ -85,7 +89,9 @@ class SacctAccounting:
             *which,
             "--format=" + ",".join(columns),
         )
-        return parse_records(self._run(COMMAND, arguments), columns, mark)
+        answer = self._run(COMMAND, arguments)
+        self._require_all_jobs()
+        return parse_records(answer, columns, mark)
 
     def _known_later_columns(self) -> tuple[str, ...]:
         """Query once which columns this sacct has; an unknown column would fail the whole call."""

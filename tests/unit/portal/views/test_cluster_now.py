@@ -55,6 +55,13 @@ def test_node_counts_once_in_the_cluster_and_in_each_of_its_partitions() -> None
     assert expected == now.partitions
 
 
+def test_jobs_of_partitions_are_unknown_while_the_queue_cannot_be_read() -> None:
+    now = summarize_cluster(None, NODES)
+    assert [("batch", None, None), ("gpu", None, None)] == [
+        (part.name, part.running_jobs, part.pending_jobs) for part in now.partitions
+    ]
+
+
 def test_reasons_of_nodes_are_kept() -> None:
     assert (NodeProblem(node="n2", state="drained", reason="bad disk"),) == summarize_cluster(None, NODES).troubles
 

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.config import load
-from slurmscope.errors import CommandRefused
 from slurmscope.metrics.collector import Role
-from slurmscope.model.controllers import ControllerConfig
 from slurmscope.services.cluster.readings import (
     DURATIONS,
     ERRORS,
@@ -20,10 +18,7 @@ from slurmscope.services.cluster.readings import (
     IntervalSettings,
     cluster_sections,
 )
-from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.services.exporter.settings import all_collectors
-from slurmscope.services.exporter.visible_jobs import require_all_jobs
-from slurmscope.sources.slurm.scontrol_config import read_config
 from tests.fakes.slurm_scripts import make_commands
 
 USER_LABELS = {"user", "username", "jobid", "account"}
@@ -96,20 +91,3 @@ def test_private_data_is_read_again_soon_after_a_failure(tmp_path: Path) -> None
         time.sleep(0.05)
 
     assert not readings.hidden_labels(time.monotonic() + 5)
-
-
-def test_jobs_that_private_data_hides_are_a_failure_and_not_an_empty_queue() -> None:
-    config = SharedReading("config", lambda: ControllerConfig(sees_all_jobs=False), interval_seconds=10)
-
-    with pytest.raises(CommandRefused, match=r"PrivateData hides the jobs of others .* adminlevel=operator"):
-        require_all_jobs(list, lambda: config)()
-
-
-@pytest.mark.parametrize(
-    ("user", "level", "sees_all"),
-    [("root", "None", True), ("slurm", "None", True), ("a", "None", False), ("a", "", False), ("a", "Operator", True)],
-)
-def test_operators_see_the_jobs_of_others(user: str, level: str, sees_all: bool) -> None:
-    answers = {"scontrol": "PrivateData = jobs\nSlurmUser = slurm(64030)\n", "sacctmgr": f"{level}\n"}
-
-    assert sees_all == read_config(lambda name, _: answers[name].encode(), user).sees_all_jobs

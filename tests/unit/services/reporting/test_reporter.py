@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.errors import ArchiveError, CommandTimedOut, ServerRefused
+from slurmscope.errors import ArchiveError, CommandRefused, CommandTimedOut, ServerRefused
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting import reporter as reporter_module
 from slurmscope.services.reporting.report_maker import ReportMaker
@@ -145,11 +145,34 @@ def test_nothing_moves_while_accounting_is_unreachable() -> None:
     bench = Bench(make_record(1))
     bench.accounting.error = CommandTimedOut(["sacct"], "was killed")
     bench.reporter.work()
-    assert ({}, 1) == (bench.archive.checkpoints, bench.reporter.progress.failures)
+    first = str(int(bench.now - 7 * DAY))
+    assert ({CHECKPOINT: first}, 1) == (bench.archive.checkpoints, bench.reporter.progress.failures)
     assert "was killed" == bench.reporter.progress.problem
     bench.accounting.error = None
     bench.reporter.work()
     assert ({1}, "") == (bench.archived(), bench.reporter.progress.problem)
+
+
+def test_jobs_that_were_hidden_for_weeks_are_archived_when_they_become_visible() -> None:
+    running = make_record(2, state="RUNNING", end_seconds=None)
+    bench = Bench(make_record(1), running)
+    bench.accounting.error = CommandRefused(["sacct"], "PrivateData hides the jobs of others")
+    for _ in range(21):
+        bench.reporter.work()
+        bench.now += DAY
+    assert {} == bench.archive.reports
+    bench.accounting.error = None
+    bench.reporter.work()
+    assert {1} == bench.archived()
+    # One that was seen running keeps that state while it is hidden, and gets its end when it is not.
+    bench.accounting.error = CommandRefused(["sacct"], "PrivateData hides the jobs of others")
+    bench.accounting.records[1] = replace(running, state="FAILED", end_seconds=int(bench.now))
+    bench.now += 21 * DAY
+    bench.reporter.work()
+    assert {1} == bench.archived()
+    bench.accounting.error = None
+    bench.reporter.work()
+    assert {1, 2} == bench.archived()
 
 
 def test_nothing_is_lost_while_the_archive_is_unreachable() -> None:
