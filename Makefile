@@ -7,7 +7,7 @@ PURE := src/slurmscope/analysis/*,src/slurmscope/collectors/*,src/slurmscope/met
 # Tests start hundreds of interpreters; each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test demo lint check test bench lab lab-down golden docs format fresh release clean
+.PHONY: help setup setup-test demo plugin lint check test bench lab lab-down golden docs format fresh release clean
 
 help: ## List the chores
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -21,6 +21,9 @@ setup-test: ## Install what the tests need as well
 demo: setup ## Run slurmscope over a simulated cluster
 	@exec $(BIN)/slurmscope demo
 
+plugin: ## Build the profiling plugin for the installed Slurm; SLURM_SOURCE=dir if it is not a Debian package
+	@plugin/build
+
 lint: setup-test
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
@@ -33,6 +36,7 @@ check: lint ## Format, lint, types, imports, docs drift and unit tests: before e
 
 test: lint ## All tests, also those against real daemons and in a browser
 	$(BIN)/pytest tests/unit -q -n 2 --cov --cov-report=term --cov-fail-under=90
+	$(BIN)/pytest tests/plugin -q -n 2
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
 	$(BIN)/pytest tests/browser tests/e2e -q -n 4 --dist loadfile --no-loadscope-reorder
 
