@@ -18,7 +18,8 @@ from slurmscope.cli.examples import format_examples
 from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
 from slurmscope.cli.seed_flags import explain_removed, translate
 from slurmscope.config import Config, load, own_environment
-from slurmscope.services.exporter.settings import disable_default_collectors
+from slurmscope.metrics.collector import Role
+from slurmscope.services.exporter.settings import resolve_collectors
 from slurmscope.settings import Section, Setting
 
 CONFIG_FILE_VARIABLE = "SLURMSCOPE_CONFIG_FILE"
@@ -128,7 +129,7 @@ def load_config(name: str, given: Mapping[str, object]) -> Config:
         file=file if isinstance(file, Path) else None,
         other_keys=lambda: keys_of_others(name),
     )
-    return disable_default_collectors(config) if name in ROLE_NAMES else config
+    return resolve_collectors(config, Role(name)) if name in ROLE_NAMES else config
 
 
 def parameter_name(declared: Setting) -> str:

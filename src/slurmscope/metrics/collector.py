@@ -28,7 +28,8 @@ class Collector:
 
     ``collect(options, **readings)`` is called with an instance of ``options`` and one keyword argument per name in
     ``needs``. It is pure: the same readings give the same families, so the page is cached until a reading changes.
-    Yielding a metric that is not declared is an error.
+    Yielding a metric that is not declared is an error. A collector that is not enabled by default is enabled when the
+    setting ``enabled_by`` is given.
     """
 
     name: str
@@ -39,3 +40,4 @@ class Collector:
     collect: Callable[..., Iterable[Family]]
     options: type = NoOptions
     is_default: bool = True
+    enabled_by: str = ""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 # Labels that would reveal what PrivateData hides from ordinary users.
 _HIDDEN = {
-    "jobs": frozenset({"user", "username", "jobid"}),
-    "users": frozenset({"user", "username", "jobid"}),
+    "jobs": frozenset({"user", "username", "user_name", "jobid"}),
+    "users": frozenset({"user", "username", "user_name", "jobid"}),
     "accounts": frozenset({"account"}),
 }
 ALL_HIDDEN_LABELS = frozenset().union(*_HIDDEN.values())

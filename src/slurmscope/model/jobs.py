@@ -71,12 +71,21 @@ class WaitTally:
     total_seconds: float
 
 
+class JobOwner(NamedTuple):
+    """Hold who runs a job, and where."""
+
+    account: str
+    user: str
+    partition: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jobs:
     """Hold one snapshot of all jobs known to the controller.
 
     ``starts`` are the jobs that started in the time window of the snapshot; ``waits`` sums them by partition and QOS
-    over all snapshots. ``unreadable_rows`` counts rows that could not be parsed; they are in no group.
+    over all snapshots. ``unreadable_rows`` counts rows that could not be parsed; they are in no group. ``owners``
+    holds jobs that started, by job ID and by the ID of their array; empty unless it was requested.
     """
 
     groups: tuple[JobGroup, ...]
@@ -84,6 +93,7 @@ class Jobs:
     starts: tuple[JobStart, ...] = ()
     waits: Mapping[tuple[str, str], WaitTally] = field(default_factory=dict)
     unreadable_rows: int = 0
+    owners: Mapping[int, JobOwner] = field(default_factory=dict)
 
 
 class ListedJob(NamedTuple):

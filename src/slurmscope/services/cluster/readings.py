@@ -9,13 +9,17 @@ Readings and commands are exported as metrics, also under the names of older exp
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from slurmscope.collectors import lustre as lustre_collector
 from slurmscope.config import Config, parse_path
+from slurmscope.errors import MissingExtraError, SourceError
 from slurmscope.log import fields
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, Metric, compat_counter, compat_gauge, counter
@@ -24,11 +28,13 @@ from slurmscope.model.controllers import ALL_HIDDEN_LABELS, ControllerConfig, Co
 from slurmscope.model.jobs import JobList
 from slurmscope.services.cluster.completions import CompletionsTracker
 from slurmscope.services.cluster.queue import QueueReader
-from slurmscope.services.exporter.readings import ReadingSet, SharedReading, Snapshot
-from slurmscope.services.exporter.settings import exporter_sections
+from slurmscope.services.exporter.query_metrics import series_families
+from slurmscope.services.exporter.readings import STILL_BEING_READ, ReadingSet, SharedReading, Snapshot
+from slurmscope.services.exporter.settings import Switch, exporter_sections
 from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.exporter.visible_jobs import require_all_jobs, require_first
 from slurmscope.settings import Section, setting
+from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm import (
     sacctmgr_stats,
     scontrol_config,
@@ -44,6 +50,9 @@ from slurmscope.sources.slurm.backends import Backend, open_backend
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings, random_separator
 from slurmscope.sources.slurm.job_visibility import CONTROLLER, SLURMDBD, JobVisibility
 from slurmscope.units import parse_seconds
+
+if TYPE_CHECKING:
+    from slurmscope.services.cluster.lustre import LustreReader
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +111,7 @@ class IntervalSettings:
     dbd: float = _interval(300.0, "sacctmgr show stats calls")
     completions: float = _interval(60.0, "sacct calls")
     config: float = _interval(600.0, "scontrol show config calls")
+    lustre: float = _interval(0.0, "Prometheus queries for Lustre statistics")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +137,7 @@ def cluster_sections() -> Iterator[Section]:
     yield Section(name="slurm", type=SlurmSettings)
     yield Section(name="slurm.interval", type=IntervalSettings)
     yield Section(name="completions", type=CompletionsSettings)
+    yield Section(name="prometheus", type=PrometheusSettings)
     yield from exporter_sections(Role.CLUSTER)
 
 
@@ -141,7 +152,9 @@ class ClusterReadings(ReadingSet):
         self._commands = SlurmCommands(settings, environment)
         self._respects_private_data = settings.private_data == "respect"
         backend = open_backend(settings, self._commands)
-        readers = _readers(self._commands, backend, config.of(CompletionsSettings))
+        self._lustre = _open_lustre(config, lambda: self.readings["jobs"])
+        readers = _readers(self._commands, backend, config.of(CompletionsSettings), with_owners=bool(self._lustre))
+        readers["lustre"] = self._lustre.read if self._lustre else _refuse_lustre
         visibility = JobVisibility(self._commands.run, CONTROLLER)
         for name in ("jobs", "job_list"):
             readers[name] = require_all_jobs(readers[name], visibility)
@@ -156,7 +169,15 @@ class ClusterReadings(ReadingSet):
         """Read several sources in parallel, and PrivateData with them, which every page needs."""
         if self._respects_private_data:
             self.readings["config"].request()
-        return super().read(names, until)
+        snapshots = super().read(names, until)
+        if "lustre" in snapshots and snapshots["lustre"].error == STILL_BEING_READ:
+            logger.warning("Collect is still active... - Skipping now", extra=fields("lustre"))
+        return snapshots
+
+    def close(self) -> None:
+        """Stop background threads."""
+        if self._lustre:
+            self._lustre.close()
 
     def checks(self) -> Iterator[Check]:
         """Check what all commands depend on, and that a controller answers: its reading succeeds if none does."""
@@ -172,8 +193,12 @@ class ClusterReadings(ReadingSet):
                 advice="" if is_up else "check that slurmctld runs there and can be reached from here",
             )
 
-    def own_families(self) -> Iterator[Family]:
+    def own_families(self, is_success: Mapping[str, bool]) -> Iterator[Family]:
         """Yield the number of runs per command, and durations and errors of readings under their older names."""
+        if self._lustre and "lustre" in is_success:
+            is_ok = is_success["lustre"] and self._lustre.is_complete
+            yield Family(lustre_collector.SCRAPE_OK, {(): float(is_ok)})
+            yield from series_families(self._lustre.client.counters.snapshot())
         yield Family(COMMANDS, {(command,): count for command, count in sorted(self._commands.runs.items())})
         for name, reading in self.readings.items():
             if not reading.attempts:
@@ -196,15 +221,36 @@ class ClusterReadings(ReadingSet):
         return ALL_HIDDEN_LABELS
 
 
+def _open_lustre(config: Config, find_jobs: Callable[[], SharedReading]) -> LustreReader | None:
+    """Return the reader of Lustre statistics if its collector is enabled; raise ConfigError for wrong settings."""
+    if not config.of(Switch, "collector.lustre").enabled:
+        return None
+    # Imported here: it needs a package that the other collectors do not need.
+    try:
+        from slurmscope.services.cluster.lustre import LustreReader
+    except MissingExtraError:
+        # The address may be in a file that is shared with the portal: this must not stop the other collectors.
+        if config.values["collector.lustre.enabled"].origin == lustre_collector.COLLECTOR.enabled_by:
+            return None
+        raise
+
+    options = config.of(lustre_collector.LustreOptions, "collector.lustre")
+    return LustreReader(config.of(PrometheusSettings), options, find_jobs)
+
+
+def _refuse_lustre() -> object:
+    raise SourceError("the collector lustre needs --prometheus.url and the extra 'reports'")
+
+
 def _readers(
-    commands: SlurmCommands, backend: Backend, completions: CompletionsSettings
+    commands: SlurmCommands, backend: Backend, completions: CompletionsSettings, *, with_owners: bool
 ) -> dict[str, Callable[[], object]]:
     run = commands.run
     tracker = CompletionsTracker(
         wall_clock=time.time, state_file=completions.state_file, look_back_seconds=completions.look_back
     )
     return {
-        "jobs": QueueReader(backend.read_jobs, time.time).read,
+        "jobs": QueueReader(functools.partial(backend.read_jobs, with_owners=with_owners), time.time).read,
         "job_list": lambda: _read_job_list(commands),
         "nodes": backend.read_nodes,
         "controllers": scontrol_ping.ControllerPing(run).read,

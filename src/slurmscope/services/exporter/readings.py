@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from slurmscope.errors import SlurmscopeError, SourceError
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 SLOWEST_BACK_OFF_SECONDS = 300.0
 LONGEST_WAIT_SECONDS = 120.0
+STILL_BEING_READ = "still being read"
+"""The error of a snapshot whose caller could not wait for the read in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ class SharedReading:
         if age is not None and age > max(self.keep_seconds, self.interval_seconds):
             return Snapshot(error=snapshot.error or "the last good reading is too old")
         if is_late and snapshot.error is None:
-            return replace(snapshot, error="still being read")
+            return replace(snapshot, error=STILL_BEING_READ)
         return snapshot
 
     @property
@@ -187,8 +189,11 @@ class ReadingSet:
             self.readings[name].request()
         return {name: self.readings[name].wait(until) for name in wanted}
 
-    def own_families(self) -> Iterable[Family]:
-        """Return metrics about the readings themselves, which are added to every page."""
+    def own_families(self, is_success: Mapping[str, bool]) -> Iterable[Family]:
+        """Return metrics about the readings themselves, which are added to every page.
+
+        ``is_success`` is whether each requested collector succeeded on fresh readings.
+        """
         return ()
 
     def hidden_labels(self, until: float) -> frozenset[str]:

@@ -94,7 +94,7 @@ class SelfMetrics:
         yield Family(SUCCESS, {(name,): float(good) for name, good in sorted(health.is_success.items())})
         yield Family(DURATION, {(name,): o.duration_seconds for name, o in sorted(health.outcomes.items())})
         yield from reading_families(self.readings.readings)
-        yield from self.readings.own_families()
+        yield from self.readings.own_families(health.is_success)
         yield Family(DROPPED, dict(sorted(self.guard.dropped.items())))
         yield Family(REQUESTS, dict(sorted(self.requests.items())))
         if self.is_web_config_good is not None:

@@ -116,10 +116,23 @@ def exporter_sections(role: Role) -> Iterator[Section]:
             yield Section(name=name, type=collector.options)
 
 
-def disable_default_collectors(config: Config) -> Config:
-    """Apply ``collector.disable-defaults``: disable every collector that was not enabled explicitly."""
-    if not config.of(CollectorSettings).disable_defaults:
-        return config
-    disabled = Resolved(False, "collector.disable-defaults")
-    switches = [f"{section.name}.enabled" for section in config.sections if section.type is Switch]
-    return replace(config, values={**config.values, **{key: disabled for key in switches if config.is_default(key)}})
+def resolve_collectors(config: Config, role: Role) -> Config:
+    """Resolve which collectors are enabled, where that is not set explicitly.
+
+    ``collector.disable-defaults`` disables them all; otherwise some are enabled when the setting they need is given.
+    """
+    changed = {
+        f"collector.{collector.name}.enabled": resolved
+        for collector in all_collectors(role)
+        if (resolved := _implied_switch(config, collector)) is not None
+    }
+    values = {key: resolved for key, resolved in changed.items() if config.is_default(key)}
+    return replace(config, values={**config.values, **values}) if values else config
+
+
+def _implied_switch(config: Config, collector: Collector) -> Resolved | None:
+    if config.of(CollectorSettings).disable_defaults:
+        return Resolved(False, "collector.disable-defaults")
+    if collector.enabled_by and not config.is_default(collector.enabled_by):
+        return Resolved(True, collector.enabled_by)
+    return None

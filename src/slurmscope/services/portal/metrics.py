@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from slurmscope import __version__
 from slurmscope.metrics.family import Family, counter, gauge
+from slurmscope.services.exporter.query_metrics import SERIES_METRICS, series_families
 from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.services.exporter.self_metrics import (
     BUILD_INFO,
@@ -24,7 +25,7 @@ from slurmscope.services.exporter.self_metrics import (
 )
 from slurmscope.services.portal.request_metrics import REQUEST_METRICS, RequestCounts
 from slurmscope.services.reporting.reporter import Progress
-from slurmscope.sources.prometheus.query_counters import QueryCounters, QueryCounts
+from slurmscope.sources.prometheus.query_counters import QueryCounters
 
 ARCHIVED = counter("slurmscope_reporter_jobs_total", "Ended job runs archived since the start.")
 ROUNDS = counter("slurmscope_reporter_rounds_total", "Completed polls of accounting.")
@@ -35,29 +36,7 @@ READ_UNTIL = gauge(
     "Time up to which all ended jobs are archived; absent until the first poll of accounting.",
 )
 
-QUERIES = counter("slurmscope_series_questions_total", "Queries to Prometheus.", "kind")
-QUERY_SECONDS = counter(
-    "slurmscope_series_question_seconds_total", "Time spent on Prometheus queries, including failed ones.", "kind"
-)
-POINTS = counter("slurmscope_series_points_total", "Data points received from Prometheus.", "kind")
-RECEIVED = counter("slurmscope_series_received_bytes_total", "Bytes received from Prometheus.", "kind")
-RETRIES = counter("slurmscope_series_retries_total", "Prometheus queries retried after a failure.", "kind")
-SPLITS = counter(
-    "slurmscope_series_splits_total", "Prometheus queries split in two because they were too large.", "kind"
-)
-QUERY_FAILURES = counter(
-    "slurmscope_series_failures_total",
-    "Failed Prometheus queries by reason: timeout, refused, too_much, failed or malformed.",
-    "kind",
-    "reason",
-)
-SERIES_UP = gauge(
-    "slurmscope_series_up",
-    "Whether Prometheus was reachable in the latest query (1) or not (0); absent until the first query.",
-)
-
 REPORTER_METRICS = (ARCHIVED, ROUNDS, FAILURES, REPORTER_UP, READ_UNTIL)
-SERIES_METRICS = (QUERIES, QUERY_SECONDS, POINTS, RECEIVED, RETRIES, SPLITS, QUERY_FAILURES, SERIES_UP)
 PORTAL_METRICS = (*REQUEST_METRICS, *REPORTER_METRICS, *SERIES_METRICS)
 """Metrics of the portal only."""
 
@@ -91,18 +70,3 @@ def reporter_families(progress: Progress) -> Iterator[Family]:
         yield Family(REPORTER_UP, {(): float(not progress.problem)})
     if progress.read_until_seconds is not None:
         yield Family(READ_UNTIL, {(): progress.read_until_seconds})
-
-
-def series_families(counts: QueryCounts) -> Iterator[Family]:
-    """Yield counters of Prometheus queries."""
-    kinds = sorted(counts.by_kind.items())
-    yield Family(QUERIES, {(kind,): count.queries for kind, count in kinds})
-    yield Family(QUERY_SECONDS, {(kind,): count.seconds for kind, count in kinds})
-    yield Family(POINTS, {(kind,): count.points for kind, count in kinds})
-    yield Family(RECEIVED, {(kind,): count.received_bytes for kind, count in kinds})
-    yield Family(RETRIES, {(kind,): count.retries for kind, count in kinds})
-    yield Family(SPLITS, {(kind,): count.splits for kind, count in kinds})
-    failures = {(kind, why): n for kind, count in kinds for why, n in sorted(count.failures.items())}
-    yield Family(QUERY_FAILURES, failures)
-    if counts.is_up is not None:
-        yield Family(SERIES_UP, {(): float(counts.is_up)})

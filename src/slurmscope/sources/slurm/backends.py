@@ -28,8 +28,11 @@ RunCommand = Callable[[str, Sequence[str]], bytes]
 class Backend(Protocol):
     """Read jobs and nodes from Slurm; every failure is a SourceError. Safe to use from several threads."""
 
-    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
-        """Return all jobs, and those that started in the window; ``now_seconds`` is the time to put on them."""
+    def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
+        """Return all jobs, and those that started in the window; ``now_seconds`` is the time to put on them.
+
+        ``with_owners`` also returns the owner of each job by its ID.
+        """
 
     def read_nodes(self) -> Nodes:
         """Return all nodes."""
@@ -45,9 +48,10 @@ class TextCommands:
         self._is_large = False
         self._knows_records = True
 
-    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
+    def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
         """Ask squeue."""
-        return squeue.parse_jobs(self._run("squeue", squeue.ARGUMENTS), taken_at_seconds=now_seconds, window=window)
+        answer = self._run("squeue", squeue.ARGUMENTS_WITH_IDS if with_owners else squeue.ARGUMENTS)
+        return squeue.parse_jobs(answer, taken_at_seconds=now_seconds, window=window, with_owners=with_owners)
 
     def read_nodes(self) -> Nodes:
         """Ask sinfo, or scontrol where there are many nodes: sinfo's time grows with the square of its rows."""

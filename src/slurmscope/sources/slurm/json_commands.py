@@ -27,10 +27,10 @@ class JsonCommands:
         self._run = run
         self._release: tuple[int, int] | None = None
 
-    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
+    def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
         """Ask squeue."""
         answer = self._run("squeue", json_jobs.SQUEUE_ARGUMENTS)
-        return json_jobs.parse_jobs(answer, taken_at_seconds=now_seconds, window=window)
+        return json_jobs.parse_jobs(answer, taken_at_seconds=now_seconds, window=window, with_owners=with_owners)
 
     def read_nodes(self) -> Nodes:
         """Return all nodes from scontrol, or from sinfo for 22.05; the version is checked once."""

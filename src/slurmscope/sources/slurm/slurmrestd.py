@@ -44,9 +44,10 @@ class Slurmrestd:
         self._fixed_version = settings.rest_version
         self._version = ""
 
-    def read_jobs(self, window: StartWindow, now_seconds: float) -> Jobs:
+    def read_jobs(self, window: StartWindow, now_seconds: float, *, with_owners: bool = False) -> Jobs:
         """Return all jobs."""
-        return parse_jobs(self._request("jobs"), taken_at_seconds=now_seconds, window=window)
+        answer = self._request("jobs")
+        return parse_jobs(answer, taken_at_seconds=now_seconds, window=window, with_owners=with_owners)
 
     def read_nodes(self) -> Nodes:
         """Return all nodes."""

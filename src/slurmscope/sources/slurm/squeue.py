@@ -7,25 +7,28 @@ of the columns holds text that a user can choose freely, so no job name can forg
 
 A row has three parts: names, amounts, times. Equal rows are counted first, then rows that differ but in
 their times, and each part is split only once per distinct text. So the cost follows what is different, not
-the number of jobs: of 100,000 jobs of a queue full of arrays a handful of rows are left.
+the number of jobs: of 100,000 jobs of a queue full of arrays a handful of rows are left. Job IDs, where they are
+requested, come before that and are split off first.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.gres import Gres
-from slurmscope.model.jobs import NOT_STARTED_STATES, JobGroup, Jobs, JobStart
+from slurmscope.model.job_states import WAITING_STATES
+from slurmscope.model.jobs import NOT_STARTED_STATES, JobGroup, JobOwner, Jobs, JobStart
 from slurmscope.tres import parse_tres
 
 SEPARATOR = "\x1f"
 PART = "\x1e"
+IDS = ("JobID", "ArrayJobID")
 NAMES = ("Account", "UserName", "Partition", "QOS", "State", "Reason", "Feature")
 AMOUNTS = ("NumNodes", "NumCPUs", "tres-alloc")
 TIMES = ("SubmitTime", "StartTime")
@@ -35,13 +38,10 @@ def _format(columns: tuple[str, ...], end: str) -> str:
     return "".join(f"{column}:{SEPARATOR}," for column in columns[:-1]) + f"{columns[-1]}:{end}"
 
 
-ARGUMENTS = (
-    "--noheader",
-    "--all",
-    "--array",
-    "--states=all",
-    f"--Format={_format(NAMES, PART)},{_format(AMOUNTS, PART)},{_format(TIMES, '')}",
-)
+_FORMAT = f"{_format(NAMES, PART)},{_format(AMOUNTS, PART)},{_format(TIMES, '')}"
+_OPTIONS = ("--noheader", "--all", "--array", "--states=all")
+ARGUMENTS = (*_OPTIONS, f"--Format={_FORMAT}")
+ARGUMENTS_WITH_IDS = (*_OPTIONS, f"--Format={_format(IDS, PART)},{_FORMAT}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,19 @@ CACHED_NAMES = 32_768
 CACHED_AMOUNTS = 16_384
 
 
-def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -> Jobs:
-    """Parse the output of squeue into groups of similar jobs, and the jobs that started in the window."""
+def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow, with_owners: bool = False) -> Jobs:
+    """Parse the output of squeue into groups of similar jobs, and the jobs that started in the window.
+
+    ``with_owners`` is whether the rows begin with job IDs.
+    """
     if answer and not answer.endswith(b"\n"):
         raise MalformedAnswer("squeue: the answer ends in the middle of a line")
-    counts, starts = _count_rows(answer, window)
+    rows = answer.split(b"\n")[:-1]
+    owners: dict[int, JobOwner] = {}
+    if with_owners:
+        owners = _find_owners(rows)
+        rows = [row.partition(b"\x1e")[2] for row in rows]
+    counts, starts = _count_rows(rows, window)
     groups: list[JobGroup] = []
     unreadable_rows = 0
     for head, (jobs, times) in counts.items():
@@ -85,10 +93,35 @@ def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -
         taken_at_seconds=taken_at_seconds,
         starts=_count_starts(starts, window),
         unreadable_rows=unreadable_rows,
+        owners=owners,
     )
 
 
-def _count_rows(answer: bytes, window: StartWindow) -> tuple[dict[bytes, tuple[int, bytes]], list[_Start]]:
+def _find_owners(rows: Iterable[bytes]) -> dict[int, JobOwner]:
+    """Return the owners of jobs that started; a row without IDs or names is skipped, and counted later."""
+    owners: dict[int, JobOwner] = {}
+    arrays: dict[int, JobOwner] = {}
+    for row in rows:
+        ids, _, rest = row.partition(b"\x1e")
+        try:
+            job_id, _, array_id = ids.partition(b"\x1f")
+            owner = _owner(rest.partition(b"\x1e")[0])
+            if owner is not None:
+                owners[int(job_id)] = owner
+                if array_id != job_id:
+                    arrays[int(array_id)] = owner
+        except ValueError:
+            continue
+    return {**arrays, **owners}
+
+
+@lru_cache(maxsize=CACHED_NAMES)
+def _owner(text: bytes) -> JobOwner | None:
+    account, user, partitions, _, state, *_ = _parse_names(text)
+    return None if state in WAITING_STATES else JobOwner(account, user, partitions[0])
+
+
+def _count_rows(rows: Sequence[bytes], window: StartWindow) -> tuple[dict[bytes, tuple[int, bytes]], list[_Start]]:
     """Count rows by all but their times, with the earliest of these, and return what may be new starts.
 
     Epoch seconds have the same number of digits until the year 2286, so the least text is the first time.
@@ -96,7 +129,7 @@ def _count_rows(answer: bytes, window: StartWindow) -> tuple[dict[bytes, tuple[i
     counts: dict[bytes, tuple[int, bytes]] = {}
     starts: list[_Start] = []
     first, end = str(window.first_seconds).encode(), str(window.end_seconds).encode()
-    for line, count in Counter(answer.split(b"\n")[:-1]).items():
+    for line, count in Counter(rows).items():
         head, _, times = line.rpartition(b"\x1e")
         if (known := counts.get(head)) is None:
             counts[head] = (count, times)

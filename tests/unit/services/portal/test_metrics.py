@@ -19,13 +19,13 @@ from slurmscope.errors import SourceError
 from slurmscope.metrics.family import Family
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, end, write
+from slurmscope.services.exporter.query_metrics import series_families
 from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.services.exporter.self_metrics import BUILD_INFO, PROCESS_METRICS, READING_METRICS
 from slurmscope.services.portal.metrics import (
     PORTAL_METRICS,
     PortalMetrics,
     reporter_families,
-    series_families,
 )
 from slurmscope.services.portal.metrics_page import add_metrics_page
 from slurmscope.services.portal.request_metrics import RequestCounts

@@ -30,8 +30,8 @@ def test_real_answer_is_read() -> None:
     ("words", "hidden"),
     [
         ("none", set()),
-        ("jobs", {"user", "username", "jobid"}),
-        ("accounts,users", {"user", "username", "jobid", "account"}),
+        ("jobs", {"user", "username", "user_name", "jobid"}),
+        ("accounts,users", {"user", "username", "user_name", "jobid", "account"}),
         ("cloud,nodes,usage", set()),
     ],
 )

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.gres import Gres
-from slurmscope.model.jobs import JobGroup, Jobs, JobStart
-from slurmscope.sources.slurm.squeue import ARGUMENTS, StartWindow, parse_jobs
+from slurmscope.model.jobs import JobGroup, JobOwner, Jobs, JobStart
+from slurmscope.sources.slurm.squeue import ARGUMENTS, ARGUMENTS_WITH_IDS, StartWindow, parse_jobs
 
 NOW = 1_794_732_600.0
 NOTHING_NEW = StartWindow(0, 0)
@@ -140,3 +140,48 @@ def test_every_row_is_counted_once_or_unreadable(lines: list[bytes]) -> None:
     jobs = parse(b"".join(line + b"\n" for line in lines))
 
     assert len(lines) == jobs.unreadable_rows + sum(group.jobs for group in jobs.groups)
+
+
+def with_ids(job: str, array: str, **columns: str) -> bytes:
+    return f"{job}\x1f{array}\x1e".encode() + row(**columns)
+
+
+def test_owners_are_found_by_job_and_by_array() -> None:
+    answer = (
+        with_ids("7", "7")
+        + with_ids("12", "10", user="bob", account="chemistry", partition="long,debug")
+        + with_ids("10", "10", state="PENDING")
+        + with_ids("13", "13", state="PENDING")
+        + with_ids("6", "6", state="COMPLETED", user="eve")
+    )
+
+    jobs = parse_jobs(answer, taken_at_seconds=NOW, window=NOTHING_NEW, with_owners=True)
+
+    bob = JobOwner("chemistry", "bob", "long")
+    assert {
+        7: JobOwner("physics", "alice", "debug"),
+        12: bob,
+        10: bob,
+        6: JobOwner("physics", "eve", "debug"),
+    } == jobs.owners
+    assert set(parse(b"".join(line.partition(b"\x1e")[2] + b"\n" for line in answer.splitlines())).groups) == set(
+        jobs.groups
+    )
+
+
+def test_rows_without_ids_cost_only_themselves() -> None:
+    answer = with_ids("x", "7") + with_ids("7", "7") + b"garbage\n" + with_ids("8", "y", user="bob")
+
+    jobs = parse_jobs(answer, taken_at_seconds=NOW, window=NOTHING_NEW, with_owners=True)
+
+    assert {7: "alice", 8: "bob"} == {job: owner.user for job, owner in jobs.owners.items()}
+    assert 1 == jobs.unreadable_rows
+
+
+def test_ids_are_requested_in_the_same_call() -> None:
+    assert ARGUMENTS[:-1] == ARGUMENTS_WITH_IDS[:-1]
+    assert ARGUMENTS[-1].replace("--Format=", "--Format=JobID:\x1f,ArrayJobID:\x1e,") == ARGUMENTS_WITH_IDS[-1]
+
+
+def test_owners_are_empty_unless_they_are_requested() -> None:
+    assert {} == parse(row()).owners

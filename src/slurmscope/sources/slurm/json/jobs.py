@@ -7,13 +7,15 @@ The groups are those of squeue's columns: values that JSON has in another form a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.gres import as_gres
-from slurmscope.model.jobs import NOT_STARTED_STATES, JobGroup, Jobs, JobStart
+from slurmscope.model.job_states import WAITING_STATES
+from slurmscope.model.jobs import NOT_STARTED_STATES, JobGroup, JobOwner, Jobs, JobStart
 from slurmscope.sources.slurm.json.answer import Problem, read_records
 from slurmscope.sources.slurm.json.arrays import count_tasks, is_cut
 from slurmscope.sources.slurm.json.numbers import JsonNumber, whole
@@ -31,6 +33,8 @@ NOTHING = "(null)"
 class JsonJob(msgspec.Struct, frozen=True, gc=False):
     """Hold the fields of a job that we read, as they come."""
 
+    job_id: JsonNumber = None
+    array_job_id: JsonNumber = None
     job_state: str | list[str] | None = None
     account: str | None = None
     user_name: str | None = None
@@ -122,7 +126,7 @@ class _Tally:
         return self._window.first_seconds <= start_seconds < self._window.end_seconds
 
 
-def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -> Jobs:
+def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow, with_owners: bool = False) -> Jobs:
     """Parse an answer into groups of similar jobs, and the jobs that started in the window."""
     records, unreadable_records = read_records(answer, _decode_answer, _decode_record, key="jobs")
     tally = _Tally(window)
@@ -135,7 +139,22 @@ def parse_jobs(answer: bytes, *, taken_at_seconds: float, window: StartWindow) -
         taken_at_seconds=taken_at_seconds,
         starts=tuple(JobStart(*key, jobs) for key, jobs in tally.starts.items()),
         unreadable_rows=unreadable_records + tally.unreadable_rows,
+        owners=_find_owners(records) if with_owners else {},
     )
+
+
+def _find_owners(records: Iterable[JsonJob]) -> dict[int, JobOwner]:
+    """Return the owners of jobs that started, by job ID and by the ID of their array."""
+    owners: dict[int, JobOwner] = {}
+    arrays: dict[int, JobOwner] = {}
+    for record in records:
+        account, user, partition, _, state, *_ = _names(record)
+        job_id, array_id = whole(record.job_id), whole(record.array_job_id)
+        if job_id is not None and state and state not in WAITING_STATES:
+            owners[job_id] = JobOwner(account, user, partition.partition(",")[0])
+            if array_id:
+                arrays[array_id] = owners[job_id]
+    return {**arrays, **owners}
 
 
 def _names(record: JsonJob) -> _Names:

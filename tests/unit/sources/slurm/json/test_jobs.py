@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from slurmscope.errors import MalformedAnswer, SlurmRefused, SourceError
 from slurmscope.gres import Gres
-from slurmscope.model.jobs import Jobs, JobStart
+from slurmscope.model.jobs import JobOwner, Jobs, JobStart
 from slurmscope.sources.slurm.json.jobs import SQUEUE_ARGUMENTS, parse_jobs
 from slurmscope.sources.slurm.squeue import StartWindow
 
@@ -216,3 +216,19 @@ def test_any_bytes_give_jobs_or_a_source_error(answer: bytes) -> None:
     except SourceError:
         return
     assert () == jobs.groups
+
+
+def test_owners_are_found_by_job_and_by_array() -> None:
+    records = [
+        job(job_id=7),
+        job(job_id=12, array_job_id={"set": True, "infinite": False, "number": 10}, user_name="bob", partition="a,b"),
+        job(job_id=10, array_job_id=10, job_state=["PENDING"]),
+        job(user_name="eve"),
+    ]
+    answer = json.dumps({"jobs": records}).encode()
+
+    jobs = parse_jobs(answer, taken_at_seconds=NOW, window=NOTHING_NEW, with_owners=True)
+
+    bob = JobOwner("physics", "bob", "a")
+    assert {7: JobOwner("physics", "alice", "debug"), 12: bob, 10: bob} == jobs.owners
+    assert {} == parse(*records).owners
