@@ -10,7 +10,7 @@ import heapq
 import itertools
 import logging
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,6 +91,8 @@ class JobRegistry:
         self._young_seconds = tuple(young_seconds)
         self._clock = clock
         self._live: dict[JobKey, TrackedJob] = {}
+        self._in_folder: defaultdict[str, set[TrackedJob]] = defaultdict(set)
+        self._is_first_scan = True
         self._ended: OrderedDict[JobKey, _Ended] = OrderedDict()
         self._due: list[tuple[float, int, TrackedJob]] = []
         self._order = itertools.count()
@@ -115,6 +117,7 @@ class JobRegistry:
             if known is not None:  # its directory was removed and created again between two scans
                 self._end(key)
             begun.append(self._begin(key, job))
+        self._is_first_scan = False
         return begun
 
     def read(self, tracked: TrackedJob) -> None:
@@ -141,20 +144,21 @@ class JobRegistry:
 
     def jobs_at(self, names: Collection[str]) -> list[TrackedJob]:
         """Return the jobs whose directory has one of these names; several slurmd on one machine may share a job."""
-        return [tracked for tracked in self.live if tracked.folder_name in names and tracked.folder_name]
+        known = (self._in_folder[name] for name in names if name in self._in_folder)
+        return [tracked for jobs in known for tracked in jobs]
 
     def next_due_seconds(self) -> float | None:
         """Return the time of the next read of a new job."""
         return self._due[0][0] if self._due else None
 
     def take_due(self) -> list[TrackedJob]:
-        """Return the new jobs that are due to be read."""
-        now, due = self._clock(), []
+        """Return the new jobs that are due to be read and were not read since."""
+        now, due = self._clock(), {}
         while self._due and self._due[0][0] <= now:
-            _, _, tracked = heapq.heappop(self._due)
-            if self.is_live(tracked):
-                due.append(tracked)
-        return due
+            due_at, _, tracked = heapq.heappop(self._due)
+            if self.is_live(tracked) and tracked.read_at < due_at:
+                due[tracked.key] = tracked
+        return list(due.values())
 
     def uses(self) -> tuple[JobUse, ...]:
         """Return the last values of every job, running ones first; ended ones for the grace period."""
@@ -196,7 +200,10 @@ class JobRegistry:
         now = self._clock()
         tracked = TrackedJob(job, self._make_reader(), earlier=ended.earlier if ended else None, now=now)
         self._live[key] = tracked
-        for age in self._young_seconds:
+        if tracked.folder_name:
+            self._in_folder[tracked.folder_name].add(tracked)
+        # Jobs older than the agent are not about to end, and may be thousands.
+        for age in self._young_seconds[:1] if self._is_first_scan else self._young_seconds:
             heapq.heappush(self._due, (now + age, next(self._order), tracked))
         if ended is not None:
             self.update_steps(tracked)
@@ -206,7 +213,14 @@ class JobRegistry:
     def _end(self, key: JobKey) -> None:
         tracked = self._live.pop(key)
         self._failing.discard(tracked)
+        self._leave_folder(tracked)
         use = replace(tracked.use, has_ended=True)
         self._ended[key] = _Ended(use, self._clock() + self._grace_seconds, tracked.earlier_steps())
         while len(self._ended) > self._ended_limit:
             self._ended.popitem(last=False)
+
+    def _leave_folder(self, tracked: TrackedJob) -> None:
+        jobs = self._in_folder.get(tracked.folder_name, set())
+        jobs.discard(tracked)
+        if not jobs:
+            self._in_folder.pop(tracked.folder_name, None)

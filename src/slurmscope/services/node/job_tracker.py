@@ -8,11 +8,12 @@ cgroups some milliseconds later: long enough to read the final values, which are
 
 from __future__ import annotations
 
+import itertools
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from types import TracebackType
@@ -50,6 +51,7 @@ MAX_SCANS = 4
 SNAPSHOT_SECONDS = 60.0
 END_SECONDS = 5.0
 FAILED_PAUSE_SECONDS = 1.0
+STOPPING = "jobs are no longer tracked: the agent is stopping"
 
 
 class JobTracker:
@@ -75,7 +77,9 @@ class JobTracker:
         self._available = available
         self._clock = clock
         self._budget = budget or CpuBudget(STORM_SHARE, STORM_BURST_SECONDS)
-        self._next_scan = self._last_scan = self._last_read = 0.0
+        self._next_scan = self._last_scan = 0.0
+        self._last_read = clock()  # jobs found by the first scan are read when they are found
+        self._poll_cost_seconds = 0.0
         self._unwatched: set[TrackedJob] = set()
         self._job_of: dict[int, TrackedJob] = {}
         self._requests: queue.SimpleQueue[Future[NodeJobs]] = queue.SimpleQueue()
@@ -114,7 +118,7 @@ class JobTracker:
     def snapshot(self) -> NodeJobs:
         """Read all jobs now, and add those that ended recently; raise SourceError if that fails."""
         if self._is_stopping:
-            raise SourceError("jobs are no longer tracked: the agent is stopping")
+            raise SourceError(STOPPING)
         if self._thread is None:
             return self._snapshot()
         request: Future[NodeJobs] = Future()
@@ -125,7 +129,7 @@ class JobTracker:
         except FutureTimeout:
             raise SourceError(f"jobs could not be read within {SNAPSHOT_SECONDS:g} s") from None
         except CancelledError:
-            raise SourceError("jobs are no longer tracked: the agent is stopping") from None
+            raise SourceError(STOPPING) from None
 
     def _run(self) -> None:
         while not self._is_stopping:
@@ -184,32 +188,46 @@ class JobTracker:
         due = self._registry.take_due()
         if any(tracked.job.uid is None for tracked in due):
             self._scan()  # in v2 the user of a job is only known from its processes, which a scan reads
-        for tracked in due:
+        for tracked in self._while_running(due):
             self._registry.read(tracked)
         if due:
             self._watch(due)
 
     def _scan(self) -> None:
-        """Find new and ended jobs, until all their directories are watched."""
+        """Find new and ended jobs, and read the cgroups of all if there are no events, or not for a while."""
         began = time.thread_time()
+        self._find()
+        if not self._has_events or self._clock() >= self._last_read + SCAN_SECONDS:
+            self._last_read = self._clock()
+            for tracked in self._while_running(self._registry.live):
+                self._registry.read_cgroup(tracked)
+        self._poll_cost_seconds = time.thread_time() - began
+        self._schedule_scan()
+
+    def _find(self) -> None:
+        """Find new and ended jobs, until all their directories are watched."""
         for _ in range(MAX_SCANS):
             new = self._registry.scan()
             unwatched, self._unwatched = self._unwatched, set()
             if not self._watch({*new, *unwatched}):
                 break
-        has_events = not (self._changes.is_polling or self._finder.uses_processes)
-        if not has_events or self._clock() >= self._last_read + SCAN_SECONDS:
-            self._last_read = self._clock()
-            for tracked in self._registry.live:
-                self._registry.read_cgroup(tracked)
-        cost = time.thread_time() - began
+
+    @property
+    def _has_events(self) -> bool:
+        return not (self._changes.is_polling or self._finder.uses_processes)
+
+    def _schedule_scan(self) -> None:
         self._last_scan = self._clock()
-        interval = SCAN_SECONDS if has_events else max(POLL_SECONDS, POLL_COST_FACTOR * cost)
-        self._next_scan = self._last_scan + interval
+        poll_seconds = max(POLL_SECONDS, POLL_COST_FACTOR * self._poll_cost_seconds)
+        self._next_scan = self._last_scan + (SCAN_SECONDS if self._has_events else poll_seconds)
+
+    def _while_running(self, jobs: Iterable[TrackedJob]) -> Iterator[TrackedJob]:
+        """Yield jobs until the tracker is closed: reading thousands may take longer than closing waits."""
+        return itertools.takewhile(lambda _: not self._is_stopping, jobs)
 
     def _watch(self, tracked_jobs: Iterable[TrackedJob]) -> bool:
         """Watch the directories of all jobs, and the tasks of these; return whether a directory is new."""
-        for tracked in tracked_jobs:
+        for tracked in self._while_running(tracked_jobs):
             if self._registry.is_live(tracked):
                 self._registry.update_steps(tracked)
                 self._watch_leaders(tracked)
@@ -225,12 +243,15 @@ class JobTracker:
 
     def _snapshot(self) -> NodeJobs:
         self._last_read = self._clock()
-        self._scan()
-        for tracked in self._registry.live:
+        self._find()
+        self._schedule_scan()
+        for tracked in self._while_running(self._registry.live):
             # Reading hundreds of processes takes a while; a job that ends meanwhile is read first.
             self._handle(self._changes.wait(0.0))
             if self._registry.is_live(tracked):
                 self._registry.read(tracked)
+        if self._is_stopping:
+            raise SourceError(STOPPING)
         return NodeJobs(
             jobs=self._registry.uses(),
             layout=self._finder.layout,

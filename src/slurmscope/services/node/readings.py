@@ -29,6 +29,7 @@ from slurmscope.sources.cgroup import CgroupTree, detect_layout
 from slurmscope.sources.gpu.gpus import GpuReader, GpuSettings
 from slurmscope.sources.machine.changes import ChangeWatcher
 from slurmscope.sources.machine.names import NameCache, look_up_below
+from slurmscope.sources.machine.own_process import raise_open_files_limit
 from slurmscope.sources.procfs.job_processes import ProcessDetail
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stepd_jobs import StepdTree
@@ -37,6 +38,9 @@ from slurmscope.units import parse_seconds
 
 NAME_PATIENCE_SECONDS = 0.25
 """How long all user name lookups together may delay a reading: enough for a single page to have names."""
+
+KEPT_FILES = 4096
+"""Files of cgroups that stay open between readings; each takes about 5 kB of kernel memory."""
 
 ENVIRONMENT = (ACCOUNT, PARTITION, *ENVIRONMENT_NAMES)
 
@@ -194,7 +198,7 @@ class TrackingOptions:
     cgroup_root: Path = Path("/sys/fs/cgroup")
     procfs_root: Path = Path("/proc")
     grace_seconds: float = 60.0
-    descriptors: int = 4096
+    descriptors: int = KEPT_FILES
     storm_share: float = STORM_SHARE
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
@@ -231,5 +235,7 @@ def _tracking_options(config: Config, paths: PathSettings, settings: NodeSetting
         cgroup_root=paths.below_root(paths.cgroup),
         procfs_root=paths.below_root(paths.procfs),
         grace_seconds=settings.grace,
+        # The rest is for connections, processes that are watched, and files that are opened for each read.
+        descriptors=min(KEPT_FILES, raise_open_files_limit(2 * KEPT_FILES) // 2),
         reading=ReadingOptions(has_steps=has_steps, has_tasks=has_steps, detail=detail, environment=ENVIRONMENT),
     )

@@ -61,6 +61,7 @@ class TrackedJob:
         # Events name the job by its directory; empty if it has none.
         self.folder_name = job.path.name if job.path else ""
         self.watched: tuple[Path, ...] = ()
+        self.read_at = 0.0
         self._reader = reader
         self._steps: frozenset[str] = frozenset()
         self._unconfirmed = earlier
@@ -94,6 +95,7 @@ class TrackedJob:
 
     def read(self, now: float) -> bool:
         """Read everything; return False if the counters belong to another cgroup than before."""
+        self.read_at = now
         return self._store(self._reader.read(self.job), now)
 
     def read_cgroup(self, now: float) -> bool:

@@ -145,6 +145,8 @@ class JobEntry:
         """Set the folder; an old folder without a process is stale at once, a new one after a grace period."""
         self.found = found
         self.job: JobCgroup | None = None
+        # Made once: building the paths of thousands of jobs at each scan would cost more than listing them.
+        self.watched: tuple[Path, ...] = ()
         self.is_stale = False
         self._folders = folders
         self._owners = owners

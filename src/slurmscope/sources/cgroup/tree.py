@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -84,10 +85,9 @@ class CgroupTree:
 
     def watch_paths(self) -> list[Path]:
         """Return the paths to watch: parents of jobs, jobs, and on v2 the files that report their last process."""
-        jobs = [entry.found.path for entry in self._entries.values() if not entry.is_stale]
-        events = [f"{path}/cgroup.events" for path in jobs] if isinstance(self._finder, V2Finder) else []
         parents = self._finder.parents() if self._finder else []
-        return [*parents, *map(Path, (*jobs, *events))]
+        jobs = (entry.watched for entry in self._entries.values() if not entry.is_stale)
+        return [*parents, *itertools.chain.from_iterable(jobs)]
 
     def measures(self) -> dict[str, bool]:
         """Return which measurements are available: cpu, cpuset, memory, io, pids, pressure."""
@@ -119,6 +119,7 @@ class CgroupTree:
             if entry is None:
                 is_old = self._is_first or job.is_stray
                 entry = JobEntry(job, self._open_folders(job), self._owners, self._clock, is_old=is_old)
+                entry.watched = self._watched(job)
             self._entries[job.relative] = entry
         for entry in before.values():
             entry.close()
@@ -128,6 +129,10 @@ class CgroupTree:
         if self._hierarchies:
             return V1JobFolders(self._hierarchies, found.relative, self._shared)
         return V2JobFolders(found.path, self._shared)
+
+    def _watched(self, found: FoundJob) -> tuple[Path, ...]:
+        folder = Path(found.path)
+        return (folder, folder / "cgroup.events") if isinstance(self._finder, V2Finder) else (folder,)
 
     def _identify(self) -> dict[JobKey, JobCgroup]:
         jobs: dict[JobKey, JobCgroup] = {}

@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 
 # This file of a v2 cgroup is modified when the last process of the cgroup has ended.
 EVENTS_FILE = "cgroup.events"
-WATCH_LIMIT = 8192
+# About a kilobyte of kernel memory each; two for each job, a few more for each step of v1.
+WATCH_LIMIT = 65_536
 PROCESS_LIMIT = 512
 
 
@@ -101,12 +102,13 @@ class ChangeWatcher:
         unsure = wanted if self._has_lost_events else wanted - watched
         self._has_lost_events = False
         for path in unsure:
-            if len(self._inotify.paths) >= self._watch_limit:
+            if len(watched) >= self._watch_limit:
                 self._poll_instead(f"more than {self._watch_limit} folders to watch")
                 break
+            is_new = path not in watched
             changes = FILE_CHANGES if path.name == EVENTS_FILE else FOLDER_CHANGES
             try:
-                has_new |= self._inotify.add(path, changes) and path not in watched
+                has_new |= self._inotify.add(path, changes) and is_new
             except InotifyUnavailable as error:
                 self._poll_instead(str(error))
                 break

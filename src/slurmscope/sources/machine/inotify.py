@@ -13,7 +13,7 @@ import enum
 import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -100,9 +100,9 @@ class Inotify:
         return self._descriptor
 
     @property
-    def paths(self) -> frozenset[Path]:
-        """Return the watched paths; a path that vanished is removed when its last event is read."""
-        return frozenset(self._watch_of)
+    def paths(self) -> Set[Path]:
+        """Return the paths watched at any moment; one that vanished is removed when its last event is read."""
+        return self._watch_of.keys()  # a view: a copy for each new watch would cost the square of their number
 
     def add(self, path: Path, changes: Change = FOLDER_CHANGES) -> bool:
         """Watch a folder or file; return False when it is gone or may not be read.

@@ -36,6 +36,16 @@ def read_own_process() -> OwnProcess | None:
     return parse_own_process(stat, boot, open_files)
 
 
+def raise_open_files_limit(wanted: int) -> int:
+    """Raise the limit of open files as far as this process may; return the limit in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        return most
+    return wanted if soft == resource.RLIM_INFINITY else soft
+
+
 def parse_own_process(stat: bytes, boot: bytes, open_files: int) -> OwnProcess:
     """Parse the fields after the last parenthesis: the command name may contain any character."""
     fields = stat[stat.rindex(b")") + 2 :].split()

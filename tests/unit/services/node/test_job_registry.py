@@ -126,6 +126,7 @@ def test_number_that_vanishes_at_the_end_is_kept(node: Node) -> None:
 
 
 def test_young_job_is_read_at_its_ages_and_then_no_more(node: Node) -> None:
+    node.scan()
     node.finder.add(FakeJob(KEY))
     node.scan()
     ages = []
@@ -133,6 +134,45 @@ def test_young_job_is_read_at_its_ages_and_then_no_more(node: Node) -> None:
         node.clock.now = due
         ages += [due - 1000.0 for _ in node.registry.take_due()]
     assert pytest.approx(YOUNG_SECONDS) == ages
+
+
+def test_job_older_than_the_agent_is_read_once(node: Node) -> None:
+    node.finder.add(FakeJob(KEY))
+    node.scan()
+    node.clock.now += 60.0
+    assert [KEY] == [tracked.key for tracked in node.registry.take_due()]
+    assert node.registry.next_due_seconds() is None
+
+
+def test_young_job_that_was_read_since_is_not_due(node: Node) -> None:
+    node.scan()
+    node.finder.add(FakeJob(KEY))
+    node.scan_and_read()
+    node.clock.now += 1.0
+    node.registry.read(node.registry.live[0])
+    assert [] == node.registry.take_due()
+    node.clock.now += 1.0
+    assert [KEY] == [tracked.key for tracked in node.registry.take_due()]
+
+
+def test_job_with_several_reads_due_is_read_once(node: Node) -> None:
+    node.scan()
+    node.finder.add(FakeJob(KEY))
+    node.scan()
+    node.clock.now += 60.0
+    assert [KEY] == [tracked.key for tracked in node.registry.take_due()]
+
+
+def test_jobs_at_a_folder_name_are_those_that_run_there(node: Node) -> None:
+    first = node.finder.add(FakeJob(JobKey(7, "n1"), path=Path("/cgroup/n1/job_7")))
+    node.finder.add(FakeJob(JobKey(7, "n2"), path=Path("/cgroup/n2/job_7")))
+    node.finder.add(FakeJob(JobKey(8), path=Path("/cgroup/n1/job_8")))
+    node.finder.add(FakeJob(JobKey(9)))
+    node.scan()
+    assert {JobKey(7, "n1"), JobKey(7, "n2")} == {found.key for found in node.registry.jobs_at({"job_7", "", "other"})}
+    node.finder.remove(first)
+    node.scan()
+    assert [JobKey(7, "n2")] == [found.key for found in node.registry.jobs_at({"job_7"})]
 
 
 def test_young_job_that_has_ended_is_not_due(node: Node) -> None:
