@@ -43,7 +43,10 @@ class PortalBackend:
     csrf: Csrf
     identify: Callable[[Scope], Viewer]
     find_report: Callable[[Viewer, str], JobReport | None]
-    """Return the newest run of a job, archived or live; None if it does not exist or the viewer has no access."""
+    """Return the newest run of a job, archived or live; None if it does not exist or the viewer has no access.
+
+    May also raise ``ServerBusy`` if the viewer requested too many jobs.
+    """
     now: Callable[[], ClusterNow]
     """Return the last known state of the cluster."""
     problems: Callable[[], tuple[str, ...]]

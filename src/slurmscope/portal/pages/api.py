@@ -81,8 +81,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     403: {"model": ApiError, "description": "Access denied: the identity is not trusted."},
     404: {"model": ApiError, "description": "It does not exist, or the viewer has no access to it."},
     422: {"model": ApiError, "description": "A parameter is invalid."},
-    429: {"model": ApiError, "description": "Too many wrong tokens from this address."},
-    503: {"model": ApiError, "description": "The archive is unreachable."},
+    429: {"model": ApiError, "description": "Too many wrong tokens from an address, or too many requests."},
+    503: {"model": ApiError, "description": "The archive is unreachable, or the server is busy."},
 }
 """All error responses of the API."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
@@ -18,6 +19,8 @@ from slurmscope.model.viewer import Viewer
 from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queries import SHOWN_ID, render_query
+from slurmscope.portal.web.documents import DocumentRenderer
+from slurmscope.portal.web.person_limits import take_place
 from slurmscope.portal.web.rendering_cache import RenderingCache
 from slurmscope.portal.web.templating import PageRenderer
 from slurmscope.units import DAY_SECONDS
@@ -36,6 +39,7 @@ class RequestContext:
     viewer: Viewer
     pages: PageRenderer
     rendering_cache: RenderingCache
+    documents: DocumentRenderer
 
     @property
     def archive(self) -> Archive:
@@ -109,15 +113,21 @@ class RequestContext:
         return self.pages.render(template, None, values)
 
 
-def open_context(request: Request) -> RequestContext:
-    """Identify the viewer, or reject the request."""
+async def open_context(request: Request) -> RequestContext:
+    """Identify the viewer, or reject the request; wait while the viewer has too many others."""
     state = request.app.state
     backend: PortalBackend = state.backend
-    viewer = backend.identify(request.scope)
+    viewer = await run_in_threadpool(backend.identify, request.scope)
     # If anything fails from here on, the error page knows that the viewer is signed in.
     request.state.viewer = viewer
+    await take_place(request.scope, viewer.name)
     return RequestContext(
-        request=request, backend=backend, viewer=viewer, pages=state.pages, rendering_cache=state.rendering_cache
+        request=request,
+        backend=backend,
+        viewer=viewer,
+        pages=state.pages,
+        rendering_cache=state.rendering_cache,
+        documents=state.documents,
     )
 
 

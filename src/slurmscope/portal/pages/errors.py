@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from slurmscope.errors import ArchiveError, MissingExtraError
+from slurmscope.errors import ArchiveError, MissingExtraError, ServerBusy
 from slurmscope.log import escape, fields
 from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.pages.context import NOT_FOUND, is_signed_in
@@ -30,9 +30,12 @@ _TITLES = {
     405: "Method not allowed",
     429: "Too many requests",
     500: "Internal error",
-    503: "Archive unreachable",
+    501: "Not installed",
+    503: "Busy",
 }
+_ARCHIVE_TITLE = "Archive unreachable"
 _ARCHIVE_UNREACHABLE = "Past jobs cannot be shown because the archive database is unreachable. Try again in a minute."
+_TOO_MANY_JOBS = "You requested too many jobs that are not in the archive. Try again in a few seconds."
 _MAY_BE_MISSING = "Some servers are unreachable, so a current job may be missing."
 
 
@@ -43,15 +46,17 @@ def add_error_pages(app: FastAPI) -> None:
     app.add_exception_handler(BadQuery, _handle_bad_query)
     app.add_exception_handler(SignInError, _handle_sign_in_error)
     app.add_exception_handler(ArchiveError, _handle_archive_error)
+    app.add_exception_handler(ServerBusy, _handle_busy)
     app.add_exception_handler(MissingExtraError, _handle_missing_extra)
     app.add_exception_handler(Exception, _handle_unexpected_error)
 
 
-def make_error(
+def make_error(  # noqa: PLR0913 - the parts of an error page
     request: Request,
     status: int,
     message: str,
     *,
+    title: str = "",
     headers: Mapping[str, str] | None = None,
     problems: tuple[str, ...] = (),
     now: ClusterNow | None = None,
@@ -61,7 +66,7 @@ def make_error(
         return JSONResponse({"error": " ".join((message, *problems))}, status, headers=headers)
     pages: PageRenderer = request.app.state.pages
     values: dict[str, object] = {
-        "title": _TITLES.get(status, "Error"),
+        "title": title or _TITLES.get(status, "Error"),
         "message": message,
         "now": now,
         "problems": problems,
@@ -117,7 +122,12 @@ def _handle_archive_error(request: Request, error: Exception) -> Response:
     backend: PortalBackend = request.app.state.backend
     # Tokens are in the archive too: without it, a viewer with a token is not signed in.
     now = backend.now() if is_signed_in(request) and not _wants_json(request) else None
-    return make_error(request, 503, _ARCHIVE_UNREACHABLE, headers={"Retry-After": "60"}, now=now)
+    headers = {"Retry-After": "60"}
+    return make_error(request, 503, _ARCHIVE_UNREACHABLE, title=_ARCHIVE_TITLE, headers=headers, now=now)
+
+
+async def _handle_busy(request: Request, _error: Exception) -> Response:
+    return make_error(request, 429, _TOO_MANY_JOBS, headers={"Retry-After": "5"})
 
 
 async def _handle_missing_extra(request: Request, error: Exception) -> Response:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from slurmscope.errors import ArchiveError
@@ -20,7 +21,6 @@ from slurmscope.portal.web.tables import make_chart_table, make_node_table, make
 from slurmscope.reports.charts_svg import fold, render_chart_svg
 from slurmscope.reports.html import render_html
 from slurmscope.reports.json import render_json
-from slurmscope.reports.pdf import render_pdf
 from slurmscope.reports.text import render_text
 
 router = APIRouter(include_in_schema=False)
@@ -78,23 +78,31 @@ def send_node_table(context: Context, shown_id: str, format: str) -> Response:
 
 
 @router.get("/jobs/{shown_id}/report.{format}")
-def send_report(context: Context, shown_id: str, format: str) -> Response:
+async def send_report(context: Context, shown_id: str, format: str) -> Response:
     """Send the whole report as text, JSON, HTML or PDF."""
-    report = context.find_report(shown_id)
-    if format not in _RENDERINGS:
+    report = await run_in_threadpool(context.find_report, shown_id)
+    if format not in _MEDIA_TYPES:
         raise not_found()
-    media_type, render = _RENDERINGS[format]
+    if format == "pdf":
+        body: str | bytes = await context.documents.pdf(report)
+    else:
+        body = await run_in_threadpool(_RENDERERS[format], report)
     # Text and JSON open in the browser. HTML is downloaded: as a file, it does not run in the portal's origin.
     disposition = "attachment" if format in {"html", "pdf"} else "inline"
     headers = {"Content-Disposition": f'{disposition}; filename="job-{shown_id}.{format}"'}
-    return Response(render(report), media_type=media_type, headers=headers)
+    return Response(body, media_type=_MEDIA_TYPES[format], headers=headers)
 
 
-_RENDERINGS: dict[str, tuple[str, Callable[[JobReport], str | bytes]]] = {
-    "txt": ("text/plain; charset=utf-8", render_text),
-    "json": ("application/json", render_json),
-    "html": ("text/html; charset=utf-8", render_html),
-    "pdf": ("application/pdf", render_pdf),
+_RENDERERS: dict[str, Callable[[JobReport], str | bytes]] = {
+    "txt": render_text,
+    "json": render_json,
+    "html": render_html,
+}
+_MEDIA_TYPES = {
+    "txt": "text/plain; charset=utf-8",
+    "json": "application/json",
+    "html": "text/html; charset=utf-8",
+    "pdf": "application/pdf",
 }
 
 

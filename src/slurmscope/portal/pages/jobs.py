@@ -26,7 +26,7 @@ from slurmscope.portal.views.queries import (
     render_day,
     render_position,
 )
-from slurmscope.portal.web.tables import make_job_table, make_table_response
+from slurmscope.portal.web.job_file import make_job_file
 
 MAX_FILE_ROWS = 10_000
 """Rows in the file of a list: a few megabytes, and a few seconds of database time."""
@@ -70,8 +70,8 @@ def show_jobs(context: Context) -> Response:
     wanted, table_format = parse_filter(context.query), parse_format(context.query)
     context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
     if table_format != "html":
-        rows, is_cut = read_rows(context.archive, context.viewer, wanted, MAX_FILE_ROWS)
-        return make_table_response(make_job_table(rows, is_cut=is_cut), table_format, "jobs")
+        rows = _iterate(context.archive, context.viewer, wanted)
+        return make_job_file(rows, table_format, "jobs", limit=MAX_FILE_ROWS)
     after = parse_position(context.query.get("after", ""))
     page = context.archive.list_jobs(context.viewer, wanted, after=after, limit=PAGE_ROWS)
     return context.page(
@@ -97,7 +97,8 @@ def show_array(context: Context, array_id: str) -> Response:
         raise not_found()
     context.audit(f"array {array_id}", owner=rows[0].user)
     if table_format != "html":
-        return make_table_response(make_job_table(rows, is_cut=is_cut), table_format, f"array-{array_id}")
+        tasks = _iterate(context.archive, context.viewer, wanted)
+        return make_job_file(tasks, table_format, f"array-{array_id}", limit=MAX_TASKS)
     return context.page(
         "array.html",
         array_id=int(array_id),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
@@ -14,8 +15,6 @@ from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.portal.pages.api import ERRORS
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
-from slurmscope.reports.figures_svg import render_use_pie_svg
-from slurmscope.reports.pdf import render_chart_png, render_pdf, render_svg_png
 from slurmscope.reports.seed import render_seed_text, render_seed_usage
 
 MAX_JOBS = 1000
@@ -51,28 +50,28 @@ def send_mail_text(context: Context, job_id: str) -> Response:
 
 
 @router.get("/plot/{job_id}/{metric}", include_in_schema=False)
-def send_plot(context: Context, job_id: str, metric: str) -> Response:
+async def send_plot(context: Context, job_id: str, metric: str) -> Response:
     """Send the chart of one metric as PNG."""
-    chart = _find_chart(context.find_report(job_id), metric)
-    return Response(render_chart_png(chart), media_type="image/png")
+    chart = _find_chart(await run_in_threadpool(context.find_report, job_id), metric)
+    return Response(await context.documents.chart(chart), media_type="image/png")
 
 
 @router.get("/pie/{job_id}", include_in_schema=False)
 @router.get("/pie/{job_id}/", include_in_schema=False)
-def send_pie(context: Context, job_id: str) -> Response:
+async def send_pie(context: Context, job_id: str) -> Response:
     """Send a pie chart of system and user time as PNG."""
-    report = context.find_report(job_id)
+    report = await run_in_threadpool(context.find_report, job_id)
     if report.summary.cpu.user_seconds is None or report.summary.cpu.system_seconds is None:
         raise not_found()
-    return Response(render_svg_png(render_use_pie_svg(report)), media_type="image/png")
+    return Response(await context.documents.pie(report), media_type="image/png")
 
 
 @router.get("/pdf/{job_id}", include_in_schema=False)
-def send_pdf(context: Context, job_id: str) -> Response:
+async def send_pdf(context: Context, job_id: str) -> Response:
     """Send the report as PDF."""
-    report = context.find_report(job_id)
+    report = await run_in_threadpool(context.find_report, job_id)
     headers = {"Content-Disposition": f'inline; filename="{job_id}_summary.pdf"'}
-    return Response(render_pdf(report), media_type="application/pdf", headers=headers)
+    return Response(await context.documents.pdf(report), media_type="application/pdf", headers=headers)
 
 
 @router.get("/api/v1/jobs/{job_id}/usage", response_model=dict[str, object], responses=ERRORS, tags=["version 1"])

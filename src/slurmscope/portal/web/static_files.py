@@ -50,8 +50,8 @@ class StaticFiles:
         """Return the address of a file; an unknown name is an error in a template."""
         return f"/static/{self._by_name[name].address}"
 
-    def serve(self, request: Request) -> Response:
-        """Send a file."""
+    async def serve(self, request: Request) -> Response:
+        """Send a file; not in a thread, so that the style of error pages does not wait for one."""
         file = self._by_address.get(request.path_params["address"])
         if file is None:
             raise HTTPException(404)

@@ -26,6 +26,8 @@ from slurmscope.portal.views.cluster_now import PartitionNow
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 _NOT_IN_FILE_NAME = re.compile(r"[^A-Za-z0-9_+.-]")
 
+MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
+
 Cell = str | int | float | bool | None
 
 
@@ -41,30 +43,42 @@ class Table:
 
 def render_csv(table: Table) -> str:
     """Render a table as CSV; values that were not measured are empty cells."""
+    return render_csv_rows((table.columns, *table.rows))
+
+
+def render_csv_rows(rows: Iterable[tuple[Cell, ...]]) -> str:
+    """Render rows as CSV."""
     stream = io.StringIO()
     writer = csv.writer(stream)
-    writer.writerows([_escape_formula(cell) for cell in row] for row in (table.columns, *table.rows))
+    writer.writerows([_escape_formula(cell) for cell in row] for row in rows)
     return stream.getvalue()
 
 
 def render_table_json(table: Table) -> bytes:
     """Render a table as a list of objects; values that were not measured are null."""
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-    return msgspec.json.encode({"rows": rows, "is_cut": table.is_cut})
+    return msgspec.json.encode({"rows": msgspec.Raw(render_json_rows(table)), "is_cut": table.is_cut})
+
+
+def render_json_rows(table: Table) -> bytes:
+    """Render the rows of a table as a list of objects."""
+    return msgspec.json.encode([dict(zip(table.columns, row, strict=True)) for row in table.rows])
 
 
 def make_table_response(table: Table, format: str, name: str) -> Response:
     """Send a table as a file; the file name says if rows were left out, because CSV has no place for that."""
     shown = f"{name}-first-{len(table.rows)}" if table.is_cut else name
-    headers = {"Content-Disposition": f'attachment; filename="{_NOT_IN_FILE_NAME.sub("_", shown)}.{format}"'}
-    if format == "json":
-        return Response(render_table_json(table), media_type="application/json", headers=headers)
-    return Response(render_csv(table), media_type="text/csv; charset=utf-8", headers=headers)
+    body = render_table_json(table) if format == "json" else render_csv(table)
+    return Response(body, media_type=MEDIA_TYPES[format], headers=make_file_headers(shown, format))
 
 
-def make_job_table(rows: Iterable[JobRow], *, is_cut: bool = False) -> Table:
+def make_file_headers(name: str, format: str) -> dict[str, str]:
+    """Return the headers of a downloaded file."""
+    return {"Content-Disposition": f'attachment; filename="{_NOT_IN_FILE_NAME.sub("_", name)}.{format}"'}
+
+
+def make_job_table(rows: Iterable[JobRow]) -> Table:
     """Make a table of jobs."""
-    return _make_table(JobRow, rows, is_cut=is_cut)
+    return _make_table(JobRow, rows)
 
 
 def make_total_table(totals: Iterable[UseTotal]) -> Table:
@@ -88,10 +102,10 @@ def make_partition_table(partitions: Iterable[PartitionNow]) -> Table:
     return _make_table(PartitionNow, partitions)
 
 
-def _make_table(kind: type, items: Iterable[object], *, is_cut: bool = False, exclude: Sequence[str] = ()) -> Table:
+def _make_table(kind: type, items: Iterable[object], *, exclude: Sequence[str] = ()) -> Table:
     names = tuple(field.name for field in dataclasses.fields(kind) if field.name not in exclude)
     rows = tuple(tuple(_cell(getattr(item, name)) for name in names) for item in items)
-    return Table(columns=names, rows=rows, is_cut=is_cut)
+    return Table(columns=names, rows=rows)
 
 
 def _cell(value: object) -> Cell:

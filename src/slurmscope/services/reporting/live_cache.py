@@ -3,7 +3,8 @@
 
 One value is made at a time under each key, in the background, while callers get the old one. Only the first caller
 waits, and those who come when the old value is too old. The absence of a value is cached like any value: otherwise the
-response time would reveal which keys exist, and repeated requests for absent ones would cost the most.
+response time would reveal which keys exist, and repeated requests for absent ones would cost the most. A failure is
+cached for a shorter time: those who waited for it get it too, instead of trying again one after the other.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ T = TypeVar("T")
 FRESH_SECONDS = 15.0
 STALE_SECONDS = 45.0
 """Maximum age of a value that is returned while the next one is made."""
+FAILED_SECONDS = 10.0
+"""How long a failure is returned before the value is made again."""
 KEPT_VALUES = 256
 MADE_AT_ONCE = 4
 """Limit of values made in the background; callers wait for further ones."""
@@ -38,6 +41,8 @@ class _Kept(Generic[T]):
     value: T | None = None
     made_at: float = -math.inf
     begun_at: float = -math.inf
+    failure: SlurmscopeError | None = None
+    failed_at: float = -math.inf
 
 
 class LiveCache(Generic[T]):
@@ -56,17 +61,25 @@ class LiveCache(Generic[T]):
         return len(self._kept)
 
     def get(self, key: str) -> T | None:
-        """Return a fresh value, or a slightly stale one while a new one is made."""
+        """Return a fresh value, or a slightly stale one while a new one is made; raise a recent failure."""
         kept = self._place(key)
         age = self._age(kept)
         if age >= STALE_SECONDS:
+            self._raise_failure(kept)
             with kept.making:
-                # Another thread may have made it meanwhile.
+                # Another thread may have made it meanwhile, or failed.
                 if self._age(kept) >= FRESH_SECONDS:
-                    kept.value, kept.made_at = self._make(key), self._clock()
+                    self._raise_failure(kept)
+                    self._fill(key, kept)
         elif age >= FRESH_SECONDS:
             self._begin_to_renew(key, kept)
         return kept.value
+
+    def is_ready(self, key: str) -> bool:
+        """Return whether :meth:`get` returns or raises at once."""
+        with self._lock:
+            kept = self._kept.get(key)
+        return kept is not None and (self._age(kept) < STALE_SECONDS or self._has_failed(kept))
 
     def begin(self, key: str) -> bool:
         """Return whether a caller that has something else to show may do so while a value is made in the background.
@@ -93,12 +106,27 @@ class LiveCache(Generic[T]):
     def _renew(self, key: str, kept: _Kept[T]) -> None:
         """Make a new value while callers get the old one; a failure is left to the next caller."""
         try:
-            kept.value, kept.made_at = self._make(key), self._clock()
+            self._fill(key, kept)
         except SlurmscopeError as error:
             logger.info("cached value not renewed", extra=fields(error=str(error)))
         finally:
             kept.making.release()
             self._slots.release()
+
+    def _fill(self, key: str, kept: _Kept[T]) -> None:
+        try:
+            kept.value, kept.made_at = self._make(key), self._clock()
+            kept.failure = None
+        except SlurmscopeError as error:
+            kept.failure, kept.failed_at = error, self._clock()
+            raise
+
+    def _has_failed(self, kept: _Kept[T]) -> bool:
+        return kept.failure is not None and self._clock() - kept.failed_at < FAILED_SECONDS
+
+    def _raise_failure(self, kept: _Kept[T]) -> None:
+        if kept.failure is not None and self._has_failed(kept):
+            raise kept.failure.with_traceback(None)
 
     def _age(self, kept: _Kept[T]) -> float:
         return self._clock() - kept.made_at

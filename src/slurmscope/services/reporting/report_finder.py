@@ -16,6 +16,7 @@ from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.services.reporting.live_cache import LiveCache
+from slurmscope.services.reporting.lookup_limits import LookupLimits, TooManyLookups
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 
@@ -88,13 +89,15 @@ class ReportFinder:
         self._queue_timeout_seconds = queue_timeout_seconds
         self._slots = threading.Semaphore(MAX_CONCURRENT_QUERIES)
         self._clock = clock or Clock()
+        self._lookups = LookupLimits(self._clock.monotonic, queue_timeout_seconds=queue_timeout_seconds)
         self._records = LiveCache(self._read_record, self._clock.monotonic)
         self._reports = LiveCache(self._make_report, self._clock.monotonic)
 
     def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
         """Return the newest run of a job by its id as users write it; None if there is none that the viewer may see.
 
-        Raises ArchiveError when neither the archive nor accounting could be read.
+        Raises ArchiveError when neither the archive nor accounting could be read, and TooManyLookups when the viewer
+        looked up too many jobs: whether this one exists is unknown then.
         """
         if not is_shown_id(shown_id):
             return None
@@ -104,7 +107,12 @@ class ReportFinder:
             return archived
         if archived and self._may_show(archived) and self._reports.begin(shown_id):
             return archived
-        live, live_error = self._find_live(viewer, shown_id)
+        try:
+            live, live_error = self._find_live(viewer, shown_id)
+        except TooManyLookups as error:
+            if archived is None:
+                raise
+            live, live_error = None, str(error)
         if live:
             return replace(live, missing=(*live.missing, archive_error)) if archive_error else live
         if archived:
@@ -135,14 +143,26 @@ class ReportFinder:
         if self._accounting is None:
             return None, ""
         try:
-            record = self._records.get(shown_id)
+            record = self._look_up(viewer, shown_id)
             if record is None or not viewer.sees(record.user, record.account):
                 return None, ""
             report = self._reports.get(shown_id)
+        except TooManyLookups:
+            raise
         except SourceError as error:
             return None, f"Accounting could not be read: {error}"
         # The cached report may be of another job with this id: job ids repeat across clusters.
         return (report if report and viewer.sees(report.record.user, report.record.account) else None), ""
+
+    def _look_up(self, viewer: Viewer, shown_id: str) -> JobRecord | None:
+        """Return the record of a job, whoever owns it; only what is not cached counts for the viewer."""
+        if self._records.is_ready(shown_id):
+            return self._records.get(shown_id)
+        with self._lookups.turn(viewer.name):
+            # Another request of this page may have read it meanwhile.
+            if not self._records.is_ready(shown_id):
+                self._lookups.count(viewer.name)
+            return self._records.get(shown_id)
 
     def _read_record(self, shown_id: str) -> JobRecord | None:
         """Query accounting, and note whether it is reachable."""

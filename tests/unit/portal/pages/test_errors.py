@@ -4,8 +4,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from starlette.exceptions import HTTPException
 
-from slurmscope.errors import ArchiveError, MissingExtraError
+from slurmscope.errors import ArchiveError, MissingExtraError, ServerBusy
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.scope import Scope
@@ -40,6 +41,7 @@ def test_unreachable_archive_gives_a_page_with_the_cluster(path: str) -> None:
     page = Page(answer.text)
     assert (503, "60") == (answer.status_code, answer.headers["retry-after"])
     assert "Running jobs 812" in page.text
+    assert "Archive unreachable" in page.text
     assert "db.example.org" not in answer.text
     assert "bad DIMM" not in answer.text
     assert "Traceback" not in answer.text
@@ -164,3 +166,28 @@ def test_invalid_parameter_is_named() -> None:
     answer = PortalClient(make_backend().make_app(), "ada").get("/api/v2/jobs?limit=0")
     assert 422 == answer.status_code
     assert answer.json()["error"].startswith("limit: ")
+
+
+class BusyBackend(BrokenBackend):
+    """Reject a viewer who requested too many jobs."""
+
+    failure = lambda: ServerBusy("too many jobs")  # noqa: E731
+
+
+class FullBackend(BrokenBackend):
+    """Fail as the renderer of PDF files does while too many are made."""
+
+    failure = lambda: HTTPException(503, "Too many PDF files.", headers={"Retry-After": "10"})  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "title", "seconds"),
+    [(BusyBackend, 429, "Too many requests", "5"), (FullBackend, 503, "Busy", "10")],
+)
+def test_busy_portal_is_not_called_unreachable(kind: type[FakeBackend], status: int, title: str, seconds: str) -> None:
+    answer = PortalClient(kind(archive=make_backend().archive).make_app(), "ada").get("/jobs/4711")
+    text = Page(answer.text).text
+
+    assert (status, seconds) == (answer.status_code, answer.headers["retry-after"])
+    assert title in text
+    assert "unreachable" not in text

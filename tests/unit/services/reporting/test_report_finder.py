@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -15,11 +16,21 @@ from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.services.reporting.live_cache import (
+    FAILED_SECONDS,
     FRESH_SECONDS,
     KEPT_VALUES,
     MADE_AT_ONCE,
     STALE_SECONDS,
     LiveCache,
+)
+from slurmscope.services.reporting.lookup_limits import (
+    ALL_BURST,
+    BURST,
+    MAX_CONCURRENT,
+    MAX_PEOPLE,
+    PER_SECOND,
+    LookupLimits,
+    TooManyLookups,
 )
 from slurmscope.services.reporting.report_finder import MAX_CONCURRENT_QUERIES, OUTAGE_SECONDS, Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
@@ -32,6 +43,10 @@ ADA = Viewer(name="ada")
 BOB = Viewer(name="bob")
 AWAY = CommandTimedOut(["sacct"], "was killed")
 ARCHIVED_SECONDS = 120.0
+
+
+def person(number: int) -> Viewer:
+    return Viewer(name=f"user{number}")
 
 
 class CountedAccounting(FakeAccounting):
@@ -307,8 +322,11 @@ def test_walk_through_absent_numbers_pushes_no_live_report_out(bench: Bench) -> 
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
     report = bench.finder.report(ADA, "4711")
     measured = len(bench.series.asked)
-    for number in range(KEPT_VALUES + 44):
-        assert bench.finder.report(BOB, str(5000 + number)) is None
+    for number in range(ALL_BURST - 1):
+        assert bench.finder.report(person(number), str(5000 + number)) is None
+    for number in range(ALL_BURST - 1, KEPT_VALUES + 44):
+        with pytest.raises(TooManyLookups):
+            bench.finder.report(BOB, str(5000 + number))
     assert report == bench.finder.report(ADA, "4711")
     assert measured == len(bench.series.asked)
 
@@ -316,7 +334,7 @@ def test_walk_through_absent_numbers_pushes_no_live_report_out(bench: Bench) -> 
 def test_only_four_questions_to_accounting_are_under_way(bench: Bench) -> None:
     bench.accounting.gate.clear()
     with ThreadPoolExecutor(12) as pool:
-        looks = [pool.submit(bench.finder.report, BOB, str(5000 + number)) for number in range(12)]
+        looks = [pool.submit(bench.finder.report, person(number), str(5000 + number)) for number in range(12)]
         until(lambda: bench.accounting.busy == MAX_CONCURRENT_QUERIES)
         bench.accounting.gate.set()
         assert [None] * 12 == [look.result(60) for look in looks]
@@ -329,7 +347,10 @@ def test_query_without_a_free_slot_fails_and_succeeds_later() -> None:
     bench.accounting.gate.clear()
     busy = "too many accounting queries are running; try again in a moment"
     with ThreadPoolExecutor(MAX_CONCURRENT_QUERIES) as pool:
-        looks = [pool.submit(bench.finder.report, BOB, str(5000 + number)) for number in range(MAX_CONCURRENT_QUERIES)]
+        looks = [
+            pool.submit(bench.finder.report, person(number), str(5000 + number))
+            for number in range(MAX_CONCURRENT_QUERIES)
+        ]
         until(lambda: bench.accounting.busy == MAX_CONCURRENT_QUERIES)
         bench.now += ARCHIVED_SECONDS
         report = bench.finder.report(ADA, "4711")
@@ -337,6 +358,7 @@ def test_query_without_a_free_slot_fails_and_succeeds_later() -> None:
         bench.accounting.gate.set()
         assert [None] * MAX_CONCURRENT_QUERIES == [look.result(60) for look in looks]
     assert (f"Accounting could not be read: {busy}", (busy,)) == (report and report.missing[-1], told)
+    bench.now += FAILED_SECONDS
     bench.finder.report(ADA, "4711")
     assert (4711, ()) == (bench.accounting.asked[-1], bench.outages.messages())
 
@@ -461,3 +483,69 @@ def test_outages_end_when_the_server_answers_or_after_a_while(bench: Bench) -> N
     assert ("so is this",) == bench.outages.messages()
     bench.now += OUTAGE_SECONDS
     assert () == bench.outages.messages()
+
+
+def test_failed_lookup_is_not_repeated_at_once(bench: Bench) -> None:
+    bench.accounting.error = AWAY
+    assert [None, None] == [bench.finder.report(BOB, "4712") for _ in range(2)]
+    bench.now += FAILED_SECONDS
+    bench.finder.report(BOB, "4712")
+
+    assert [4712, 4712] == bench.accounting.asked
+
+
+def test_those_who_wait_for_a_failing_lookup_do_not_repeat_it(bench: Bench) -> None:
+    bench.accounting.gate.clear()
+    bench.accounting.error = AWAY
+    with ThreadPoolExecutor(8) as pool:
+        looks = [pool.submit(bench.finder.report, person(number), "4712") for number in range(8)]
+        until(lambda: bench.accounting.busy == 1)
+        bench.accounting.gate.set()
+        assert [None] * 8 == [look.result(60) for look in looks]
+
+    assert [4712] == bench.accounting.asked
+
+
+def test_one_person_leaves_accounting_queries_for_others(bench: Bench) -> None:
+    bench.accounting.gate.clear()
+    with ThreadPoolExecutor(12) as pool:
+        looks = [pool.submit(bench.finder.report, BOB, str(5000 + number)) for number in range(11)]
+        until(lambda: bench.accounting.busy == MAX_CONCURRENT)
+        other = pool.submit(bench.finder.report, ADA, "4711")
+        until(lambda: 4711 in bench.accounting.asked)
+        assert MAX_CONCURRENT + 1 == bench.accounting.busy
+        bench.accounting.gate.set()
+        assert [None] * 12 == [look.result(60) for look in [*looks, other]]
+
+
+def test_person_who_looks_up_many_jobs_waits_and_others_do_not(bench: Bench) -> None:
+    for number in range(BURST):
+        bench.finder.report(BOB, str(5000 + number))
+    with pytest.raises(TooManyLookups):
+        bench.finder.report(BOB, "6000")
+    assert bench.finder.report(ADA, "6001") is None
+    # What is cached costs nothing, for whom it is.
+    assert bench.finder.report(BOB, "6001") is None
+    bench.now += 1 / PER_SECOND
+    assert bench.finder.report(BOB, "6000") is None
+
+    assert [*range(5000, 5000 + BURST), 6001, 6000] == bench.accounting.asked
+
+
+def test_person_who_looks_up_many_jobs_still_sees_what_is_archived(bench: Bench) -> None:
+    bench.archive.save([make_report(make_record(state="RUNNING", end_seconds=None))])
+    bench.now += ARCHIVED_SECONDS
+    for number in range(BURST):
+        bench.finder.report(ADA, str(5000 + number))
+    report = bench.finder.report(ADA, "4711")
+
+    assert "too many jobs were looked up" in (report.missing[-1] if report else "")
+
+
+def test_numbers_of_lookups_are_kept_for_a_bounded_number_of_people() -> None:
+    limits = LookupLimits(lambda: 0.0)
+    for number in range(MAX_PEOPLE + 10):
+        with suppress(TooManyLookups):
+            limits.count(str(number))
+
+    assert MAX_PEOPLE == len(limits)
