@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from slurmscope.cli.examples import format_examples
+from slurmscope.cli.lustre_flags import translate_lustre_flags
 from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
 from slurmscope.cli.seed_flags import explain_removed, translate
 from slurmscope.config import Config, load, own_environment
@@ -75,7 +76,8 @@ class SettingsCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Translate the flags of older tools, then parse as usual."""
         flags = (option.opts[0] for option in self.params if isinstance(option, click.Option) and option.is_flag)
-        given = translate(args, {flag.removeprefix("--") for flag in flags})
+        older = translate_lustre_flags(args) if self.name == "cluster" else args
+        given = translate(older, {flag.removeprefix("--") for flag in flags})
         try:
             # click empties the list.
             return super().parse_args(ctx, list(given))

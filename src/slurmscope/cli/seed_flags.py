@@ -25,7 +25,7 @@ IGNORED = {"trace.enabled": "no-"}
 """Booleans without a counterpart, with the value that may be ignored."""
 
 _COMMAND = "slurmscope chooses the columns itself; set the directory of Slurm's commands with --slurm.bin-path."
-_LUSTRE = "Lustre throughput is not available yet; keep the older exporter for it."
+_LUSTRE = "It is a flag of slurmscope cluster."
 
 REMOVED = {
     "slurm.squeue-cli": _COMMAND,

@@ -15,6 +15,7 @@ user ID has no name) or ``text`` (the job ID has no known form).
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from slurmscope.analysis.lustre_ids import parse_patterns
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, Metric, compat_gauge, gauge
 from slurmscope.model.filesystem_use import ClientRate, FilesystemUse, Quantity, Unknown
-from slurmscope.settings import one_of, parse_list, setting
+from slurmscope.settings import one_of, parse_list, parse_text, setting
 from slurmscope.units import parse_positive_seconds
 
 OTHER_PROGRAMS = "other"
@@ -109,9 +110,35 @@ QUANTITIES = {
 }
 
 
+_LABEL_NAME = "[a-zA-Z_][a-zA-Z0-9_]*"
+_MATCHER = rf'{_LABEL_NAME}="[^"\\]*"'
+_LABEL = re.compile(rf"(?:{_LABEL_NAME})?")
+_SELECTOR = re.compile(rf"[a-zA-Z_:][a-zA-Z0-9_:]*(?:\{{{_MATCHER}(?:,{_MATCHER})*\}})?")
+
+
 def parse_job_ids(given: object) -> tuple[str, ...]:
     """Parse patterns of job IDs."""
     return parse_patterns(parse_list(given))
+
+
+def parse_selector(given: object) -> str:
+    """Parse the name of a metric, or a name with labels in braces."""
+    text = parse_text(given)
+    if not _SELECTOR.fullmatch(text):
+        raise ValueError(f'{text!r} is not the name of a metric, or of the form NAME{{LABEL="VALUE"}}')
+    return text
+
+
+def parse_label(given: object) -> str:
+    """Parse the name of a label; it may be empty."""
+    text = parse_text(given)
+    if not _LABEL.fullmatch(text):
+        raise ValueError(f"{text!r} is not a valid label name")
+    return text
+
+
+def _metric(default: str, what: str) -> str:
+    return setting(default, help=f"Counter of {what}, by job ID.", parse=parse_selector, metavar="METRIC")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +163,22 @@ class LustreOptions:
         "such as (?P<job>...) and (?P<uid>...); repeatable, tried in order, before the known forms.",
         parse=parse_job_ids,
         metavar="PATTERN",
+    )
+    read_metric: str = _metric("lustre_job_read_bytes_total", "bytes read")
+    write_metric: str = _metric("lustre_job_write_bytes_total", "bytes written")
+    metadata_metric: str = _metric("lustre_job_stats_total", "operations")
+    job_label: str = setting("jobid", help="Label with the job ID.", parse=parse_label, metavar="LABEL")
+    target_label: str = setting(
+        "target", help="Label with the Lustre target, such as work-OST0001.", parse=parse_label, metavar="LABEL"
+    )
+    operation_label: str = setting(
+        "operation", help="Label of metadata-metric with the operation.", parse=parse_label, metavar="LABEL"
+    )
+    filesystem_label: str = setting(
+        "",
+        help="Label with the file system, of exporters that have one; without it, the target names the file system.",
+        parse=parse_label,
+        metavar="LABEL",
     )
     top_jobs: int = setting(
         20, help="Maximum number of jobs exported by ID, per file system and quantity.", metavar="NUMBER"

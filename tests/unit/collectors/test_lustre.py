@@ -44,9 +44,9 @@ USE = FilesystemUse(
 )
 
 
-def collect(use: FilesystemUse = USE, **options: int) -> dict[str, dict[Any, Any]]:
-    families: list[Family] = list(COLLECTOR.collect(LustreOptions(**options), lustre=use))  # type: ignore[arg-type]
-    return {family.metric.name: dict(family.samples) for family in families}  # type: ignore[arg-type]
+def collect(use: FilesystemUse = USE, **options: Any) -> dict[str, dict[Any, Any]]:
+    families: list[Family] = list(COLLECTOR.collect(LustreOptions(**options), lustre=use))
+    return {family.metric.name: dict(family.samples) for family in families}
 
 
 def test_every_declared_metric_is_served() -> None:
@@ -161,10 +161,29 @@ def test_stages_are_exported_with_their_seconds() -> None:
     assert {("retrieve_running_jobs",): 0.25} == collect()["cluster_exporter_stage_execution_seconds"]
 
 
-@pytest.mark.parametrize("options", [{"range": 0.0}, {"job_id": ("%x",)}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"range": 0.0},
+        {"job_id": ("%x",)},
+        {"rate": "increase"},
+        {"read_metric": "a b"},
+        {"read_metric": 'a{b="c"} or vector(1)'},
+        {"write_metric": "a{}"},
+        {"job_label": "job-id"},
+    ],
+)
 def test_options_are_checked(options: dict[str, object]) -> None:
     declared = {field.name: field for field in LustreOptions.__dataclass_fields__.values()}
     ((name, value),) = options.items()
 
     with pytest.raises(ValueError, match=r"."):
         declared[name].metadata["parse"](value)
+
+
+def test_metric_may_select_labels() -> None:
+    parse = LustreOptions.__dataclass_fields__["read_metric"].metadata["parse"]
+    texts = ["site:lustre_bytes", 'client_bytes_total{op="read",fs="work-1"}']
+
+    assert texts == [parse(text) for text in texts]
+    assert "" == LustreOptions.__dataclass_fields__["filesystem_label"].metadata["parse"]("")

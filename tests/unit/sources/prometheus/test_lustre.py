@@ -48,8 +48,33 @@ def reply(labels: dict[str, str], *values: float) -> Reply:
     ],
 )
 def test_rates_of_an_answer(quantity: Quantity, labels: dict[str, str], expected: UseRate) -> None:
-    assert [expected] == list(parse_rates(quantity, reply(labels, 2.5)))
+    assert [expected] == list(parse_rates(quantity, LustreOptions(), reply(labels, 2.5)))
 
 
 def test_series_without_a_finite_value_has_no_rate() -> None:
-    assert [] == list(parse_rates(Quantity.READ, reply({"jobid": "7"})))
+    assert [] == list(parse_rates(Quantity.READ, LustreOptions(), reply({"jobid": "7"})))
+
+
+CLIENTS = LustreOptions(
+    read_metric='client_bytes_total{op="read",kind="data"}',
+    metadata_metric="client_operations_total",
+    job_label="slurm_job_id",
+    operation_label="intent",
+    filesystem_label="fs",
+)
+
+
+def test_exporter_on_clients_has_other_names_and_all_its_series_are_added_up() -> None:
+    assert 'sum by (slurm_job_id, fs) (irate(client_bytes_total{op="read",kind="data",site="a"}[60000ms]) > 0)' == (
+        rates_expression(Quantity.READ, CLIENTS, (("site", "a"),))
+    )
+    assert "sum by (slurm_job_id, fs, intent) (irate(client_operations_total{}[60000ms]) > 0)" == (
+        rates_expression(Quantity.METADATA, CLIENTS)
+    )
+
+
+def test_rates_of_an_exporter_on_clients() -> None:
+    labels = {"slurm_job_id": "7", "fs": "work", "intent": "open"}
+
+    assert [UseRate("7", "work", 2.5)] == list(parse_rates(Quantity.READ, CLIENTS, reply(labels, 2.5)))
+    assert [UseRate("7", "work", 2.5, "", "open")] == list(parse_rates(Quantity.METADATA, CLIENTS, reply(labels, 2.5)))
