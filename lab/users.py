@@ -4,10 +4,12 @@
 The Unix users are added to the machine when they are missing and stay there: several labs share them.
 """
 
+import contextlib
+import fcntl
 import os
 import pwd
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,7 @@ CAROL = "labcarol"
 # The first account is the user's default.
 ACCOUNTS_OF = {ALICE: ("physics",), BOB: ("chemistry",), CAROL: ("physics", "chemistry")}
 ACCOUNTS = ("physics", "chemistry")
+LOCK = Path("/run/slurm-lab-users.lock")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +42,10 @@ def find_user(name: str) -> UnixUser:
 
 def provide_users(folder: Path) -> None:
     """Add the missing Unix users and give each a working folder below this one."""
-    for name in ACCOUNTS_OF:
-        user = _provide_user(name)
-        workdir = folder / name
+    with _one_at_a_time():
+        users = [_provide_user(name) for name in ACCOUNTS_OF]
+    for user in users:
+        workdir = folder / user.name
         workdir.mkdir(mode=0o755, parents=True, exist_ok=True)
         os.chown(workdir, user.uid, user.gid)
 
@@ -51,6 +55,14 @@ def register_users(run: Callable[..., str]) -> None:
     run("sacctmgr", "-i", "add", "account", ",".join(ACCOUNTS), "Organization=lab")
     for name, accounts in ACCOUNTS_OF.items():
         run("sacctmgr", "-i", "add", "user", name, f"Account={','.join(accounts)}", f"DefaultAccount={accounts[0]}")
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Wait for other labs: useradd twice at once leaves a user with another number than the one it reported."""
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _provide_user(name: str) -> UnixUser:
@@ -64,6 +76,5 @@ def _provide_user(name: str) -> UnixUser:
 def _add_user(name: str) -> None:
     argv = [find_program("useradd", "passwd"), "--no-create-home", "--no-user-group", "--shell", "/bin/sh", name]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    # Status 9: another lab that starts at this moment was faster.
-    if done.returncode not in (0, 9):
+    if done.returncode != 0:
         raise CommandFailed(argv, done.returncode, done.stderr)
