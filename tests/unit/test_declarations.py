@@ -25,9 +25,11 @@ from slurmscope.services.up.recording import RECORDING_METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTORS = [collector for role in Role for collector in all_collectors(role)]
-METRICS = [metric for collector in COLLECTORS for metric in collector.metrics] + [
+# Once each: both exporters declare the metrics of traced processes, and two collectors the allocation of jobs.
+METRICS = list(dict.fromkeys([
+    *(metric for collector in COLLECTORS for metric in collector.metrics),
     *SELF_METRICS, *COMMAND_METRICS, *PORTAL_METRICS, *RECORDING_METRICS,
-]  # fmt: skip
+]))  # fmt: skip
 
 NEW_COLLECTOR = """
 from slurmscope.metrics.collector import Collector, Role

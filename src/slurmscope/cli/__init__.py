@@ -34,6 +34,7 @@ COMMAND_GROUPS = {
         "doctor": "Find out why metrics or pages are missing.",
         "database": "Set up read access to Slurm's accounting database.",
         "token": "Create, list and revoke API tokens.",
+        "trace": "Create keys and job tokens for tracing.",
         "audit": "List which jobs support staff accessed.",
         "simulate": "Write simulated Slurm commands for testing.",
     },

@@ -21,9 +21,6 @@ RENAMED = {
 REPLACED = {"slurm.cli-fallback": {"": "--slurm.backend=text", "no-": "--slurm.backend=json"}}
 """Booleans that became one value of a setting."""
 
-IGNORED = {"trace.enabled": "no-"}
-"""Booleans without a counterpart, with the value that may be ignored."""
-
 _COMMAND = "slurmscope chooses the columns itself; set the directory of Slurm's commands with --slurm.bin-path."
 _LUSTRE = "It is a flag of slurmscope cluster."
 
@@ -83,8 +80,6 @@ def _translate_one(argument: str, booleans: Collection[str]) -> Iterator[str]:
     prefix = _BOOLEANS.get((value or "").lower())
     if name in REPLACED and (value is None or prefix is not None):
         yield REPLACED[name][prefix or ""]
-        return
-    if prefix is not None and IGNORED.get(name) == prefix:
         return
     if prefix is not None and name in booleans:
         yield f"--{prefix}{name}"

@@ -12,7 +12,7 @@ from slurmscope.cli import slurmscope
 from slurmscope.cli.seed_flags import REMOVED, translate
 from tests.fakes.command_line import run_here
 
-BOOLEANS = {"metrics.compat", "collector.jobs", "collector.scheduler", "collector.limits"}
+BOOLEANS = {"metrics.compat", "trace.enabled", "collector.jobs", "collector.scheduler", "collector.limits"}
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,11 @@ BOOLEANS = {"metrics.compat", "collector.jobs", "collector.scheduler", "collecto
         ("-slurm.poll-limit 20", "--slurm.poll-limit 20"),
         ("--web.listen-address=:9092", "--web.listen-address=:9092"),
         ("-web.log-level=debug", "--log.level=debug"),
-        ("-trace.enabled=false", ""),
-        ("-trace.enabled=true", "--trace.enabled=true"),
+        ("-trace.enabled=false", "--no-trace.enabled"),
+        ("-trace.enabled=true", "--trace.enabled"),
+        ("-trace.enabled", "--trace.enabled"),
+        ("-trace.path=/traces", "--trace.path=/traces"),
+        ("-trace.rate=30", "--trace.rate=30"),
         ("-metrics.compat=false", "--no-metrics.compat"),
         ("--collector.jobs=true", "--collector.jobs"),
         ("-web.max-requests=1", "--web.max-requests=1"),

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from slurmscope import __version__
@@ -17,7 +17,7 @@ from slurmscope.metrics.write import Format
 from slurmscope.outputs.http.negotiate import accepts_gzip, choose_format
 from slurmscope.outputs.http.page_slots import PageSlots
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
-from slurmscope.outputs.http.response import Header, Response, text_response
+from slurmscope.outputs.http.response import FindUpload, Header, Response, Upload, text_response
 
 logger = logging.getLogger(__name__)
 
@@ -61,13 +61,33 @@ May raise :class:`UnknownCollector` (400) or another SlurmscopeError (503), when
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Hold how one further path of an exporter is answered, and its text on the landing page."""
+
+    answer: Callable[[HttpRequest], Response]
+    find_upload: FindUpload
+    methods: tuple[str, ...]
+    link_text: str
+
+
 class ExporterApp:
     """Route requests to the metrics page, the health checks and the landing page."""
 
     def __init__(
-        self, scrape: Scrape, *, telemetry_path: str = "/metrics", max_requests: int = 40, name: str = "slurmscope"
+        self,
+        scrape: Scrape,
+        *,
+        telemetry_path: str = "/metrics",
+        max_requests: int = 40,
+        name: str = "slurmscope",
+        find_routes: Callable[[], Mapping[str, Route]] = dict,
     ) -> None:
-        """Take the function that makes pages; ``max_requests`` limits parallel scrapes, 0 means no limit."""
+        """Take the function that makes pages; ``max_requests`` limits parallel scrapes, 0 means no limit.
+
+        ``find_routes`` returns further paths, which a reload may change.
+        """
+        self._find_routes = find_routes
         self._scrape = scrape
         self._name = name
         self._telemetry_path = telemetry_path
@@ -84,15 +104,25 @@ class ExporterApp:
     def __call__(self, request: HttpRequest) -> Response:
         """Answer a request, or say why it has no answer."""
         answer = self._routes.get(request.path)
+        methods: tuple[str, ...] = _METHODS
+        if answer is None and (route := self._find_routes().get(request.path)) is not None:
+            answer, methods = route.answer, route.methods
         if answer is None:
             return text_response(404, "There is nothing at this path.")
-        if request.method not in _METHODS:
-            return text_response(405, "This path does not take this method.", ("Allow", ", ".join(_METHODS)))
+        if request.method not in methods:
+            return text_response(405, "This path does not take this method.", ("Allow", ", ".join(methods)))
         return answer(request)
+
+    def find_upload(self, request: HttpRequest) -> Upload | None:
+        """Return how the body of a request is read; None if it is not."""
+        if request.path in self._routes or (route := self._find_routes().get(request.path)) is None:
+            return None
+        return route.find_upload(request)
 
     def _answer_landing(self, _: HttpRequest) -> Response:
         links = (
             (self._telemetry_path, "Metrics for Prometheus; add ?collect[]=NAME to see one collector only."),
+            *((path, route.link_text) for path, route in self._find_routes().items()),
             ("/-/healthy", "Answers 200 while the exporter runs."),
             ("/-/ready", "Answers 200 when the exporter can be scraped, which is as long as it runs."),
         )

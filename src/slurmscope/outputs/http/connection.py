@@ -9,16 +9,19 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurmscope.log import fields
+from slurmscope.outputs.http.body import body_length
 from slurmscope.outputs.http.gate import Gate, Rules
 from slurmscope.outputs.http.page_slots import STALLED_SECONDS
-from slurmscope.outputs.http.request import BadRequest, HttpRequest, parse_head
+from slurmscope.outputs.http.request import BadRequest, HttpRequest, PeerCredentials, parse_head
 from slurmscope.outputs.http.response import (
     App,
+    FindUpload,
     RequestCounters,
     Response,
+    Upload,
     send_response,
     started,
     text_response,
@@ -35,11 +38,13 @@ class ConnectionLimits:
 
     handshake_seconds: float = 5.0
     head_seconds: float = 5.0
+    body_seconds: float = 5.0
     write_seconds: float = 30.0
     # Longer than the usual scrape intervals: a reused connection saves the TLS handshake.
     idle_seconds: float = 120.0
     drain_seconds: float = 1.0
     requests_per_connection: int = 1000
+    uploads_per_connection: int = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,7 @@ class Serving:
     app: App
     gate: Gate
     counters: RequestCounters
+    find_upload: FindUpload = lambda _: None
     limits: ConnectionLimits = ConnectionLimits()
     clock: Callable[[], float] = time.monotonic
 
@@ -60,15 +66,19 @@ class Connection:
     a connection that waits for its client, or for its client to read, may be cut to make room for another one.
     """
 
-    def __init__(self, sock: socket.socket, peer: str, serving: Serving) -> None:
-        """Take a connected socket."""
+    def __init__(
+        self, sock: socket.socket, peer: str, serving: Serving, credentials: PeerCredentials | None = None
+    ) -> None:
+        """Take a connected socket; the credentials are those of a client of a unix socket."""
         self.waiting_since: float | None = serving.clock()
         self._sock = sock
         self._peer = peer
+        self._credentials = credentials
         self._serving = serving
         self._wire = Wire(sock, serving.clock)
         self._rules = Rules()
         self._served = 0
+        self._is_body_unread = False
         self._is_ending = False
         self._is_closed = False
         self._closing = threading.Lock()
@@ -146,7 +156,8 @@ class Connection:
             return False
         try:
             began = clock() if self._served else now
-            request = parse_head(self._wire.read_head(began + limits.head_seconds), peer=self._peer)
+            head = self._wire.read_head(began + limits.head_seconds)
+            request = parse_head(head, peer=self._peer, credentials=self._credentials)
         except BadRequest as problem:
             self._respond(None, text_response(problem.status, problem.message), is_last=True)
             return False
@@ -160,24 +171,46 @@ class Connection:
 
     def _answer(self, request: HttpRequest) -> bool:
         self._served += 1
-        response = self._make_response(request)
+        self._is_body_unread = request.has_body
+        upload = self._serving.find_upload(request)
+        response = self._make_response(request, upload)
+        limits = self._serving.limits
         is_last = (
             request.wants_close
-            or request.has_body  # it is not read
+            or self._is_body_unread
             or self._is_ending
-            or self._served >= self._serving.limits.requests_per_connection
+            or self._served >= (limits.uploads_per_connection if upload else limits.requests_per_connection)
         )
         return self._respond(request, response, is_last=is_last) and not is_last
 
-    def _make_response(self, request: HttpRequest) -> Response:
+    def _make_response(self, request: HttpRequest, upload: Upload | None) -> Response:
         try:
-            return self._rules.refuse(request) or started(self._serving.app(request))
+            has_credential = upload is not None and upload.has_credential
+            if refusal := self._rules.refuse(request, has_credential=has_credential):
+                return refusal
+            if upload is not None:
+                request = replace(request, body=self._read_body(request, upload))
+            return started(self._serving.app(request))
         except BadRequest as problem:
-            return text_response(problem.status, problem.message)
+            return upload.refuse(problem) if upload else text_response(problem.status, problem.message)
+        except ClientLeft:
+            raise
         except Exception:
             # The client gets one sentence, the log the details.
             logger.exception("request failed", extra=fields(method=request.method, path=request.path))
             return text_response(500, "The request failed; the log of the server says why.")
+
+    def _read_body(self, request: HttpRequest, upload: Upload) -> bytes:
+        length = body_length(request, upload.limit_bytes)
+        self._wire.start_sending(self._serving.limits.write_seconds)
+        if request.headers.get("expect", "").lower() == "100-continue" and request.is_http11:
+            self._wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # A client that sends its body slowly may be cut to make room for another one.
+        self.waiting_since = now = self._serving.clock()
+        body = self._wire.read_body(length, now + self._serving.limits.body_seconds)
+        self.waiting_since = None
+        self._is_body_unread = False
+        return body
 
     def _respond(self, request: HttpRequest | None, response: Response, *, is_last: bool) -> bool:
         """Send a response and return whether all of it was sent."""

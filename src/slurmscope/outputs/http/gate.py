@@ -70,13 +70,16 @@ class Rules:
     headers: tuple[Header, ...] = ()
     is_closed: bool = False
 
-    def refuse(self, request: HttpRequest) -> Response | None:
-        """Return the response to a request that is refused, None if it is allowed."""
+    def refuse(self, request: HttpRequest, *, has_credential: bool = False) -> Response | None:
+        """Return the response to a request that is refused, None if it is allowed.
+
+        One that the app itself authenticates (``has_credential``) needs no password.
+        """
         if self.is_closed:
             return text_response(500, "The web configuration of this server is invalid; its log says why.")
         if self.limiter is not None and not self.limiter.allow():
             return text_response(429, "Too many requests.")
-        return self.auth.refuse(request) if self.auth is not None else None
+        return self.auth.refuse(request) if self.auth is not None and not has_credential else None
 
 
 Gate = Callable[[], Rules]

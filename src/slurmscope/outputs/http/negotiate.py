@@ -50,6 +50,15 @@ def choose_format(accept: str) -> Format:
     return best.format if rank[0] > 0 else Format.TEXT
 
 
+def prefers_json(accept: str) -> bool:
+    """Return whether a client prefers JSON to a page for people; one that does not say gets the page."""
+    qualities: dict[str, float] = {}
+    for item in _parse_ranges(accept):
+        qualities.setdefault(item.name, item.quality)
+    json_quality = qualities.get("application/json", qualities.get("application/*", 0.0))
+    return json_quality > max(qualities.get("text/html", 0.0), qualities.get("text/*", 0.0), 0.0)
+
+
 def accepts_gzip(accept_encoding: str) -> bool:
     """Return whether a client accepts gzip: by name, or by a star if gzip is not named."""
     qualities = {item.name: item.quality for item in _parse_ranges(accept_encoding)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 HEAD_LIMIT_BYTES = 16 * 1024
@@ -26,15 +27,27 @@ _SINGLE_HEADERS = frozenset({"host", "content-length", "transfer-encoding", "aut
 class BadRequest(Exception):
     """Carry the status and the message that the client gets."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, code: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.code = code
+
+
+class PeerCredentials(NamedTuple):
+    """Hold process and user at the other end of a unix socket, as the kernel recorded them when it connected."""
+
+    pid: int
+    uid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """Hold the head of one request; header names are in lower case, ``peer`` is the address of the client."""
+    """Hold one request; header names are in lower case, ``peer`` is the address of the client.
+
+    ``body`` is read for an :class:`~slurmscope.outputs.http.response.Upload` only. ``credentials`` are known of clients
+    of a unix socket.
+    """
 
     method: str
     path: str
@@ -42,6 +55,8 @@ class HttpRequest:
     headers: Mapping[str, str]
     peer: str = ""
     is_http11: bool = True
+    body: bytes = b""
+    credentials: PeerCredentials | None = None
 
     @property
     def wants_close(self) -> bool:
@@ -55,14 +70,22 @@ class HttpRequest:
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0").strip("0") != ""
 
 
-def parse_head(head: bytes, *, peer: str = "") -> HttpRequest:
+def parse_head(head: bytes, *, peer: str = "", credentials: PeerCredentials | None = None) -> HttpRequest:
     """Parse a request head, without the empty line that ends it."""
     request_line, *lines = head.split(b"\r\n")
     method, target, is_http11 = _parse_request_line(request_line)
     headers = _parse_headers(lines)
     _check_framing(headers, is_http11=is_http11)
     path, query = _parse_target(target)
-    return HttpRequest(method=method, path=path, query=query, headers=headers, peer=peer, is_http11=is_http11)
+    return HttpRequest(
+        method=method,
+        path=path,
+        query=query,
+        headers=headers,
+        peer=peer,
+        is_http11=is_http11,
+        credentials=credentials,
+    )
 
 
 def _parse_request_line(line: bytes) -> tuple[str, str, bool]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slurmscope.outputs.http.request import HttpRequest
+from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.wire import ClientTooSlow, Wire
 
 logger = logging.getLogger(__name__)
@@ -20,12 +20,17 @@ Header = tuple[str, str]
 
 REASONS = {
     200: "OK",
+    204: "No Content",
     400: "Bad Request",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
+    409: "Conflict",
+    413: "Content Too Large",
     414: "URI Too Long",
+    415: "Unsupported Media Type",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
@@ -33,6 +38,7 @@ REASONS = {
     505: "HTTP Version Not Supported",
 }
 
+NO_CONTENT = 204
 TEXT_TYPE = "text/plain; charset=utf-8"
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -64,6 +70,22 @@ class Response:
 
 App = Callable[[HttpRequest], Response]
 """Answer a request; may raise BadRequest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upload:
+    """Say that the body of a request is read, how much of it, and how refusals are worded.
+
+    ``has_credential`` means that the app itself checks who sends the request, so no password is required as well.
+    """
+
+    limit_bytes: int
+    refuse: Callable[[BadRequest], Response]
+    has_credential: bool = False
+
+
+FindUpload = Callable[[HttpRequest], Upload | None]
+"""Return whether and how the body of a request is read; None means that it is not."""
 
 
 def text_response(status: int, text: str, *headers: Header) -> Response:
@@ -135,6 +157,8 @@ def send_response(
 def _framing(response: Response, *, is_chunked: bool, is_last: bool) -> Iterator[Header]:
     if is_chunked:
         yield "Transfer-Encoding", "chunked"
+    elif response.status == NO_CONTENT:
+        pass  # has no body, and no length of one
     elif isinstance(response.body, bytes):
         yield "Content-Length", str(len(response.body))
     if is_last:

@@ -13,6 +13,7 @@ import errno
 import logging
 import select
 import socket
+import struct
 import threading
 import time
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ from slurmscope.log import fields
 from slurmscope.outputs.http.address import ListenHost, bound_address, open_listeners
 from slurmscope.outputs.http.connection import Connection, ConnectionLimits, Serving
 from slurmscope.outputs.http.gate import open_gate
-from slurmscope.outputs.http.response import App, RequestCounters, head_bytes, text_response
+from slurmscope.outputs.http.request import PeerCredentials
+from slurmscope.outputs.http.response import App, FindUpload, RequestCounters, head_bytes, text_response
 
 logger = logging.getLogger(__name__)
 _STARVED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -34,22 +36,33 @@ _ROOM_SECONDS = 1.0
 class Server:
     """Serve an app on one or more addresses; every method may be called from any thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first are keyword-only
         self,
         app: App,
         *,
-        addresses: Sequence[str],
+        addresses: Sequence[str] = (),
+        sockets: Sequence[socket.socket] = (),
+        find_upload: FindUpload = lambda _: None,
         config_file: Path | None = None,
         max_connections: int = 512,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        """Read the web configuration and listen; ``serve`` or ``start`` begins to accept connections."""
+        """Read the web configuration and listen; ``serve`` or ``start`` begins to accept connections.
+
+        ``sockets`` listen already, such as unix sockets; the server closes them. ``find_upload`` says which bodies
+        are read.
+        """
         self.counters = RequestCounters()
         self._serving = Serving(
-            app=app, gate=open_gate(config_file), counters=self.counters, limits=limits or ConnectionLimits()
+            app=app,
+            gate=open_gate(config_file),
+            counters=self.counters,
+            find_upload=find_upload,
+            limits=limits or ConnectionLimits(),
         )
-        self._listeners = open_listeners(addresses)
-        self.addresses: tuple[ListenHost, ...] = tuple(bound_address(listener) for listener in self._listeners)
+        opened = open_listeners(addresses)
+        self.addresses: tuple[ListenHost, ...] = tuple(bound_address(listener) for listener in opened)
+        self._listeners = [*opened, *sockets]
         self._max_connections = max_connections
         self._connections: set[Connection] = set()
         self._changed = threading.Condition()
@@ -137,7 +150,10 @@ class Server:
         except OSError as error:
             self._wait_after(error)
             return
-        self._admit(sock, str(address[0]).removeprefix("::ffff:"))
+        if sock.family == socket.AF_UNIX:
+            self._admit(sock, "unix", _peer_credentials(sock))
+        else:
+            self._admit(sock, str(address[0]).removeprefix("::ffff:"))
 
     def _wait_after(self, error: OSError) -> None:
         """Leave new connections in the kernel's queue for a moment, instead of retrying in a tight loop."""
@@ -155,11 +171,11 @@ class Server:
     def _pause(self) -> None:
         select.select([self._wake_reader], [], [], _STARVED_PAUSE_SECONDS)
 
-    def _admit(self, sock: socket.socket, peer: str) -> None:
+    def _admit(self, sock: socket.socket, peer: str, credentials: PeerCredentials | None = None) -> None:
         with contextlib.suppress(OSError):
             # Otherwise the small last chunk waits for the client's acknowledgement of the one before.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(sock, peer, self._serving)
+        connection = Connection(sock, peer, self._serving, credentials)
         thread = threading.Thread(target=self._run, args=(connection,), name="http-connection", daemon=True)
         with self._changed:
             has_room = self._make_room()
@@ -210,3 +226,9 @@ class Server:
             sock.send(head_bytes(503, (*response.headers, ("Content-Length", str(len(body))))) + body)
             sock.recv(4096)
         sock.close()
+
+
+def _peer_credentials(sock: socket.socket) -> PeerCredentials:
+    """Return process and user that connected to a unix socket."""
+    pid, uid, _ = struct.unpack("iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return PeerCredentials(pid, uid)

@@ -60,6 +60,21 @@ class Wire:
         del self._buffer[: end + 4]
         return head
 
+    def read_body(self, length: int, until: float) -> bytes:
+        """Return a body of a known length; bytes of the next request stay in the buffer."""
+        while len(self._buffer) < length:
+            try:
+                is_open = self._receive(until)
+            except TimeoutError as error:
+                raise BadRequest(408, "The body did not arrive in time.", "timeout") from error
+            except OSError as error:
+                raise ClientLeft("in the middle of a body") from error
+            if not is_open:
+                raise ClientLeft("in the middle of a body")
+        body = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        return body
+
     def start_sending(self, seconds: float) -> None:
         """Set how many seconds the client may block the sending of one response."""
         self._send_seconds_left = seconds

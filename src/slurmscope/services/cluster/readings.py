@@ -26,13 +26,17 @@ from slurmscope.metrics.family import Family, Metric, compat_counter, compat_gau
 from slurmscope.model.check import Check
 from slurmscope.model.controllers import ALL_HIDDEN_LABELS, ControllerConfig, Controllers
 from slurmscope.model.jobs import JobList
+from slurmscope.model.trace import Traces
+from slurmscope.outputs.http.app import Route
 from slurmscope.services.cluster.completions import CompletionsTracker
 from slurmscope.services.cluster.queue import QueueReader
+from slurmscope.services.cluster.tracing import ClusterTracing
 from slurmscope.services.exporter.query_metrics import series_families
 from slurmscope.services.exporter.readings import STILL_BEING_READ, ReadingSet, SharedReading, Snapshot
 from slurmscope.services.exporter.settings import Switch, exporter_sections
 from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.exporter.visible_jobs import require_all_jobs, require_first
+from slurmscope.services.trace.settings import TraceSettings
 from slurmscope.settings import Section, setting
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm import (
@@ -43,7 +47,9 @@ from slurmscope.sources.slurm import (
     scontrol_ping,
     scontrol_reservations,
     sdiag,
+    sinfo_hosts,
     squeue_list,
+    squeue_owners,
     sshare,
 )
 from slurmscope.sources.slurm.backends import Backend, open_backend
@@ -110,6 +116,9 @@ class IntervalSettings:
     shares: float = _interval(600.0, "sshare calls")
     dbd: float = _interval(300.0, "sacctmgr show stats calls")
     completions: float = _interval(60.0, "sacct calls")
+    job_owners: float = _interval(0.0, "squeue calls for the owners of traced jobs")
+    node_hosts: float = _interval(600.0, "sinfo calls for the host names of nodes (tracing)")
+    traces: float = _interval(0.0, "exports of new trace samples")
     config: float = _interval(600.0, "scontrol show config calls")
     lustre: float = _interval(0.0, "Prometheus queries for Lustre statistics")
 
@@ -138,6 +147,7 @@ def cluster_sections() -> Iterator[Section]:
     yield Section(name="slurm.interval", type=IntervalSettings)
     yield Section(name="completions", type=CompletionsSettings)
     yield Section(name="prometheus", type=PrometheusSettings)
+    yield Section(name="trace", type=TraceSettings)
     yield from exporter_sections(Role.CLUSTER)
 
 
@@ -155,8 +165,9 @@ class ClusterReadings(ReadingSet):
         self._lustre = _open_lustre(config, lambda: self.readings["jobs"])
         readers = _readers(self._commands, backend, config.of(CompletionsSettings), with_owners=bool(self._lustre))
         readers["lustre"] = self._lustre.read if self._lustre else _refuse_lustre
+        readers["traces"] = self._read_traces
         visibility = JobVisibility(self._commands.run, CONTROLLER)
-        for name in ("jobs", "job_list"):
+        for name in ("jobs", "job_list", "job_owners"):
             readers[name] = require_all_jobs(readers[name], visibility)
         super().__init__(
             *(
@@ -164,6 +175,14 @@ class ClusterReadings(ReadingSet):
                 for name, read in readers.items()
             )
         )
+        self._tracing = ClusterTracing(config, self, environment)
+
+    def _read_traces(self) -> Traces:
+        return self._tracing.read()
+
+    def routes(self) -> Mapping[str, Route]:
+        """Return the trace endpoint if tracing is enabled."""
+        return self._tracing.routes
 
     def read(self, names: Iterable[str], until: float) -> dict[str, Snapshot]:
         """Read several sources in parallel, and PrivateData with them, which every page needs."""
@@ -263,6 +282,8 @@ def _readers(
         "shares": lambda: sshare.parse_shares(run("sshare", sshare.ARGUMENTS)),
         "dbd": lambda: sacctmgr_stats.parse_dbd(run(sacctmgr_stats.COMMAND, sacctmgr_stats.ARGUMENTS)),
         "completions": require_first(JobVisibility(run, SLURMDBD), lambda: tracker.update(run)),
+        "job_owners": lambda: squeue_owners.parse_owners(run("squeue", squeue_owners.ARGUMENTS)),
+        "node_hosts": lambda: sinfo_hosts.parse_hosts(run("sinfo", sinfo_hosts.ARGUMENTS)),
         "config": lambda: scontrol_config.read_config(run),
     }
 

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields
 from typing import IO
@@ -19,7 +19,7 @@ from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Metric
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
-from slurmscope.outputs.http.app import ExporterApp, ScrapeRequest
+from slurmscope.outputs.http.app import ExporterApp, Route, ScrapeRequest
 from slurmscope.outputs.http.server import Server
 from slurmscope.outputs.settings import OutputSettings, WebSettings
 from slurmscope.services.exporter.page import EnabledCollector, PageService
@@ -56,6 +56,10 @@ class RunningExporter:
     def scrape(self, request: ScrapeRequest) -> Iterable[bytes]:
         """Return the page of the current service."""
         return self.service.scrape(request)
+
+    def routes(self) -> Mapping[str, Route]:
+        """Return the further paths of the current service."""
+        return self._readings.routes()
 
     def make_page(self) -> Iterable[bytes]:
         """Return a fresh page in text format for a push."""
@@ -166,8 +170,14 @@ def configure_log(config: Config) -> None:
 @contextmanager
 def _open_server(running: RunningExporter, web: WebSettings, *, name: str) -> Iterator[None]:
     """Serve scrapes over HTTP."""
-    app = ExporterApp(running.scrape, telemetry_path=web.telemetry_path, max_requests=web.max_requests, name=name)
-    server = Server(app, addresses=web.listen_address, config_file=web.config_file)
+    app = ExporterApp(
+        running.scrape,
+        telemetry_path=web.telemetry_path,
+        max_requests=web.max_requests,
+        name=name,
+        find_routes=running.routes,
+    )
+    server = Server(app, addresses=web.listen_address, find_upload=app.find_upload, config_file=web.config_file)
     running.watch_server(server)
     server.start()
     for address in server.addresses:

@@ -19,6 +19,7 @@ from slurmscope.log import fields
 from slurmscope.metrics.collector import Collector
 from slurmscope.metrics.family import Family
 from slurmscope.model.check import Check
+from slurmscope.outputs.http.app import Route
 from slurmscope.services.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -188,6 +189,10 @@ class ReadingSet:
         for name in wanted:
             self.readings[name].request()
         return {name: self.readings[name].wait(until) for name in wanted}
+
+    def routes(self) -> Mapping[str, Route]:
+        """Return further paths that the exporter answers."""
+        return {}
 
     def own_families(self, is_success: Mapping[str, bool]) -> Iterable[Family]:
         """Return metrics about the readings themselves, which are added to every page.

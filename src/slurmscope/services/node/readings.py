@@ -24,6 +24,8 @@ from slurmscope.services.node.job_finder import JobFinder
 from slurmscope.services.node.job_meter import JobMeter, ReadingOptions
 from slurmscope.services.node.job_registry import JobRegistry
 from slurmscope.services.node.job_tracker import STORM_BURST_SECONDS, STORM_SHARE, JobTracker
+from slurmscope.services.node.tracing import NodeTracing
+from slurmscope.services.trace.settings import NodeTraceSettings
 from slurmscope.settings import Section, setting
 from slurmscope.sources.cgroup import CgroupTree, detect_layout
 from slurmscope.sources.gpu.gpus import GpuReader, GpuSettings
@@ -103,6 +105,7 @@ def node_sections() -> Iterator[Section]:
     yield Section(name="node", type=NodeSettings)
     yield Section(name="path", type=PathSettings)
     yield Section(name="gpu", type=GpuSettings)
+    yield Section(name="trace", type=NodeTraceSettings)
     yield from exporter_sections(Role.NODE)
 
 
@@ -125,14 +128,18 @@ class NodeReadings(ReadingSet):
             table = ProcessTableReader(reader, names.name)
             gpus = GpuReader(config.of(GpuSettings), environment=own_environment(), procfs_root=self._procfs)
             stack.callback(gpus.close)
+            node_jobs = SharedReading("node_jobs", self._jobs.read, interval_seconds=settings.interval)
+            tracing = NodeTracing(config.of(NodeTraceSettings), node_jobs, self._procfs)
+            stack.enter_context(tracing.open())
             self._stack = stack.pop_all()
         readers: dict[str, Callable[[], object]] = {
-            "node_jobs": self._jobs.read,
             "process_groups": lambda: table.read(self._jobs.read_pids()),
             "gpus": gpus.read,
+            "traces": tracing.read,
         }
         super().__init__(
-            *(SharedReading(name, read, interval_seconds=settings.interval) for name, read in readers.items())
+            node_jobs,
+            *(SharedReading(name, read, interval_seconds=settings.interval) for name, read in readers.items()),
         )
 
     def checks(self) -> Iterator[Check]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from slurmscope.errors import (
     CommandError,
@@ -105,6 +106,7 @@ def run(
     *,
     timeout_seconds: float,
     environment: Mapping[str, str],
+    stdin: bytes = b"",
     output_limit_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> CommandOutput:
     """Run a command to its end and return its output, or raise an error that names the cause.
@@ -116,7 +118,7 @@ def run(
     if not argv or not argv[0].startswith("/"):
         raise CommandMissing(argv, f"{escape(argv[0]) if argv else 'the command'} is not an absolute path")
     output = _Output(name=_name(argv), limit_bytes=output_limit_bytes)
-    with _start(argv, environment) as child:
+    with _start(argv, environment, stdin) as child:
         try:
             has_ended = _gather(child, output, started + timeout_seconds)
         except ChildProcessError as error:
@@ -132,22 +134,14 @@ def run(
 
 
 @contextlib.contextmanager
-def _start(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def _start(argv: Sequence[str], environment: Mapping[str, str], stdin: bytes) -> Iterator[subprocess.Popen[bytes]]:
     """Start the command in a session of its own; at the end nothing of it is left running or open.
 
     These arguments let Python use vfork: starting costs the same however large this process is.
     """
     try:
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd="/",
-            env=environment,
-            start_new_session=True,
-        )
+        with _open_input(stdin) as stream:
+            child = _popen(argv, environment, stream)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise CommandMissing(argv, f"cannot run {_name(argv)}: {escape(str(error))}") from error
     except (OSError, ValueError) as error:
@@ -159,6 +153,29 @@ def _start(argv: Sequence[str], environment: Mapping[str, str]) -> Iterator[subp
         for pipe in (child.stdout, child.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+def _popen(argv: Sequence[str], environment: Mapping[str, str], stdin: BinaryIO) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        cwd="/",
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _open_input(data: bytes) -> BinaryIO:
+    """Return what the command reads; a file in memory, so that no thread has to feed a pipe."""
+    if not data:
+        return Path(os.devnull).open("rb", buffering=0)
+    stream = os.fdopen(os.memfd_create("stdin"), "w+b", buffering=0)
+    stream.write(data)
+    stream.seek(0)
+    return stream
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 from slurmscope.outputs.http.app import ExporterApp
 from slurmscope.outputs.http.connection import Connection, Serving
 from slurmscope.outputs.http.gate import Rules
-from slurmscope.outputs.http.request import BadRequest
+from slurmscope.outputs.http.request import BadRequest, PeerCredentials
 from slurmscope.outputs.http.response import RequestCounters
 from slurmscope.outputs.http.server import Server
 from slurmscope.outputs.http.wire import Wire
@@ -106,12 +106,12 @@ def test_accepting_outlives_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     class Unlucky(Server):
         is_first = True
 
-        def _admit(self, sock: socket.socket, peer: str) -> None:
+        def _admit(self, sock: socket.socket, peer: str, credentials: PeerCredentials | None = None) -> None:
             if self.is_first:
                 self.is_first = False
                 sock.close()
                 raise MemoryError
-            super()._admit(sock, peer)
+            super()._admit(sock, peer, credentials)
 
     server = Unlucky(ExporterApp(FakeExposition()), addresses=("127.0.0.1:0",))
     server.start()

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find out who sends a post: by a job token, by a munge credential, or by the network it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurmscope.errors import SourceError
+from slurmscope.outputs.http.request import HttpRequest
+from slurmscope.services.trace.refusal import Refusal
+from slurmscope.services.trace.settings import Network
+from slurmscope.services.trace.tokens import check_token
+from slurmscope.sources.slurm.unmunge import MungeCredential
+
+TOKEN, MUNGE, PLAIN, SOCKET = "token", "munge", "plain", "socket"
+PARALLEL_DECODES = 4
+_SCHEMES = ("bearer", "munge")
+
+DecodeMunge = Callable[[str], MungeCredential | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Hold what is known about a sender; ``uid`` is None if nothing proves who it is.
+
+    ``job_id`` and ``node`` are set if the sender may send samples for that job and from that node only.
+    """
+
+    way: str
+    uid: int | None = None
+    job_id: int | None = None
+    node: str | None = None
+
+
+def has_credential(request: HttpRequest) -> bool:
+    """Return whether a request carries a token or a munge credential, good or bad."""
+    return request.headers.get("authorization", "").partition(" ")[0].lower() in _SCHEMES
+
+
+class CallerFinder:
+    """Authenticate posts; every method may be called from any thread."""
+
+    def __init__(
+        self,
+        *,
+        keys: Callable[[], Mapping[str, bytes]] = dict,
+        decode_munge: DecodeMunge | None = None,
+        plain_networks: Sequence[Network] = (),
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Take the ways that are open: keys of tokens, the decoder of munge credentials, networks for plain posts."""
+        self._keys = keys
+        self._decode_munge = decode_munge
+        self._plain_networks = tuple(plain_networks)
+        self._wall_clock = wall_clock
+        self._decoding = threading.BoundedSemaphore(PARALLEL_DECODES)
+
+    def find(self, request: HttpRequest) -> Caller:
+        """Return who sends a post, or raise Refusal."""
+        scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self._check_token(credential.strip())
+        if scheme.lower() == "munge":
+            return self._check_munge(credential.strip(), request.body)
+        return self._check_network(request.peer)
+
+    def _check_token(self, text: str) -> Caller:
+        token = check_token(text, self._keys(), self._wall_clock())
+        if token is None:
+            raise Refusal(401, "credential", "The job token is not valid, or it has expired.")
+        return Caller(way=TOKEN, uid=token.uid, job_id=token.job_id, node=token.node)
+
+    def _check_munge(self, text: str, body: bytes) -> Caller:
+        if self._decode_munge is None:
+            raise Refusal(401, "way", "Munge credentials are not accepted here.")
+        if not self._decoding.acquire(blocking=False):
+            raise Refusal(503, "unavailable", "Too many munge credentials at the same time.", retry_seconds=1)
+        try:
+            credential = self._decode_munge(text)
+        except SourceError as error:
+            raise Refusal(503, "unavailable", "munged does not answer.", retry_seconds=10) from error
+        finally:
+            self._decoding.release()
+        if credential is None:
+            raise Refusal(401, "credential", "The munge credential is not valid, expired, or was used before.")
+        if credential.payload.strip() != hashlib.sha256(body).hexdigest().encode():
+            raise Refusal(401, "credential", "The munge credential is not for this body.")
+        return Caller(way=MUNGE, uid=credential.uid)
+
+    def _check_network(self, peer: str) -> Caller:
+        if not self._plain_networks:
+            raise Refusal(401, "way", "A job token or a munge credential is required.")
+        try:
+            address = ipaddress.ip_address(peer.partition("%")[0])
+        except ValueError:
+            address = None
+        if address is None or not any(address in network for network in self._plain_networks):
+            raise Refusal(403, "network", "Samples without a credential are not accepted from this address.")
+        return Caller(way=PLAIN)

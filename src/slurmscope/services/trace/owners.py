@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the owner and the nodes of a job, from Slurm and never from what a sender says.
+
+The list of running jobs is polled while samples arrive. A job that is no longer in it is known for a grace period.
+While Slurm does not answer, the jobs of the last list stay known for as long as the exporter keeps a reading; other
+jobs are neither accepted nor said to be missing.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from slurmscope.hostlist import expand_hosts
+from slurmscope.model.trace import JobOwner, JobOwners
+from slurmscope.services.exporter.readings import SharedReading, Snapshot
+from slurmscope.services.trace.refusal import Refusal
+
+WAIT_SECONDS = 3.0
+"""How long a post for an unknown job waits for a new list of jobs."""
+
+
+class OwnerFinder:
+    """Find owners of jobs; every method may be called from any thread."""
+
+    def __init__(
+        self,
+        jobs: SharedReading,
+        hosts: SharedReading,
+        *,
+        grace_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the readings of running jobs and of the host names of nodes."""
+        self._jobs = jobs
+        self._hosts = hosts
+        self._grace_seconds = grace_seconds
+        self._clock = clock
+        self._own_host = socket.gethostname().partition(".")[0]
+        self._lock = threading.Lock()
+        self._version = 0
+        self._known: dict[int, tuple[JobOwner, float]] = {}
+
+    def find(self, job_id: int) -> JobOwner:
+        """Return the owner of a job, or raise Refusal."""
+        self._jobs.request()
+        snapshot = self._update(self._jobs.wait(0.0))
+        owner = self._known.get(job_id)
+        if owner is None or not snapshot.has_value:
+            snapshot = self._update(self._jobs.wait(self._clock() + WAIT_SECONDS))
+            owner = self._known.get(job_id)
+        if not snapshot.has_value:
+            raise Refusal(503, "slurm", "Slurm does not answer, so the owner of the job is unknown.", retry_seconds=10)
+        if owner is not None:
+            return owner[0]
+        if snapshot.error is not None:
+            raise Refusal(503, "slurm", "Slurm does not answer, and the job is not known yet.", retry_seconds=10)
+        raise Refusal(404, "job", f"Job {job_id} is not running.", retry_seconds=self._jobs.interval_seconds)
+
+    def refresh(self) -> None:
+        """Forget jobs that have ended, from the latest list."""
+        self._jobs.request()
+        self._update(self._jobs.wait(self._clock() + WAIT_SECONDS))
+
+    def is_known(self, job_id: int) -> bool:
+        """Return whether a job runs or ended within the grace period."""
+        return job_id in self._known
+
+    def find_node(self, owner: JobOwner, host: str) -> str:
+        """Return the node of a job that a host is, or raise Refusal if the job does not run there."""
+        nodes = _expand(owner.node_list)
+        short = host.partition(".")[0]
+        for name in (host, short):
+            if name in nodes:
+                return name
+        hosts = self._host_names()
+        matching = [node for node in nodes if self._is_same(hosts.get(node, ""), short)]
+        if not matching:
+            raise Refusal(409, "host", f"Job {owner.job_id} does not run on this host.")
+        return matching[0] if len(matching) == 1 else short
+
+    def is_host_of(self, node: str, host: str) -> bool:
+        """Return whether a node runs on a host: by its name or by the host name that Slurm has for it."""
+        short = host.partition(".")[0]
+        return node in (host, short) or self._is_same(self._host_names().get(node, ""), short)
+
+    def _is_same(self, node_host: str, host: str) -> bool:
+        """Return whether a host is that of a node; localhost in Slurm's configuration means this machine."""
+        return node_host == host or (node_host == "localhost" and host == self._own_host)
+
+    def single_node(self, owner: JobOwner) -> str:
+        """Return the node of a job that has only one, or raise Refusal."""
+        nodes = _expand(owner.node_list)
+        if len(nodes) != 1:
+            raise Refusal(400, "host", "The key hostname is missing; the job has several nodes.")
+        return next(iter(nodes))
+
+    def _host_names(self) -> Mapping[str, str]:
+        self._hosts.request()
+        value = self._hosts.wait(self._clock() + WAIT_SECONDS).value
+        return value if isinstance(value, Mapping) else {}
+
+    def _update(self, snapshot: Snapshot) -> Snapshot:
+        """Add the jobs of a new list, and drop those that are missing for longer than the grace period."""
+        with self._lock:
+            if not snapshot.has_value:
+                self._known, self._version = {}, 0
+            elif snapshot.version != self._version and isinstance(snapshot.value, JobOwners):
+                self._version = snapshot.version
+                seen_at = snapshot.taken_at
+                kept = {job: item for job, item in self._known.items() if seen_at - item[1] <= self._grace_seconds}
+                self._known = kept | {job: (owner, seen_at) for job, owner in snapshot.value.jobs.items()}
+        return snapshot
+
+
+@lru_cache(maxsize=4096)
+def _expand(node_list: str) -> frozenset[str]:
+    try:
+        return frozenset(expand_hosts(node_list))
+    except ValueError:
+        return frozenset()
