@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Close connections that do not complete the head of a request in time.
+"""Close connections that do not complete the head of a request in time, or send one that is malformed.
 
 uvicorn has no timeout for this (measured with 0.54: such a connection stays open until the client closes it), but
-counts these connections: 1000 of them, and it answers every request with 503. The timeout is added around uvicorn's
-protocol by watching the bytes in both directions, so that it depends on nothing inside uvicorn.
+counts these connections: 1000 of them, and it answers every request with 503. The timeout, the limit of waiting
+connections and the check of heads are added around uvicorn's protocol by watching the bytes in both directions, so
+that they depend on nothing inside uvicorn.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from slurmscope.outputs.http.request import BadRequest
+from slurmscope.portal.web.request_framing import RequestFraming
+from slurmscope.portal.web.waiting_connections import WaitingConnections
+
 HEAD_SECONDS = 10.0
 """Time from opening a connection, or from the first byte of a later request, to the end of its head."""
-
-_END_OF_HEAD = re.compile(rb"\n\r?\n")
 
 
 class HeadDeadline(asyncio.Protocol):
@@ -29,32 +32,46 @@ class HeadDeadline(asyncio.Protocol):
     """
 
     head_seconds = HEAD_SECONDS
+    waiting = WaitingConnections()
 
     def __init__(self, **options: Any) -> None:
         """Pass on the options with which uvicorn creates a protocol."""
         self._protocol = H11Protocol(**options)
+        self._framing = RequestFraming()
         self._timer: asyncio.TimerHandle | None = None
-        self._is_head_complete = False
-        self._last_bytes = b""
+        self._is_refused = False
+        self._is_answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timeout."""
-        self._transport = transport
-        watched = _WatchedTransport(cast("asyncio.Transport", transport), self._expect_head)
+        self._transport = cast("asyncio.Transport", transport)
+        address = transport.get_extra_info("peername")
+        self._peer = str(address[0]) if isinstance(address, tuple) else "unix"
+        watched = _WatchedTransport(self._transport, self._expect_head)
         self._protocol.connection_made(cast("asyncio.Transport", watched))
         self._start_timer()
+        self.waiting.add(self._peer, self._transport)
 
     def data_received(self, data: bytes) -> None:
-        """Start the timeout unless these bytes complete a head; further bytes do not extend it."""
-        if not self._is_head_complete:
-            received = self._last_bytes + data
-            self._is_head_complete = _END_OF_HEAD.search(received) is not None
-            self._last_bytes = received[-2:]
-            if self._is_head_complete:
-                self._stop_timer()
-            elif self._timer is None:
-                self._start_timer()
-        self._protocol.data_received(data)
+        """Forward whole heads and what follows them; start the timeout of an incomplete one, or reject a bad one."""
+        if self._is_refused:
+            return
+        try:
+            checked = self._framing.feed(data)
+        except BadRequest as error:
+            self._refuse(error)
+            return
+        if checked:
+            self._stop_timer()
+        if self._framing.has_begun and self._timer is None:
+            self._start_timer()
+        if self._framing.is_complete:
+            self._is_answering = True
+            self.waiting.remove(self._peer, self._transport)
+        else:
+            self.waiting.add(self._peer, self._transport)
+        if checked:
+            self._protocol.data_received(checked)
 
     def eof_received(self) -> None:
         """Forward the end of the client's data."""
@@ -71,12 +88,31 @@ class HeadDeadline(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timeout."""
         self._stop_timer()
+        self.waiting.remove(self._peer, self._transport)
         self._protocol.connection_lost(exc)
 
     def _expect_head(self) -> None:
-        """Take the next received bytes for a new head, because a response was started."""
+        """Take the connection for idle, because a response was started."""
+        self._is_answering = False
+        if not self._framing.has_begun:
+            self._stop_timer()
+        self.waiting.add(self._peer, self._transport)
+
+    def _refuse(self, error: BadRequest) -> None:
+        """Respond to a malformed head and close; nothing else of this connection is read."""
+        self._is_refused = True
         self._stop_timer()
-        self._is_head_complete, self._last_bytes = False, b""
+        if self._is_answering:
+            # The client would take this for the response to its earlier request.
+            self._transport.close()
+            return
+        body = f"{error.message}\n".encode()
+        head = (
+            f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self._transport.write(head.encode() + body)
+        self._transport.close()
 
     def _start_timer(self) -> None:
         loop = asyncio.get_running_loop()

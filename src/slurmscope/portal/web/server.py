@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import uvicorn
 
 MAX_CONNECTIONS = 1000
+BACKLOG = 128
 GRACEFUL_SECONDS = 8
 OWN_SOCKET_MODE = 0o600
 PROXY_SOCKET_MODE = 0o660
@@ -48,6 +49,8 @@ def make_server(app: AsgiApp, settings: PortalSettings) -> uvicorn.Server:
         http=HeadDeadline,
         ws="none",
         limit_concurrency=MAX_CONNECTIONS,
+        # Also how many connections are accepted before those that wait too long are closed.
+        backlog=BACKLOG,
         h11_max_incomplete_event_size=2 * MAX_HEAD_BYTES,
         timeout_graceful_shutdown=GRACEFUL_SECONDS,
     )

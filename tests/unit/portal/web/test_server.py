@@ -10,7 +10,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, MutableMapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -269,3 +269,70 @@ def test_port_in_use_is_a_config_error() -> None:
         port = listener.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port} is already in use"):
             open_listener(ListenAddress(host="127.0.0.1", port=port))
+
+
+BAD_HEADS = {
+    "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "other order": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    "length twice": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
+    "length with a sign": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +1\r\n\r\na",
+    "folded header": b"GET / HTTP/1.1\r\nHost: x\r\nX-A: b\r\n c\r\n\r\n",
+    "folded by a tab": b"GET / HTTP/1.1\r\nHost: x\r\nX-A: b\r\n\tX-Remote-User: ada\r\n\r\n",
+    "bare line feeds": b"GET / HTTP/1.1\nHost: x\n\n",
+    "one bare line feed": b"GET / HTTP/1.1\r\nHost: x\r\nX-A: b\nX-Remote-User: ada\r\n\r\n",
+    "bare line feed at the end": b"GET / HTTP/1.1\r\nHost: x\r\n\n",
+    "bare carriage return": b"GET / HTTP/1.1\r\nHost: x\r\nX-A: b\rX-Remote-User: ada\r\n\r\n",
+    "blank before the colon": b"GET / HTTP/1.1\r\nHost: x\r\nX-Remote-User : ada\r\n\r\n",
+    "two hosts": b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+}
+GOOD = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Remote-User: ada\r\n\r\n"
+
+
+def send_raw(listener: socket.socket, data: bytes, *, size: int = 2**20) -> bytes:
+    with socket.create_connection(listener.getsockname(), timeout=GENEROUS_SECONDS) as client:
+        with suppress(ConnectionError):
+            for begin in range(0, len(data), size):
+                client.sendall(data[begin : begin + size])
+        return read_all(client)
+
+
+@pytest.mark.parametrize("kind", BAD_HEADS)
+def test_ambiguous_head_is_refused_and_the_connection_closed(trusting_portal: socket.socket, kind: str) -> None:
+    # What follows would be the smuggled request.
+    reply = send_raw(trusting_portal, BAD_HEADS[kind] + GOOD)
+
+    assert (400, 1, False) == (status_of(reply), reply.count(b"HTTP/1.1"), b"ada user" in reply)
+
+
+@pytest.mark.parametrize("kind", BAD_HEADS)
+def test_ambiguous_head_byte_by_byte_signs_nobody_in(trusting_portal: socket.socket, kind: str) -> None:
+    assert b"ada user" not in send_raw(trusting_portal, BAD_HEADS[kind] + GOOD, size=1)
+
+
+def test_ambiguous_head_after_a_good_request_is_refused(trusting_portal: socket.socket) -> None:
+    with socket.create_connection(trusting_portal.getsockname(), timeout=GENEROUS_SECONDS) as client:
+        client.sendall(GOOD)
+        assert b"ada user" == read_answer(client).body
+        client.sendall(BAD_HEADS["two lengths"] + GOOD)
+
+        assert 400 == status_of(read_all(client))
+
+
+def test_ambiguous_head_in_the_pipeline_of_a_good_request_is_not_answered(trusting_portal: socket.socket) -> None:
+    body = b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Remote-User: ada\r\nContent-Length: 2\r\n\r\nab"
+    reply = send_raw(trusting_portal, body + BAD_HEADS["folded header"] + GOOD)
+
+    assert (400, 1) == (status_of(reply), reply.count(b"HTTP/1.1"))
+
+
+def test_chunked_body_is_refused(trusting_portal: socket.socket) -> None:
+    reply = send_raw(trusting_portal, b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+
+    assert 411 == status_of(reply)
+
+
+def test_pipelined_requests_and_bodies_are_served(trusting_portal: socket.socket) -> None:
+    post = b"POST / HTTP/1.1\r\nHost: localhost\r\nX-Remote-User: ada\r\nContent-Length: 4\r\n\r\n\n\n\r\n"
+    last = GOOD.replace(b"Host", b"Connection: close\r\nHost")
+
+    assert 3 == send_raw(trusting_portal, post + GOOD + last).count(b"ada user")

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One signed-in person who requests too much does not keep others from their pages: attacks on a real portal."""
+"""One client who requests or holds too much does not keep others from their pages: attacks on a real portal."""
 
 from __future__ import annotations
 
 import http.client
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ PATIENCE_SECONDS = 120
 JOBS = 3000 if os.environ.get("SLURMSCOPE_QUICK") else 9_500
 """Rows of the list that slow readers request: megabytes."""
 PDF_REQUESTS = 60
+IDLE_CONNECTIONS = 1010
 LOOKUPS = 60
 SLOW_READERS = 60 if os.environ.get("SLURMSCOPE_QUICK") else 150
 # Hangs for every job but 777, and says which it was called for.
@@ -138,3 +140,30 @@ def test_slow_readers_of_one_person_take_little_memory(portal: Portal) -> None:
 
     assert {200} == {*statuses}
     assert grown < 6 * len(body) + 64 * 1024 * 1024
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Allow this process as many open files as it may have."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = IDLE_CONNECTIONS + 200
+    if limits[1] != resource.RLIM_INFINITY and limits[1] < wanted:
+        pytest.skip("this process may not open enough files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], wanted), limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.usefixtures("many_files")
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_idle_connections_do_not_keep_others_out(portal: Portal, sent: bytes) -> None:
+    with ExitStack() as stack:
+        for _ in range(IDLE_CONNECTIONS):
+            client = stack.enter_context(socket.create_connection(portal.address, timeout=PATIENCE_SECONDS))
+            with suppress(ConnectionError):
+                client.sendall(sent)
+        statuses = [portal.get("ada", "/jobs/4711")[0] for _ in range(3)]
+
+    assert [200] * 3 == statuses
