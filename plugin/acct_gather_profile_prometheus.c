@@ -76,7 +76,7 @@ typedef int fini_t;
 #define FINI_RETURN return SLURM_SUCCESS
 #endif
 
-#define DEFAULT_SOCKET "/run/slurmscope/profile.sock"
+#define DEFAULT_SOCKET "/run/slurmscope-node/profile.sock"
 
 /* Above these limits events are dropped and counted, never cut. */
 #define MAX_EVENT_BYTES 4096

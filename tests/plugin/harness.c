@@ -474,7 +474,7 @@ static void run_configuration(const char *socket)
 	is_stepd = 1; /* the log of a step does not repeat it */
 	conf_set((s_p_hashtbl_t *) 1);
 	get(ACCT_GATHER_PROFILE_DIR, &shown_socket);
-	CHECK(!strcmp(shown_socket, "/run/slurmscope/profile.sock"));
+	CHECK(!strcmp(shown_socket, "/run/slurmscope-node/profile.sock"));
 	free(shown_socket);
 	get(ACCT_GATHER_PROFILE_DIR, NULL);
 	get((enum acct_gather_profile_info) 99, &shown_socket);

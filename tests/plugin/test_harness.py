@@ -129,6 +129,6 @@ def test_wrong_configuration_is_reported_and_replaced(plain: BuiltPlugin, tmp_pa
     expected = ["Socket", "Default", "Host", "Socket", "Host"]
     assert [f"ProfilePrometheus{key}" for key in expected] == keys
     assert [
-        "ProfilePrometheusSocket=/run/slurmscope/profile.sock",
+        "ProfilePrometheusSocket=/run/slurmscope-node/profile.sock",
         "ProfilePrometheusDefault=task,lustre",
     ] == lines[-2:]
