@@ -22,6 +22,8 @@ COMMAND_GROUPS = {
     },
     "Reports": {
         "report": "Show what a job requested and used, and suggest changes.",
+        "run": "Run a command and report what it used.",
+        "compare": "Compare two stored reports.",
         "mail": "Mail a job report; also works as Slurm's MailProg.",
         "digest": "Mail weekly usage digests to users and accounts.",
         "rules": "List the rules that check jobs, and test them on the archive.",

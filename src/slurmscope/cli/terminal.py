@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from typing import TextIO
 
 from slurmscope.config import own_environment
 
@@ -26,16 +27,16 @@ def write_bytes(content: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def page_width() -> int:
-    """Return the maximum number of columns per line."""
-    if not sys.stdout.isatty():
+def page_width(stream: TextIO | None = None) -> int:
+    """Return the maximum number of columns per line, on standard output or another stream."""
+    if not (stream or sys.stdout).isatty():
         return USUAL_WIDTH
     return max(MIN_WIDTH, min(shutil.get_terminal_size((USUAL_WIDTH, 24)).columns, MAX_WIDTH))
 
 
-def wants_color(choice: str = "auto") -> bool:
+def wants_color(choice: str = "auto", stream: TextIO | None = None) -> bool:
     """Return whether to use colors: always, never, or (auto) on terminals unless NO_COLOR is set."""
     if choice != "auto":
         return choice == "always"
     environment = own_environment()
-    return sys.stdout.isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
+    return (stream or sys.stdout).isatty() and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"

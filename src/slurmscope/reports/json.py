@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, MemorySummary, UsedShare
+from slurmscope.model.traced_run import RunReport
 
 _DERIVED: Mapping[type, tuple[str, ...]] = {
     JobReport: ("worst", "has_warning"),
@@ -33,9 +34,23 @@ _DERIVED: Mapping[type, tuple[str, ...]] = {
 
 def render_json(report: JobReport) -> bytes:
     """Return the report as one JSON object in ASCII, without any HTML markup."""
-    text = json.dumps(as_plain(report), allow_nan=False, separators=(",", ":"))
+    return encode_json(as_plain(report))
+
+
+def render_run_json(made: RunReport) -> bytes:
+    """Return the report of a command: that of a job with one more key, ``run``."""
+    return encode_json({"run": as_plain(made.run), **_mapping(as_plain(made.report))})
+
+
+def encode_json(plain: object) -> bytes:
+    """Encode dicts, lists, texts and numbers in ASCII, without any HTML markup."""
+    text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
     # Only strings can hold these: parsed as HTML, the document has no tags.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").encode("ascii")
+
+
+def _mapping(plain: object) -> dict[str, object]:
+    return plain if isinstance(plain, dict) else {}
 
 
 def as_plain(value: object) -> object:

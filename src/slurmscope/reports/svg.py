@@ -7,8 +7,7 @@ The style sheet of a page may recolour a picture by class; a page that forbids i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from xml.sax.saxutils import escape as escape_xml
-from xml.sax.saxutils import quoteattr
+from html import escape
 
 from slurmscope.model.finding import Severity
 from slurmscope.reports.formatting import show
@@ -79,7 +78,7 @@ class Markup(str):
 def element(name: str, *children: str, **attributes: str | float) -> Markup:
     """Make an element; ``stroke_width`` stands for stroke-width, ``class_`` for class."""
     written = "".join(f" {_key(key)}={_value(value)}" for key, value in attributes.items())
-    content = "".join(child if isinstance(child, Markup) else escape_xml(show(child)) for child in children)
+    content = "".join(child if isinstance(child, Markup) else escape(show(child), quote=False) for child in children)
     return Markup(f"<{name}{written}>{content}</{name}>" if content else f"<{name}{written}/>")
 
 
@@ -116,4 +115,4 @@ def _key(key: str) -> str:
 
 def _value(value: str | float) -> str:
     # A path of many points is long and must not be cut.
-    return quoteattr(show(value, ATTRIBUTE_LIMIT) if isinstance(value, str) else number(value))
+    return f'"{escape(show(value, ATTRIBUTE_LIMIT) if isinstance(value, str) else number(value))}"'

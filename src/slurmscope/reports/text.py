@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from slurmscope.model.finding import Finding, Severity
 from slurmscope.model.report import JobReport
@@ -24,14 +24,14 @@ _GREEN = "\x1b[32m"
 
 def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, url: str = "") -> str:
     """Return the report in lines of at most ``width`` columns, with no escape codes but our own."""
-    page = _Page(max(MIN_WIDTH, min(width, MAX_WIDTH)), use_color=use_color)
+    page = TextPage(width, use_color=use_color)
     lines = [
         *page.top(contents.title(report)),
         *page.rows(contents.facts(report)),
         *page.heading("Use of requested resources"),
         *(line for gauge in contents.gauges(report) for line in page.gauge(gauge)),
         *page.heading("Findings"),
-        *page.findings(report),
+        *page.findings(contents.findings(report), contents.no_findings(report)),
         *page.heading("Memory"),
         *page.rows(contents.memory_rows(report)),
         *page.sentence(contents.memory_note(report)),
@@ -46,26 +46,26 @@ def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, 
     return "\n".join(lines) + "\n"
 
 
-class _Page:
+class TextPage:
     """Lay out lines for a page width, with or without colours."""
 
     def __init__(self, width: int, *, use_color: bool) -> None:
-        self._width = width
+        self.width = max(MIN_WIDTH, min(width, MAX_WIDTH))
         self._use_color = use_color
 
     def top(self, title: str) -> Iterator[str]:
-        yield self._paint("=" * self._width, _BOLD)
-        yield self._paint(cut(title, self._width), _BOLD)
-        yield self._paint("=" * self._width, _BOLD)
+        yield self._paint("=" * self.width, _BOLD)
+        yield self._paint(cut(title, self.width), _BOLD)
+        yield self._paint("=" * self.width, _BOLD)
 
     def heading(self, text: str) -> Iterator[str]:
         yield ""
-        yield self._paint(f"{text} ".ljust(self._width, "-"), _BOLD)
+        yield self._paint(f"{text} ".ljust(self.width, "-"), _BOLD)
 
     def rows(self, rows: tuple[LabelledText, ...]) -> Iterator[str]:
-        label_width = min(max(measure(row.label) for row in rows), self._width // 2 - 2)
+        label_width = min(max(measure(row.label) for row in rows), self.width // 2 - 2)
         for row in rows:
-            for index, line in enumerate(wrap(row.text, self._width - label_width - 4)):
+            for index, line in enumerate(wrap(row.text, self.width - label_width - 4)):
                 yield f"  {pad('' if index else row.label, label_width)}  {line}"
 
     def gauge(self, gauge: Gauge) -> Iterator[str]:
@@ -74,22 +74,21 @@ class _Page:
             yield from self._under(label, gauge.text)
             return
         # On a wide terminal the text is right of the bar, on a narrow one below it.
-        bar_width = 36 if self._width >= 72 else self._width - len(label) - 2
+        bar_width = 36 if self.width >= 72 else self.width - len(label) - 2
         filled = round(max(0.0, min(gauge.ratio, 1.0)) * bar_width)
         percent = gauge.percent
         bar = "|" * filled + " " * (bar_width - filled)
         bar = bar[: bar_width - len(percent) - 1] + " " + percent
         line = f"{label}[{self._paint(bar, _COLORS[gauge.severity] if gauge.severity else _GREEN)}]"
-        if len(label) + bar_width + 4 + measure(gauge.text) <= self._width:
+        if len(label) + bar_width + 4 + measure(gauge.text) <= self.width:
             yield f"{line}  {gauge.text}"
         else:
             yield line
             yield from self._under(" " * len(label), gauge.text)
 
-    def findings(self, report: JobReport) -> Iterator[str]:
-        found = contents.findings(report)
+    def findings(self, found: Sequence[Finding], no_findings: str) -> Iterator[str]:
         if not found:
-            yield from self.sentence(contents.no_findings(report))
+            yield from self.sentence(no_findings)
         for index, finding in enumerate(found):
             if index:
                 yield ""
@@ -103,7 +102,7 @@ class _Page:
         table = make_node_table(report)
         if table.rows:
             yield from self.heading("Nodes")
-            yield from (f"  {line}" for line in lay_table(table.head, table.rows, self._width - 2))
+            yield from (f"  {line}" for line in lay_table(table.head, table.rows, self.width - 2))
         yield from self.sentence(table.note)
 
     def missing(self, report: JobReport) -> Iterator[str]:
@@ -121,7 +120,7 @@ class _Page:
 
     def _finding(self, finding: Finding) -> Iterator[str]:
         label = finding.severity.value.upper()
-        for index, line in enumerate(wrap(f"{label}: {finding.title}", self._width - 2)):
+        for index, line in enumerate(wrap(f"{label}: {finding.title}", self.width - 2)):
             yield f"  {self._paint(line, _COLORS[finding.severity])}" if not index else f"  {line}"
         yield from self._under("    ", finding.explanation)
         yield from self._under("    ", finding.advice)
@@ -130,7 +129,7 @@ class _Page:
 
     def _under(self, prefix: str, text: str) -> Iterator[str]:
         """Wrap a text after a prefix, and indent further lines."""
-        for index, line in enumerate(wrap(text, self._width - len(prefix))):
+        for index, line in enumerate(wrap(text, self.width - len(prefix))):
             yield f"{' ' * len(prefix) if index else prefix}{line}"
 
     def _paint(self, text: str, code: str) -> str:

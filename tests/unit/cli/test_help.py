@@ -47,7 +47,7 @@ def test_help_ends_with_two_examples_that_are_understood(path: tuple[str, ...]) 
     examples = lines[lines.index("Examples:") + 1 :]
     assert len(examples) >= 2
     for example in examples:
-        program, *arguments = example.split(" > ")[0].split()
+        program, *arguments = example.split(" > ")[0].split(" -- ")[0].split()
         assert "slurmscope" == program
         # The help is shown when everything before it was understood.
         done = run_here(*arguments, "--help")

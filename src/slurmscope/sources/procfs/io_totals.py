@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Add up the I/O of the processes of a job, so that the total stays right when processes end.
 
+The same works for CPU time, which the kernel hands over in the same way.
+
 When a process ends and its parent waits for it, the kernel adds its counters to those of the parent, with all that
 it received itself in that way; so nothing is lost. When no process waits (the parent ignores SIGCHLD, or is gone and
 the process was adopted by one outside the job) the counters are lost, and their last values have to be kept. Adding
@@ -25,22 +27,24 @@ from operator import gt, sub
 from slurmscope.sources.procfs.stat import NO_IO, IoCounts, ProcessSample
 
 Counts = tuple[int, ...]
-"""Faults first, then I/O in the order of :class:`IoCounts`."""
+"""Counters that a parent receives from a child it waits for; in proofs, faults come first."""
 
 _LONGEST_CHAIN = 1000
 
 
-class IoTotals:
-    """Keep the total of one job; it never decreases."""
+class KeptTotals:
+    """Keep the totals of counters that a parent receives from a child it waits for; they never decrease."""
 
-    def __init__(self) -> None:
+    def __init__(self, zero: Counts) -> None:
+        """Set the totals at the start, which have as many zeros as there are counters."""
+        self._zero = zero
         self._scan = 0
         self._known: dict[int, _Entry] = {}
         self._waiting: list[_Entry] = []
-        self._kept: Counts = NO_IO
-        self._total = NO_IO
+        self._kept = zero
+        self._total = zero
 
-    def update(self, seen: Iterable[tuple[ProcessSample, IoCounts]], stepd_ids: Collection[int]) -> IoCounts:
+    def update(self, seen: Iterable[tuple[ProcessSample, Counts]], stepd_ids: Collection[int] = ()) -> Counts:
         """Add one scan, parents first and zombies included, and return the total.
 
         Of slurmstepd (``stepd_ids``) only what its children handed over belongs to the job.
@@ -50,16 +54,16 @@ class IoTotals:
         lost = [entry for entry in before.values() if entry.scan != self._scan]
         pending = self._settle([*self._waiting, *lost])
         now = _sum([*(entry.share for entry in self._known.values()), self._kept, pending])
-        self._total = IoCounts(*map(max, now, self._total))
+        self._total = tuple(map(max, now, self._total))
         return self._total
 
-    def _enter(self, seen: Iterable[tuple[ProcessSample, IoCounts]], stepd_ids: Collection[int]) -> dict[int, _Entry]:
+    def _enter(self, seen: Iterable[tuple[ProcessSample, Counts]], stepd_ids: Collection[int]) -> dict[int, _Entry]:
         known: dict[int, _Entry] = {}
         parent_ids: list[int] = []
         for sample, io in seen:
             entry = self._known.get(sample.pid)
             if entry is None or entry.start_ticks != sample.start_ticks:
-                entry = _Entry(sample, io, is_stepd=sample.pid in stepd_ids)
+                entry = _Entry(sample, io, self._zero, is_stepd=sample.pid in stepd_ids)
             else:
                 entry.advance(sample, io)
             entry.scan = self._scan
@@ -79,7 +83,7 @@ class IoTotals:
                 self._kept = _sum([self._kept, entry.share])
             else:
                 below.setdefault(ancestor.pid, []).append((depth, entry))
-        return _sum([self._settle_below(self._known[pid], entries) for pid, entries in below.items()])
+        return _sum([self._zero, *(self._settle_below(self._known[pid], entries) for pid, entries in below.items())])
 
     def _living_ancestor(self, entry: _Entry) -> tuple[_Entry | None, int]:
         ancestor = entry.parent
@@ -95,7 +99,7 @@ class IoTotals:
         What one process explains is no proof for the next, so it is taken off; nearest and largest first.
         """
         recent, longer = ancestor.recent_growth, ancestor.longer_growth
-        waiting: list[Counts] = [NO_IO]
+        waiting = [self._zero]
         for _, entry in sorted(lost, key=lambda item: (item[0], -item[1].handed_over[0])):
             is_first_check = entry.scan == self._scan - 1
             if not any(map(gt, entry.handed_over, recent if is_first_check else longer)):
@@ -113,6 +117,17 @@ class IoTotals:
         return tuple(max(0, mine - its) for mine, its in zip(_sum(waiting), recent[1:], strict=True))
 
 
+class IoTotals(KeptTotals):
+    """Keep the I/O of one job."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_IO)
+
+    def update(self, seen: Iterable[tuple[ProcessSample, Counts]], stepd_ids: Collection[int] = ()) -> IoCounts:
+        """Add one scan, as :class:`KeptTotals` does."""
+        return IoCounts(*super().update(seen, stepd_ids))
+
+
 class _Entry:
     """Track one process over scans.
 
@@ -120,10 +135,10 @@ class _Entry:
     ended children, ``share`` is its part of the job's total.
     """
 
-    __slots__ = ("_before", "_held", "_longer_before", "handed_over", "is_stepd", "parent", "pid", "received", "scan",
-                 "share", "start_ticks")  # fmt: skip
+    __slots__ = ("_before", "_held", "_longer_before", "_zero", "handed_over", "is_stepd", "parent", "pid", "received",
+                 "scan", "share", "start_ticks")  # fmt: skip
 
-    def __init__(self, sample: ProcessSample, io: IoCounts, *, is_stepd: bool) -> None:
+    def __init__(self, sample: ProcessSample, io: Counts, zero: Counts, *, is_stepd: bool) -> None:
         self.pid = sample.pid
         self.start_ticks = sample.start_ticks
         self.is_stepd = is_stepd
@@ -134,10 +149,10 @@ class _Entry:
         self._before: Counts = self.received
         self._longer_before: Counts = self.received
         # A slurmstepd that never waited for a child has only its own I/O.
-        self.share: Counts = io if not is_stepd or sample.child_minor_faults else NO_IO
-        self._held: Counts = NO_IO
+        self.share: Counts = io if not is_stepd or sample.child_minor_faults else zero
+        self._zero = self._held = zero
 
-    def advance(self, sample: ProcessSample, io: IoCounts) -> None:
+    def advance(self, sample: ProcessSample, io: Counts) -> None:
         """Add the values of the next scan."""
         self._longer_before, self._before = self._before, self.received
         self.handed_over = (sample.minor_faults + sample.child_minor_faults, *io)
@@ -155,7 +170,7 @@ class _Entry:
         faults, *gain = map(sub, self.received, self._before)
         if faults:
             self.share = _sum([self.share, self._held, gain])
-            self._held = NO_IO
+            self._held = self._zero
         else:
             self._held = tuple(gain)
 
@@ -175,4 +190,4 @@ class _Entry:
 
 
 def _sum(counts: Sequence[Iterable[int]]) -> Counts:
-    return tuple(map(sum, zip(*counts, strict=True))) if counts else NO_IO
+    return tuple(map(sum, zip(*counts, strict=True)))

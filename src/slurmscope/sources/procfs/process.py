@@ -23,9 +23,11 @@ from slurmscope.sources.procfs.stat import (
     IoCounts,
     ProcessSample,
     ThreadSample,
+    parse_child_ids,
     parse_environment,
     parse_file_limit,
     parse_io,
+    parse_peak_resident_bytes,
     parse_real_user,
     parse_stat,
     parse_switches,
@@ -39,6 +41,10 @@ STAT_LIMIT_BYTES = 2048
 IO_LIMIT_BYTES = 512
 TEXT_LIMIT_BYTES = 16 * 1024
 ENVIRONMENT_LIMIT_BYTES = 1024 * 1024
+
+# The kernel returns at most a page at a time of a list that it writes entry by entry.
+_PAGE_BYTES = 4096
+_MOST_PAGES = 64
 
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _LIST = _READ | os.O_DIRECTORY
@@ -186,6 +192,33 @@ class Process:
         text = self._read("status")
         return text if isinstance(text, Missing) else parse_real_user(text)
 
+    def peak_resident_bytes(self) -> int | Missing | None:
+        """Read the highest resident memory since the program started; a zombie has none."""
+        text = self._read("status")
+        return text if isinstance(text, Missing) else parse_peak_resident_bytes(text)
+
+    def has_child_lists(self) -> bool:
+        """Return whether the kernel lists the children of threads."""
+        try:
+            os.stat(f"task/{self.pid}/children", dir_fd=self._folder)
+        except OSError:
+            return False
+        return True
+
+    def child_ids(self, threads: int) -> list[int] | Missing:
+        """Read the PIDs of the children of all threads; ``threads`` is their number in the last sample."""
+        thread_ids: list[str] | Missing = [str(self.pid)] if threads <= 1 else self._names("task")
+        if isinstance(thread_ids, Missing):
+            return thread_ids
+        found: list[int] = []
+        for thread_id in thread_ids:
+            try:
+                found += parse_child_ids(read_long_file(f"task/{thread_id}/children", self._folder))
+            except OSError as error:
+                if self._denials.classify(error, "children") is not Missing.GONE:
+                    return Missing.DENIED
+        return found
+
     def program(self) -> str | Missing:
         """Read the path of the program, without following it."""
         try:
@@ -255,6 +288,13 @@ class Process:
             os.close(folder)
             return self._denials.classify(error, name)
 
+    def _names(self, folder_name: str) -> list[str] | Missing:
+        found = self._list(folder_name)
+        if isinstance(found, Missing):
+            return found
+        os.close(found[0])
+        return found[1]
+
     def _unknown_format(self, source: str, text: bytes) -> Missing:
         """Count a file with unknown content; one of a process that has just ended is empty."""
         return self._denials.add_fault(source, f"unknown format: {text[:100]!r}") if text else Missing.GONE
@@ -271,5 +311,17 @@ def read_file(name: str, folder: int, limit_bytes: int) -> bytes:
     file = os.open(name, _READ, dir_fd=folder)
     try:
         return os.read(file, limit_bytes)
+    finally:
+        os.close(file)
+
+
+def read_long_file(name: str, folder: int) -> bytes:
+    """Read a list below an open folder, page by page up to a limit; entries are never split between pages."""
+    file = os.open(name, _READ, dir_fd=folder)
+    try:
+        pages = [os.read(file, _PAGE_BYTES)]
+        while len(pages[-1]) > _PAGE_BYTES // 2 and len(pages) < _MOST_PAGES:
+            pages.append(os.read(file, _PAGE_BYTES))
+        return b"".join(pages)
     finally:
         os.close(file)

@@ -99,6 +99,12 @@ def parse_stat(text: bytes, uid: int) -> ProcessSample:
         raise MalformedAnswer(f"a process has a stat file of unknown format: {text[:200]!r}") from error
 
 
+def child_ticks(sample: ProcessSample) -> tuple[int, int]:
+    """Return the CPU time of children that were waited for, in user mode and in the kernel."""
+    rest = sample.text[sample.text.rindex(b")") + 2 :].split()
+    return int(rest[13]), int(rest[14])
+
+
 def parse_thread_stat(text: bytes) -> ThreadSample:
     """Parse the line of a thread, which has the format of that of a process."""
     sample = parse_stat(text, 0)
@@ -143,6 +149,18 @@ def parse_real_user(status: bytes) -> int | None:
     """Parse the real user ID from ``status``; the name of the process, which is above it, is escaped by the kernel."""
     words = status.partition(b"\nUid:")[2].split(None, 1)[:1]
     return int(words[0]) if words and words[0].isdigit() and len(words[0]) <= MOST_DIGITS else None
+
+
+def parse_peak_resident_bytes(status: bytes) -> int | None:
+    """Parse the highest resident memory from ``status``; None for a zombie, which has no memory."""
+    words = status.partition(b"\nVmHWM:")[2].split(None, 2)[:2]
+    is_known = len(words) == 2 and words[1] == b"kB" and words[0].isdigit() and len(words[0]) <= MOST_DIGITS
+    return int(words[0]) * 1024 if is_known else None
+
+
+def parse_child_ids(children: bytes) -> list[int]:
+    """Parse the PIDs in ``task/TID/children``."""
+    return [int(word) for word in children.split() if word.isdigit() and len(word) <= MOST_DIGITS]
 
 
 def parse_file_limit(limits: bytes) -> int | None:

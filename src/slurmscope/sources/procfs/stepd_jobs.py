@@ -17,7 +17,7 @@ from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey
 from slurmscope.sources.cgroup import Members
 from slurmscope.sources.procfs.process import Missing, Process
 from slurmscope.sources.procfs.reader import ProcessReader
-from slurmscope.sources.procfs.stat import ProcessSample
+from slurmscope.sources.procfs.stat import ProcessSample, child_ticks
 
 COMMAND = "slurmstepd"
 TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([0-9A-Za-z+]{1,32})")
@@ -176,9 +176,3 @@ class StepdTree:
 
     def _remove(self, pid: int) -> None:
         self._job_of.pop(pid).remove(pid)
-
-
-def child_ticks(sample: ProcessSample) -> tuple[int, int]:
-    """Return the CPU time of children that were waited for, in user mode and in the kernel."""
-    rest = sample.text[sample.text.rindex(b")") + 2 :].split()
-    return int(rest[13]), int(rest[14])

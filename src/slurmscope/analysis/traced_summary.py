@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Summarise one run of a command as the run of a job on one node, so that rules and reports apply to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from slurmscope.analysis.curves import growth_ratio, idle_tail_seconds
+from slurmscope.analysis.traced_curves import make_axis, rate_curve, size_curve
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.series import Measured, Series
+from slurmscope.model.summary import (
+    Coverage,
+    CpuSummary,
+    IoSummary,
+    JobSummary,
+    MemorySummary,
+    NodeSummary,
+    UsedShare,
+)
+from slurmscope.model.traced_run import RunDetails, TracedRun, TreeSample
+
+WHOLE = Coverage(nodes=1, nodes_measured=1, run_ratio=1.0)
+SHARED = Coverage(nodes=1, nodes_measured=1, run_ratio=0.0)
+"""Memory that counts shared pages once for each process is no base for findings."""
+
+_RATES: Mapping[str, Callable[[TreeSample], float | None]] = {
+    "cpu": lambda sample: sample.cpu_seconds,
+    "cpu_user": lambda sample: sample.user_seconds,
+    "cpu_system": lambda sample: sample.system_seconds,
+    "read": lambda sample: sample.read_chars,
+    "write": lambda sample: sample.write_chars,
+}
+_NODELESS = frozenset({"cpu_user", "cpu_system"})
+"""Curves that are sums over nodes, and have no label."""
+
+
+def measure_run(run: TracedRun) -> Measured:
+    """Return the curves of a run by the names that charts know."""
+    axis = make_axis(run.samples)
+    curves: dict[str, tuple[Series, ...]] = {}
+    for name, total in _RATES.items():
+        series = rate_curve(run.samples, axis, total, run.host)
+        if series is not None:
+            curves[name] = (Series((), series.times, series.values) if name in _NODELESS else series,)
+    memory = size_curve(run.samples, axis, lambda sample: float(sample.resident_bytes), run.host)
+    if memory is not None:
+        curves["memory_rss"] = (memory,)
+    return Measured(curves=curves)
+
+
+def summarise_run(run: TracedRun, measured: Measured) -> JobSummary:
+    """Summarise a run; all of it was measured, from start to end."""
+    record = make_record(run)
+    return JobSummary(
+        record=record,
+        run_seconds=run.wall_seconds,
+        time=UsedShare(used=run.wall_seconds),
+        cpu=_cpu(run, measured, record),
+        memory=_memory(run, measured, record),
+        io=_io(run.last),
+        nodes=(_node(run),),
+        program_threads={program: float(threads) for program, threads in run.program_threads.items()},
+        coverage=WHOLE,
+        node_cpus=float(record.cpus),
+    )
+
+
+def make_record(run: TracedRun) -> JobRecord:
+    """Return what accounting would have recorded about the run.
+
+    Memory counts as requested only where Slurm allocated it to this command alone: nobody asked for the whole machine.
+    """
+    slurm, allowance = run.slurm, run.allowance
+    is_allocated = slurm.job_id is not None and slurm.tasks == 1 and allowance.memory_origin == "cgroup"
+    has_failed = run.exit_code != 0 or run.exit_signal != 0
+    return JobRecord(
+        cluster=slurm.cluster,
+        job_id=slurm.job_id or 0,
+        name=run.command[0].rpartition("/")[2],
+        user=run.user,
+        account=slurm.account,
+        partition=slurm.partition,
+        state="FAILED" if has_failed else "COMPLETED",
+        submit_seconds=math.floor(run.start_seconds),
+        start_seconds=math.floor(run.start_seconds),
+        end_seconds=math.ceil(run.start_seconds + run.wall_seconds),
+        nodes=(run.host,),
+        node_count=1,
+        cpus=math.ceil(allowance.cores),
+        memory_bytes=allowance.memory_bytes if is_allocated else None,
+        exit_code=run.exit_code,
+        exit_signal=run.exit_signal,
+        cpu_seconds=run.last.cpu_seconds,
+        work_dir=run.work_dir,
+    )
+
+
+def detail_run(run: TracedRun) -> RunDetails:
+    """Return what the report of a command has beside that of a job."""
+    return RunDetails(
+        command=run.command,
+        start_seconds=run.start_seconds,
+        exit_code=run.exit_code,
+        exit_signal=run.exit_signal,
+        cores=run.allowance.cores,
+        memory_limit_bytes=run.allowance.memory_bytes,
+        memory_limit_origin=run.allowance.memory_origin,
+        peak_processes=run.peak_processes,
+        peak_threads=run.peak_threads,
+        storage_read_bytes=run.last.read_bytes,
+        storage_write_bytes=run.last.write_bytes,
+        processes_left=run.processes_left,
+    )
+
+
+def _cpu(run: TracedRun, measured: Measured, record: JobRecord) -> CpuSummary:
+    busy = measured.curves.get("cpu", ())
+    mean_cores = run.last.cpu_seconds / run.wall_seconds if run.wall_seconds > 0 else None
+    return CpuSummary(
+        time=UsedShare(asked=run.allowance.cores * run.wall_seconds, used=run.last.cpu_seconds, coverage=WHOLE),
+        user_seconds=run.last.user_seconds,
+        system_seconds=run.last.system_seconds,
+        mean_cores=mean_cores,
+        peak_cores=max([*busy[0].values, mean_cores or 0.0]) if busy else mean_cores,
+        idle_tail_seconds=idle_tail_seconds(
+            busy[0].times, busy[0].values, end_seconds=run.last.time_seconds, cpus=record.cpus
+        )
+        if busy
+        else None,
+    )
+
+
+def _memory(run: TracedRun, measured: Measured, record: JobRecord) -> MemorySummary:
+    curve = measured.curves.get("memory_rss", ())
+    peak = run.peak_resident_bytes
+    growth = (
+        growth_ratio(
+            curve[0].times,
+            curve[0].values,
+            start_seconds=run.samples[0].time_seconds,
+            end_seconds=run.last.time_seconds,
+        )
+        if curve
+        else None
+    )
+    return MemorySummary(
+        asked_bytes=record.memory_bytes,
+        limit_bytes=run.allowance.memory_bytes,
+        working_peak_bytes=None if peak is None else float(peak),
+        growth_ratio=growth,
+        oom_kills=run.oom_kills,
+        coverage=SHARED if has_shared_pages(run) else WHOLE,
+    )
+
+
+def has_shared_pages(run: TracedRun) -> bool:
+    """Return whether processes shared so much memory that their sum is above what they may use together."""
+    peak, limit = run.peak_resident_bytes, run.allowance.memory_bytes
+    return peak is not None and limit is not None and run.allowance.memory_origin != "ulimit" and peak > limit
+
+
+def _io(last: TreeSample) -> IoSummary:
+    return IoSummary(read_bytes=last.read_chars, write_bytes=last.write_chars, reads=last.reads, writes=last.writes)
+
+
+def _node(run: TracedRun) -> NodeSummary:
+    last, peak = run.last, run.peak_resident_bytes
+    return NodeSummary(
+        node=run.host,
+        cpus=float(math.ceil(run.allowance.cores)),
+        cpu_seconds=last.cpu_seconds,
+        mean_cores=last.cpu_seconds / run.wall_seconds if run.wall_seconds > 0 else None,
+        working_peak_bytes=None if peak is None else float(peak),
+        limit_bytes=run.allowance.memory_bytes,
+        read_bytes=last.read_chars,
+        write_bytes=last.write_chars,
+        run_ratio=1.0,
+    )

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare the options of ``slurmscope run``, with those of the wrapper script that it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+import click
+
+from slurmscope.units import parse_positive_seconds
+
+FORMATS = ("text", "json", "html")
+WRAPPER_OPTIONS = ("--endpoint", "--sample-rate", "--jobid", "--dry-run", "--verbose", "--validate")
+"""Options of the older wrapper script, which may follow the words after its ``--cmd``."""
+
+
+class RunCommand(click.Command):
+    """Take every word after the first that is no option as the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as usual; options of the wrapper script may also follow its ``--cmd``."""
+        given = list(args)
+        rest = super().parse_args(ctx, list(args))
+        command: Sequence[str] = ctx.params["command"]
+        own = list(takewhile(lambda word: word not in WRAPPER_OPTIONS, command))
+        if not ctx.params["cmd"] or len(own) == len(command):
+            return rest
+        head, tail = given[: len(given) - len(command)], list(command[len(own) :])
+        head.remove("--cmd")
+        return super().parse_args(ctx, [*head, *tail, "--cmd", *own])
+
+
+def run_options() -> list[click.Parameter]:
+    """Return the options in the order of the help, and the command as the only argument."""
+    return [
+        click.Option(
+            ["--format", "-f"], type=click.Choice(FORMATS), default="text", metavar="FORMAT",
+            help="text, json or html. [default: text]",
+        ),
+        click.Option(["--output", "-o"], metavar="FILE", help="Write the report to this file."),
+        click.Option(["--quiet", "-q"], is_flag=True, help="Print no report."),
+        click.Option(
+            ["--sample-rate"], callback=_parse_rate, default="10", envvar="SAMPLE_RATE", metavar="SECONDS",
+            help="Longest time between samples. [default: 10]",
+        ),
+        click.Option(["--cmd"], is_flag=True, hidden=True),
+        click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]..."),
+    ]  # fmt: skip
+
+
+def _parse_rate(ctx: click.Context, param: click.Parameter, given: object) -> float:
+    try:
+        return parse_positive_seconds(given)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from error

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Take from the environment which job, step and task this is, and expand file names as Slurm does."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+
+from slurmscope.model.traced_run import SlurmContext
+
+_PATTERN = re.compile(r"%([%jtsNu])")
+_LARGEST = 2**63 - 1
+
+
+def read_context(environment: Mapping[str, str], job_id: int | None = None) -> SlurmContext:
+    """Return the job of this process, or the given one; nothing outside of a job."""
+    return SlurmContext(
+        job_id=job_id or _first(environment, "SLURM_JOB_ID", "SLURM_JOBID") or None,
+        step_id=environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", ""))[:32],
+        rank=_first(environment, "SLURM_PROCID"),
+        tasks=_first(environment, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS") or 1,
+        cluster=environment.get("SLURM_CLUSTER_NAME", ""),
+        account=environment.get("SLURM_JOB_ACCOUNT", ""),
+        partition=environment.get("SLURM_JOB_PARTITION", ""),
+    )
+
+
+def host_name(environment: Mapping[str, str]) -> str:
+    """Return Slurm's name of this node, or else that of the machine."""
+    return environment.get("SLURMD_NODENAME") or os.uname().nodename
+
+
+def user_name(environment: Mapping[str, str]) -> str:
+    """Return the name of the user as the environment has it; a directory service may hang."""
+    return environment.get("USER") or environment.get("LOGNAME") or str(os.getuid())
+
+
+def expand_file_name(text: str, *, slurm: SlurmContext, host: str, user: str) -> str:
+    """Replace %j (job), %s (step), %t (task), %N (node) and %u (user), so that tasks do not share one file."""
+    values = {
+        "%": "%",
+        "j": str(slurm.job_id or 0),
+        "s": slurm.step_id or "batch",
+        "t": str(slurm.rank or 0),
+        "N": host.partition(".")[0],
+        "u": user,
+    }
+    return _PATTERN.sub(lambda match: values[match[1]].replace("/", "_"), text)
+
+
+def _first(environment: Mapping[str, str], *names: str) -> int | None:
+    """Return the first of these variables that is a number."""
+    for name in names:
+        text = environment.get(name, "")
+        if text.isascii() and text.isdigit() and int(text[:20]) <= _LARGEST:
+            return int(text[:20])
+    return None

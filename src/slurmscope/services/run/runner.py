@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a command to its end: one thread starts it, waits for signals, samples, and reaps its orphans."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from slurmscope.analysis.traced_curves import SampleHistory
+from slurmscope.analysis.traced_summary import has_shared_pages
+from slurmscope.model.traced_run import SlurmContext, TracedRun, TreeSample
+from slurmscope.services.run.forwarding import caught_signals, must_pass_on, name_of
+from slurmscope.services.run.launching import become_subreaper, start
+from slurmscope.services.run.schedule import next_interval
+from slurmscope.sources.machine.own_limits import OwnLimits
+from slurmscope.sources.procfs.tree_meter import TreeMeter
+
+MOST_LEFT = 10_000
+"""Orphans that are reaped after the end of the command, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """Hold what to run, and how often to sample it."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    host: str
+    user: str
+    slurm: SlurmContext
+    sample_rate: float
+
+
+class Runner:
+    """Run one command. The main thread only: it waits for signals."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self._plan = plan
+        self._meter = TreeMeter(self._now)
+        self._history = SampleHistory()
+        self._signals = caught_signals()
+        self._status: int | None = None
+        self._started = 0.0
+        self._left = 0
+        self._spent = 0.0
+        self.pid = 0
+        self.start_seconds = 0.0
+        self.on_sample: Callable[[TreeSample], None] = lambda _sample: None
+
+    def run(self) -> TracedRun:
+        """Start the command, and return what it used when it has ended; raise CommandNotStarted."""
+        limits = OwnLimits()
+        allowance, kills_before = limits.read(), limits.oom_kills()
+        is_subreaper = become_subreaper()
+        # A parent that ignores this signal passes that on, and then the kernel reports no ended children.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+        try:
+            wall_seconds = self._run_to_end()
+        finally:
+            self._meter.close()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        code = os.waitstatus_to_exitcode(self._status or 0)
+        samples = self._history.samples()
+        run = TracedRun(
+            command=self._plan.command,
+            host=self._plan.host,
+            user=self._plan.user,
+            work_dir=_work_dir(),
+            start_seconds=self.start_seconds,
+            wall_seconds=wall_seconds,
+            exit_code=max(0, code),
+            exit_signal=max(0, -code),
+            allowance=allowance,
+            slurm=self._plan.slurm,
+            samples=samples,
+            peak_resident_bytes=self._meter.peak_resident_bytes or None,
+            # One ran, however short.
+            peak_processes=max(1, self._meter.peak_processes),
+            peak_threads=max(1, self._meter.peak_threads),
+            program_threads=dict(self._meter.program_threads),
+            oom_kills=_growth(kills_before, limits.oom_kills()),
+            processes_left=self._left,
+        )
+        return replace(run, problems=_problems(run, self._meter, is_subreaper=is_subreaper))
+
+    def terminate(self) -> None:
+        """Ask the command to end."""
+        if self._status is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def _now(self) -> float:
+        """Return the Unix time, without the steps that a clock makes when it is set."""
+        return self.start_seconds + time.monotonic() - self._started
+
+    def _run_to_end(self) -> float:
+        self.start_seconds, self._started = time.time(), time.monotonic()
+        self.pid = start(self._plan.command, self._plan.environment, unblocked=self._signals)
+        self._meter.note_start()
+        due = self._started
+        while self._status is None:
+            left_seconds = due - time.monotonic()
+            if left_seconds <= 0:
+                due = self._take_sample()
+            else:
+                self._wait_for_signal(left_seconds)
+        wall_seconds = time.monotonic() - self._started
+        self._take_last_sample()
+        return wall_seconds
+
+    def _wait_for_signal(self, longest_seconds: float) -> None:
+        # Not sigtimedwait: after a stop that lasts longer than its timeout, Python returns its previous signal again.
+        signal.setitimer(signal.ITIMER_REAL, longest_seconds)
+        info = signal.sigwaitinfo(self._signals)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if info.si_signo == signal.SIGCHLD:
+            while self._status is None and self._reap_one():
+                pass
+        else:
+            self._pass_on(info)
+
+    def _take_sample(self) -> float:
+        """Take a sample, and return when the next one is due."""
+        before = time.thread_time()
+        sample = self._meter.scan()
+        self._history.add(sample)
+        self.on_sample(sample)
+        cost = time.thread_time() - before
+        self._spent += cost
+        now = time.monotonic()
+        return now + next_interval(
+            now - self._started, self._plan.sample_rate, cost_seconds=cost, spent_seconds=self._spent
+        )
+
+    def _take_last_sample(self) -> None:
+        for _ in range(MOST_LEFT):
+            if not self._reap_one():
+                break
+        last = self._meter.scan()
+        self._left = last.processes
+        samples = self._history.samples()
+        if samples and not last.processes:
+            # Sizes are those before the end.
+            before = samples[-1]
+            last = last._replace(
+                resident_bytes=before.resident_bytes, processes=before.processes, threads=before.threads
+            )
+        self._history.add(last)
+
+    def _pass_on(self, info: signal.struct_siginfo) -> None:
+        """Pass a signal on, unless the command has it already or it is our own timer."""
+        number = info.si_signo
+        if must_pass_on(info, is_own=self._is_own, sender_name=name_of):
+            # It may have ended, or run as another user.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+        if number == signal.SIGTSTP:
+            # Stop as well, as the shell that started us expects.
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _reap_one(self) -> bool:
+        """Reap one ended child; return whether there was one."""
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        if ended is None:
+            return False
+        status = self._meter.reap(ended.si_pid)
+        if ended.si_pid == self.pid:
+            self._status = status
+        return True
+
+    def _is_own(self, pid: int) -> bool:
+        return pid == self.pid or self._meter.has(pid)
+
+
+def _problems(run: TracedRun, meter: TreeMeter, *, is_subreaper: bool) -> tuple[str, ...]:
+    """List what was not measured, in sentences."""
+    found = {
+        "Processes whose parent ended were not followed: the kernel refused.": not is_subreaper,
+        "The I/O of processes that run as another user is included only after their end.": meter.has_unread_io,
+        "Memory that processes share counts once for each, so the sum is above the limit.": has_shared_pages(run),
+        "The command ended before its memory could be read.": run.peak_resident_bytes is None,
+    }
+    return tuple(sentence for sentence, is_so in found.items() if is_so)
+
+
+def _growth(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(0, after - before)
+
+
+def _work_dir() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - a text for the report
+    except OSError:
+        return ""

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``slurmscope run`` changes nothing for the command, and reports what the kernel counted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.traced_command import plain_environment, python, report_of, run_traced
+
+MIB = 1 << 20
+BUSY = "import time\nwhile time.process_time() < 0.4: pass\n"
+
+
+@pytest.mark.parametrize("code", [0, 3, 255])
+def test_exit_code_is_that_of_the_command(code: int) -> None:
+    assert code == run_traced("--quiet", "--", "sh", "-c", f"exit {code}").returncode
+
+
+def test_command_that_dies_by_a_signal_gives_128_and_its_number() -> None:
+    done = run_traced("--", "sh", "-c", "kill -SEGV $$")
+
+    assert 128 + 11 == done.returncode
+    assert b"killed by SIGSEGV (signal 11)" in done.stderr
+
+
+def test_missing_command_gives_127() -> None:
+    done = run_traced("--", "no-such-command")
+
+    assert (127, b"slurmscope: cannot run no-such-command: No such file or directory\n") == (
+        done.returncode,
+        done.stderr,
+    )
+
+
+def test_file_that_is_not_executable_gives_126(tmp_path: Path) -> None:
+    file = tmp_path / "data"
+    file.write_text("no program")
+
+    assert 126 == run_traced("--", str(file)).returncode
+
+
+def test_script_without_a_first_line_runs_as_in_a_shell(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text('echo "$1"\n')
+    script.chmod(0o755)
+
+    done = run_traced("-q", "--", str(script), "hello")
+
+    assert (0, b"hello\n", b"") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_binary_output_and_input_pass_through_unchanged() -> None:
+    noise = bytes(range(256)) * 5000
+
+    done = run_traced("-q", "--", "cat", stdin=noise)
+
+    assert (0, noise, b"") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_report_goes_to_standard_error_only() -> None:
+    done = run_traced("--", "echo", "result")
+
+    assert b"result\n" == done.stdout
+    assert b"Wall time" in done.stderr
+
+
+def test_quiet_prints_nothing() -> None:
+    assert b"" == run_traced("--quiet", "--", "true").stderr
+
+
+def test_broken_pipe_ends_a_command_as_without_us() -> None:
+    """Python ignores SIGPIPE, a program that it starts must not."""
+    done = run_traced("-q", "--", "sh", "-c", "(yes; echo $? >&2) | head -n 1")
+
+    assert b"y\n" == done.stdout
+    assert b"141\n" == done.stderr
+
+
+def test_variables_and_folder_are_those_of_the_caller(tmp_path: Path) -> None:
+    done = run_traced("-q", "--", "sh", "-c", 'pwd; echo "$MARK"', environment={"MARK": "here"})
+
+    assert f"{Path.cwd()}\nhere\n".encode() == done.stdout
+
+
+def test_shortest_command_has_a_report() -> None:
+    text = run_traced("--", "true").stderr.decode()
+
+    rows = dict(line.strip().split("  ", 1) for line in text.splitlines() if line.startswith("  ") and "  " in line[2:])
+    assert "exit code 0" == rows["State"].strip()
+    assert rows["Processes, peak"].strip().startswith("1 with 1 thread")
+
+
+TIMED = BUSY + "x = bytearray(120 << 20)\nopen('/dev/null', 'wb').write(bytes(7_000_000))\n"
+
+
+@pytest.mark.skipif(not shutil.which("time"), reason="the program time is not installed")
+def test_report_agrees_with_the_program_time(tmp_path: Path) -> None:
+    figures = tmp_path / "time.txt"
+
+    report = report_of(tmp_path, shutil.which("time") or "", "-v", "-o", str(figures), *python(TIMED))
+
+    timed = dict(line.strip().rsplit(": ", 1) for line in figures.read_text().splitlines() if ": " in line)
+    summary = report["summary"]
+    assert float(timed["User time (seconds)"]) == pytest.approx(summary["cpu"]["user_seconds"], abs=0.05)
+    assert float(timed["System time (seconds)"]) == pytest.approx(summary["cpu"]["system_seconds"], abs=0.05)
+    assert int(timed["Maximum resident set size (kbytes)"]) * 1024 <= summary["memory"]["best_peak_bytes"]
+    assert summary["memory"]["best_peak_bytes"] < 1.15 * int(timed["Maximum resident set size (kbytes)"]) * 1024
+    minutes, seconds = timed["Elapsed (wall clock) time (h:mm:ss or m:ss)"].split(":")
+    wall = int(minutes) * 60 + float(seconds)
+    assert wall - 0.02 <= summary["run_seconds"] < wall + 1
+    assert 7_000_000 <= summary["io"]["write_bytes"] < 7_200_000
+
+
+MANY_CHILDREN = """
+import os, resource, sys
+for number in range(int(sys.argv[1])):
+    pid = os.fork()
+    if not pid:
+        os.write(1, b"x")
+        os._exit(0)
+    os.waitpid(pid, 0)
+own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+print(sum((own.ru_utime, own.ru_stime, children.ru_utime, children.ru_stime)), file=sys.stderr)
+"""
+
+
+def test_thousands_of_short_children_are_all_counted(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+
+    done = run_traced("-f", "json", "-o", str(file), "--", *python(MANY_CHILDREN), "3000")
+
+    report = json.loads(file.read_bytes())
+    kernel_seconds = float(done.stderr)
+    # The rest is the end of the interpreter, after it printed.
+    assert kernel_seconds <= report["summary"]["cpu"]["time"]["used"] < kernel_seconds + 0.1
+    assert 3000 == len(done.stdout)
+    assert 3000 <= report["summary"]["io"]["write_bytes"] < 3100
+
+
+# The first process ends at once; its grandchild becomes an orphan, works, and ends before the command.
+ORPHAN = """
+import os, time
+reader, writer = os.pipe()
+if not os.fork():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    while time.process_time() < 0.5: pass
+    open("/dev/null", "wb").write(bytes(3_000_000))
+    os.write(writer, b"x")
+    os._exit(0)
+os.wait()
+os.read(reader, 1)
+time.sleep(0.1)
+"""
+
+
+def test_orphans_are_counted(tmp_path: Path) -> None:
+    report = report_of(tmp_path, *python(ORPHAN))
+
+    assert 0.5 <= report["summary"]["cpu"]["time"]["used"] < 0.8
+    assert 3_000_000 <= report["summary"]["io"]["write_bytes"] < 3_100_000
+    assert 0 == report["run"]["processes_left"]
+
+
+DAEMON = """
+import os, time
+reader, writer = os.pipe()
+if not os.fork():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    while time.process_time() < 0.3: pass
+    os.write(writer, b"x")
+    time.sleep(2)
+    os._exit(0)
+os.wait()
+os.read(reader, 1)
+"""
+
+
+def test_daemon_that_is_left_runs_on_and_is_counted_until_the_end(tmp_path: Path) -> None:
+    report = report_of(tmp_path, *python(DAEMON))
+
+    assert 1 == report["run"]["processes_left"]
+    assert 0.3 <= report["summary"]["cpu"]["time"]["used"] < 0.6
+    assert report["summary"]["run_seconds"] < 2
+
+
+# Nobody waits for these children: what they used is known from samples alone.
+IGNORING = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for _ in range(2):
+    if not os.fork():
+        while time.process_time() < 0.5: pass
+        time.sleep(0.5)
+        os._exit(0)
+try:
+    os.wait()
+except ChildProcessError:
+    pass
+time.sleep(0.3)
+"""
+
+
+def test_children_without_a_waiting_parent_are_kept(tmp_path: Path) -> None:
+    report = report_of(tmp_path, *python(IGNORING))
+
+    assert 0.95 <= report["summary"]["cpu"]["time"]["used"] < 1.3
+
+
+def test_cores_and_memory_are_those_that_the_command_may_use(tmp_path: Path) -> None:
+    limit_kib = 4 << 20
+    program = f"ulimit -v {limit_kib}; exec {sys.executable} -m slurmscope run -f json -o '{tmp_path}/r.json' true"
+    run_traced("-q", "--", "taskset", "-c", "0", "sh", "-c", program)
+
+    run = json.loads((tmp_path / "r.json").read_bytes())["run"]
+    assert 1.0 == run["cores"]
+    assert (limit_kib * 1024, "ulimit") == (run["memory_limit_bytes"], run["memory_limit_origin"])
+
+
+def test_text_report_shows_every_resource() -> None:
+    done = run_traced("--", *python(BUSY))
+
+    text = done.stderr.decode()
+    for label in ("Wall time", "CPU time", "CPU efficiency", "Memory, peak", "Processes, peak", "Read", "Written"):
+        assert f"  {label}" in text
+    for curve in ("Busy cores", "Memory in use", "Reading", "Writing"):
+        assert f"  {curve}" in text
+    assert "Too short to judge: most rules need 5 min." in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_html_report_is_one_document_without_scripts(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    run_traced("-f", "html", "-o", str(file), "--", "sh", "-c", "sleep 0.2 # <script>alert(1)</script>")
+
+    page = file.read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "<svg" in page
+
+
+def test_file_is_replaced_as_a_whole_and_names_take_the_task(tmp_path: Path) -> None:
+    environment = {"SLURM_JOB_ID": "77", "SLURM_PROCID": "3", "SLURMD_NODENAME": "n1", "USER": "ada"}
+    name = str(tmp_path / "%j-%t-%N-%u-100%%.json")
+
+    run_traced("-f", "json", "-o", name, "--", "true", environment=environment)
+
+    file = tmp_path / "77-3-n1-ada-100%.json"
+    assert [file] == list(tmp_path.iterdir())
+    report = json.loads(file.read_bytes())
+    assert (77, "n1") == (report["summary"]["record"]["job_id"], report["summary"]["record"]["nodes"][0])
+    assert stat.S_ISREG(file.stat().st_mode)
+
+
+def test_file_that_cannot_be_written_is_refused_before_the_command_runs(tmp_path: Path) -> None:
+    done = run_traced("-o", str(tmp_path / "absent" / "r.json"), "--", "touch", str(tmp_path / "ran"))
+
+    assert 2 == done.returncode
+    assert b"name a file in a folder that exists" in done.stderr
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_report_is_shown_when_its_folder_vanished_meanwhile(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    done = run_traced("-f", "json", "-o", str(folder / "r.json"), "--", "sh", "-c", f"rmdir '{folder}'; exit 4")
+
+    assert 4 == done.returncode
+    assert b"cannot be written" in done.stderr
+    assert b"Wall time" in done.stderr
+
+
+def test_no_command_is_an_error() -> None:
+    done = run_traced("--quiet")
+
+    assert (2, True) == (done.returncode, b"Name the command to run" in done.stderr)
+
+
+WEIGHED = """
+import sys
+for name in ("bcrypt", "fastapi", "jinja2", "msgspec", "psycopg", "pymysql", "sqlalchemy", "typst", "uvicorn", "yaml"):
+    sys.modules[name] = None
+from slurmscope.cli import main
+try:
+    main(["run", "-f", sys.argv[1], "-o", sys.argv[2], "--", "sleep", "0.1"])
+except SystemExit as end:
+    assert not end.code
+heavy = {"http.client", "ssl", "sqlite3", "email", "xml", "subprocess", "slurmscope.portal", "slurmscope.store"}
+print(*sorted(heavy & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize("format", ["text", "json", "html"])
+def test_nothing_but_click_and_little_of_the_standard_library_is_needed(format: str, tmp_path: Path) -> None:
+    import subprocess
+
+    argv = [sys.executable, "-c", WEIGHED, format, str(tmp_path / "report")]
+    done = subprocess.run(argv, capture_output=True, text=True, env=plain_environment(), check=True)
+
+    assert "\n" == done.stdout
+    assert (tmp_path / "report").stat().st_size > 500
