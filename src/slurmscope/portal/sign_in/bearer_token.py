@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import threading
@@ -15,7 +14,6 @@ from slurmscope.model.viewer import Viewer
 from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.sign_in.errors import NotSignedIn, Refused, TooManyFailures
 
-MAX_KNOWN_TOKENS = 1000
 MAX_FAILURES = 5
 PERIOD_SECONDS = 15 * 60.0
 MAX_CLIENTS = 10_000
@@ -95,35 +93,24 @@ class SignInLimits:
 
 
 class BearerTokens:
-    """Find the owner of a token, and throttle guessing.
+    """Find the owner of a token, and make clients that guess wait.
 
-    Many users share an address: a login node, a proxy. While an address has to wait, tokens that were valid before
-    are still checked, so that one broken script does not lock out others. Safe to use from any thread.
+    Many users share an address: a login node, a proxy. A valid token always works, also while its address has to wait,
+    so that one broken script does not lock out others. Guessing is hopeless anyway: tokens are 32 random bytes. Safe
+    to use from any thread.
     """
 
     def __init__(self, find_token: FindToken, limits: SignInLimits) -> None:
         self._find_token = find_token
         self._limits = limits
-        self._known: OrderedDict[bytes, None] = OrderedDict()
-        self._lock = threading.Lock()
 
     def find_viewer(self, token: str, client: str) -> Viewer:
         """Return the owner of the token, or reject the client and count the failure."""
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        wait_seconds = self._limits.wait_seconds(client)
-        if wait_seconds and digest not in self._known:
-            raise TooManyFailures(wait_seconds)
         found = self._find_token(token) if _TOKEN.fullmatch(token) else None
-        self._remember(digest, is_valid=found is not None)
-        if found is None:
-            self._limits.record_failure(client)
-            raise NotSignedIn("This token is unknown, revoked or expired.")
-        return found
-
-    def _remember(self, digest: bytes, *, is_valid: bool) -> None:
-        with self._lock:
-            self._known.pop(digest, None)
-            if is_valid:
-                self._known[digest] = None
-                while len(self._known) > MAX_KNOWN_TOKENS:
-                    self._known.popitem(last=False)
+        if found is not None:
+            return found
+        wait_seconds = self._limits.wait_seconds(client)
+        if wait_seconds:
+            raise TooManyFailures(wait_seconds)
+        self._limits.record_failure(client)
+        raise NotSignedIn("This token is unknown, revoked or expired.")

@@ -8,16 +8,20 @@ sessions, so there is nothing to steal or to expire.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
+from slurmscope.log import fields
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.portal.scope import Peer, Scope, read_peer
 from slurmscope.portal.settings import LOCAL, PortalSettings
 from slurmscope.portal.sign_in.bearer_token import BearerTokens, FindToken, SignInLimits, read_token
 from slurmscope.portal.sign_in.coordinated_accounts import ReadCoordinatedAccounts
-from slurmscope.portal.sign_in.errors import NotSignedIn
+from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
 from slurmscope.portal.sign_in.local_mode import LocalMode, LocalUsers, find_local_users
 from slurmscope.portal.sign_in.proxy_header import ProxyHeader, client_behind_proxy
+
+logger = logging.getLogger(__name__)
 
 
 class Identifier:
@@ -42,6 +46,20 @@ class Identifier:
     def identify(self, scope: Scope) -> Viewer:
         """Return who sent this request, or raise NotSignedIn (401), Refused (403) or TooManyFailures (429)."""
         peer = read_peer(scope)
+        try:
+            viewer = self._find_viewer(scope, peer)
+        except SignInError as error:
+            # Logged once an hour for each kind, with the number of repetitions; the reason repeats nothing from the
+            # request, above all no token.
+            client = self._name_client(scope, peer)
+            logger.warning("sign-in refused", extra=fields(type(error).__name__, client=client, reason=error.reason))
+            raise
+        if viewer is None:
+            raise NotSignedIn("You are not signed in.")
+        return viewer
+
+    def _find_viewer(self, scope: Scope, peer: Peer) -> Viewer | None:
+        """Return the viewer; None if the request names none."""
         user = self._find_proxied_user(scope, peer)
         if user is not None:
             return self._add_accounts(Viewer(name=user, role=self._find_role(user)))
@@ -50,7 +68,7 @@ class Identifier:
             return self._add_accounts(self._tokens.find_viewer(token, self._name_client(scope, peer)))
         if self._local is not None:
             return self._local.find_viewer(scope, peer)
-        raise NotSignedIn("You are not signed in.")
+        return None
 
     def is_by_token(self, scope: Scope) -> bool:
         """Return whether an API token identifies this request.
