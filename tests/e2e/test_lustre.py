@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import grp
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,10 @@ scrape_configs:
   - job_name: lustre
     static_configs: [{{targets: ["{address}"]}}]
 """
-SERVERS = {"prometheus": run_prometheus, "victoria": run_victoria_metrics}
+SERVERS: dict[str, Callable[[Path, str], AbstractContextManager[Server]]] = {
+    "prometheus": run_prometheus,
+    "victoria": run_victoria_metrics,
+}
 LONG = "sleep 600"
 JOB_READ, JOB_WRITE = "cluster_job_read_throughput_bytes", "cluster_job_write_throughput_bytes"
 PROGRAM_READ, PROGRAM_WRITE = "cluster_proc_read_throughput_bytes", "cluster_proc_write_throughput_bytes"

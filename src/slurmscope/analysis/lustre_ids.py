@@ -19,7 +19,7 @@ and few parts of a pattern have a variable length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 LENGTH_LIMIT = 64
@@ -75,9 +75,11 @@ class JobIdPatterns:
         """Return the parts of a job ID; None if no pattern matches, or without anything that identifies a user."""
         if len(text) > LENGTH_LIMIT:
             return None
-        matches = (pattern.fullmatch(text) for pattern in self._patterns)
-        found = (_parts(match.groupdict()) for match in matches if match)
-        return next((parts for parts in found if parts is not None), None)
+        for pattern in self._patterns:
+            match = pattern.fullmatch(text)
+            if match and (parts := _parts(match.groupdict(""))):
+                return parts
+        return None
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
@@ -122,17 +124,13 @@ def _check_cost(text: str) -> None:
         raise ValueError(f"{text!r} has {repeats} parts of variable length; the limit is {REPEATS_LIMIT}")
 
 
-def _parts(groups: dict[str, str | None]) -> ParsedJobId | None:
-    job, task, uid, user, program = (groups.get(name) or "" for name in ("job", "task", "uid", "user", "program"))
-    if not (job or uid or user) or not all(number.isdecimal() for number in (job, uid) if number):
+def _parts(groups: Mapping[str, str]) -> ParsedJobId | None:
+    find = groups.get
+    job, task, uid, user = find("job", ""), find("task", ""), find("uid", ""), find("user", "")
+    if not (job or uid or user) or (job and not job.isdecimal()) or (uid and not uid.isdecimal()):
         return None
-    return ParsedJobId(
-        job=int(job) if job else None,
-        shown=f"{job}_{task}" if task else job,
-        uid=int(uid) if uid else None,
-        user=user,
-        program=program,
-    )
+    shown = f"{job}_{task}" if task else job
+    return ParsedJobId(int(job) if job else None, shown, int(uid) if uid else None, user, find("program", ""))
 
 
 def parse_patterns(items: Iterable[str]) -> tuple[str, ...]:

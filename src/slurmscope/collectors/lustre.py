@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 
@@ -203,7 +203,8 @@ def _families(
     options: LustreOptions, metrics: QuantityMetrics, rates: Sequence[ClientRate], *, has_class: bool
 ) -> Iterator[Family]:
     jobs = [rate for rate in rates if rate.client.account]
-    programs = _merge_programs([rate for rate in rates if rate.client.program], options.programs)
+    programs = [rate for rate in rates if rate.client.program]
+    program = _program_labels(programs, options.programs)
 
     def more(rate: ClientRate) -> Labels:
         return (class_of(rate.operation),) if has_class else ()
@@ -212,19 +213,21 @@ def _families(
         return (rate.target,) if has_class else ()
 
     yield Family(metrics.by_account, _sums(jobs, lambda rate: (rate.client.account, rate.client.user, *target(rate))))
-    yield Family(metrics.by_program, _sums(programs, lambda rate: (*_program(rate), *target(rate))))
+    yield Family(metrics.by_program, _sums(programs, lambda rate: (*program(rate), *target(rate))))
     yield Family(metrics.jobs, _sums(jobs, lambda rate: (rate.filesystem, *_owner(rate), *more(rate))))
-    yield Family(metrics.programs, _sums(programs, lambda rate: (rate.filesystem, *_program(rate), *more(rate))))
+    yield Family(metrics.programs, _sums(programs, lambda rate: (rate.filesystem, *program(rate), *more(rate))))
     yield Family(metrics.top_jobs, _top_jobs(jobs, options.top_jobs))
     yield Family(metrics.unknown, _unknown(rates))
 
 
 def _owner(rate: ClientRate) -> Labels:
-    return rate.client.account, rate.client.user, rate.client.partition
+    client = rate.client
+    return client.account, client.user, client.partition
 
 
 def _program(rate: ClientRate) -> Labels:
-    return rate.client.program, rate.client.group, rate.client.user
+    client = rate.client
+    return client.program, client.group, client.user
 
 
 def _sums(rates: Iterable[ClientRate], labels: Callable[[ClientRate], Labels]) -> dict[Labels, float]:
@@ -234,16 +237,16 @@ def _sums(rates: Iterable[ClientRate], labels: Callable[[ClientRate], Labels]) -
     return sums
 
 
-def _merge_programs(rates: Sequence[ClientRate], limit: int) -> list[ClientRate]:
-    """Return the rates with all but the busiest programs under one name: users choose the names of their programs."""
+def _program_labels(rates: Sequence[ClientRate], limit: int) -> Callable[[ClientRate], Labels]:
+    """Return what gives all but the busiest programs the same name: users choose the names of their programs."""
     sums = _sums(rates, _program)
-    if len(sums) <= limit:
-        return list(rates)
-    kept = frozenset(nlargest(limit, sums, key=lambda labels: (sums[labels], labels)))
-    return [
-        rate if _program(rate) in kept else rate._replace(client=rate.client._replace(program=OTHER_PROGRAMS))
-        for rate in rates
-    ]
+    kept = frozenset(_largest(sums, sums, limit))
+
+    def labels(rate: ClientRate) -> Labels:
+        own = _program(rate)
+        return own if own in kept else (OTHER_PROGRAMS, *own[1:])
+
+    return labels
 
 
 def _top_jobs(jobs: Iterable[ClientRate], limit: int) -> dict[Labels, float]:
@@ -254,10 +257,12 @@ def _top_jobs(jobs: Iterable[ClientRate], limit: int) -> dict[Labels, float]:
     by_filesystem: dict[str, list[Labels]] = defaultdict(list)
     for labels in sums:
         by_filesystem[labels[0]].append(labels)
-    top = (
-        nlargest(limit, candidates, key=lambda labels: (sums[labels], labels)) for candidates in by_filesystem.values()
-    )
+    top = (_largest(sums, candidates, limit) for candidates in by_filesystem.values())
     return {labels: sums[labels] for some in top for labels in some}
+
+
+def _largest(sums: Mapping[Labels, float], candidates: Iterable[Labels], limit: int) -> list[Labels]:
+    return [labels for _, labels in nlargest(limit, ((sums[labels], labels) for labels in candidates))]
 
 
 def _unknown(rates: Iterable[ClientRate]) -> dict[Labels, float]:

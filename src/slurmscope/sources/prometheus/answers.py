@@ -119,10 +119,14 @@ def _decode(body: bytes) -> _Body:
 
 
 def _parse_entry(entry: _Entry) -> FoundSeries:
-    points = entry.values if entry.value is None else [entry.value]
-    times = tuple(time for time, _ in points)
     try:
-        values = tuple(float(text) for _, text in points)
+        if entry.value is not None:
+            # The answer to an instant query may have a hundred thousand of these.
+            value = float(entry.value[1])
+            is_finite = math.isfinite(value)
+            return FoundSeries(entry.metric, (entry.value[0],) if is_finite else (), (value,) if is_finite else ())
+        times = tuple(time for time, _ in entry.values)
+        values = tuple(float(text) for _, text in entry.values)
     except ValueError as error:
         raise MalformedAnswer(f"it answered with a value that is not a number: {escape(str(error), 100)}") from error
     # The sum is finite when every value is, and in nearly every answer it is.
