@@ -39,12 +39,14 @@ class SenderFinder:
         jobs: SharedReading,
         procfs_root: Path,
         *,
+        read_name: Callable[[Path, int], JobName | None] = read_job_name,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Take the reading of the jobs on this node."""
+        """Take the reading of the jobs on this node, and the function that reads the cgroup of a process."""
         self._jobs = jobs
         self._procfs_root = procfs_root
+        self._read_name = read_name
         self._clock = clock
         self._sleep = sleep
         self._waiting = threading.BoundedSemaphore(_PARALLEL_WAITS)
@@ -65,8 +67,13 @@ class SenderFinder:
         """Return the jobs of the last reading."""
         return _jobs_of(self._jobs.wait(0.0))
 
+    def current_jobs(self) -> NodeJobs:
+        """Return the jobs of a reading that is not older than its interval."""
+        self._jobs.request()
+        return _jobs_of(self._jobs.wait(self._clock() + WAIT_SECONDS))
+
     def _find_job(self, sender: PeerCredentials) -> tuple[JobUse | None, NodeJobs]:
-        name = read_job_name(self._procfs_root, sender.pid)
+        name = self._read_name(self._procfs_root, sender.pid)
         age = self._jobs.age_seconds()
         if age is None or age > FRESH_SECONDS:
             self._jobs.request()
@@ -89,8 +96,8 @@ class SenderFinder:
             self._jobs.request()
             jobs = _jobs_of(self._jobs.wait(until))
             job = _match(jobs.jobs, name, sender)
-            is_settled = self._jobs.version > version and (name is None or job is not None)
-            if (job is not None and job.uid is not None) or is_settled or self._clock() >= until:
+            is_settled = job.uid is not None if job else name is None and self._jobs.version > version
+            if is_settled or self._clock() >= until:
                 return job, jobs
             self._sleep(_PAUSE_SECONDS)
 

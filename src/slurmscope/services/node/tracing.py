@@ -73,7 +73,8 @@ class NodeTracing:
         """Return the traced processes of running jobs, and the counters."""
         if self._settings.socket is None:
             return Traces()
-        running = {job.key.job_id for job in self._senders.last_jobs().jobs if not job.has_ended}
+        jobs = self._senders.current_jobs().jobs if len(self._store) else ()
+        running = {job.key.job_id for job in jobs if not job.has_ended}
         return Traces(
             processes=self._store.snapshot(running.__contains__),
             accepted=self._store.accepted,
