@@ -25,6 +25,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 
@@ -40,9 +41,17 @@ class MissingExtraError(SlurmscopeError):
     """A feature needs an optional package group that is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs the extra '{extra}': pip install 'slurmscope[{extra}]'")
+        super().__init__(f"{feature} needs the extra '{extra}': {_install_advice(extra)}")
         self.feature = feature
         self.extra = extra
+
+
+def _install_advice(extra: str) -> str:
+    """Name the pip of this environment; distributions refuse to let pip change their own Python."""
+    package = f"'slurmscope[{extra}]'"
+    if sys.prefix == sys.base_prefix:
+        return f"python3 -m venv /opt/slurmscope && /opt/slurmscope/bin/pip install {package}; see docs/install.md"
+    return f"{sys.executable} -m pip install {package}; add --find-links DIR for wheels that you built"
 
 
 class SourceError(SlurmscopeError):

@@ -35,9 +35,21 @@ def test_pages_need_the_extra_portal(command: str, tmp_path: Path) -> None:
 
     done = _run(command, *arguments)
 
-    message = "slurmscope: the portal needs the extra 'portal': pip install 'slurmscope[portal]'\n"
+    message = (
+        f"slurmscope: the portal needs the extra 'portal': {sys.executable} -m pip install 'slurmscope[portal]'; "
+        "add --find-links DIR for wheels that you built\n"
+    )
     assert (2, "", message) == (done.returncode, done.stdout, done.stderr)
     assert [] == list(tmp_path.iterdir())
+
+
+def test_python_of_the_distribution_is_not_changed_by_pip() -> None:
+    program = f"import sys\nsys.prefix = sys.base_prefix\n{_PROGRAM}"
+    argv = [sys.executable, "-c", program, "portal"]
+
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+
+    assert "python3 -m venv /opt/slurmscope && /opt/slurmscope/bin/pip install 'slurmscope[portal]'" in done.stderr
 
 
 def test_database_needs_the_extra_mariadb() -> None:

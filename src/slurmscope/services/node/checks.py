@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -23,9 +24,10 @@ LAYOUTS = {
     "unsupported": "neither job cgroups nor slurmstepd processes were found",
 }
 CGROUP_ADVICE = "set ProctrackType=proctrack/cgroup and TaskPlugin=task/cgroup in slurm.conf to get all metrics"
+_UNIT = Path(sys.prefix) / "share" / "slurmscope" / "slurmscope-node.service"
 CAPABILITY_ADVICE = (
     "I/O, open files and accounts of other users' jobs need CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH: "
-    "see deploy/slurmscope-node.service"
+    f"use the unit {_UNIT if _UNIT.exists() else 'deploy/slurmscope-node.service in the source'}"
 )
 SOURCE_ADVICE = {
     "cgroup_cpuset": "jobs are not confined to cores; set TaskPlugin=task/cgroup and ConstrainCores=yes",
