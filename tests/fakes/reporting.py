@@ -139,6 +139,10 @@ class FakeArchive:
             if record.job_id in job_ids and record.has_ended
         )
 
+    def flush(self) -> None:
+        """Have nothing to do in memory."""
+        self._fail()
+
     def delete_curves(self, before_seconds: int) -> int:
         """Count."""
         return self._forget("curves", before_seconds)

@@ -38,6 +38,7 @@ COMMAND_GROUPS = {
         "token": "Create, list and revoke API tokens.",
         "trace": "Create keys and job tokens for tracing.",
         "audit": "List which jobs support staff accessed.",
+        "archive": "Back up the job archive.",
         "simulate": "Write simulated Slurm commands for testing.",
     },
 }

@@ -115,7 +115,8 @@ def read_array(config: Config, environment: Mapping[str, str], job_id: str) -> t
 
 def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:
     """Open an archive without creating one; None for a file that does not exist or is not readable."""
-    if settings.url.startswith(_SQLITE) and not _is_readable(settings.url):
+    path = sqlite_path(settings.url)
+    if path is not None and not is_readable_file(path):
         return None
     return open_archive(settings)
 
@@ -128,9 +129,15 @@ def no_archive(settings: ArchiveSettings) -> ConfigError:
     )
 
 
-def _is_readable(url: str) -> bool:
+def sqlite_path(url: str) -> Path | None:
+    """Return the file of an archive; None if it is in a database server."""
+    return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
+
+
+def is_readable_file(path: Path) -> bool:
+    """Return whether this user can open a file."""
     try:
-        with Path(url.removeprefix(_SQLITE)).open("rb"):
+        with path.open("rb"):
             return True
     except OSError:
         return False

@@ -91,6 +91,10 @@ class ReporterSettings:
 class ReporterArchive(Archive, Protocol):
     """Store reports, and delete a part of what is older than a time; returns the number of rows."""
 
+    def flush(self) -> None:
+        """Make the file of the archive complete without its WAL."""
+        ...
+
     def delete_curves(self, before_seconds: int) -> int:
         """Delete curves of jobs that ended before this time."""
         ...
@@ -163,6 +167,7 @@ class Reporter:
         try:
             self._archive_ended()
             self._refresh_running()
+            self._archive.flush()
         except SlurmscopeError as error:
             logger.warning("archiving of jobs failed; retrying in the next round", extra=fields(reason=str(error)))
             self._note_failure(str(error))

@@ -131,6 +131,10 @@ class SqlArchive:
         """Delete audit rows from before this time, 10,000 at most; return their number."""
         return self._delete(lambda connection: delete_oldest_audit_rows(connection, before_seconds, DELETE_ROWS))
 
+    def flush(self) -> None:
+        """Move what was written into the file itself; servers do so by themselves."""
+        self.database.flush()
+
     def close(self) -> None:
         """Close the connections."""
         self.database.close()

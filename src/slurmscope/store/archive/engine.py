@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, text
@@ -78,6 +78,14 @@ class Database:
         if self.dialect == "sqlite":
             with self.writing() as connection:
                 connection.execute(text("ANALYZE"))
+
+    def flush(self) -> None:
+        """Move what was written into the SQLite file itself, so that a copy of it without its WAL is not empty."""
+        if self.dialect == "sqlite":
+            self._prepare()
+            with self._raising_archive_errors(), closing(self._engine.raw_connection()) as connection:
+                # Past SQLAlchemy: it must not be in a transaction. It waits for no reader and no writer.
+                connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)").close()
 
     def close(self) -> None:
         """Close all connections; a later query opens new ones."""

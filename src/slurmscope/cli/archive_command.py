@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Provide ``slurmscope archive``: back up the archive of jobs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from slurmscope.cli.examples import format_examples
+from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.roles import find_sections
+from slurmscope.cli.terminal import write_text
+from slurmscope.figures import format_bytes, format_ratio
+from slurmscope.log import escape
+from slurmscope.services.reporting.backup import BackupRequest, write_backups
+
+_EXAMPLES = (
+    "slurmscope archive backup /backup/archive.db",
+    "slurmscope archive backup archive.db --recorder recorder.db --force",
+)
+
+
+def make_command() -> click.Command:
+    """Build the group."""
+    group = click.Group("archive", help="Back up the archive of jobs.", epilog=format_examples(*_EXAMPLES))
+    group.add_command(_backup_command())
+    return group
+
+
+def _backup_command() -> click.Command:
+    path = click.Path(dir_okay=False, path_type=Path)
+    return SettingsCommand(
+        "backup",
+        callback=_run,
+        params=[
+            click.Argument(["file"], type=path, metavar="FILE"),
+            click.Option(
+                ["--recorder"],
+                type=path,
+                metavar="FILE",
+                help="Also back up the samples of slurmscope up, to this file.",
+            ),
+            click.Option(["--force"], is_flag=True, help="Replace existing files."),
+            *options_for(section for section in find_sections("up") if section.name in ("archive", "recorder")),
+        ],
+        help="Copy an archive in SQLite to FILE, also while the portal runs. FILE appears when it is complete.",
+        examples=_EXAMPLES,
+        shown=("archive.url",),
+    )
+
+
+def _run(*, file: Path, recorder: Path | None, force: bool, **given: object) -> int:
+    config = load_config("up", given)
+    request = BackupRequest(archive_file=file, recorder_file=recorder, may_replace=force)
+    # A process that is asked to end deletes what it has written so far.
+    before = signal.signal(signal.SIGTERM, _exit)
+    try:
+        for written, size_bytes in write_backups(config, request, _progress()):
+            write_text(f"{escape(str(written))}: {format_bytes(size_bytes)}")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _exit(number: int, frame: object) -> None:  # noqa: ARG001 - as signal calls it
+    sys.exit(128 + number)
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Return a function that shows the progress on a terminal, and does nothing elsewhere."""
+
+    def show(done: int, total: int) -> None:
+        is_done = done == total
+        click.echo(f"\r{'' if is_done else format_ratio(done / max(1, total)):10}", err=True, nl=False)
+        if is_done:
+            click.echo("\r", err=True, nl=False)
+
+    return show if sys.stderr.isatty() else lambda _done, _total: None

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``slurmscope archive backup`` saves what the portal and ``up`` cannot make again."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.opening import open_known_archive
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.recorder.recorder import Recorder
+from slurmscope.store.recorder.settings import RecorderSettings
+from tests.fakes.reports import make_record, make_report
+from tests.processes import PATIENCE_SECONDS, run_slurmscope
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[SqlArchive]:
+    """Open an archive with one job, as the portal does."""
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as archive:
+        archive.save([make_report(make_record(7))])
+        yield archive
+
+
+def back_up(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    flags = ("--archive.url", f"{folder}/archive.db", "--recorder.file", f"{folder}/recorder.db")
+    return run_slurmscope("archive", "backup", *arguments, *flags)
+
+
+def jobs_in(path: Path) -> list[int]:
+    archive = open_known_archive(ArchiveSettings(url=f"sqlite:///{path}"))
+    assert archive is not None
+    with closing(archive):
+        return [report.record.job_id for report in archive.find(EVERYTHING, 7)]
+
+
+@pytest.mark.usefixtures("archive")
+def test_copy_of_an_open_archive_has_its_jobs(tmp_path: Path) -> None:
+    done = back_up(tmp_path, f"{tmp_path}/copy.db")
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.startswith(f"{tmp_path}/copy.db: ")
+    assert [7] == jobs_in(tmp_path / "copy.db")
+
+
+@pytest.mark.usefixtures("archive")
+def test_samples_of_up_are_copied_while_they_are_recorded(tmp_path: Path) -> None:
+    target = tmp_path / "samples.db"
+    with Recorder(RecorderSettings(file=tmp_path / "recorder.db")):
+        done = back_up(tmp_path, f"{tmp_path}/copy.db", "--recorder", str(target))
+
+    assert (0, 2) == (done.returncode, len(done.stdout.splitlines()))
+    with closing(sqlite3.connect(target)) as connection:
+        assert [("ok",)] == connection.execute("PRAGMA integrity_check").fetchall()
+        assert (0,) == connection.execute("SELECT count(*) FROM slabs").fetchone()
+
+
+@pytest.mark.usefixtures("archive")
+def test_nothing_is_copied_if_a_part_is_not_there(tmp_path: Path) -> None:
+    done = back_up(tmp_path, f"{tmp_path}/copy.db", "--recorder", f"{tmp_path}/samples.db")
+
+    assert 2 == done.returncode
+    assert f"there are no readable samples at {tmp_path}/recorder.db" in done.stderr
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_absent_archive_and_existing_file_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "copy.db").write_text("precious")
+    absent = back_up(tmp_path, f"{tmp_path}/other.db")
+    (tmp_path / "archive.db").touch()
+    existing = back_up(tmp_path, f"{tmp_path}/copy.db")
+
+    assert (2, 1) == (absent.returncode, len(absent.stderr.splitlines()))
+    assert "there is no readable archive" in absent.stderr
+    assert (2, f"slurmscope: {tmp_path}/copy.db exists; choose another file, or replace it with --force\n") == (
+        existing.returncode,
+        existing.stderr,
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "program"),
+    [
+        ("postgresql://u@db.example.org/jobs", "pg_dump --format=custom --file=FILE jobs"),
+        ("mariadb://u@db.example.org/jobs", "mariadb-dump --single-transaction --result-file=FILE jobs"),
+    ],
+)
+def test_database_servers_have_their_own_programs(tmp_path: Path, url: str, program: str) -> None:
+    done = run_slurmscope("archive", "backup", f"{tmp_path}/copy.db", "--archive.url", url)
+
+    assert 2 == done.returncode
+    assert program in done.stderr
+
+
+def start_slowly(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a backup that waits in the middle."""
+    program = (
+        "import sys, time\n"
+        "from slurmscope.store import backup\n"
+        "backup.STEP_PAGES = 1\n"
+        "from slurmscope.cli import archive_command, main\n"
+        "def wait(done, total):\n"
+        "    print('copying', flush=True)\n"
+        "    time.sleep(600)\n"
+        "archive_command._progress = lambda: wait\n"
+        "main(sys.argv[1:])\n"
+    )
+    argv = [sys.executable, "-c", program, "archive", "backup", f"{folder}/copies/copy.db"]
+    (folder / "copies").mkdir()
+    process = subprocess.Popen([*argv, "--archive.url", f"{folder}/archive.db"], stdout=subprocess.PIPE)
+    assert process.stdout
+    with process.stdout as output:
+        assert b"copying\n" == output.readline()
+    return process
+
+
+@pytest.mark.usefixtures("archive")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_backup_that_is_ended_in_the_middle_leaves_nothing(tmp_path: Path, number: int) -> None:
+    process = start_slowly(tmp_path)
+    process.send_signal(number)
+
+    assert 0 != process.wait(PATIENCE_SECONDS)
+    assert [] == list((tmp_path / "copies").iterdir())
+
+
+@pytest.mark.usefixtures("archive")
+def test_backup_that_is_killed_in_the_middle_leaves_no_file_of_that_name(tmp_path: Path) -> None:
+    process = start_slowly(tmp_path)
+    process.kill()
+    process.wait(PATIENCE_SECONDS)
+
+    assert not (tmp_path / "copies" / "copy.db").exists()
+    assert 0 == back_up(tmp_path, f"{tmp_path}/copies/copy.db").returncode
+    assert [7] == jobs_in(tmp_path / "copies" / "copy.db")
+
+
+@pytest.mark.usefixtures("archive")
+def test_terminal_shows_the_progress(tmp_path: Path) -> None:
+    reader, writer = pty.openpty()
+    argv = [sys.executable, "-m", "slurmscope", "archive", "backup", f"{tmp_path}/copy.db"]
+    subprocess.run(
+        [*argv, "--archive.url", f"{tmp_path}/archive.db"], stderr=writer, timeout=PATIENCE_SECONDS, check=True
+    )
+    os.close(writer)
+
+    assert os.read(reader, 1000).startswith(b"\r")
+    os.close(reader)
+
+
+def test_file_alone_is_complete_when_the_archive_is_idle(tmp_path: Path, archive: SqlArchive) -> None:
+    archive.flush()
+
+    shutil.copy(tmp_path / "archive.db", tmp_path / "alone.db")
+
+    assert [7] == jobs_in(tmp_path / "alone.db")
+
+
+def test_flush_waits_for_nobody(tmp_path: Path, archive: SqlArchive) -> None:
+    with closing(sqlite3.connect(tmp_path / "archive.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        started = time.monotonic()
+        archive.flush()
+        # Waiting for the other writer would take the whole timeout of ten seconds.
+        assert time.monotonic() - started < ArchiveSettings().timeout
