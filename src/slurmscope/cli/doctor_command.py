@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import platform
 from collections.abc import Mapping
 
@@ -74,8 +75,11 @@ def _help(name: str) -> str:
 
 
 def _load_quietly(name: str, given: Mapping[str, object]) -> Config:
-    config = load_config(name, {**given, "log_level": given.get("log_level") or "error"})
+    """Load the settings; without a log level nothing is logged, because every failure is in the result."""
+    config = load_config(name, given)
     configure_log(config)
+    if given.get("log_level") is None:
+        logging.disable()
     return config
 
 

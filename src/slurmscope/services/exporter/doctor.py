@@ -19,7 +19,7 @@ ADVICE = {
     "refused": "check that slurmctld and munge are running, and that this user has access",
     "failed": "run the command by hand as this user",
     "malformed": "report it as a bug, with the output of the command",
-    "bug": "report it as a bug, with the log",
+    "bug": "report it as a bug, with what --log.level=error adds",
 }
 
 

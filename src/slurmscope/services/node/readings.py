@@ -120,15 +120,14 @@ class NodeReadings(ReadingSet):
         """Start tracking jobs; ``close`` stops it."""
         settings, paths = config.of(NodeSettings), config.of(PathSettings)
         self._procfs = paths.below_root(paths.procfs)
+        self._node_name = settings.name or socket.gethostname().partition(".")[0]
         with ExitStack() as stack:
             tracker = stack.enter_context(open_job_tracker(_tracking_options(config, paths, settings)))
             names = NameCache(look_up_below(paths.rootfs), patience_seconds=NAME_PATIENCE_SECONDS)
             stack.callback(names.close)
             reader = ProcessReader(self._procfs)
             stack.callback(reader.close)
-            self._jobs = NodeJobsReader(
-                tracker.snapshot, names.name, host_name=settings.name or socket.gethostname().partition(".")[0]
-            )
+            self._jobs = NodeJobsReader(tracker.snapshot, names.name, host_name=self._node_name)
             table = ProcessTableReader(reader, names.name)
             gpus = GpuReader(config.of(GpuSettings), environment=own_environment(), procfs_root=self._procfs)
             stack.callback(gpus.close)
@@ -151,10 +150,16 @@ class NodeReadings(ReadingSet):
         )
 
     def checks(self) -> Iterator[Check]:
-        """Check how jobs are detected and what can be read of them."""
+        """Check how jobs are detected, what can be read of them, and that Slurm knows this node."""
         yield from check_node(self._jobs.read(), has_capabilities=has_capabilities(self._procfs))
         if self._receiver:
             yield from self._receiver.checks()
+        # Only the doctor runs Slurm commands here, the agent never does.
+        from slurmscope.services.node.name_check import check_node_name
+        from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
+
+        commands = SlurmCommands(SlurmSettings(), own_environment())
+        yield from check_node_name(commands.run, self._node_name, socket.gethostname())
 
     def is_idle(self) -> bool:
         """Return whether the last reading found no job."""

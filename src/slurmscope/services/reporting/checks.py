@@ -9,9 +9,8 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from slurmscope.analysis.queries import CURVES
 from slurmscope.config import Config
-from slurmscope.errors import CommandMissing, ConfigError, SlurmscopeError
+from slurmscope.errors import CommandMissing, SlurmscopeError
 from slurmscope.model.check import Check
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.portal.settings import PortalSettings, check_settings
@@ -21,6 +20,7 @@ from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.services.reporting.reporter import CHECKPOINT, WINDOW_SECONDS, ReporterCheckpoints, ReporterSettings
+from slurmscope.services.reporting.series_checks import check_series
 from slurmscope.sources.accounting.opening import open_accounting
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
@@ -31,9 +31,7 @@ from slurmscope.store.archive.settings import ArchiveSettings
 HOUR_SECONDS = 3600
 MOST_JOBS = 1000
 WATCH_SECONDS = 2.0
-SHOWN_NODES = 5
 PROBE_USER = "slurmscope"
-CPU_TIME = CURVES["cpu"].metric
 
 ADVICE = {
     "settings": "change portal.listen-address, portal.mode or portal.proxy-peers: docs/portal.md",
@@ -41,11 +39,6 @@ ADVICE = {
     "reporter": "check that slurmscope portal runs, and its log for accounting errors",
     "accounting": "check that slurmdbd runs and that this user may run sacct, or run slurmscope database check",
     "coordinators": "without sacctmgr, coordinators only see their own jobs",
-    "time series": "check that Prometheus runs, and prometheus.url, its password or token, and its certificate",
-    "node agents": "if jobs run now, let Prometheus scrape slurmscope node on every node; check prometheus.matchers",
-    "node names": "start slurmscope node there with --node.name set to Slurm's NodeName, or check prometheus.matchers",
-    "scrape interval": "set prometheus.scrape-interval to how often Prometheus scrapes the agents; as it is, curves "
-    "have gaps, and jobs count as not measured",
 }
 
 
@@ -64,7 +57,7 @@ def examine_portal(config: Config, environment: Mapping[str, str]) -> Examinatio
                 ),
             ),
             _check("coordinators", lambda: _check_coordinators(commands)),
-            *_check_series(config.of(PrometheusSettings), commands),
+            *check_series(config.of(PrometheusSettings), commands.run),
         )
     )
 
@@ -151,57 +144,3 @@ def _check_accounting(accounting: JobAccounting) -> str:
 def _check_coordinators(commands: SlurmCommands) -> str:
     read_coordinated(commands.run, PROBE_USER)
     return "sacctmgr returns account coordinators"
-
-
-def _check_series(settings: PrometheusSettings, commands: SlurmCommands) -> Iterator[Check]:
-    if settings.url is None:
-        message = (
-            "prometheus.url is not set: slurmscope portal shows only accounting data, slurmscope up records itself"
-        )
-        yield Check(name="time series", is_good=True, message=message)
-        return
-    from slurmscope.sources.prometheus.probe import count_nodes
-
-    try:
-        nodes = count_nodes(settings, CPU_TIME)
-    except SlurmscopeError as error:
-        yield Check(name="time series", is_good=False, message=str(error), advice=ADVICE["time series"])
-        return
-    yield Check(name="time series", is_good=True, message=f"{settings.url} answers")
-    message = f"jobs on {nodes} nodes are measured now" if nodes else "no job is measured now"
-    yield Check(name="node agents", is_good=nodes > 0, message=message, advice="" if nodes else ADVICE["node agents"])
-    if nodes:
-        yield _check("scrape interval", lambda: _check_interval(settings))
-        yield from _check_node_names(settings, commands)
-
-
-def _check_node_names(settings: PrometheusSettings, commands: SlurmCommands) -> Iterator[Check]:
-    """Check that Slurm knows the measured nodes: reports find nothing about a node under another name."""
-    from slurmscope.sources.prometheus.probe import find_nodes
-
-    try:
-        known = frozenset(commands.run("sinfo", ("--noheader", "--Node", "--format=%N")).decode().split())
-        unknown = sorted(find_nodes(settings, CPU_TIME) - known)
-    except SlurmscopeError:
-        return  # other checks report it
-    shown = ", ".join(unknown[:SHOWN_NODES]) + (" …" if len(unknown) > SHOWN_NODES else "")
-    yield Check(
-        name="node names",
-        is_good=not unknown,
-        message=f"Slurm does not know the measured nodes {shown}" if unknown else "Slurm knows every measured node",
-        advice=ADVICE["node names"] if unknown else "",
-    )
-
-
-def _check_interval(settings: PrometheusSettings) -> str:
-    """Check that series have the two samples that a rate needs."""
-    from slurmscope.sources.prometheus.probe import count_rate_samples
-
-    counts = count_rate_samples(settings, CPU_TIME)
-    message = (
-        f"{counts.series_with_rate} of {counts.series} series of jobs have two samples within "
-        f"{counts.window_seconds:g} seconds"
-    )
-    if 2 * counts.series_with_rate < counts.series:
-        raise ConfigError(message)
-    return message

@@ -72,9 +72,12 @@ class Prometheus:
         self._sleep = sleep
         self._random = random
 
-    def query_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
-        """Evaluate at one time; ``until`` is a monotonic time, ``kind`` selects the counters."""
-        form = {"query": query, "time": f"{at_seconds:.3f}"}
+    def query_instant(self, query: str, at_seconds: float | None, *, kind: str, until: float) -> Reply:
+        """Evaluate at one time; ``until`` is a monotonic time, ``kind`` selects the counters.
+
+        None is the current time by the server's own clock.
+        """
+        form = {"query": query} if at_seconds is None else {"query": query, "time": f"{at_seconds:.3f}"}
         return self._query("/api/v1/query", form, kind, until)
 
     def query_range(

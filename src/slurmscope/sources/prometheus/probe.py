@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from slurmscope.errors import MalformedAnswer
 from slurmscope.model.series import NODE_LABEL
 from slurmscope.sources.prometheus.answers import Reply
 from slurmscope.sources.prometheus.client import Prometheus
@@ -56,6 +57,18 @@ def find_nodes(settings: PrometheusSettings, metric: str) -> frozenset[str]:
     """Return the names of the nodes that have this metric now."""
     reply = _query(settings, f"count by ({NODE_LABEL}) ({_selector(settings, metric)})")
     return frozenset(series.labels.get(NODE_LABEL, "") for series in reply.series) - {""}
+
+
+def read_clock_skew(settings: PrometheusSettings) -> float:
+    """Return by how many seconds the server's clock is ahead of ours, at least; negative if it is behind."""
+    before = time.time()
+    until = time.monotonic() + TIMEOUT_SECONDS
+    reply = Prometheus(settings).query_instant("vector(time())", None, kind=KIND, until=until)
+    after = time.time()
+    if not reply.points:
+        raise MalformedAnswer(f"{settings.url} does not know its own time")
+    server = reply.series[0].values[0]
+    return server - after if server > after else min(0.0, server - before)
 
 
 def _count(settings: PrometheusSettings, metric: str, expression: Callable[[str], str]) -> int:

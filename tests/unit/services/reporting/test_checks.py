@@ -88,6 +88,7 @@ def test_reporter_that_catches_up_is_not_behind(tmp_path: Path) -> None:
 
 def test_measured_node_that_slurm_does_not_know_is_reported(tmp_path: Path) -> None:
     write_command(tmp_path, "sinfo", "printf 'n1\\nn2\\n'")
+    write_command(tmp_path, "squeue", "")
     names = vector(({"slurm_node": "n1"}, (1000.0, "1")), ({"slurm_node": "n2.example"}, (1000.0, "1")))
     counts = [vector(({}, (1000.0, "2")))] * 3
     with scripted_server(FakePrometheus([*counts, names]).handle) as url:
@@ -95,6 +96,24 @@ def test_measured_node_that_slurm_does_not_know_is_reported(tmp_path: Path) -> N
 
     assert (False, "Slurm does not know the measured nodes n2.example") == (check.is_good, check.message)
     assert "--node.name" in check.advice
+
+
+@pytest.mark.parametrize(
+    ("running", "is_good", "words"),
+    [
+        ("printf '2:59 n1\\n'", True, "no job has run for minutes"),
+        ("printf '3:00 n[1-7]\\nodd\\n3:00 n[\\n'", False, "but jobs run on n1, n2, n3, n4, n5 …"),
+        ("exit 1", False, "no job is measured now"),
+    ],
+)
+def test_no_measured_job_is_a_fault_if_jobs_run(tmp_path: Path, running: str, is_good: bool, words: str) -> None:
+    write_command(tmp_path, "sinfo", "echo n1")
+    write_command(tmp_path, "squeue", running)
+    with scripted_server(FakePrometheus([vector()]).handle) as url:
+        check = examine(tmp_path, prometheus_url=url)["node agents"]
+
+    assert is_good == check.is_good
+    assert words in check.message
 
 
 def test_archive_is_not_created(tmp_path: Path) -> None:
@@ -154,6 +173,7 @@ def test_measured_nodes_are_counted(tmp_path: Path) -> None:
             'count(increase(jobs_cpu_seconds_total{cluster="a b"}[60000ms]) and '
             'jobs_cpu_seconds_total{cluster="a b"} offset 60000ms)'
         ),
+        "vector(time())",
     ] == [query.form["query"] for query in fake.queries]
 
 
