@@ -7,15 +7,19 @@ A page in ``docs/`` marks such a part with ``<!-- generated: NAME -->`` and ``<!
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import click
 
 from slurmscope.cli import slurmscope
 from slurmscope.cli.options import format_default
+from slurmscope.cli.seed_flags import explain_removed, translate
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
 from slurmscope.rules import RULES
@@ -23,6 +27,9 @@ from slurmscope.services.cluster.readings import COMMAND_METRICS, cluster_sectio
 from slurmscope.services.database.grant import database_sections
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
+from slurmscope.services.migrate.old_system import OldMetrics, OldSystem
+from slurmscope.services.migrate.slurm_exporter import FLAGS
+from slurmscope.services.migrate.systems import SYSTEMS
 from slurmscope.services.node.readings import node_sections
 from slurmscope.services.portal.metrics import PORTAL_METRICS
 from slurmscope.services.portal.settings import portal_sections
@@ -34,6 +41,14 @@ from slurmscope.settings import Section, Setting
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 CONTEXT = {**slurmscope.context_settings, "terminal_width": 100}
+DECLARED: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (*(m for role in Role for c in all_collectors(role) for m in c.metrics), *COMMAND_METRICS)
+}
+BOOLEAN_FLAGS = {
+    declared.flag for section in cluster_sections() for declared in section.settings() if declared.is_boolean
+}
+
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -43,7 +58,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when a page is out of date")
     is_check = parser.parse_args().check
     stale = []
-    for page in sorted(DOCS.glob("*.md")):
+    for page in sorted(DOCS.rglob("*.md")):
         before = page.read_text(encoding="utf-8")
         after = generate(before)
         if before != after:
@@ -127,6 +142,53 @@ def rules() -> Iterator[str]:
             yield "\n"
 
 
+def old_metrics(system: OldSystem) -> Iterator[str]:
+    """Describe the metrics of a replaced tool: those that slurmscope has, and those that it has not."""
+    for group in system.groups:
+        kept = [(names, metrics) for metrics in group.metrics if (names := _declared(metrics))]
+        if kept:
+            yield f"### {group.title}\n\n" + (f"{group.note}\n\n" if group.note else "")
+            yield "| metric | type | labels | difference |\n|---|---|---|---|\n"
+            for names, metrics in kept:
+                first = DECLARED[names[0]]
+                yield f"| {_code(names)} | {first.kind.value} | {_code(first.labels) or '–'} | {metrics.difference} |\n"
+            yield "\n"
+    rows = [(names, metrics.missing) for metrics in system.metrics() if (names := _not_declared(metrics))]
+    if rows:
+        yield "### Not available\n\n| metric | why |\n|---|---|\n"
+        yield from (f"| {_code(names)} | {why} |\n" for names, why in rows)
+        yield "\n"
+
+
+def old_flags() -> Iterator[str]:
+    """Show what became of the flags of the replaced Slurm exporter, as the exporter understands them."""
+    yield "| older flag | here | difference |\n|---|---|---|\n"
+    for flag, difference in FLAGS.items():
+        yield f"| `{flag}` | {_understood(flag)} | {difference or '–'} |\n"
+
+
+def _understood(flag: str) -> str:
+    try:
+        with redirect_stdout(io.StringIO()):
+            slurmscope.main(["config", "check", "cluster", flag], standalone_mode=False)
+    except click.UsageError:
+        _, _, remedy = explain_removed([flag]).partition(". ")
+        return f"not available. {remedy}" if remedy else "not available yet"
+    return _code(translate([flag], BOOLEAN_FLAGS)) or "ignored"
+
+
+def _declared(metrics: OldMetrics) -> list[str]:
+    return [name for name in metrics.names if name in DECLARED]
+
+
+def _not_declared(metrics: OldMetrics) -> list[str]:
+    return [name for name in metrics.names if name not in DECLARED]
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
 def commands() -> Iterator[str]:
     """Show the short help of every command."""
     yield from _help(slurmscope, click.Context(slurmscope, info_name="slurmscope", **CONTEXT))
@@ -145,6 +207,8 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "portal-metrics": portal_metrics,
     "rules": rules,
     "commands": commands,
+    "slurm-exporter-flags": old_flags,
+    **{f"{system.page}-metrics": partial(old_metrics, system) for system in SYSTEMS},
 }
 
 

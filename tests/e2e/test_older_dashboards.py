@@ -1,30 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dashboards written for the exporter that we replace go on, and docs/compatibility.md tells all that changed."""
+"""Dashboards written for the exporter that we replace still work."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from lab import SlurmLab
 from lab.prometheus import Server
-from slurmscope.cli import slurmscope
-from slurmscope.metrics.collector import Role
-from slurmscope.metrics.family import Metric
-from slurmscope.services.cluster.readings import COMMAND_METRICS
-from slurmscope.services.exporter.settings import all_collectors
 from tests.e2e.busy_lab import FEATURE, numbers, watch_busy_lab
-
-PAGE = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text(encoding="utf-8")
-CELL_NAME = re.compile(r"`([a-z_]+)`")
-DECLARED: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (*(m for collector in all_collectors(Role.CLUSTER) for m in collector.metrics), *COMMAND_METRICS)
-}
 
 # What people ask for, in the words in which they ask.
 QUERIES = (
@@ -90,52 +75,3 @@ def test_values_are_right(prometheus: Server, slurm_lab: SlurmLab) -> None:
     assert physics * 100 * 1024**2 == one('slurm_account_mem_alloc{account="physics"}')
     assert 8 * 1024**3 == one('slurm_account_mem_limit{account="physics"}')
     assert 20 == one('slurm_pending_reason_total{reason="JobHeldUser"}')
-
-
-def section(title: str) -> str:
-    """Return a part of the page, from its title to the next one of the same rank."""
-    return re.split(r"\n## ", PAGE.split(f"\n## {title}\n", 1)[1])[0]
-
-
-def rows(text: str) -> list[list[str]]:
-    """Return the cells of all tables in a text, without their heads."""
-    lines = [line for line in text.splitlines() if line.startswith("| `")]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
-
-
-def test_documented_names_types_and_labels_are_those_that_are_declared() -> None:
-    kept = section("Metrics").split("\n### Not available\n")[0]
-    documented = {
-        name: (kind, set(CELL_NAME.findall(labels)))
-        for names, kind, labels, _ in rows(kept)
-        for name in CELL_NAME.findall(names)
-    }
-
-    declared = {
-        name: (metric.kind.value, set(metric.labels))
-        for name, metric in DECLARED.items()
-        if metric.is_compat or name in documented
-    }
-
-    assert documented == declared
-
-
-def test_every_name_is_documented_once() -> None:
-    names = [name for cells in rows(section("Metrics")) for name in CELL_NAME.findall(cells[0])]
-
-    assert sorted(set(names)) == sorted(names)
-
-
-def test_what_is_said_to_be_missing_is_missing() -> None:
-    not_there = section("Metrics").split("\n### Not available\n")[1]
-    missing = {name for cells in rows(not_there) for name in CELL_NAME.findall(cells[0])}
-
-    assert "slurm_proc_cpu_usage" in missing
-    assert set() == missing & set(DECLARED)
-
-
-@pytest.mark.parametrize(("flag", "answer"), [cells[:2] for cells in rows(section("Flags")) if cells[0][1] == "-"])
-def test_flag_is_understood_as_documented(flag: str, answer: str) -> None:
-    done = CliRunner().invoke(slurmscope, ["config", "check", "cluster", flag.strip("`")])
-
-    assert {"yes": 0, "no": 2}[answer] == done.exit_code, done.output

@@ -34,6 +34,7 @@ COMMAND_GROUPS = {
     "Administration": {
         "config": "Check and show the configuration.",
         "doctor": "Find out why metrics or pages are missing.",
+        "migrate": "Compare the metrics of a replaced exporter with those of slurmscope.",
         "database": "Set up read access to Slurm's accounting database.",
         "token": "Create, list and revoke API tokens.",
         "trace": "Create keys and job tokens for tracing.",

@@ -142,19 +142,19 @@ class PageService:
             return [*page.blocks, zlib.compress(own, level=1, wbits=31)]
         return _decompressed(page.blocks, own)
 
-    def expose_once(self, format: Format, adapt_own: Adapt = iter) -> tuple[Iterator[bytes], dict[str, bool]]:
+    def expose_once(self, format: Format, adapt: Adapt = iter) -> tuple[Iterator[bytes], dict[str, bool]]:
         """Return a page that is not cached, and a mapping that holds the success of each collector at its end.
 
-        ``adapt_own`` changes the families about slurmscope itself.
+        ``adapt`` changes families before they are written.
         """
         page_input = self._read(self.collectors, time.monotonic() + DEFAULT_DEADLINE_SECONDS)
         is_success: dict[str, bool] = {}
 
         def blocks() -> Iterator[bytes]:
             outcomes: dict[str, CollectorOutcome] = {}
-            yield from write(self._families(page_input, outcomes), format)
+            yield from write(adapt(self._families(page_input, outcomes)), format)
             is_success.update(page_input.health(outcomes).is_success)
-            yield from write(self._own_families(page_input, outcomes, adapt_own), format)
+            yield from write(adapt(self._own_families(page_input, outcomes)), format)
             yield end(format)
 
         return blocks(), is_success
@@ -215,12 +215,10 @@ class PageService:
         )
         return self._guard.admit(families)
 
-    def _own_families(
-        self, page_input: PageInput, outcomes: Mapping[str, CollectorOutcome], adapt: Adapt = iter
-    ) -> Iterator[Family]:
+    def _own_families(self, page_input: PageInput, outcomes: Mapping[str, CollectorOutcome]) -> Iterator[Family]:
         """Yield the families about slurmscope itself; with a guard of their own, because nothing is dropped here."""
         families = self._self_families(page_input.health(outcomes))
-        return Guard().admit(adapt(family for family in families if self._is_wanted(family.metric)))
+        return Guard().admit(family for family in families if self._is_wanted(family.metric))
 
 
 def run_collector(
