@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's own samples of real steps reach the agent through the plugin, which no job notices."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from lab import ALICE, SlurmLab
+from lab.config import LabSettings
+from tests.e2e import profiled_task
+from tests.processes import Exporter, serving, until, values
+
+REPOSITORY = Path(__file__).parents[2]
+CPU, RESIDENT = "slurm_profile_task_cpu_seconds_total", "slurm_profile_task_resident_bytes"
+PATIENCE_SECONDS = 180.0
+TASKS = [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledLab:
+    """Hold a cluster that has loaded the plugin."""
+
+    lab: SlurmLab
+    socket: Path
+    work: Path
+
+    def submit(self, script: str, *arguments: str) -> int:
+        """Submit a job of four CPUs on the first node."""
+        node = f"--nodelist={self.lab.nodes[0]}"
+        return self.lab.submit(ALICE, node, "--ntasks=4", "--mem=1500M", *arguments, script=script)
+
+    def flags(self, *further: str) -> tuple[str, ...]:
+        """Return flags of an agent that receives samples and soon drops ended steps."""
+        return ("--profile.socket", str(self.socket), "--node.grace", "1s", *further)
+
+
+@pytest.fixture(scope="module")
+def profiled() -> Iterator[ProfiledLab]:
+    """Start a cluster of one node with the plugin, built for the installed Slurm."""
+    folder = Path(tempfile.mkdtemp(prefix="profiled-"))
+    folder.chmod(0o755)
+    built = subprocess.run(
+        [REPOSITORY / "plugin" / "build"], capture_output=True, text=True, timeout=400, check=False,
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PLUGIN_BUILD": str(folder / "plugin")},
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    system = next(Path("/usr/lib").glob("*/slurm-wlm"))
+    settings = LabSettings(
+        node_count=1,
+        extra_lines=(
+            f"PluginDir={system}:{folder / 'plugin'}",
+            "AcctGatherProfileType=acct_gather_profile/prometheus",
+            "JobAcctGatherFrequency=task=2",
+        ),
+        extra_files={"acct_gather.conf": f"ProfilePrometheusSocket={folder / 'agent.sock'}\n"},
+    )
+    lab = SlurmLab(folder / "lab", settings)
+    try:
+        lab.start()
+        work = folder / "work"
+        work.mkdir(mode=0o777)
+        work.chmod(0o777)
+        shutil.copy(profiled_task.__file__, work / "profiled_task.py")
+        yield ProfiledLab(lab=lab, socket=folder / "agent.sock", work=work)
+    finally:
+        lab.destroy()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def work(profiled: ProfiledLab) -> Path:
+    """Return an empty folder that jobs may write to."""
+    profiled.lab.reset()
+    for file in profiled.work.glob("*[!y]"):
+        file.unlink()
+    return profiled.work
+
+
+def two_steps(work: Path) -> str:
+    """Return a script of two steps at once with two tasks each."""
+    step = f"srun --exact --ntasks=2 --mem=600M python3 {work}/profiled_task.py {work} &\n"
+    return f"{step}sleep 1\n{step}wait"
+
+
+def of_tasks(agent: Exporter, name: str, job: int) -> dict[tuple[str, str], float]:
+    """Return a metric by step and task, without the batch step."""
+    found = values(agent.get()[1], name).items()
+    return {(labels[2], labels[3]): n for labels, n in found if labels[0] == str(job) and labels[2] != "batch"}
+
+
+def reports(work: Path, ending: str = "json") -> dict[tuple[str, str], dict[str, float]]:
+    """Return what the tasks found out about themselves."""
+    files = {task: work / f"{task[0]}.{task[1]}.{ending}" for task in TASKS}
+    until(lambda: all(file.exists() for file in files.values()), PATIENCE_SECONDS)
+    return {task: json.loads(file.read_text(encoding="utf-8")) for task, file in files.items()}
+
+
+def left(agent: Exporter) -> list[str]:
+    """Return the series of profiled steps on the page."""
+    return [line for line in agent.get()[1].splitlines() if line.startswith("slurm_profile_")]
+
+
+def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab, work: Path) -> None:
+    with serving("node", *profiled.flags()) as agent:
+        job = profiled.submit(two_steps(work), "--profile=task")
+        told = reports(work)
+        # A sample is at most two seconds old.
+        until(lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * told[t]["cpu"] for t in TASKS), PATIENCE_SECONDS)
+        resident = of_tasks(agent, RESIDENT, job)
+        # Slurm counts anonymous memory with jobacct_gather/cgroup, all resident memory with jobacct_gather/linux.
+        for task, report in told.items():
+            assert 0.95 * report["anonymous"] <= resident[task] <= 1.05 * report["resident"]
+        for step in ("0", "1"):
+            out = profiled.lab.run("sstat", "-nP", "--noconvert", "-j", f"{job}.{step}", "-o", "MaxRSS,MaxRSSTask")
+            size, largest = out.strip().split("|")
+            assert pytest.approx(float(size), rel=0.1) == resident[step, largest]
+        (work / "end").touch()
+        final, deadline = reports(work, "final.json"), time.monotonic() + PATIENCE_SECONDS
+        cpu: dict[tuple[str, str], float] = {}
+        while left(agent):
+            cpu |= of_tasks(agent, CPU, job)
+            assert time.monotonic() < deadline
+        assert {task: pytest.approx(final[task]["cpu"], rel=0.1, abs=0.3) for task in TASKS} == cpu
+        profiled.lab.wait_state(job, {"COMPLETED"})
+
+
+def test_totals_continue_after_a_restart_of_the_agent(profiled: ProfiledLab, work: Path) -> None:
+    with serving("node", *profiled.flags()) as agent:
+        job = profiled.submit(two_steps(work), "--profile=task")
+        told = reports(work)
+        until(lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * told[t]["cpu"] for t in TASKS), PATIENCE_SECONDS)
+        before = of_tasks(agent, CPU, job)
+        agent.end(signal.SIGKILL)  # its socket stays, and no process listens on it
+    with serving("node", *profiled.flags()) as agent:
+        until(lambda: of_tasks(agent, CPU, job).keys() == before.keys(), PATIENCE_SECONDS)
+        after = of_tasks(agent, CPU, job)
+        assert all(after[task] >= before[task] for task in TASKS)
+        profiled.lab.run("scancel", str(job))
+        until(lambda: not left(agent), PATIENCE_SECONDS)
+
+
+def test_killed_job_leaves_nothing(profiled: ProfiledLab, work: Path) -> None:
+    with serving("node", *profiled.flags()) as agent:
+        job = profiled.submit(two_steps(work), "--profile=task")
+        until(lambda: of_tasks(agent, RESIDENT, job).keys() == set(TASKS), PATIENCE_SECONDS)
+        profiled.lab.run("scancel", "--signal=KILL", "--full", str(job))
+        until(lambda: not left(agent), PATIENCE_SECONDS)
+        assert values(agent.get()[1], "slurmscope_profile_events_total")[("step_end",)] >= 3  # with the batch step
+
+
+def test_job_without_profile_sends_nothing(profiled: ProfiledLab, work: Path) -> None:
+    with serving("node", *profiled.flags("--node.grace", "1h")) as agent:
+        job = profiled.submit("srun sleep 3")
+        profiled.lab.wait_state(job, {"COMPLETED"})
+        assert {0.0} == set(values(agent.get()[1], "slurmscope_profile_events_total").values())
+
+
+def test_user_cannot_forge_samples(profiled: ProfiledLab, work: Path) -> None:
+    """Even if the permissions of the socket were wrong."""
+    words = "slurm-profile/1 event=sample job=1 step=0 node=n1 uid=0 start=1 seq=1 lost=0 series=Tasks task=0 time=1"
+    send = (
+        "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(sys.argv[2].encode(), sys.argv[1])"
+    )
+    datagram = words.replace(" ", "\t") + "\tRSS:u=1:1"
+
+    def forge(user: str) -> int:
+        argv = ["python3", "-c", send, str(profiled.socket), datagram]
+        return subprocess.run(argv, user=user, cwd="/", timeout=60, check=False, stderr=subprocess.DEVNULL).returncode
+
+    with serving("node", *profiled.flags()) as agent:
+        assert forge(ALICE) != 0
+        profiled.socket.chmod(0o666)
+        assert forge(ALICE) == 0
+        until(lambda: values(agent.get()[1], "slurmscope_profile_rejected_total").get(("sender",)) == 1)
+        assert [] == left(agent)
+        assert forge("root") == 0
+        until(lambda: left(agent))
+
+
+def test_job_takes_no_longer_whatever_the_agent_does(profiled: ProfiledLab, work: Path) -> None:
+    """Side by side: without a profile, with no agent, with a stopped one whose queue is full."""
+
+    def run_seconds(profile: str) -> float:
+        began = time.monotonic()
+        step = ("srun", "--ntasks=4", "--mem=400M", f"--profile={profile}", "--acctg-freq=task=1", "sleep", "4")
+        profiled.lab.run(*step, user=ALICE, timeout=PATIENCE_SECONDS)
+        return time.monotonic() - began
+
+    with serving("node", *profiled.flags()) as agent:
+        agent.process.send_signal(signal.SIGSTOP)
+        stopped, plain = [], []
+        for _ in range(3):
+            stopped.append(run_seconds("task"))
+            plain.append(run_seconds("none"))
+    absent = [run_seconds("task") for _ in range(3)]
+    assert median(stopped) < 1.5 * median(plain)
+    assert median(absent) < 1.5 * median(plain)
