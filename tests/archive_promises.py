@@ -262,12 +262,13 @@ class ArchivePromises:
         later = make_report(make_record(5, submit_seconds=START + DAY))
         archive.save([later])
 
+        assert START + DAY == archive.newest_submit_seconds()
         assert 2 == archive.delete_jobs(START + DAY)
         assert (later,) == archive.find(EVERYTHING, 5)
         assert [1] == [total.jobs for total in archive.total(EVERYTHING, JobFilter(), GroupBy.DAY)]
         assert 1 == archive.delete_jobs(END_OF_TIME)
         assert () == archive.total(EVERYTHING, JobFilter(), GroupBy.RULE)
-        assert 0 == archive.delete_jobs(END_OF_TIME)
+        assert (0, None) == (archive.delete_jobs(END_OF_TIME), archive.newest_submit_seconds())
 
     def test_report_without_its_curves_says_so(self, archive: SqlArchive) -> None:
         archive.save([make_report(), make_report(make_record(5, submit_seconds=START + DAY))])

@@ -91,6 +91,7 @@ class FakeArchive:
     found: list[int] = field(default_factory=list)
     """Jobs whose reports were read."""
     old_rows: int = 0
+    newest: int | None = None
     """How many old rows are left, of every kind; at most ten are deleted at once."""
     forgotten: list[tuple[str, int]] = field(default_factory=list)
     """Calls that deleted rows: kind and time."""
@@ -142,6 +143,11 @@ class FakeArchive:
     def flush(self) -> None:
         """Have nothing to do in memory."""
         self._fail()
+
+    def newest_submit_seconds(self) -> int | None:
+        """Return when the newest job was submitted."""
+        self._fail()
+        return max((report.record.submit_seconds for report in self.reports.values()), default=self.newest)
 
     def delete_curves(self, before_seconds: int) -> int:
         """Count."""

@@ -19,7 +19,8 @@ from slurmscope.services.exporter.doctor import ADVICE as EXPORTER_ADVICE
 from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.reporting.opening import open_known_archive
-from slurmscope.services.reporting.reporter import CHECKPOINT, WINDOW_SECONDS, ReporterCheckpoints, ReporterSettings
+from slurmscope.services.reporting.reporter import CHECKPOINT, WINDOW_SECONDS, ReporterSettings
+from slurmscope.services.reporting.retention import ReporterCheckpoints
 from slurmscope.services.reporting.series_checks import check_series
 from slurmscope.sources.accounting.opening import open_accounting
 from slurmscope.sources.accounting.settings import AccountingSettings

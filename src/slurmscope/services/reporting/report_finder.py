@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
@@ -10,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from slurmscope.errors import ArchiveError, ServerBusy, SourceError
+from slurmscope.errors import ArchiveError, MalformedAnswer, ServerBusy, SourceError
+from slurmscope.log import fields
 from slurmscope.model.archive import Archive, JobRow
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
@@ -19,6 +21,8 @@ from slurmscope.services.reporting.live_cache import LiveCache
 from slurmscope.services.reporting.lookup_limits import LookupLimits, TooManyLookups
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
 
 MAX_CONCURRENT_QUERIES = 4
 """Limit of concurrent accounting queries: a client that tries many job ids must not start a sacct for each."""
@@ -172,6 +176,10 @@ class ReportFinder:
         try:
             with self._query_slot():
                 records = self._accounting.read_jobs([int(found["base"])])
+        except MalformedAnswer as error:
+            # Whose job it is is not known. The response is that for a job that does not exist.
+            logger.warning("record of a job cannot be read", extra=fields("record", job=shown_id, error=str(error)))
+            return None
         except SourceError as error:
             self._outages.note("accounting", str(error))
             raise

@@ -22,7 +22,7 @@ from slurmscope.model.archive import Archive, JobRow, RunId
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.services.reporting.report_maker import TRANSIENT, ReportMaker
-from slurmscope.services.reporting.retention import Retention, RetentionTask, parse_keep_seconds
+from slurmscope.services.reporting.retention import ReporterCheckpoints, Retention, RetentionTask, parse_keep_seconds
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.settings import setting
@@ -95,6 +95,10 @@ class ReporterArchive(Archive, Protocol):
         """Make the file of the archive complete without its WAL."""
         ...
 
+    def newest_submit_seconds(self) -> int | None:
+        """Return when the newest job was submitted."""
+        ...
+
     def delete_curves(self, before_seconds: int) -> int:
         """Delete curves of jobs that ended before this time."""
         ...
@@ -105,18 +109,6 @@ class ReporterArchive(Archive, Protocol):
 
     def delete_audit_entries(self, before_seconds: int) -> int:
         """Delete audit entries from before this time."""
-        ...
-
-
-class ReporterCheckpoints(Protocol):
-    """Store texts by name in the archive."""
-
-    def read_checkpoint(self, name: str) -> str | None:
-        """Return the stored text; None if there is none."""
-        ...
-
-    def write_checkpoint(self, name: str, text: str) -> None:
-        """Store a text."""
         ...
 
 
@@ -159,7 +151,12 @@ class Reporter:
         self._far_overlap_due = 0.0
         self._next_refreshed = 0
         self._unreachable_since: float | None = None
-        self._retention = Retention(_retention_tasks(archive, settings), self._clock)
+        self._retention = Retention(
+            _retention_tasks(archive, settings),
+            self._clock,
+            checkpoints=checkpoints,
+            newest=archive.newest_submit_seconds,
+        )
         self.progress = Progress()
 
     def work(self) -> None:

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delete once a day what is older than its retention."""
+"""Delete once a day what is older than its retention.
+
+One wrong clock must not empty the archive. The age of a row is counted from the newest archived job as well, whose time
+comes from Slurm; a day deletes at most what two more weeks contain; and the next day begins when a day has passed.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from slurmscope.errors import ArchiveError
 from slurmscope.log import fields
@@ -15,6 +20,10 @@ from slurmscope.units import DAY_SECONDS, parse_seconds
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 3600
+DAY_BEGINS_SECONDS = 20 * 3600
+"""Shortest time between the work of two days, by a clock that nobody sets."""
+MAX_STEP_SECONDS = 14 * DAY_SECONDS
+"""How much older rows than those of the day before may be deleted on one day."""
 SHORTEST_KEEP_SECONDS = 7 * DAY_SECONDS
 
 
@@ -40,13 +49,34 @@ class RetentionTask:
     """Retention; 0 is for ever."""
 
 
+class ReporterCheckpoints(Protocol):
+    """Store texts by name in the archive."""
+
+    def read_checkpoint(self, name: str) -> str | None:
+        """Return the stored text; None if there is none."""
+        ...
+
+    def write_checkpoint(self, name: str, text: str) -> None:
+        """Store a text."""
+        ...
+
+
 class Retention:
     """Run the tasks of each day (UTC) in rounds, until a round deletes nothing; not thread-safe."""
 
-    def __init__(self, tasks: Sequence[RetentionTask], clock: Clock) -> None:
-        """Take the tasks; nothing is deleted yet."""
+    def __init__(
+        self,
+        tasks: Sequence[RetentionTask],
+        clock: Clock,
+        *,
+        checkpoints: ReporterCheckpoints,
+        newest: Callable[[], int | None],
+    ) -> None:
+        """Take the tasks, and the function that returns when the newest archived job was submitted."""
         self._tasks = [task for task in tasks if task.keep_seconds > 0]
         self._clock = clock
+        self._checkpoints = checkpoints
+        self._newest = newest
         self._done_day: int | None = None
         self._not_before = float("-inf")
 
@@ -56,7 +86,11 @@ class Retention:
         if today == self._done_day or self._clock.monotonic() < self._not_before:
             return
         try:
-            counts = {task.name: task.delete(_limit(task, today)) for task in self._tasks}
+            limits = self._find_limits(today)
+            counts = {task.name: task.delete(limit) for task, limit in limits}
+            if not any(counts.values()):
+                for task, limit in limits:
+                    self._checkpoints.write_checkpoint(_checkpoint(task), str(limit))
         except ArchiveError as error:
             logger.warning("deleting old rows failed; retrying in an hour", extra=fields(reason=str(error)))
             self._not_before = self._clock.monotonic() + RETRY_SECONDS
@@ -65,8 +99,21 @@ class Retention:
             logger.info("old rows deleted", extra=fields(**counts))
         else:
             self._done_day = today
+            self._not_before = self._clock.monotonic() + DAY_BEGINS_SECONDS
+
+    def _find_limits(self, today: int) -> list[tuple[RetentionTask, int]]:
+        newest = self._newest()
+        if newest is None:
+            return []
+        # By whole days: what expires during a day is deleted on the next.
+        now = min(today, newest // DAY_SECONDS + 1) * DAY_SECONDS
+        return [(task, self._find_limit(task, now)) for task in self._tasks]
+
+    def _find_limit(self, task: RetentionTask, now: int) -> int:
+        limit = now - int(task.keep_seconds)
+        reached = self._checkpoints.read_checkpoint(_checkpoint(task)) or ""
+        return min(limit, int(reached) + MAX_STEP_SECONDS) if reached.isdecimal() else limit
 
 
-def _limit(task: RetentionTask, today: int) -> int:
-    # By whole days: what expires during a day is deleted on the next.
-    return today * DAY_SECONDS - int(task.keep_seconds)
+def _checkpoint(task: RetentionTask) -> str:
+    return f"{task.name} deleted until"

@@ -41,11 +41,12 @@ def parse_records(output: bytes, columns: Sequence[str], mark: str) -> tuple[Job
     rows = [dict(zip(columns, cells, strict=True)) for cells in split_rows(text, mark, len(columns))]
     records, unreadable = _parse_rows(rows)
     if unreadable:
-        if not records:
-            raise MalformedAnswer(f"sacct: none of {len(rows)} rows could be parsed, such as that of {unreadable[0]}")
         logger.warning(
             "rows of sacct could not be parsed", extra=fields("sacct rows", rows=len(unreadable), first=unreadable[0])
         )
+        if not records:
+            # Without the job: the message is shown to everyone.
+            raise MalformedAnswer(f"sacct: none of {len(rows)} rows could be parsed; the log names one")
     return records
 
 

@@ -119,6 +119,12 @@ class SqlArchive:
             known.update(tuple(row) for row in self._query(ended))
         return frozenset(known)
 
+    def newest_submit_seconds(self) -> int | None:
+        """Return when the newest job was submitted; None for an empty archive."""
+        with self.database.reading() as connection:
+            newest: int | None = connection.scalar(select(func.max(JOBS.c.submit_seconds)))
+        return newest
+
     def delete_curves(self, before_seconds: int) -> int:
         """Delete curves of jobs that ended before this time, 10,000 at most; return the number of jobs."""
         return self._delete(lambda connection: delete_oldest_curves(connection, before_seconds, DELETE_ROWS))

@@ -33,6 +33,7 @@ SAMPLES_LIMIT = 5_000_000
 CLOCK_STEP_SECONDS = 60.0
 """A sample that is older than the newest one by more means that the clock was set back."""
 _FUTURE_SECONDS = 86400.0
+_MAX_STEP_SECONDS = 86400.0
 _VACUUM_PAGES = 10_000
 _CUTS_LIMIT = 20
 
@@ -166,7 +167,11 @@ class RecorderFile:
 
     def _drop_old(self, now: float) -> None:
         """Delete samples beyond the retention or the size limit, and samples from the future (a wrong clock)."""
-        self._drop("period < ? OR period > ?", now - self._settings.retention, now + _FUTURE_SECONDS)
+        # A clock that jumped ahead would make everything old: an hour deletes at most a day.
+        oldest = self._connection.execute("SELECT min(period) FROM slabs").fetchone()[0]
+        limit = now - self._settings.retention
+        before = limit if oldest is None else min(limit, oldest + _MAX_STEP_SECONDS)
+        self._drop("period < ? OR period > ?", before, now + _FUTURE_SECONDS)
         for _ in range(_CUTS_LIMIT):
             if used_bytes(self._connection) <= self._settings.max_size:
                 break

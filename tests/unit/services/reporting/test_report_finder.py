@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from slurmscope.errors import ArchiveError, CommandTimedOut
+from slurmscope.errors import ArchiveError, CommandTimedOut, MalformedAnswer
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING, Viewer
@@ -549,3 +549,12 @@ def test_numbers_of_lookups_are_kept_for_a_bounded_number_of_people() -> None:
             limits.count(str(number))
 
     assert MAX_PEOPLE == len(limits)
+
+
+def test_record_that_cannot_be_read_is_like_a_job_that_does_not_exist(bench: Bench) -> None:
+    bench.accounting.error = MalformedAnswer("sacct: none of 1 rows could be parsed, such as that of 4713")
+    unreadable = bench.finder.report(BOB, "4713"), bench.outages.messages()
+    bench.accounting.error = None
+    absent = bench.finder.report(BOB, "4714"), bench.outages.messages()
+
+    assert (None, ()) == absent == unreadable

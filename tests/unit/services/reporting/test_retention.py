@@ -1,14 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept for ever stays, and a slip of the pen does not empty the archive."""
+"""What is kept for ever stays; neither a slip of the pen nor a wrong clock empties the archive."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 
-from slurmscope.services.reporting.retention import Retention, RetentionTask, parse_keep_seconds
+from slurmscope.services.reporting.retention import MAX_STEP_SECONDS, Retention, RetentionTask, parse_keep_seconds
 from slurmscope.services.runtime.clock import Clock
 
 DAY = 86400
+
+
+@dataclass
+class Bench:
+    """Hold rows by their age, a clock, and what is stored in the archive."""
+
+    wall: float = 1000 * DAY + 5000.0
+    monotonic: float = 0.0
+    newest: int | None = 1000 * DAY
+    asked: list[int] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def read_checkpoint(self, name: str) -> str | None:
+        return self.texts.get(name)
+
+    def write_checkpoint(self, name: str, text: str) -> None:
+        self.texts[name] = text
+
+    def delete(self, before_seconds: int) -> int:
+        self.asked.append(before_seconds)
+        return 0
+
+    def start(self, *keep_days: int) -> Retention:
+        tasks = [RetentionTask(name=f"{days}", delete=self.delete, keep_seconds=days * DAY) for days in keep_days]
+        clock = Clock(wall=lambda: self.wall, monotonic=lambda: self.monotonic)
+        return Retention(tasks, clock, checkpoints=self, newest=lambda: self.newest)
+
+    def pass_days(self, days: float) -> None:
+        self.wall += days * DAY
+        self.monotonic += days * DAY
+        self.newest = int(self.wall)
 
 
 @pytest.mark.parametrize(("given", "expected"), [("0", 0.0), (0, 0.0), ("7d", 604800.0), ("365d", 31536000.0)])
@@ -23,15 +56,55 @@ def test_time_without_its_unit_is_refused(given: object) -> None:
 
 
 def test_what_is_kept_for_ever_is_not_deleted() -> None:
-    asked: list[int] = []
+    bench = Bench()
+    bench.start(0, 400).work()
 
-    def forget(before_seconds: int) -> int:
-        asked.append(before_seconds)
-        return 0
+    assert [600 * DAY] == bench.asked
 
-    chores = [RetentionTask(name=f"{days}", delete=forget, keep_seconds=days * DAY) for days in (0, 400)]
-    now = 1000 * DAY + 5000.0
 
-    Retention(chores, Clock(wall=lambda: now, monotonic=lambda: now)).work()
+def test_clock_that_jumps_ahead_deletes_nothing_of_the_time_to_keep() -> None:
+    bench = Bench()
+    retention = bench.start(365)
+    retention.work()
+    bench.pass_days(1)
+    bench.wall += 400 * DAY
+    for _ in range(10):
+        bench.wall += DAY
+        retention.work()
+        # Also after a restart.
+        bench.start(365).work()
 
-    assert [600 * DAY] == asked
+    # The newest job is of day 1001: at most one day more than its age allows.
+    assert max(bench.asked) <= (1002 - 365) * DAY
+
+
+def test_clock_that_jumps_ahead_on_all_machines_deletes_two_weeks_a_day() -> None:
+    bench = Bench()
+    retention = bench.start(365)
+    retention.work()
+    bench.pass_days(1)
+    for _ in range(10):
+        bench.wall += 400 * DAY
+        bench.newest = int(bench.wall)
+        retention.work()
+
+    assert [(1000 - 365) * DAY, (1000 - 365) * DAY + MAX_STEP_SECONDS] == bench.asked
+
+
+def test_shorter_time_to_keep_is_reached_step_by_step() -> None:
+    bench = Bench()
+    bench.start(60).work()
+    bench.texts["30 deleted until"] = bench.texts.pop("60 deleted until")
+    retention = bench.start(30)
+    for _ in range(5):
+        bench.pass_days(1)
+        retention.work()
+
+    assert [940, 954, 968, 973, 974, 975] == [before // DAY for before in bench.asked]
+
+
+def test_archive_without_jobs_keeps_everything() -> None:
+    bench = Bench(newest=None)
+    bench.start(365).work()
+
+    assert [] == bench.asked

@@ -286,6 +286,19 @@ def test_samples_older_than_the_retention_are_dropped(tmp_path: Path) -> None:
     assert [26, 26] == counts
 
 
+def test_clock_that_jumps_ahead_deletes_a_day_an_hour(tmp_path: Path) -> None:
+    with make_recorder(tmp_path, retention=14 * 86400.0) as recorder:
+        for hour in range(14 * 24):
+            recorder.record(START + 3600 * hour, [sample(1.0)])
+        for hour in range(3):
+            recorder.record(START + 400 * 86400 + 3600 * hour, [sample(1.0)])
+    connection = sqlite3.connect(tmp_path / "recorder.db")
+    oldest = connection.execute("SELECT min(period) FROM slabs").fetchone()[0]
+    connection.close()
+    # Each of these hours made everything a year old.
+    assert START + 86400 <= oldest <= START + 3 * 86400
+
+
 def test_samples_of_a_wrong_clock_are_dropped(tmp_path: Path) -> None:
     future = START + 9 * 86400
     with make_recorder(tmp_path) as recorder:
