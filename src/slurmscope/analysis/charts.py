@@ -54,7 +54,7 @@ def _aligned(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
         return working_memory(run, points=MAX_CHART_POINTS)
     if plan.name == "cpu_split":
         return _split(run)
-    curves = run.curves.get(plan.name, ())
+    curves = tuple(series for series in run.curves.get(plan.name, ()) if series.labels != ("",))
     if plan.name == "cpu_core":
         own = {(node.node, core) for node in summary.nodes for core in node.core_seconds}
         curves = tuple(series for series in curves if series.labels in own)
@@ -154,6 +154,18 @@ _PLANS = (
     _Plan(
         name="write", title="Writing", unit="bytes/s", subject=Subject.FILES,
         help="What the job wrote on each node, to any file system or pipe.",
+    ),
+    _Plan(
+        name="filesystem_read", title="Reading by file system", unit="bytes/s", subject=Subject.FILES,
+        help="What the job read from each shared file system, as its servers counted it.",
+    ),
+    _Plan(
+        name="filesystem_write", title="Writing by file system", unit="bytes/s", subject=Subject.FILES,
+        help="What the job wrote to each shared file system, as its servers counted it.",
+    ),
+    _Plan(
+        name="filesystem_metadata", title="Metadata operations per second", unit="count", subject=Subject.FILES,
+        help="Requests that transfer no data (open, stat, create, remove), by shared file system.",
     ),
     _Plan(
         name="cpu_split", title="User and system time", unit="cores", subject=Subject.CPU, reference=_all_cores,

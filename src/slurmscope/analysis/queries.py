@@ -6,10 +6,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from slurmscope.model.series import NODE_LABEL, Aggregation, SeriesQuery
+from slurmscope.model.series import NODE_LABEL, Aggregation, DerivedLabel, SeriesQuery
 
 _NODE = (NODE_LABEL,)
 _CORE = (NODE_LABEL, "core")
+
+
+_FILESYSTEM = "filesystem"
+LUSTRE_READ = "lustre_job_read_bytes_total"
+LUSTRE_WRITE = "lustre_job_write_bytes_total"
+LUSTRE_OPERATIONS = "lustre_job_stats_total"
+
+
+def _by_filesystem(metric: str, targets: str = "OST|MDT") -> SeriesQuery:
+    """Query a Lustre exporter's counter by file system; other targets have no file system."""
+    derived = DerivedLabel(_FILESYSTEM, "target", f"(.+)-(?:{targets})[0-9a-fA-F]{{4}}")
+    operation = ("operation",) if metric == LUSTRE_OPERATIONS else ()
+    return SeriesQuery(
+        metric=metric,
+        how=Aggregation.RATE,
+        each=("jobid", "target", *operation, _FILESYSTEM),
+        by=(_FILESYSTEM,),
+        job_label="jobid",
+        derived=(derived,),
+    )
+
+
+_LUSTRE = {
+    "filesystem_read": _by_filesystem(LUSTRE_READ),
+    "filesystem_write": _by_filesystem(LUSTRE_WRITE),
+    "filesystem_metadata": _by_filesystem(LUSTRE_OPERATIONS, "MDT"),
+}
 
 
 def _curve(metric: str, how: Aggregation, each: tuple[str, ...] = _NODE, by: tuple[str, ...] = _NODE) -> SeriesQuery:
@@ -38,6 +65,7 @@ CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
         ),
         "gpu": _curve("jobs_gpu_utilization_ratio", Aggregation.MEAN),
         "gpu_memory": _curve("jobs_gpu_memory_bytes", Aggregation.MAX),
+        **_LUSTRE,
     }
 )
 """Queries whose results are drawn over time."""
@@ -78,6 +106,7 @@ TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
             each=(NODE_LABEL, "gpu", "mig"),
             by=(NODE_LABEL, "gpu", "mig"),
         ),
+        **_LUSTRE,
     }
 )
 """Queries for one value per series over the whole run."""

@@ -7,6 +7,7 @@ A job that was too short to be scraped, or that no node reported, has those of a
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from statistics import fmean
@@ -19,10 +20,25 @@ from slurmscope.analysis.run import MeasuredRun, prepare_run
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.model.series import Measured
-from slurmscope.model.summary import GpuSummary, IoSummary, JobSummary, MemorySummary, NodeSummary, UsedShare
+from slurmscope.model.summary import (
+    FilesystemSummary,
+    GpuSummary,
+    IoSummary,
+    JobSummary,
+    MemorySummary,
+    NodeSummary,
+    UsedShare,
+)
 
 MOST_OF_THE_RUN_RATIO = 0.5
 
+MAX_FILESYSTEMS = 20
+
+_FILESYSTEM_TOTALS = {
+    "read_bytes": "filesystem_read",
+    "write_bytes": "filesystem_write",
+    "metadata_operations": "filesystem_metadata",
+}
 _CURVES = frozenset({"cpu", "memory_anon", "memory_shared", "memory_rss", "open_files", "running_threads", "gpu"})
 
 
@@ -107,6 +123,8 @@ def _gpu(run: MeasuredRun) -> GpuSummary:
 
 
 def _io(run: MeasuredRun) -> IoSummary:
+    filesystems = _filesystems(run)
+    operations = [one.metadata_operations for one in filesystems if one.metadata_operations is not None]
     return IoSummary(
         read_bytes=run.whole("read"),
         write_bytes=run.whole("write"),
@@ -115,6 +133,21 @@ def _io(run: MeasuredRun) -> IoSummary:
         peak_open_files=_peak(run, "open_files"),
         mean_open_files=run.whole("mean_open_files"),
         uses_scratch=_uses_scratch(run),
+        metadata_operations=math.fsum(operations) if operations else None,
+        filesystems=filesystems,
+    )
+
+
+def _filesystems(run: MeasuredRun) -> tuple[FilesystemSummary, ...]:
+    """Turn mean rates over the run into totals; a target without a file system is no part of one."""
+    amounts = {
+        quantity: {name: rate * run.span_seconds for (name,), rate in run.totals.get(query, {}).items() if name}
+        for quantity, query in _FILESYSTEM_TOTALS.items()
+    }
+    names = sorted({name for found in amounts.values() for name in found})[:MAX_FILESYSTEMS]
+    return tuple(
+        FilesystemSummary(name=name, **{quantity: found.get(name) for quantity, found in amounts.items()})
+        for name in names
     )
 
 

@@ -30,12 +30,21 @@ class Aggregation(enum.StrEnum):
     """
 
 
+class DerivedLabel(NamedTuple):
+    """Derive a label from another one: the first group of a pattern that matches its whole value."""
+
+    name: str
+    source: str
+    pattern: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesQuery:
     """Query one metric of jobs.
 
     ``each`` names the labels that distinguish the series of one job: where two servers have the same series, the higher
     value counts. ``by`` names the labels to keep; values are summed over the others. ``where`` selects label values.
+    Exporters of others have the job ID in ``job_label``, where more may follow after a colon.
     """
 
     metric: str
@@ -43,6 +52,13 @@ class SeriesQuery:
     each: tuple[str, ...] = (NODE_LABEL,)
     by: tuple[str, ...] = (NODE_LABEL,)
     where: tuple[tuple[str, str], ...] = ()
+    job_label: str = JOB_LABEL
+    derived: tuple[DerivedLabel, ...] = ()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Return whether the metric comes from an exporter of others."""
+        return self.job_label != JOB_LABEL
 
 
 class JobSpan(NamedTuple):

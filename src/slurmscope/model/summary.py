@@ -117,6 +117,16 @@ class GpuSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FilesystemSummary:
+    """Hold the job's use of one shared file system, as its servers counted it."""
+
+    name: str
+    read_bytes: float | None = None
+    write_bytes: float | None = None
+    metadata_operations: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IoSummary:
     """Hold what the job read and wrote by system calls, on any file system, and how many files it had open."""
 
@@ -129,6 +139,8 @@ class IoSummary:
     uses_scratch: bool | None = None
     metadata_operations: float | None = None
     """Open, stat, create and remove requests, where the file system counts them per job."""
+    filesystems: tuple[FilesystemSummary, ...] = ()
+    """Shared file systems that count the use of each job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

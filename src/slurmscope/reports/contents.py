@@ -15,7 +15,7 @@ from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_
 from slurmscope.model.finding import MIN_JUDGED_SECONDS, Finding, Severity, Subject
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
-from slurmscope.model.summary import Coverage, JobSummary
+from slurmscope.model.summary import Coverage, FilesystemSummary, JobSummary
 from slurmscope.reports.formatting import format_time, show
 
 LAST_SIGNAL = 64
@@ -186,15 +186,15 @@ def io_rows(report: JobReport) -> tuple[LabelledText, ...]:
     """List what the job read and wrote."""
     io = report.summary.io
     scratch = {True: "used", False: "not used", None: NOT_MEASURED}[io.uses_scratch]
-    rows = (
+    rows: tuple[LabelledText, ...] = (
         LabelledText("Read", _calls(io.read_bytes, io.reads)),
         LabelledText("Written", _calls(io.write_bytes, io.writes)),
         LabelledText("Files open, peak", format_count(io.peak_open_files)),
         LabelledText("Scratch", scratch),
     )
-    if io.metadata_operations is None:
-        return rows
-    return (*rows, LabelledText("Metadata operations", format_count(io.metadata_operations)))
+    if io.metadata_operations is not None:
+        rows = (*rows, LabelledText("Metadata operations", format_count(io.metadata_operations)))
+    return (*rows, *map(_filesystem, io.filesystems))
 
 
 def missing(report: JobReport) -> tuple[str, ...]:
@@ -313,6 +313,16 @@ def _finite(ratio: float | None) -> float | None:
 def _worst(found: Sequence[Finding], subject: Subject) -> Severity | None:
     severities = [finding.severity for finding in found if finding.subject is subject]
     return min(severities, key=lambda severity: severity.rank, default=None)
+
+
+def _filesystem(use: FilesystemSummary) -> LabelledText:
+    """Write the job's use of a shared file system."""
+    parts = (
+        f"{format_bytes(use.read_bytes)} read" if use.read_bytes is not None else "",
+        f"{format_bytes(use.write_bytes)} written" if use.write_bytes is not None else "",
+        format_some(use.metadata_operations, "metadata operation") if use.metadata_operations is not None else "",
+    )
+    return LabelledText(f"On {show(use.name, 40)}", ", ".join(filter(None, parts)))
 
 
 def _calls(amount: float | None, calls: float | None) -> str:

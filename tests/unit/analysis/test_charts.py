@@ -121,7 +121,8 @@ def test_every_curve_has_its_chart() -> None:
     charts = charts_of(make_record(), Measured(curves=curves, totals={"cpu_core": {("n1", "0"): 9.0}}))
 
     assert [
-        "cpu", "memory", "gpu", "gpu_memory", "read", "write", "cpu_split", "cpu_core", "running_threads", "open_files",
+        "cpu", "memory", "gpu", "gpu_memory", "read", "write", "filesystem_read", "filesystem_write",
+        "filesystem_metadata", "cpu_split", "cpu_core", "running_threads", "open_files",
     ] == list(charts)  # fmt: skip
     assert all(chart.help.endswith(".") and chart.title for chart in charts.values())
 
@@ -150,3 +151,14 @@ def test_memory_of_several_nodes_without_limits_has_no_line() -> None:
     record, measured = many_nodes(2)
 
     assert charts_of(record, measured)["memory"].reference is None
+
+
+def test_use_of_file_systems_has_a_line_for_each() -> None:
+    curves = (curve(("work",), 5e6), curve(("home",), 1e6), curve(("",), 9.0))
+    chart = charts_of(make_record(), Measured(curves={"filesystem_read": curves}))["filesystem_read"]
+
+    assert {"work": 5e6, "home": 1e6} == {line.label: line.values[0] for line in chart.lines}
+
+
+def test_targets_without_a_file_system_have_no_chart() -> None:
+    assert {} == charts_of(make_record(), Measured(curves={"filesystem_metadata": (curve(("",), 9.0),)}))

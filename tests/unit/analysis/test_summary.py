@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from slurmscope.analysis.summary import summarise
+from slurmscope.analysis.summary import MAX_FILESYSTEMS, summarise
 from slurmscope.gres import Gres
 from slurmscope.model.job_record import JobRecord, StepRecord
 from slurmscope.model.series import Measured, Series
-from slurmscope.model.summary import Coverage, JobSummary, UsedShare
+from slurmscope.model.summary import Coverage, FilesystemSummary, JobSummary, UsedShare
+from slurmscope.rules import judge
 from tests.fakes.measured import STEP, curve, measure_nodes
 from tests.fakes.reports import GIB, START, make_record
 
@@ -431,3 +432,42 @@ def test_broken_points_are_left_out() -> None:
     assert (2.0, None) == (summary.cpu.peak_cores, summary.io.reads)
     assert 14400.0 == summary.cpu.time.used
     assert summary.coverage.is_good
+
+
+def test_use_of_file_systems_is_summed_over_the_run() -> None:
+    measured = Measured(
+        totals={
+            "filesystem_read": {("work",): 1e6, ("",): 5.0},
+            "filesystem_write": {("work",): 0.0, ("home",): 2e3},
+            "filesystem_metadata": {("work",): 150.0, ("home",): 0.5},
+        }
+    )
+
+    io = summed(make_record(), measured).io
+
+    assert (
+        FilesystemSummary(name="home", write_bytes=7200 * 2e3, metadata_operations=3600.0),
+        FilesystemSummary(name="work", read_bytes=7200 * 1e6, write_bytes=0.0, metadata_operations=1_080_000.0),
+    ) == io.filesystems
+    assert 1_083_600.0 == io.metadata_operations
+    assert io.read_bytes is None
+
+
+def test_metadata_storm_is_found_where_the_file_system_counts_requests() -> None:
+    storm = summed(make_record(), Measured(totals={"filesystem_metadata": {("work",): 150.0}}))
+    calm = summed(make_record(), Measured(totals={"filesystem_metadata": {("work",): 99.0}}))
+
+    assert ["metadata_storm"] == [found.rule for found in judge(storm) if found.rule == "metadata_storm"]
+    assert not [found for found in judge(calm) if found.rule == "metadata_storm"]
+
+
+def test_file_systems_without_measurements_are_unknown() -> None:
+    io = summed(make_record(), measure_nodes({"n1": 1.0})).io
+
+    assert (None, ()) == (io.metadata_operations, io.filesystems)
+
+
+def test_number_of_file_systems_is_bounded() -> None:
+    many: dict[tuple[str, ...], float] = {(f"fs{number:03}",): 1.0 for number in range(100)}
+
+    assert MAX_FILESYSTEMS == len(summed(make_record(), Measured(totals={"filesystem_read": many})).io.filesystems)

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from slurmscope.gres import Gres
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import JobReport
-from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, UsedShare
+from slurmscope.model.summary import (
+    Coverage,
+    CpuSummary,
+    FilesystemSummary,
+    GpuSummary,
+    IoSummary,
+    JobSummary,
+    MemorySummary,
+    UsedShare,
+)
 from slurmscope.reports.contents import is_fine
 from slurmscope.reports.text import render_text
 from tests.fakes.reports import (
@@ -270,6 +279,19 @@ def test_metadata_operations_are_shown_where_they_are_counted() -> None:
 
     assert _line(text, "Metadata operations").endswith("12,345")
     assert _line(text, "Scratch").endswith(" used")
+
+
+def test_use_of_each_file_system_is_one_line() -> None:
+    report = make_report()
+    use = (
+        FilesystemSummary(name="work", read_bytes=2e9, write_bytes=0.0, metadata_operations=1.0),
+        FilesystemSummary(name="ho\x1b[31mme", metadata_operations=5e6),
+    )
+    text = render_text(replace(report, summary=replace(report.summary, io=IoSummary(filesystems=use))))
+
+    assert _line(text, "On work").endswith("1.86 GiB read, 0 B written, 1 metadata operation")
+    assert _line(text, "On ho").endswith("5,000,000 metadata operations")
+    assert "\x1b" not in text
 
 
 def test_hostile_names_cannot_move_the_cursor_or_turn_the_line_around() -> None:

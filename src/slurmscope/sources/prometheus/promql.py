@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from slurmscope.model.series import JOB_LABEL, Aggregation, JobSpan, SeriesQuery
+from slurmscope.model.series import JOB_LABEL, Aggregation, DerivedLabel, JobSpan, SeriesQuery
 
 Matchers = tuple[tuple[str, str], ...]
 """Labels and the values that they must have."""
@@ -24,6 +24,7 @@ _FUNCTIONS = {
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _REGEX_CHARACTERS = re.compile(r"[\\.+*?()|\[\]{}^$]")
+_AFTER_JOB = "(?::.*)?"
 _NOT_PLAIN = re.compile(r"[^ !#-\[\]-~]")
 
 
@@ -77,13 +78,20 @@ def _window(seconds: float) -> str:
 
 def _selector(wanted: SeriesQuery, job_ids: Sequence[int], matchers: Matchers) -> str:
     values = [str(job_id) for job_id in job_ids]
-    jobs = f"={quote(values[0])}" if len(values) == 1 else f"=~{quote_regex(values)}"
+    if wanted.is_foreign:
+        jobs = "=~" + quote(f"(?:{'|'.join(values)}){_AFTER_JOB}")
+    else:
+        jobs = f"={quote(values[0])}" if len(values) == 1 else f"=~{quote_regex(values)}"
     others = [f"{_checked(_LABEL, label)}={quote(value)}" for label, value in (*wanted.where, *matchers)]
-    return f"{_checked(_METRIC, wanted.metric)}{{{','.join([JOB_LABEL + jobs, *others])}}}"
+    return f"{_checked(_METRIC, wanted.metric)}{{{','.join([_checked(_LABEL, wanted.job_label) + jobs, *others])}}}"
 
 
 def _grouped(wanted: SeriesQuery, inner: str) -> str:
     """Take the higher of two copies of a series, then sum over the labels that are not kept."""
+    own = (DerivedLabel(JOB_LABEL, wanted.job_label, f"([0-9]+){_AFTER_JOB}"),) if wanted.is_foreign else ()
+    for label in (*own, *wanted.derived):
+        names = (_checked(_LABEL, label.name), _checked(_LABEL, label.source))
+        inner = f"label_replace({inner}, {quote(names[0])}, {quote('$1')}, {quote(names[1])}, {quote(label.pattern)})"
     each = f"max by ({_labels(wanted.each)}) ({inner})"
     if set(wanted.each) == set(wanted.by):
         return each

@@ -93,7 +93,9 @@ class RecorderSeries:
     def _answer(
         self, wanted: SeriesQuery, spans: Sequence[JobSpan], make: Callable[[JobSpan, Groups], T], *, until: float
     ) -> dict[int, T]:
-        """Make one answer for each job of which something is known."""
+        """Make one answer for each job of which something is known; nothing of exporters of others is recorded."""
+        if wanted.is_foreign:
+            return {}
         # Memory first, then the file: what is packed in between is seen twice and never missed.
         jobs = {span.job_id for span in spans}
         copies = {} if self._heads is None else {job: self._heads.copies(wanted.metric, job) for job in jobs}

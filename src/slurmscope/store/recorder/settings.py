@@ -12,7 +12,9 @@ from slurmscope.config import parse_path
 from slurmscope.settings import setting
 from slurmscope.units import parse_bytes, parse_positive_seconds
 
-JOB_METRICS = frozenset(wanted.metric for queries in (CURVES, TOTALS) for wanted in queries.values())
+JOB_METRICS = frozenset(
+    wanted.metric for queries in (CURVES, TOTALS) for wanted in queries.values() if not wanted.is_foreign
+)
 """Metrics that job reports need."""
 
 CLUSTER_METRICS = frozenset(wanted.metric for wanted in CLUSTER_CURVES.values())

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.model.series import Aggregation, JobSpan, SeriesQuery
+from slurmscope.model.series import Aggregation, DerivedLabel, JobSpan, SeriesQuery
 from slurmscope.sources.prometheus.promql import curves_expression, quote, quote_regex, totals_expression
 
 ONE_STRING = re.compile(r'"(?:[ !#-\[\]-~]|\\[\\"]|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*"')
@@ -115,3 +116,40 @@ def test_window_is_never_empty() -> None:
 def test_names_are_validated(wanted: SeriesQuery) -> None:
     with pytest.raises(ValueError, match="not a valid metric or label name"):
         curves_expression(wanted, [1], window_seconds=60.0)
+
+
+FOREIGN = SeriesQuery(
+    metric="lustre_job_stats_total",
+    how=Aggregation.RATE,
+    each=("jobid", "target", "filesystem"),
+    by=("filesystem",),
+    job_label="jobid",
+    derived=(DerivedLabel("filesystem", "target", "(.+)-MDT[0-9]{4}"),),
+)
+
+
+def test_job_of_a_foreign_exporter_is_found_with_more_after_a_colon() -> None:
+    inner = 'increase(lustre_job_stats_total{jobid=~"(?:7|12)(?::.*)?",site="a"}[60000ms])'
+    named = f'label_replace({inner}, "slurm_job", "$1", "jobid", "([0-9]+)(?::.*)?")'
+    derived = f'label_replace({named}, "filesystem", "$1", "target", "(.+)-MDT[0-9]{{4}}")'
+
+    assert f"sum by (slurm_job, filesystem) (max by (slurm_job, jobid, target, filesystem) ({derived}))" == (
+        curves_expression(FOREIGN, [7, 12], window_seconds=60.0, matchers=(("site", "a"),))
+    )
+
+
+def test_pattern_for_the_jobs_of_a_foreign_exporter_matches_no_other_job() -> None:
+    literal = re.search(r'jobid=~("[^"]*")', curves_expression(FOREIGN, [7, 12], window_seconds=60.0))
+    assert literal
+    pattern = re.compile(unquote(literal[1]))
+
+    assert [bool(pattern.fullmatch(text)) for text in ("7", "12:1001:n1", "71", "7.1001", "17", "")] == [
+        True, True, False, False, False, False,
+    ]  # fmt: skip
+
+
+def test_derived_labels_are_validated() -> None:
+    odd = replace(FOREIGN, derived=(DerivedLabel('a"b', "target", ".*"),))
+
+    with pytest.raises(ValueError, match="not a valid"):
+        curves_expression(odd, [7], window_seconds=60.0)

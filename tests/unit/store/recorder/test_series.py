@@ -12,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.errors import ServerTimedOut, SourceError
 from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery
 from slurmscope.store.recorder.series import RecorderSeries
+from slurmscope.store.recorder.settings import RECORDED_METRICS
 from tests.fakes.recorded_samples import (
     CPU,
     INTERVAL,
@@ -258,3 +260,13 @@ def _answers(
     curves = {curve.labels: list(zip(curve.times, curve.values, strict=True)) for curve in found}
     totals = totals_of(series, wanted, asked)
     return rounded(curves), {labels: round(value, 6) for labels, value in totals.items()}
+
+
+@pytest.mark.parametrize("wanted", [CURVES["filesystem_read"], TOTALS["filesystem_metadata"]])
+def test_metrics_of_exporters_of_others_are_not_recorded(tmp_path: Path, wanted: SeriesQuery) -> None:
+    with make_recorder(tmp_path) as recorder:
+        recorder.record(START, [sample(30.0)])
+        series = recorder.series()
+        assert () == curves_of(series, wanted, span(60.0))
+        assert {} == totals_of(series, wanted, span(60.0))
+    assert wanted.metric not in RECORDED_METRICS
