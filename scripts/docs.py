@@ -155,7 +155,7 @@ def old_metrics(system: OldSystem) -> Iterator[str]:
             yield "\n"
     rows = [(names, metrics.missing) for metrics in system.metrics() if (names := _not_declared(metrics))]
     if rows:
-        yield "### Not available\n\n| metric | why |\n|---|---|\n"
+        yield "### Not available under the older name\n\n| metric | reason |\n|---|---|\n"
         yield from (f"| {_code(names)} | {why} |\n" for names, why in rows)
         yield "\n"
 

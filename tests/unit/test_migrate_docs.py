@@ -17,7 +17,7 @@ BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 LINES = [
     line
     for page in sorted(FOLDER.glob("*.md"))
-    for block in BLOCK.findall(page.read_text())
+    for block in BLOCK.findall(page.read_text(encoding="utf-8"))
     for line in block.splitlines()
 ]
 

@@ -94,7 +94,7 @@ def _check(old: str, against: Sequence[str], tolerance: float, format: str, conf
         ours = join_pages(map(read_page, against))
     else:
         roles = find_roles(old_page, declared)
-        places = tuple(f"slurmscope {role.value} --once" for role in roles)
+        places = tuple(f"slurmscope {role.value} --once" for role in roles) or ("slurmscope",)
         ours = join_pages(_make_page(role, config_file) for role in roles)
     comparison = check_pages(old_page, ours, declared, tolerance=tolerance)
     lines = _json_lines(old, places, comparison) if format == "json" else _text_lines(old, places, comparison)

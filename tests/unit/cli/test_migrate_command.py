@@ -108,6 +108,20 @@ def test_without_our_page_a_node_is_read_here_twice(tmp_path: Path) -> None:
     ] == done.stdout.splitlines()[:2]
 
 
+def test_metrics_that_slurmscope_renamed_need_no_reading(tmp_path: Path) -> None:
+    old = tmp_path / "pushgateway.prom"
+    old.write_text('# TYPE RSS untyped\nRSS{instance="n1",job="4711"} 2048\npush_time_seconds 1\n', encoding="utf-8")
+
+    done = run_here("migrate", "check", str(old))
+
+    assert 1 == done.returncode
+    assert [
+        f"Compared 1 metrics of {old} with slurmscope; 1 of other programs were left out.",
+        "lost       RSS is not served",
+        "           docs/migrate/profile-plugin.md: is now `slurm_profile_task_resident_bytes`, bytes; it was KB",
+    ] == [line for line in done.stdout.splitlines() if "Prometheus sets them" not in line][:3]
+
+
 def test_page_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     done = run_here("migrate", "check", str(tmp_path / "none"))
 

@@ -62,9 +62,9 @@ class Comparison:
 
 
 def find_roles(old: Page, declared: Mapping[str, Declared]) -> tuple[Role, ...]:
-    """Return the exporters that serve the metrics of the old page; the cluster exporter if none is known."""
+    """Return the exporters that serve metrics of the old page."""
     roles = {declared[name].role for name in old if name in declared}
-    return tuple(role for role in Role if role in roles) or (Role.CLUSTER,)
+    return tuple(role for role in Role if role in roles)
 
 
 def check_pages(

@@ -114,7 +114,7 @@ def test_roles_are_those_of_the_old_metrics() -> None:
 
     assert (Role.CLUSTER, Role.NODE) == find_roles(page, DECLARED)
     assert (Role.NODE,) == find_roles(parse_page(b"cpu_usage 1\n"), DECLARED)
-    assert (Role.CLUSTER,) == find_roles(parse_page(b"slurm_scredits_used 1\n"), DECLARED)
+    assert () == find_roles(parse_page(b"slurm_scredits_used 1\n"), DECLARED)
 
 
 def test_metric_of_two_collectors_is_that_of_the_first() -> None:
