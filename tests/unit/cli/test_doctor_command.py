@@ -31,7 +31,11 @@ def test_what_is_missing_is_counted_and_ends_with_1(tmp_path: Path) -> None:
 
 
 def test_healthy_portal_ends_with_0(tmp_path: Path) -> None:
-    scripts = {"scontrol": "echo 'PrivateData = none'", "sdiag": 'echo "sdiag output at now ($(date +%s))"'}
+    scripts = {
+        "scontrol": "echo 'PrivateData = none'",
+        "sacctmgr": "case $2 in configuration) echo 'PrivateData = none';; esac",
+        "sdiag": 'echo "sdiag output at now ($(date +%s))"',
+    }
     for name in ("sacct", "sacctmgr", "scontrol", "sdiag"):
         (tmp_path / name).write_text(f"#!/bin/sh\n{scripts.get(name, '')}\n")
         (tmp_path / name).chmod(0o755)

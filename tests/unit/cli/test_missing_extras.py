@@ -15,6 +15,7 @@ from tests.processes import PATIENCE_SECONDS
 # None in sys.modules makes an import fail as it does where the package is not installed.
 _PROGRAM = """
 import sys
+sys.prefix = {prefix}
 for name in ("bcrypt", "fastapi", "jinja2", "msgspec", "psycopg", "pymysql", "sqlalchemy", "typst", "uvicorn", "yaml"):
     sys.modules[name] = None
 from slurmscope.cli import main
@@ -22,8 +23,8 @@ main(sys.argv[1:])
 """
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-c", _PROGRAM, *arguments]
+def _run(*arguments: str, prefix: str = "'/opt/venv'") -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", _PROGRAM.format(prefix=prefix), *arguments]
     return subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
 
 
@@ -44,10 +45,7 @@ def test_pages_need_the_extra_portal(command: str, tmp_path: Path) -> None:
 
 
 def test_python_of_the_distribution_is_not_changed_by_pip() -> None:
-    program = f"import sys\nsys.prefix = sys.base_prefix\n{_PROGRAM}"
-    argv = [sys.executable, "-c", program, "portal"]
-
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+    done = _run("portal", prefix="sys.base_prefix")
 
     assert "python3 -m venv /opt/slurmscope && /opt/slurmscope/bin/pip install 'slurmscope[portal]'" in done.stderr
 

@@ -124,7 +124,7 @@ def test_archive_is_not_created(tmp_path: Path) -> None:
 
 def test_commands_that_answer_are_good(tmp_path: Path) -> None:
     write_command(tmp_path, "sacct", "exit 0")
-    write_command(tmp_path, "sacctmgr", "exit 0")
+    write_command(tmp_path, "sacctmgr", "case $2 in configuration) echo 'PrivateData = none';; esac")
 
     checks = examine(tmp_path)
 
