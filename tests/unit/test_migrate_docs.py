@@ -8,9 +8,13 @@ import shlex
 from pathlib import Path
 
 import pytest
+from fastapi.routing import APIRoute
 
+from slurmscope.portal.pages.seed_routes import router
+from slurmscope.reports.seed import render_seed_usage
 from slurmscope.services.migrate.systems import SYSTEMS
 from tests.fakes.command_line import run_here
+from tests.fakes.reports import make_report
 
 FOLDER = Path(__file__).parents[2] / "docs" / "migrate"
 BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
@@ -43,3 +47,31 @@ def test_documented_flags_are_understood(line: str) -> None:
     done = run_here("config", "check", role, *flags)
 
     assert 0 == done.returncode, done.stderr
+
+
+def first_cells(page: str, head: str) -> list[str]:
+    """Return the code of the first column of the table with this head."""
+    rows = (FOLDER / f"{page}.md").read_text(encoding="utf-8").split(head)[1].split("\n\n")[0]
+    return [
+        cell for row in rows.splitlines() for cell in re.findall(r"`([^`]+)`", row.split("|")[1] if "|" in row else "")
+    ]
+
+
+def test_documented_keys_of_the_older_json_exist() -> None:
+    usage = render_seed_usage(make_report())
+    documented = first_cells("jobs-exporter", "| key of `/api/v1/jobs/ID/usage` | difference |")
+    # Several keys of one table row share the name before the dot.
+    tops = {key.partition(".")[0] for key in documented} - {"alloc_cpu", "alloc_mem", "gpu"}
+
+    assert set(usage) == tops
+    allocated = usage["alloc_tres"]
+    assert isinstance(allocated, dict)
+    assert {"billing", "alloc_cpu", "alloc_mem", "alloc_nodes"} == set(allocated)
+    assert {"alloc_tres.billing", "alloc_cpu", "alloc_mem", "alloc_tres.alloc_nodes"} <= set(documented)
+
+
+def test_documented_routes_of_the_older_application_exist() -> None:
+    known = {re.sub(r"\{.*?\}", "X", route.path) for route in router.routes if isinstance(route, APIRoute)}
+    documented = first_cells("jobs-exporter", "## Routes of the web application\n\n| older | here |")
+
+    assert {"/"} == {re.sub("ID|METRIC|NAME", "X", path) for path in documented} - known

@@ -20,7 +20,7 @@ from slurmscope.metrics.write import Format
 from slurmscope.outputs.http.app import ScrapeRequest, UnknownCollector
 from slurmscope.services.exporter.page import Busy, EnabledCollector, PageService
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading
-from slurmscope.services.exporter.self_metrics import SelfMetrics, adapt_to_textfile
+from slurmscope.services.exporter.self_metrics import SelfMetrics, adapt_to_textfile, process_families
 
 APPLES = gauge("apples", "Apples.", "kind")
 PEARS = gauge("pears", "Pears.")
@@ -264,6 +264,14 @@ def test_families_about_slurmscope_fit_the_folder_of_a_node_exporter() -> None:
     assert {(): 4} == values(page, "pears")
     assert {("pears", "node"): 1} == values(page, "slurmscope_collector_success")
     assert "process_" not in page
+
+
+def test_text_file_adds_the_role_to_all_names_that_both_exporters_have() -> None:
+    families = [Family(gauge("slurmscope_trace_processes", "Processes.", "a"), [(("x",), 2.0)]), *process_families()]
+
+    (only,) = adapt_to_textfile(families, Role.CLUSTER)
+
+    assert (("a", "role"), {("x", "cluster"): 2.0}) == (only.metric.labels, only.samples)
 
 
 def test_once_returns_which_collectors_succeeded() -> None:
