@@ -8,6 +8,7 @@ import pickle
 import resource
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from slurmscope.errors import OutputError
@@ -28,8 +29,7 @@ _RENDERERS: dict[str, Callable[[Any], bytes]] = {
 
 def main() -> int:
     """Render what the portal sent."""
-    os.nice(NICENESS)
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    _limit_self()
     kind, value = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by the portal that started this process
     try:
         document = _RENDERERS[kind](value)
@@ -38,6 +38,14 @@ def main() -> int:
         return 1
     sys.stdout.buffer.write(document)
     return 0
+
+
+def _limit_self() -> None:
+    """Leave the CPU to pages; the example unit of systemd permits neither of the two calls."""
+    with suppress(OSError):
+        os.nice(NICENESS)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,19 @@ def test_documents_are_rendered() -> None:
     assert (PNG, PNG) == (chart[:8], pie[:8])
 
 
+def test_documents_are_rendered_where_limits_cannot_be_set() -> None:
+    # As under the example unit: the calls fail with EPERM.
+    forbid = (
+        "import os, resource, runpy\n"
+        "def refuse(*_): raise PermissionError(1, 'Operation not permitted')\n"
+        "os.nice = resource.setrlimit = refuse\n"
+        "runpy.run_module('slurmscope.portal.web.document_child', run_name='__main__')"
+    )
+    pdf = asyncio.run(DocumentRenderer(child=child(forbid)).pdf(make_report()))
+
+    assert b"%PDF" == pdf[:4]
+
+
 def test_failing_process_is_an_error_with_its_message() -> None:
     renderer = DocumentRenderer(child=child("import sys; sys.stdin.read(); sys.exit('no font')"))
 
