@@ -7,7 +7,7 @@ PURE := src/slurmscope/analysis/*,src/slurmscope/collectors/*,src/slurmscope/met
 # Tests start hundreds of interpreters; each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test demo plugin lint check test bench lab lab-down golden docs format fresh release clean
+.PHONY: help setup setup-test demo plugin lint check test lowest bench lab lab-down golden docs format fresh release clean
 
 help: ## List the chores
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -40,6 +40,9 @@ test: lint ## All tests, also those against real daemons and in a browser
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
 	$(BIN)/pytest tests/browser tests/e2e -q -n 4 --dist loadfile --no-loadscope-reorder
 
+lowest: ## Unit tests with the lowest releases of packages that pyproject.toml allows
+	@SLURMSCOPE_QUICK=1 python3 -m scripts.lowest
+
 bench: setup-test ## Measure the promises about speed, side by side in one run
 	$(BIN)/python -m bench
 
@@ -66,4 +69,4 @@ release: ## Check and build a release, VERSION=x.y.z; publishes nothing
 	@python3 -m scripts.release '$(VERSION)'
 
 clean: ## Remove what the chores made
-	rm -rf .venv .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .venv-lowest .coverage* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
