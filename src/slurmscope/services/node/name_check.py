@@ -11,6 +11,8 @@ from slurmscope.model.check import Check
 
 ADVICE = "set node.name to the NodeName of this host in slurm.conf: reports do not find jobs under another name"
 
+SHOWN_NODES = 5
+
 Run = Callable[[str, Sequence[str]], bytes]
 
 
@@ -28,13 +30,12 @@ def check_node_name(run: Run, node_name: str, host_name: str) -> Iterator[Check]
     if node_name in nodes:
         yield Check(name="node name", is_good=True, message=f"Slurm knows this node as {escape(node_name)}")
         return
-    hosts = {host_name, host_name.partition(".")[0]}
-    own = sorted(name for name, host in nodes.items() if host in hosts)
-    if len(own) > 1:
-        message = f"several slurmd run on this host ({escape(', '.join(own[:5]))}): their cgroups name the node"
+    short_name = host_name.partition(".")[0]
+    own = sorted(name for name, host in nodes.items() if host in (host_name, short_name, "localhost"))
+    shown = escape(", ".join(own[:SHOWN_NODES]))
+    if len(own) > 1 and node_name == short_name:
+        message = f"several slurmd run on this host ({shown}): their cgroups name the node"
         yield Check(name="node name", is_good=True, message=message)
         return
-    message = f"Slurm does not know a node {escape(node_name)}" + (
-        f"; it calls this host {escape(own[0])}" if own else ""
-    )
+    message = f"Slurm does not know a node {escape(node_name)}" + (f"; it calls this host {shown}" if own else "")
     yield Check(name="node name", is_good=False, message=message, advice=ADVICE)

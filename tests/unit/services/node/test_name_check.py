@@ -27,6 +27,7 @@ def check(answer: str | CommandError, node: str, host: str = "") -> Check | None
         ("n1", "n1.example.org", True, "Slurm knows this node as n1"),
         ("host7", "host7.example.org", False, "Slurm does not know a node host7; it calls this host c7"),
         ("twins", "twins", True, "several slurmd run on this host (d1, d2)"),
+        ("odd", "twins", False, "Slurm does not know a node odd; it calls this host d1, d2"),
         ("n9", "n9", False, "Slurm does not know a node n9"),
     ],
 )
@@ -36,6 +37,13 @@ def test_name_is_that_of_slurm(node: str, host: str, is_good: bool, words: str) 
     assert found
     assert (is_good, not is_good) == (found.is_good, bool(found.advice))
     assert words in found.message
+
+
+def test_node_of_a_single_machine_is_found_as_localhost() -> None:
+    found = check("box localhost\n", "laptop")
+
+    assert found
+    assert (False, "Slurm does not know a node laptop; it calls this host box") == (found.is_good, found.message)
 
 
 def test_nothing_is_checked_without_slurm_commands() -> None:
