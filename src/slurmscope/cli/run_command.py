@@ -3,33 +3,40 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import sys
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.run_options import RunCommand, run_options
-from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color
+from slurmscope.cli.live_line import LiveLine
+from slurmscope.cli.run_options import RunChoices, RunCommand, run_options
+from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_error, write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError, OutputError
 from slurmscope.log import escape
 from slurmscope.model.traced_run import TracedRun
 from slurmscope.services.run.context import expand_file_name, host_name, read_context, user_name
+from slurmscope.services.run.delivery import Sample
+from slurmscope.services.run.feed import FeedOptions, SampleFeed, run_and_give, run_and_send, run_and_validate
 from slurmscope.services.run.launching import CommandNotStarted
 from slurmscope.services.run.runner import Runner, RunPlan
 
 SIGNAL_CODES = 128
+LIVE_SECONDS = 1.0
+TOKEN_VARIABLE = "SLURMSCOPE_TRACE_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def make_command() -> click.Command:
     """Build the command."""
     return RunCommand(
         "run",
-        callback=_run,
+        callback=lambda **given: _run(RunChoices(**given)),
         params=run_options(),
         help="Run COMMAND, measure it with all processes that it starts, and report what it used. The exit code "
         "is that of COMMAND.",
@@ -38,53 +45,86 @@ def make_command() -> click.Command:
     )
 
 
-def _run(*, command: tuple[str, ...], format: str, output: str | None, quiet: bool, **options: object) -> int:
-    if not command:
+def _run(choices: RunChoices) -> int:
+    if not choices.command:
         raise click.UsageError("Name the command to run: slurmscope run -- COMMAND.")
     environment = own_environment()
-    slurm = read_context(environment)
-    host, user = host_name(environment), user_name(environment)
-    file = Path(expand_file_name(output, slurm=slurm, host=host, user=user)) if output else None
-    if file is not None:
-        _check_writable(file)
-    rate = options["sample_rate"]
-    plan = RunPlan(
-        command=command,
-        environment=environment,
-        host=host,
-        user=user,
-        slurm=slurm,
-        sample_rate=rate if isinstance(rate, float) else 10.0,
-    )
+    plan = _make_plan(choices, environment)
+    file = _find_file(choices.output, plan)
+    runner = Runner(plan)
     try:
-        run = Runner(plan).run()
+        run = _execute(runner, plan, choices, environment)
+        # Signals that end the command must not end its report.
+        return 0 if choices.validate else _report(run, choices, file)
     except CommandNotStarted as error:
-        _print(f"slurmscope: {error}")
+        write_error(f"slurmscope: {error}")
         return error.code
-    if not quiet or file is not None:
-        _report(run, format, file)
+    finally:
+        runner.close()
+
+
+def _make_plan(choices: RunChoices, environment: Mapping[str, str]) -> RunPlan:
+    rate = choices.sample_rate
+    return RunPlan(
+        command=choices.command,
+        environment=environment,
+        host=host_name(environment),
+        user=user_name(environment),
+        slurm=read_context(environment, choices.jobid),
+        sample_rate=min(rate, LIVE_SECONDS) if choices.live else rate,
+    )
+
+
+def _find_file(output: str | None, plan: RunPlan) -> Path | None:
+    """Return the file for the report; fail before the command runs, not after hours of work."""
+    if not output:
+        return None
+    file = Path(expand_file_name(output, slurm=plan.slurm, host=plan.host, user=plan.user))
+    if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"cannot write {escape(str(file))}; name a file in a folder that exists and is writable")
+    return file
+
+
+def _execute(runner: Runner, plan: RunPlan, choices: RunChoices, environment: Mapping[str, str]) -> TracedRun:
+    """Run the command, and show, send or print its samples meanwhile."""
+    if choices.live and sys.stderr.isatty():
+        line = LiveLine(sys.stderr)
+        runner.on_sample, runner.on_end = line.show, line.clear
+    if choices.validate:
+        show = partial(_print_sample, is_result=True)
+        return run_and_validate(runner, SampleFeed(runner, plan, choices.sample_rate, show))
+    if choices.dry_run:
+        return run_and_give(runner, SampleFeed(runner, plan, choices.sample_rate, _print_sample))
+    options = FeedOptions(
+        endpoint=choices.endpoint or "",
+        socket=choices.trace_socket,
+        token=environment.get(TOKEN_VARIABLE, ""),
+        use_munge=choices.auth == "munge",
+    )
+    tell = _print_attempt if choices.verbose else _print_nothing
+    return run_and_send(runner, plan, options, choices.sample_rate, tell)
+
+
+def _report(run: TracedRun, choices: RunChoices, file: Path | None) -> int:
+    """Write the report, and return the exit code of the command whatever happens here."""
+    if file is not None:
+        _store(run, choices, file)
+    elif not choices.quiet:
+        width, use_color = page_width(sys.stderr), wants_color(stream=sys.stderr)
+        write_error(_render(run, choices.format, width=width, use_color=use_color))
     return SIGNAL_CODES + run.exit_signal if run.exit_signal else run.exit_code
 
 
-def _check_writable(file: Path) -> None:
-    """Fail before the command runs, not after hours of work."""
-    folder = file.parent
-    if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise ConfigError(f"cannot write {escape(str(file))}; name a file in a folder that exists and is writable")
-
-
-def _report(run: TracedRun, format: str, file: Path | None) -> None:
-    """Write the report; whatever happens here, the exit code stays that of the command."""
-    if file is None:
-        _print(_render(run, format, width=page_width(sys.stderr), use_color=wants_color(stream=sys.stderr)))
-        return
+def _store(run: TracedRun, choices: RunChoices, file: Path) -> None:
     from slurmscope.outputs.textfile import write_textfile
 
+    for loss in run.losses if not choices.quiet else ():
+        write_error(f"slurmscope: {loss}")
     try:
-        write_textfile(file, [_render(run, format, width=USUAL_WIDTH, use_color=False).encode()])
+        write_textfile(file, [_render(run, choices.format, width=USUAL_WIDTH, use_color=False).encode()])
     except OutputError as error:
-        _print(f"slurmscope: {error}")
-        _print(_render(run, "text", width=page_width(sys.stderr), use_color=False))
+        write_error(f"slurmscope: {error}")
+        write_error(_render(run, "text", width=page_width(sys.stderr), use_color=False))
 
 
 def _render(run: TracedRun, format: str, *, width: int, use_color: bool) -> str:
@@ -113,9 +153,18 @@ def _has_blocks(marks: str) -> bool:
     return True
 
 
-def _print(text: str) -> None:
-    """Write to standard error; a reader that has gone does not matter."""
-    ended = text if text.endswith("\n") else text + "\n"
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.buffer.write(ended.encode(sys.stderr.encoding or "utf-8", "replace"))
-        sys.stderr.flush()
+def _print_sample(sample: Sample, *, is_result: bool = False) -> None:
+    """Print a sample: the result of --validate to standard output, others beside the output of the command."""
+    line = json.dumps(sample)
+    if is_result:
+        write_text(line)
+    else:
+        write_error(line)
+
+
+def _print_attempt(line: str) -> None:
+    write_error(f"slurmscope: {line}")
+
+
+def _print_nothing(_line: str) -> None:
+    """Ignore what was sent."""

@@ -4,15 +4,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 
 import click
 
 from slurmscope.units import parse_positive_seconds
 
 FORMATS = ("text", "json", "html")
+DEFAULT_SOCKET = Path("/run/slurmscope/trace.sock")
 WRAPPER_OPTIONS = ("--endpoint", "--sample-rate", "--jobid", "--dry-run", "--verbose", "--validate")
 """Options of the older wrapper script, which may follow the words after its ``--cmd``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChoices:
+    """Hold the options as click parses them."""
+
+    command: tuple[str, ...]
+    format: str
+    output: str | None
+    quiet: bool
+    live: bool
+    sample_rate: float
+    endpoint: str | None
+    trace_socket: Path
+    auth: str
+    jobid: int | None
+    dry_run: bool
+    validate: bool
+    verbose: bool
+    cmd: bool
 
 
 class RunCommand(click.Command):
@@ -40,10 +63,24 @@ def run_options() -> list[click.Parameter]:
         ),
         click.Option(["--output", "-o"], metavar="FILE", help="Write the report to this file."),
         click.Option(["--quiet", "-q"], is_flag=True, help="Print no report."),
+        click.Option(["--live"], is_flag=True, help="Show the current use while the command runs."),
         click.Option(
             ["--sample-rate"], callback=_parse_rate, default="10", envvar="SAMPLE_RATE", metavar="SECONDS",
             help="Longest time between samples. [default: 10]",
         ),
+        click.Option(["--endpoint"], envvar="SLURM_EXPORTER", metavar="URL", help="Send samples to this exporter."),
+        click.Option(
+            ["--trace.socket", "trace_socket"], type=click.Path(path_type=Path), envvar="SLURMSCOPE_TRACE_SOCKET",
+            default=DEFAULT_SOCKET, metavar="FILE", help="Socket of the node agent, which is tried first.",
+        ),
+        click.Option(
+            ["--auth"], type=click.Choice(["token", "munge"]), default="token", metavar="WAY",
+            help="Prove the sender with token or munge. [default: token]",
+        ),
+        click.Option(["--jobid"], type=click.IntRange(1), metavar="N", help="Job id, if not in the environment."),
+        click.Option(["--dry-run"], is_flag=True, help="Print samples instead of sending them."),
+        click.Option(["--validate"], is_flag=True, help="Print one sample and end the command."),
+        click.Option(["--verbose"], is_flag=True, help="Print each sample that is sent."),
         click.Option(["--cmd"], is_flag=True, hidden=True),
         click.Argument(["command"], nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]..."),
     ]  # fmt: skip

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from typing import TextIO
@@ -25,6 +26,14 @@ def write_bytes(content: bytes) -> None:
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
+
+
+def write_error(text: str) -> None:
+    """Write text to standard error; a reader that has gone does not matter."""
+    ended = text if text.endswith("\n") else text + "\n"
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.buffer.write(ended.encode(sys.stderr.encoding or "utf-8", "replace"))
+        sys.stderr.flush()
 
 
 def page_width(stream: TextIO | None = None) -> int:

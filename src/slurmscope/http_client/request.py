@@ -77,9 +77,9 @@ def open_response(
     from http.client import HTTPException, HTTPResponse
 
     try:
-        with _connect(address, deadline, tls) as connection:
+        with connect(address, deadline, tls) as connection:
             connection.settimeout(seconds_left(deadline))
-            _send_all(connection, _serialize(address, request))
+            send_all(connection, serialize(address, request))
             incoming = cast("socket.socket", DeadlineSocket(connection, deadline))
             with HTTPResponse(incoming, method=request.method) as response:
                 response.begin()
@@ -120,7 +120,8 @@ def tls_context(ca_file: Path | None = None) -> SSLContext:
         raise ConfigError(escape(f"the CA file {ca_file} cannot be used: {error}")) from error
 
 
-def _connect(address: ServerAddress, deadline: float, tls: SSLContext | None) -> socket.socket:
+def connect(address: ServerAddress, deadline: float, tls: SSLContext | None = None) -> socket.socket:
+    """Connect to a server before the deadline; the caller closes the connection."""
     context = (tls or tls_context()) if address.is_tls else None
     if not address.socket_path:
         connection = socket.create_connection((address.host, address.port), seconds_left(deadline))
@@ -136,7 +137,8 @@ def _connect(address: ServerAddress, deadline: float, tls: SSLContext | None) ->
         raise
 
 
-def _serialize(address: ServerAddress, request: HttpRequest) -> bytes:
+def serialize(address: ServerAddress, request: HttpRequest) -> bytes:
+    """Return the bytes of a request, after which the server closes the connection."""
     # A request without a body needs no length, unless its method usually has one.
     has_length = request.body or request.method not in {"GET", "HEAD"}
     lines = [
@@ -150,7 +152,8 @@ def _serialize(address: ServerAddress, request: HttpRequest) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii") + request.body
 
 
-def _send_all(connection: socket.socket, data: bytes) -> None:
+def send_all(connection: socket.socket, data: bytes) -> None:
+    """Send a request; a server may answer before it has read all of it."""
     try:
         connection.sendall(data)
     except (BrokenPipeError, ConnectionResetError):

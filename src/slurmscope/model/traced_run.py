@@ -85,7 +85,9 @@ class TracedRun:
     processes_left: int = 0
     """Processes that still ran when the command ended."""
     problems: tuple[str, ...] = ()
-    """Sentences: what was not measured, or not sent."""
+    """Sentences: what was not measured, and why."""
+    losses: tuple[str, ...] = ()
+    """Sentences: what was measured but not sent, and why."""
 
     @property
     def last(self) -> TreeSample:

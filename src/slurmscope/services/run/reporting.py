@@ -25,7 +25,7 @@ def make_run_report(run: TracedRun, *, made_seconds: int) -> RunReport:
         made_seconds=made_seconds,
         findings=tuple(finding for finding in judge(summary) if finding.subject not in _ABOUT_JOBS),
         charts=tuple(map(_as_measured, make_charts(summary, measured))),
-        missing=run.problems,
+        missing=(*run.problems, *run.losses),
     )
     return RunReport(report=report, run=detail_run(run))
 

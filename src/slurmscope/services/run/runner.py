@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from slurmscope.analysis.traced_curves import SampleHistory
 from slurmscope.analysis.traced_summary import has_shared_pages
@@ -18,6 +20,9 @@ from slurmscope.services.run.launching import become_subreaper, start
 from slurmscope.services.run.schedule import next_interval
 from slurmscope.sources.machine.own_limits import OwnLimits
 from slurmscope.sources.procfs.tree_meter import TreeMeter
+
+if TYPE_CHECKING:
+    import subprocess
 
 MOST_LEFT = 10_000
 """Orphans that are reaped after the end of the command, at most."""
@@ -36,20 +41,25 @@ class RunPlan:
 
 
 class Runner:
-    """Run one command. The main thread only: it waits for signals."""
+    """Run one command, in the main thread only: it waits for signals. :meth:`close` ends that."""
 
     def __init__(self, plan: RunPlan) -> None:
         self._plan = plan
         self._meter = TreeMeter(self._now)
         self._history = SampleHistory()
         self._signals = caught_signals()
+        self._mask_before: set[int] | None = None
         self._status: int | None = None
         self._started = 0.0
         self._left = 0
+        self._lock = threading.Lock()
         self._spent = 0.0
         self.pid = 0
         self.start_seconds = 0.0
         self.on_sample: Callable[[TreeSample], None] = lambda _sample: None
+        self.on_end: Callable[[], None] = lambda: None
+        self.on_start: Callable[[], None] = lambda: None
+        """Called when the command has started. Threads may be started only here: they must not receive our signals."""
 
     def run(self) -> TracedRun:
         """Start the command, and return what it used when it has ended; raise CommandNotStarted."""
@@ -58,12 +68,8 @@ class Runner:
         is_subreaper = become_subreaper()
         # A parent that ignores this signal passes that on, and then the kernel reports no ended children.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
-        try:
-            wall_seconds = self._run_to_end()
-        finally:
-            self._meter.close()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+        wall_seconds = self._run_to_end()
         code = os.waitstatus_to_exitcode(self._status or 0)
         samples = self._history.samples()
         run = TracedRun(
@@ -88,6 +94,24 @@ class Runner:
         )
         return replace(run, problems=_problems(run, self._meter, is_subreaper=is_subreaper))
 
+    def close(self) -> None:
+        """Accept signals again, and forget those that came for the command after its end."""
+        self._meter.close()
+        if self._mask_before is not None:
+            while pending := signal.sigpending() & set(self._signals):
+                signal.sigwait(pending)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
+            self._mask_before = None
+
+    def start_helper(self, argv: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        """Start a program that is not part of the command; any thread may."""
+        import subprocess
+
+        with self._lock:
+            helper = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            self._meter.ignored.add(helper.pid)
+            return helper
+
     def terminate(self) -> None:
         """Ask the command to end."""
         if self._status is None:
@@ -101,6 +125,7 @@ class Runner:
         self.start_seconds, self._started = time.time(), time.monotonic()
         self.pid = start(self._plan.command, self._plan.environment, unblocked=self._signals)
         self._meter.note_start()
+        self.on_start()
         due = self._started
         while self._status is None:
             left_seconds = due - time.monotonic()
@@ -110,6 +135,7 @@ class Runner:
                 self._wait_for_signal(left_seconds)
         wall_seconds = time.monotonic() - self._started
         self._take_last_sample()
+        self.on_end()
         return wall_seconds
 
     def _wait_for_signal(self, longest_seconds: float) -> None:
@@ -126,7 +152,8 @@ class Runner:
     def _take_sample(self) -> float:
         """Take a sample, and return when the next one is due."""
         before = time.thread_time()
-        sample = self._meter.scan()
+        with self._lock:
+            sample = self._meter.scan()
         self._history.add(sample)
         self.on_sample(sample)
         cost = time.thread_time() - before
@@ -140,7 +167,8 @@ class Runner:
         for _ in range(MOST_LEFT):
             if not self._reap_one():
                 break
-        last = self._meter.scan()
+        with self._lock:
+            last = self._meter.scan()
         self._left = last.processes
         samples = self._history.samples()
         if samples and not last.processes:
@@ -164,13 +192,14 @@ class Runner:
 
     def _reap_one(self) -> bool:
         """Reap one ended child; return whether there was one."""
-        try:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return False
-        if ended is None:
-            return False
-        status = self._meter.reap(ended.si_pid)
+        with self._lock:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return False
+            if ended is None:
+                return False
+            status = self._meter.reap(ended.si_pid)
         if ended.si_pid == self.pid:
             self._status = status
         return True
