@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import pytest
 from hypothesis import given
@@ -76,7 +78,8 @@ def test_flag_without_a_counterpart_says_what_to_do(command: str, flags: list[st
 def test_similar_flags_are_those_of_the_same_section(flag: str, named: list[str]) -> None:
     done = run_here("cluster", flag)
 
-    assert named == [name for name in ("metrics.compat", "once", "bar") if f"--{name}'" in done.stderr]
+    # click puts the name in quotes since 8.4.
+    assert named == [name for name in ("metrics.compat", "once", "bar") if re.search(rf"--{name}['?,)]", done.stderr)]
 
 
 def test_every_flag_without_a_counterpart_is_unknown_to_the_exporters() -> None:
