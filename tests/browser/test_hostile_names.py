@@ -26,7 +26,8 @@ HOSTILE = f"{HOSTILE_NAME}{PRINTABLE}</script><script id=evil>alert(4)</script>"
 
 PAGES = (
     "/", "/jobs", "/jobs/66", "/jobs/66/live", "/jobs/60_1", "/arrays/60", "/users/{}", "/accounts/{}", "/cluster",
-    "/waste", "/compare?job=66&job=60_1", "/help", "/jobs?user={}&name={}&rule={}", "/search?q={}", "/jobs/{}",
+    "/waste", "/filesystems", "/compare?job=66&job=60_1", "/help", "/jobs?user={}&name={}&rule={}", "/search?q={}",
+    "/jobs/{}",
 )  # fmt: skip
 
 

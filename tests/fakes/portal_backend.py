@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from slurmscope.errors import ArchiveError
 from slurmscope.gres import Gres
 from slurmscope.model.archive import Archive
+from slurmscope.model.filesystem_use import ClientKind, Period, Quantity, TopClient, TopClients
 from slurmscope.model.finding import Subject
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.model.viewer import Viewer, ViewerRole
@@ -70,6 +71,22 @@ JOBS_CHART = Chart(
 )
 
 
+TOP_CLIENTS = TopClients(
+    tuple(
+        TopClient(filesystem, period, kind, quantity, name, user, account, amount)
+        for filesystem in ("work", HOSTILE_NAME)
+        for period, factor in ((Period.NOW, 1.0), (Period.DAY, 3600.0))
+        for kind, quantity, name, user, account, amount in (
+            (ClientKind.JOB, Quantity.READ, "4711", "ada", "physics", 2e9 * factor),
+            (ClientKind.JOB, Quantity.METADATA, "4712", "bob", "chemistry", 5000.0 * factor),
+            (ClientKind.USER, Quantity.READ, "ada", "ada", "", 3e9 * factor),
+            (ClientKind.USER, Quantity.WRITE, "bob", "bob", "", 4e9 * factor),
+            (ClientKind.PROGRAM, Quantity.WRITE, HOSTILE_NAME, "bob", "", 1e6 * factor),
+        )
+    )
+)
+
+
 class FakeIdentifier:
     """Trust the user name in a header."""
 
@@ -116,6 +133,7 @@ class FakeBackend:
     identifier: FakeIdentifier = field(default_factory=FakeIdentifier)
     cluster: ClusterNow = CLUSTER
     charts: tuple[Chart, ...] = (JOBS_CHART,)
+    top_clients: TopClients | None = TOP_CLIENTS
     problems: tuple[str, ...] = ()
     live: dict[str, JobReport] = field(default_factory=dict)
     audited: list[tuple[str, str, str]] = field(default_factory=list)
@@ -148,6 +166,7 @@ class FakeBackend:
             audit=lambda viewer, route, subject: self.audited.append((viewer.name, route, subject)),
             find_uid={"ada": 1001, "bob": 1002, "sue": 1005}.get,
             cluster_charts=lambda: self.charts,
+            top_clients=lambda: self.top_clients,
             clock=self.clock,
         )
 

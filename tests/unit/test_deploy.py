@@ -212,7 +212,9 @@ def panels(within: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def names_in(expressions: Iterator[str]) -> set[str]:
     """Return the metrics that expressions ask for: words before a brace, a bracket, or nothing of their own."""
     text = " ".join(re.sub(r'"[^"]*"', '""', expression) for expression in expressions)
-    return set(re.findall(r"(?<![\w:])(?:slurm_|slurmscope_|process_|scrape_)\w+(?!\w*:)\b|\bup\b", text))
+    return set(
+        re.findall(r"(?<![\w:])(?:slurm_|slurmscope_|cluster_filesystem_|process_|scrape_)\w+(?!\w*:)\b|\bup\b", text)
+    )
 
 
 def declared_names() -> set[str]:

@@ -82,3 +82,40 @@ class FilesystemUse:
     answered_at: Mapping[Quantity, float] = field(default_factory=dict)
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+
+
+class Period(enum.StrEnum):
+    """The time that a list of clients covers."""
+
+    NOW = "now"
+    """Rates of the moment."""
+    DAY = "day"
+    """Amounts of the last 24 hours."""
+
+
+class ClientKind(enum.StrEnum):
+    """What a list of clients is made of."""
+
+    JOB = "job"
+    USER = "user"
+    PROGRAM = "program"
+
+
+class TopClient(NamedTuple):
+    """Hold the use of a file system by one of those that use it most; ``name`` is a job ID, a user or a program."""
+
+    filesystem: str
+    period: Period
+    kind: ClientKind
+    quantity: Quantity
+    name: str
+    user: str
+    account: str
+    amount: float
+
+
+class TopClients(NamedTuple):
+    """Hold the clients that use each file system most; ``problems`` has a sentence for each query that failed."""
+
+    clients: tuple[TopClient, ...] = ()
+    problems: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slurmscope.model.archive import Archive
+from slurmscope.model.filesystem_use import TopClients
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.scope import Scope
@@ -60,4 +61,6 @@ class PortalBackend:
     """Return the uid of a user name; None if the system does not know it."""
     cluster_charts: Callable[[], tuple[Chart, ...]] = tuple
     """Return charts of the cluster's last 24 hours, if they are recorded here."""
+    top_clients: Callable[[], TopClients | None] = lambda: None
+    """Return who uses each shared file system most; None if that is not known."""
     clock: Callable[[], float] = time.time

@@ -33,6 +33,7 @@ from slurmscope.services.exporter.exporter import configure_log
 from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.services.exporter.visible_jobs import require_all_jobs
 from slurmscope.services.portal.cluster_state import ClusterState
+from slurmscope.services.portal.filesystems import find_top_clients, make_reading
 from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.opening import Reporting, open_reporting
@@ -180,6 +181,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
     for reading in readings:
         reading.request()  # for the first page
     cluster = ClusterState(*readings)
+    top_clients = make_reading(reporting)
     find_problems = (
         reporting.outages.messages,
         coordinators.problems,
@@ -200,12 +202,13 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         audit=AuditLog(archive.database).audit,
         find_uid=_find_uid,
         cluster_charts=beside.charts,
+        top_clients=find_top_clients(top_clients),
     )
     metrics = PortalMetrics(
         requests=RequestCounts(),
         progress=lambda: reporter.progress,
         query_counters=reporting.query_counters,
-        readings={reading.name: reading for reading in readings},
+        readings={reading.name: reading for reading in (*readings, *filter(None, (top_clients,)))},
     )
     with open_reporter_loop(reporter, reporter_settings.interval):
         yield _make_app(backend, metrics, beside, config.of(MailSettings).portal_url)

@@ -29,6 +29,7 @@ from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
 
 if TYPE_CHECKING:
+    from slurmscope.sources.prometheus.series import QueryClient
     from slurmscope.store.archive.archive import SqlArchive
 
 _SQLITE = "sqlite:///"
@@ -44,8 +45,13 @@ class Reporting:
     maker: ReportMaker
     finder: ReportFinder
     outages: Outages
-    query_counters: QueryCounters | None
-    """Counters of Prometheus queries; None without Prometheus."""
+    prometheus: QueryClient | None
+    """The client for Prometheus queries; None without Prometheus."""
+
+    @property
+    def query_counters(self) -> QueryCounters | None:
+        """Return the counters of Prometheus queries; None without Prometheus."""
+        return self.prometheus.counters if self.prometheus else None
 
 
 @contextmanager
@@ -67,9 +73,9 @@ def open_reporting(
         archive = (open_archive if is_archiving else open_known_archive)(config.of(ArchiveSettings))
         if archive:
             stack.callback(archive.close)
-        query_counters = None
+        prometheus = None
         if series is None:
-            series, query_counters = _open_prometheus(config.of(PrometheusSettings))
+            series, prometheus = _open_prometheus(config.of(PrometheusSettings))
         commands = SlurmCommands(config.of(SlurmSettings), environment)
         if accounting is None:
             accounting = open_accounting(config.of(AccountingSettings), commands.run, must_see_all=is_archiving)
@@ -82,7 +88,7 @@ def open_reporting(
             maker=maker,
             finder=ReportFinder(archive, accounting, maker, outages, archived_seconds=archived_seconds),
             outages=outages,
-            query_counters=query_counters,
+            prometheus=prometheus,
         )
 
 
@@ -143,11 +149,11 @@ def is_readable_file(path: Path) -> bool:
         return False
 
 
-def _open_prometheus(settings: PrometheusSettings) -> tuple[SeriesSource | None, QueryCounters | None]:
+def _open_prometheus(settings: PrometheusSettings) -> tuple[SeriesSource | None, QueryClient | None]:
     if settings.url is None:
         return None, None
     from slurmscope.sources.prometheus.client import Prometheus
     from slurmscope.sources.prometheus.series import PrometheusSeries
 
     client = Prometheus(settings)
-    return PrometheusSeries(client, settings), client.counters
+    return PrometheusSeries(client, settings), client

@@ -17,10 +17,11 @@ from tests.fakes.reports import HOSTILE_NAME, make_finding, make_record, make_re
 
 PAGES = (
     "/", "/jobs", "/jobs/66", "/jobs/66/live", "/arrays/60", "/users/{}", "/accounts/{}", "/cluster", "/waste",
-    "/compare?job=66&job=4711", "/jobs?user={}&name={}&rule=x",
+    "/filesystems", "/compare?job=66&job=4711", "/jobs?user={}&name={}&rule=x",
 )  # fmt: skip
 TABLES = ("/jobs?format=csv", "/jobs/66/nodes.csv", "/jobs/66/charts/cpu.csv", "/accounts/{}?format=csv",
-          "/arrays/60?format=csv", "/compare?job=66&job=4711&format=csv", "/waste?format=csv")  # fmt: skip
+          "/arrays/60?format=csv", "/compare?job=66&job=4711&format=csv", "/waste?format=csv",
+          "/filesystems?format=csv")  # fmt: skip
 INJECTIONS = (
     "' OR 1=1 --", "1; DROP TABLE jobs", "{{7*7}}", "${7*7}", "*)(uid=*", "../../etc/passwd", "%2e%2e%2f",
     'x"} or up{y="', "\\", "%", "_", "𝟙", "\u202e",
