@@ -44,14 +44,22 @@ class KeptTotals:
         self._kept = zero
         self._total = zero
 
-    def update(self, seen: Iterable[tuple[ProcessSample, Counts]], stepd_ids: Collection[int] = ()) -> Counts:
+    def update(
+        self,
+        seen: Iterable[tuple[ProcessSample, Counts]],
+        stepd_ids: Collection[int] = (),
+        unsure_ids: Collection[int] = (),
+    ) -> Counts:
         """Add one scan, parents first and zombies included, and return the total.
 
-        Of slurmstepd (``stepd_ids``) only what its children handed over belongs to the job.
+        Of slurmstepd (``stepd_ids``) only what its children handed over belongs to the job. Where its own reads cannot
+        be told from theirs this time (``unsure_ids``), its children have read no more than they were seen to.
         """
         self._scan += 1
         before, self._known = self._known, self._enter(seen, stepd_ids)
         lost = [entry for entry in before.values() if entry.scan != self._scan]
+        for pid in self._known.keys() & stepd_ids & before.keys():
+            self._known[pid].take_gains(self._seen_below(pid, lost) if pid in unsure_ids else None)
         pending = self._settle([*self._waiting, *lost])
         now = _sum([*(entry.share for entry in self._known.values()), self._kept, pending])
         self._total = tuple(map(max, now, self._total))
@@ -72,6 +80,11 @@ class KeptTotals:
         for entry, parent_id in zip(known.values(), parent_ids, strict=True):
             entry.parent = known.get(parent_id)
         return known
+
+    def _seen_below(self, pid: int, lost: Iterable[_Entry]) -> Counts:
+        """Return the I/O that vanished processes below a living one had when they were last seen."""
+        found = (entry for entry in lost if self._living_ancestor(entry)[0] is self._known[pid])
+        return _sum([self._zero, *(entry.share for entry in found)])
 
     def _settle(self, lost: Iterable[_Entry]) -> Counts:
         """Find the counts of vanished processes in their ancestors; return those that are in none yet."""
@@ -123,9 +136,14 @@ class IoTotals(KeptTotals):
     def __init__(self) -> None:
         super().__init__(NO_IO)
 
-    def update(self, seen: Iterable[tuple[ProcessSample, Counts]], stepd_ids: Collection[int] = ()) -> IoCounts:
+    def update(
+        self,
+        seen: Iterable[tuple[ProcessSample, Counts]],
+        stepd_ids: Collection[int] = (),
+        unsure_ids: Collection[int] = (),
+    ) -> IoCounts:
         """Add one scan, as :class:`KeptTotals` does."""
-        return IoCounts(*super().update(seen, stepd_ids))
+        return IoCounts(*super().update(seen, stepd_ids, unsure_ids))
 
 
 class _Entry:
@@ -157,17 +175,18 @@ class _Entry:
         self._longer_before, self._before = self._before, self.received
         self.handed_over = (sample.minor_faults + sample.child_minor_faults, *io)
         self.received = (sample.child_minor_faults, *io)
-        if self.is_stepd:
-            self._take_gains()
-        else:
+        if not self.is_stepd:
             self.share = io
 
-    def _take_gains(self) -> None:
-        """Count what slurmstepd received when children ended, but not its own I/O.
+    def take_gains(self, most_read: Counts | None) -> None:
+        """Count what slurmstepd received when children ended, reads up to a limit if there is one.
 
         Its faults are read a moment before its I/O: the gain may show one scan before its proof.
         """
         faults, *gain = map(sub, self.received, self._before)
+        if most_read is not None:
+            most = IoCounts(*gain)._replace(read_chars=most_read[0], reads=most_read[2])
+            gain = list(map(min, gain, most))
         if faults:
             self.share = _sum([self.share, self._held, gain])
             self._held = self._zero

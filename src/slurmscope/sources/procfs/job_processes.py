@@ -21,6 +21,7 @@ from slurmscope.sources.procfs.process_totals import (
 )
 from slurmscope.sources.procfs.reader import SCANS_PER_RECHECK, ProcessReader
 from slurmscope.sources.procfs.stat import IoCounts, ProcessSample
+from slurmscope.sources.procfs.stepd_io import StepdIo
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -52,7 +53,7 @@ class JobProcesses:
     def __init__(self, reader: ProcessReader, detail: ProcessDetail | None = None) -> None:
         self._reader = reader
         self._detail = detail or ProcessDetail()
-        self._last_scan = _LastScan({}, {}, {}, {}, {})
+        self._last_scan = _LastScan({}, {}, {}, {}, {}, {})
         self._io = IoTotals()
         self._has_io = self._has_switches = False
         self._programs = ProgramTotals(self._detail.programs)
@@ -121,7 +122,7 @@ class JobProcesses:
 
     def _sum_up(self, scan: _Scan, stepd_pids: Collection[int]) -> ProcessUse:
         self._programs.update(scan.samples)
-        io = None if scan.io is None else self._io.update(scan.io_by_age(), stepd_pids)
+        io = None if scan.io is None else self._io.update(scan.io_by_age(), stepd_pids, scan.unsure_stepds)
         self._has_io |= bool(scan.io)
         if self._detail.switches:
             self._switches.update(scan.switches)
@@ -164,6 +165,7 @@ class _LastScan(NamedTuple):
     limits: dict[int, tuple[int, int | None]]
     files: dict[int, OpenFiles]
     switches: dict[object, tuple[int, int]]
+    stepds: dict[int, StepdIo]
     scans: int = 0
 
 
@@ -180,12 +182,15 @@ class _Scan:
         self._limits: dict[int, tuple[int, int | None]] = {}
         self._open_files: dict[int, OpenFiles] = {}
         self.switches: dict[object, tuple[int, int]] = {}
+        self._stepds: dict[int, StepdIo] = {}
+        self.unsure_stepds: set[int] = set()
         self.threads = ThreadTally()
         self.files = FileTally(detail.scratch_words, detail.target_limit) if detail.files else None
 
     def to_keep(self) -> _LastScan:
         """Return what the next scan needs."""
-        return _LastScan(self.known, self.io or {}, self._limits, self._open_files, self.switches, self._last.scans + 1)
+        kept = (self.known, self.io or {}, self._limits, self._open_files, self.switches, self._stepds)
+        return _LastScan(*kept, self._last.scans + 1)
 
     def measured_files(self) -> FileTally | None:
         """Return the open files; None where there are processes but none could be read."""
@@ -203,6 +208,8 @@ class _Scan:
             reading = process.io(before)
             if reading is Missing.FAULTY and before is not None:
                 reading = before
+            if is_stepd and not isinstance(reading, Missing):
+                reading = self._take_received(process, sample, reading)
             if not isinstance(reading, Missing):
                 self.io[sample.pid] = reading
             elif reading is Missing.DENIED and not is_stepd:
@@ -217,6 +224,23 @@ class _Scan:
                 self._take_switches(process, sample, thread_id, is_idle=is_idle)
         if self.files is not None and sample.state != "Z":
             self._take_files(process, sample, self.files, is_idle=is_idle)
+
+    def _take_received(self, process: Process, sample: ProcessSample, reading: IoReading) -> IoReading:
+        """Return the I/O of a slurmstepd without its own."""
+        known = self._last.known.get(sample.pid)
+        is_same = known is not None and known.start_ticks == sample.start_ticks
+        stepd = self._last.stepds.get(sample.pid) if is_same else None
+        self._stepds[sample.pid] = stepd = stepd or StepdIo()
+        if reading is self._last.io.get(sample.pid):
+            return reading
+        # Threads first: what they do until the process is read may count for the job, but is never missing from it.
+        threads = process.thread_io()
+        again = process.io()
+        text, total = reading if isinstance(again, Missing) else again
+        received = IoReading(text, stepd.received(total, threads))
+        if stepd.has_lost_thread:
+            self.unsure_stepds.add(sample.pid)
+        return received
 
     def _is_idle(self, sample: ProcessSample) -> bool:
         """Return whether the process was idle since the last scan; False now and then in any case.

@@ -41,10 +41,13 @@ STAT_LIMIT_BYTES = 2048
 IO_LIMIT_BYTES = 512
 TEXT_LIMIT_BYTES = 16 * 1024
 ENVIRONMENT_LIMIT_BYTES = 1024 * 1024
+# slurmstepd has about five.
+THREAD_LIMIT = 256
 
 # The kernel returns at most a page at a time of a list that it writes entry by entry.
 _PAGE_BYTES = 4096
 _MOST_PAGES = 64
+_MOST_SOCKET_PAGES = 2048
 
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _LIST = _READ | os.O_DIRECTORY
@@ -166,6 +169,15 @@ class Process:
         counts = parse_io(text)
         return self._unknown_format("io", text) if counts is None else IoReading(text, counts)
 
+    def thread_io(self) -> dict[int, IoCounts]:
+        """Read the I/O of each thread by thread ID; without those that ended, and empty if nothing can be read."""
+        names = self._names("task")
+        if isinstance(names, Missing):
+            return {}
+        texts = {int(name): self._read(f"task/{name}/io", IO_LIMIT_BYTES, source="io") for name in names[:THREAD_LIMIT]}
+        parsed = {thread_id: parse_io(text) for thread_id, text in texts.items() if not isinstance(text, Missing)}
+        return {thread_id: counts for thread_id, counts in parsed.items() if counts is not None}
+
     def switches(self, thread_id: int) -> tuple[int, int] | Missing:
         """Read the context switches of one thread, voluntary and involuntary; the kernel does not add up threads."""
         text = self._read(f"task/{thread_id}/status", source="status")
@@ -218,6 +230,13 @@ class Process:
                 if self._denials.classify(error, "children") is not Missing.GONE:
                     return Missing.DENIED
         return found
+
+    def unix_sockets(self) -> bytes | Missing:
+        """Read the sockets of the process's network namespace, which may be many."""
+        try:
+            return read_long_file("net/unix", self._folder, _MOST_SOCKET_PAGES)
+        except OSError as error:
+            return self._denials.classify(error, "net")
 
     def program(self) -> str | Missing:
         """Read the path of the program, without following it."""
@@ -315,12 +334,12 @@ def read_file(name: str, folder: int, limit_bytes: int) -> bytes:
         os.close(file)
 
 
-def read_long_file(name: str, folder: int) -> bytes:
+def read_long_file(name: str, folder: int, most_pages: int = _MOST_PAGES) -> bytes:
     """Read a list below an open folder, page by page up to a limit; entries are never split between pages."""
     file = os.open(name, _READ, dir_fd=folder)
     try:
         pages = [os.read(file, _PAGE_BYTES)]
-        while len(pages[-1]) > _PAGE_BYTES // 2 and len(pages) < _MOST_PAGES:
+        while len(pages[-1]) > _PAGE_BYTES // 2 and len(pages) < most_pages:
             pages.append(os.read(file, _PAGE_BYTES))
         return b"".join(pages)
     finally:
