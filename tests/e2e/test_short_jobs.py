@@ -164,17 +164,10 @@ def test_short_job_without_cgroups_is_found_by_its_processes(users: Users, tmp_p
         tracker.snapshot()
         job = users.submit(1.0)
         users.wait(job)
-        seen: list[JobUse] = []
-
-        def has_ended() -> bool:
-            # Titles do not name the node.
-            seen[:] = [use for use in tracker.snapshot().jobs if use.key == JobKey(job)]
-            return bool(seen) and seen[0].has_ended
-
-        users.lab.wait_for(has_ended, what="the end of the job")
+        seen = wait_ended(tracker, users.lab, job)
         assert "processes" == tracker.snapshot().layout
     used = users.used_seconds(job)
-    assert LEAST_SHARE * used <= cpu_seconds(seen[0]) <= used + OVERHEAD_SECONDS
+    assert LEAST_SHARE * used <= cpu_seconds(seen) <= used + OVERHEAD_SECONDS
 
 
 @needs_cgroups

@@ -2,7 +2,8 @@
 """Find jobs by their processes, where Slurm does not create cgroups for them (proctrack/linuxproc).
 
 Each step has a slurmstepd with the job ID in its title; its descendants are the processes of the job. A process that
-is reparented stays in the job once it was seen in it.
+is reparented stays in the job once it was seen in it. Where several slurmd run on the machine, each job has the node
+name of its slurmd; where there is one, the machine has only one node.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 
@@ -18,11 +20,15 @@ from slurmscope.sources.cgroup import Members
 from slurmscope.sources.procfs.process import Missing, Process
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stat import ProcessSample, child_ticks
+from slurmscope.sources.procfs.stepd_node import read_node_name
 
 COMMAND = "slurmstepd"
+DAEMON = "slurmd"
 TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([0-9A-Za-z+]{1,32})")
 # The PID of another process may have been reused by a job; all processes are checked again after this time.
 RECHECK_SECONDS = 30.0
+# A slurmstepd listens on its socket a moment after it got its title; scans until it counts without a node name.
+NAME_TRIES = 8
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -100,6 +106,8 @@ class StepdTree:
         self._jobs: dict[JobKey, StepdJob] = {}
         self._job_of: dict[int, StepdJob] = {}
         self._others: set[int] = set()
+        self._daemons: set[int] = set()
+        self._unnamed: Counter[int] = Counter()
 
     def scan(self) -> dict[JobKey, StepdJob]:
         """Return the current jobs; the same job is the same object at each scan."""
@@ -107,6 +115,8 @@ class StepdTree:
         for pid in self._job_of.keys() - current:
             self._remove(pid)
         self._others &= current
+        self._daemons &= current
+        self._unnamed = Counter({pid: tries for pid, tries in self._unnamed.items() if pid in current})
         if self._clock() >= self._recheck_at:
             self._recheck()
         self._assign(self._reader.read(sorted(current - self._others - self._job_of.keys())))
@@ -116,6 +126,7 @@ class StepdTree:
     def _recheck(self) -> None:
         self._recheck_at = self._clock() + RECHECK_SECONDS
         self._others.clear()
+        self._daemons.clear()
         starts = {sample.pid: sample.start_ticks for sample in self._reader.read(self._job_of)}
         for pid, job in list(self._job_of.items()):
             if starts.get(pid) != job.starts[pid]:
@@ -123,12 +134,16 @@ class StepdTree:
 
     def _assign(self, samples: list[ProcessSample]) -> None:
         """Assign new processes to the jobs of their parents, which usually, but not always, have lower PIDs."""
+        self._daemons.update(sample.pid for sample in samples if self._is_daemon(sample))
+        unnamed = self._unnamed.total()
         while samples:
             rest = [sample for sample in samples if not self._adopt(sample)]
             if len(rest) == len(samples):
                 break
             samples = rest
-        self._others.update(sample.pid for sample in samples)
+        # While a new slurmstepd waits for its name, its children belong to no job yet.
+        if self._unnamed.total() == unnamed:
+            self._others.update(sample.pid for sample in samples)
 
     def _adopt(self, sample: ProcessSample) -> bool:
         parent = self._job_of.get(sample.parent_id)
@@ -140,31 +155,52 @@ class StepdTree:
             return False
         return self._adopt_stepd(sample)
 
+    def _is_daemon(self, sample: ProcessSample) -> bool:
+        """Return whether a process is a slurmd, and not one that a slurmd has forked."""
+        if sample.command != DAEMON or sample.uid not in self._trusted_uids or sample.parent_id in self._daemons:
+            return False
+        with self._reader.process(sample.pid) as process:
+            return not isinstance(process, Missing) and self._is_slurms_own(process, DAEMON)
+
     def _adopt_stepd(self, sample: ProcessSample) -> bool:
         with self._reader.process(sample.pid) as process:
-            if isinstance(process, Missing) or not self._is_slurms_own(process):
+            if isinstance(process, Missing) or not self._is_slurms_own(process, COMMAND):
                 return False
             words = process.command_line()
-        title = TITLE.match(words[0]) if not isinstance(words, Missing) and words else None
-        if title is None:
+            title = TITLE.match(words[0]) if not isinstance(words, Missing) and words else None
+            if title is None:
+                return False
+            node_name = self._node_name(process, int(title[1]))
+        if node_name is None:
             return False
-        key = JobKey(int(title[1]))
+        key = JobKey(int(title[1]), node_name)
         job = self._jobs.setdefault(key, StepdJob(key, self._reader))
         job.stepds[sample.pid] = (sample.start_ticks, title[2])
         self._add(job, sample)
         return True
 
-    def _is_slurms_own(self, process: Process) -> bool:
-        """Return whether a process runs slurmstepd and was started by Slurm.
+    def _node_name(self, process: Process, job_id: int) -> str | None:
+        """Return the node name; None if it should be tried again, empty if there is one slurmd or it is not known."""
+        if len(self._daemons) < 2:
+            return ""
+        name = read_node_name(process, job_id)
+        if isinstance(name, str):
+            return name
+        self._unnamed[process.pid] += 1
+        is_final = name is Missing.DENIED or self._unnamed[process.pid] > NAME_TRIES
+        return "" if is_final else None
+
+    def _is_slurms_own(self, process: Process, command: str) -> bool:
+        """Return whether a process runs a program of Slurm and was started by it.
 
         A setuid program runs as root too, under any name and title that its user gives it, but its real user is the
         one who started it. Without permission to read the program's path, that has to suffice.
         """
         program = process.program()
         if program is Missing.DENIED:
-            program = COMMAND
+            program = command
         # Debian's program is slurmstepd-wlm, called slurmstepd by a link.
-        if isinstance(program, Missing) or not PurePath(program).name.startswith(COMMAND):
+        if isinstance(program, Missing) or not PurePath(program).name.startswith(command):
             return False
         return process.real_user() in self._trusted_uids
 
