@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
 import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from slurmscope.log import fields
 from slurmscope.outputs.http.body import body_length
@@ -30,6 +31,8 @@ from slurmscope.outputs.http.wire import ClientLeft, Wire
 
 logger = logging.getLogger(__name__)
 _TLS_HANDSHAKE_BYTE = b"\x16"
+# A thread that serves many connections waits for none of them: a client that does not read is cut.
+_PARKED_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,14 @@ class Serving:
     clock: Callable[[], float] = time.monotonic
 
 
+class Readiness(enum.Enum):
+    """What a parked connection needs next: nothing, a thread of its own, or to be closed."""
+
+    PARKED = "parked"
+    NEEDS_THREAD = "needs thread"
+    GONE = "gone"
+
+
 class Connection:
     """Own one socket until it is closed; ``run`` is for one thread, the other methods for any.
 
@@ -79,6 +90,11 @@ class Connection:
         self._rules = Rules()
         self._served = 0
         self._is_body_unread = False
+        self._is_open = False
+        self._is_parkable = False
+        self._pending: HttpRequest | None = None
+        self._write_seconds = serving.limits.write_seconds
+        self._drain_seconds = serving.limits.drain_seconds
         self._is_ending = False
         self._is_closed = False
         self._closing = threading.Lock()
@@ -92,24 +108,83 @@ class Connection:
         is_stalled = since is not None and self._serving.clock() - since >= STALLED_SECONDS
         return since if is_stalled else None
 
-    def run(self) -> None:
-        """Serve until either side ends the connection; no exception leaves this method."""
+    @property
+    def descriptor(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._sock.fileno()
+
+    def run(self, *, may_park: bool = False) -> bool:
+        """Serve until either side ends the connection; no exception leaves this method.
+
+        With ``may_park``, return True as soon as the connection only waits for a further quick upload.
+        """
+        self._write_seconds = self._serving.limits.write_seconds
+        self._drain_seconds = self._serving.limits.drain_seconds
+        is_parked = False
         try:
-            if self._open():
-                while self._serve_one():
-                    pass
+            is_parked = self._serve_all(may_park=may_park)
         except (OSError, ClientLeft) as error:
             logger.debug("connection ended", extra=fields(peer=self._peer, error=str(error)))
         except Exception:
             logger.exception("connection failed", extra=fields(peer=self._peer))
         finally:
-            self.close()
+            if not is_parked:
+                self.close()
+        return is_parked
+
+    def serve_ready(self) -> Readiness:
+        """Answer the uploads that have arrived, without waiting for the client; no exception leaves this method."""
+        self._write_seconds = self._drain_seconds = _PARKED_SECONDS
+        try:
+            return self._serve_received()
+        except (OSError, ClientLeft) as error:
+            logger.debug("connection ended", extra=fields(peer=self._peer, error=str(error)))
+        except Exception:
+            logger.exception("connection failed", extra=fields(peer=self._peer))
+        return Readiness.GONE
+
+    def _serve_all(self, *, may_park: bool) -> bool:
+        if self._pending is not None:
+            request, self._pending = self._pending, None
+            if not self._answer(request, self._serving.find_upload(request)):
+                return False
+        elif not self._is_open:
+            self._is_open = self._open()
+            if not self._is_open:
+                return False
+        while self._serve_one():
+            if may_park and self._is_parkable and self._wire.is_shared and self._wire.is_empty:
+                self.waiting_since = self._serving.clock()
+                return not self._is_ending
+        return False
+
+    def _serve_received(self) -> Readiness:
+        if not self._wire.take():
+            return Readiness.GONE
+        while self._wire.has_whole_request():
+            request = self._next_request(self._serving.clock())
+            if request is None or not self._is_admitted():
+                return Readiness.GONE
+            upload = self._serving.find_upload(request)
+            if upload is None or not upload.is_quick or request.wants_close or "expect" in request.headers:
+                self._pending = request
+                return Readiness.NEEDS_THREAD
+            if not self._answer(request, upload):
+                return Readiness.GONE
+        self.waiting_since = self._serving.clock()
+        if self._is_ending:
+            return Readiness.GONE
+        return Readiness.PARKED if self._wire.is_empty else Readiness.NEEDS_THREAD
 
     def close(self) -> None:
         """Close the socket; closing twice is fine."""
         with self._closing:
             self._is_closed = True
             self._sock.close()
+
+    def detach(self) -> socket.socket:
+        """Return the socket of a connection that cannot be served."""
+        return self._sock
 
     def end(self) -> None:
         """Finish a running request and accept no further one."""
@@ -154,25 +229,31 @@ class Connection:
             return False
         if not self._wire.wait(now + (limits.idle_seconds if self._served else limits.head_seconds)):
             return False
+        request = self._next_request(clock() if self._served else now)
+        if request is None or not self._is_admitted():
+            return False
+        return self._answer(request, self._serving.find_upload(request))
+
+    def _next_request(self, began: float) -> HttpRequest | None:
+        """Read the head of the next request; None if it was refused."""
         try:
-            began = clock() if self._served else now
-            head = self._wire.read_head(began + limits.head_seconds)
+            head = self._wire.read_head(began + self._serving.limits.head_seconds)
             request = parse_head(head, peer=self._peer, credentials=self._credentials)
         except BadRequest as problem:
             self._respond(None, text_response(problem.status, problem.message), is_last=True)
-            return False
+            return None
         self.waiting_since = None
-        return self._is_admitted() and self._answer(request)
+        return request
 
     def _is_admitted(self) -> bool:
         """Return whether the rules that the handshake was checked against still apply."""
         before, self._rules = self._rules, self._serving.gate()
         return self._rules is before or (self._rules.tls is None and before.tls is None)
 
-    def _answer(self, request: HttpRequest) -> bool:
+    def _answer(self, request: HttpRequest, upload: Upload | None) -> bool:
         self._served += 1
         self._is_body_unread = request.has_body
-        upload = self._serving.find_upload(request)
+        self._is_parkable = upload is not None and upload.is_quick
         response = self._make_response(request, upload)
         limits = self._serving.limits
         is_last = (
@@ -189,7 +270,7 @@ class Connection:
             if refusal := self._rules.refuse(request, has_credential=has_credential):
                 return refusal
             if upload is not None:
-                request = replace(request, body=self._read_body(request, upload))
+                request = request.with_body(self._read_body(request, upload))
             return started(self._serving.app(request))
         except BadRequest as problem:
             return upload.refuse(problem) if upload else text_response(problem.status, problem.message)
@@ -202,7 +283,7 @@ class Connection:
 
     def _read_body(self, request: HttpRequest, upload: Upload) -> bytes:
         length = body_length(request, upload.limit_bytes)
-        self._wire.start_sending(self._serving.limits.write_seconds)
+        self._wire.start_sending(self._write_seconds)
         if request.headers.get("expect", "").lower() == "100-continue" and request.is_http11:
             self._wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         # A client that sends its body slowly may be cut to make room for another one.
@@ -216,11 +297,11 @@ class Connection:
         """Send a response and return whether all of it was sent."""
         try:
             self._serving.counters.count(request.method if request else "", response.status)
-            self._wire.start_sending(self._serving.limits.write_seconds)
+            self._wire.start_sending(self._write_seconds)
             is_whole = send_response(self._wire, request, response, site_headers=self._rules.headers, is_last=is_last)
         finally:
             response.close()
         if is_last and is_whole:
             self.waiting_since = now = self._serving.clock()
-            self._wire.finish(now + self._serving.limits.drain_seconds)
+            self._wire.finish(now + self._drain_seconds)
         return is_whole

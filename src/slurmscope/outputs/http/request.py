@@ -58,11 +58,26 @@ class HttpRequest:
     body: bytes = b""
     credentials: PeerCredentials | None = None
 
+    def with_body(self, body: bytes) -> HttpRequest:
+        """Return the request with its body; ``dataclasses.replace`` takes twice as long."""
+        return HttpRequest(
+            method=self.method,
+            path=self.path,
+            query=self.query,
+            headers=self.headers,
+            peer=self.peer,
+            is_http11=self.is_http11,
+            body=body,
+            credentials=self.credentials,
+        )
+
     @property
     def wants_close(self) -> bool:
         """Return whether the client wants the connection closed after this request."""
-        options = self.headers.get("connection", "").lower().split(",")
-        return not self.is_http11 or "close" in (option.strip() for option in options)
+        given = self.headers.get("connection")
+        if given is None:
+            return not self.is_http11
+        return not self.is_http11 or "close" in (option.strip() for option in given.lower().split(","))
 
     @property
     def has_body(self) -> bool:
@@ -133,9 +148,9 @@ def _parse_target(target: str) -> tuple[str, tuple[tuple[str, str], ...]]:
             path, query = parts.path or "/", parts.query
         else:
             path, _, query = target.partition("?")
-        fields = parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_LIMIT)
+        fields = parse_qsl(query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_LIMIT) if query else []
     except ValueError as error:
         raise BadRequest(400, "The request target is malformed or has too many parameters.") from error
     if not path.startswith("/"):
         raise BadRequest(400, "The request target is not a path.")
-    return unquote(path), tuple(fields)
+    return unquote(path) if "%" in path else path, tuple(fields)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.wire import ClientTooSlow, Wire
@@ -77,11 +78,14 @@ class Upload:
     """Say that the body of a request is read, how much of it, and how refusals are worded.
 
     ``has_credential`` means that the app itself checks who sends the request, so no password is required as well.
+    ``is_quick`` means that it is usually answered without waiting for anything, so a few threads can answer many
+    connections.
     """
 
     limit_bytes: int
     refuse: Callable[[BadRequest], Response]
     has_credential: bool = False
+    is_quick: bool = False
 
 
 FindUpload = Callable[[HttpRequest], Upload | None]
@@ -140,11 +144,8 @@ def send_response(
 ) -> bool:
     """Send a response and return whether all of it was sent; the request is None if it could not be parsed."""
     is_chunked = request is not None and request.is_http11 and not isinstance(response.body, bytes)
-    headers = [
-        *merged((("Date", http_date(time.time())), *response.headers), site_headers),
-        *_framing(response, is_chunked=is_chunked, is_last=is_last),
-    ]
-    head = head_bytes(response.status, headers)
+    framing = tuple(_framing(response, is_chunked=is_chunked, is_last=is_last))
+    head = _whole_head(response.status, (*response.headers, *framing), tuple(site_headers), int(time.time()))
     if request is not None and request.method == "HEAD":
         wire.send(head)
     elif isinstance(response.body, bytes):
@@ -152,6 +153,12 @@ def send_response(
     else:
         return _stream(wire, head, iter(response.body), is_chunked=is_chunked)
     return True
+
+
+@lru_cache(maxsize=64)
+def _whole_head(status: int, headers: tuple[Header, ...], site_headers: tuple[Header, ...], now_seconds: int) -> bytes:
+    """Encode the head of a response; the heads of one second are much alike."""
+    return head_bytes(status, merged((("Date", http_date(now_seconds)), *headers), site_headers))
 
 
 def _framing(response: Response, *, is_chunked: bool, is_last: bool) -> Iterator[Header]:
@@ -209,7 +216,8 @@ def merged(headers: Iterable[Header], overriding: Iterable[Header]) -> list[Head
     return [*(header for header in headers if header[0].lower() not in names), *overriding]
 
 
-def http_date(epoch_seconds: float) -> str:
+@lru_cache(maxsize=2)
+def http_date(epoch_seconds: int) -> str:
     """Format a time for an HTTP header; ``strftime`` would depend on the locale."""
     at = time.gmtime(epoch_seconds)
     day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]

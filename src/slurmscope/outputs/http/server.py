@@ -23,6 +23,7 @@ from slurmscope.log import fields
 from slurmscope.outputs.http.address import ListenHost, bound_address, open_listeners
 from slurmscope.outputs.http.connection import Connection, ConnectionLimits, Serving
 from slurmscope.outputs.http.gate import open_gate
+from slurmscope.outputs.http.parking import ParkedConnections
 from slurmscope.outputs.http.request import PeerCredentials
 from slurmscope.outputs.http.response import App, FindUpload, RequestCounters, head_bytes, text_response
 
@@ -64,6 +65,12 @@ class Server:
         self.addresses: tuple[ListenHost, ...] = tuple(bound_address(listener) for listener in opened)
         self._listeners = [*opened, *sockets]
         self._max_connections = max_connections
+        self._parked = ParkedConnections(
+            discard=self._discard,
+            start_thread=self._start_thread,
+            idle_seconds=self._serving.limits.idle_seconds,
+            clock=self._serving.clock,
+        )
         self._connections: set[Connection] = set()
         self._changed = threading.Condition()
         self._serving_thread: threading.Thread | None = None
@@ -122,6 +129,8 @@ class Server:
             for connection in unfinished:
                 connection.cut()
             self._changed.wait_for(lambda: not self._connections, _ROOM_SECONDS)
+        self._parked.close()
+        with self._changed:
             self._close_listeners()
             self._wake_reader.close()
             self._wake_writer.close()
@@ -176,7 +185,6 @@ class Server:
             # Otherwise the small last chunk waits for the client's acknowledgement of the one before.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(sock, peer, self._serving, credentials)
-        thread = threading.Thread(target=self._run, args=(connection,), name="http-connection", daemon=True)
         with self._changed:
             has_room = self._make_room()
             if has_room:
@@ -184,18 +192,26 @@ class Server:
         if not has_room:
             self._refuse(sock)
             return
+        self._start_thread(connection)
+
+    def _start_thread(self, connection: Connection) -> None:
+        thread = threading.Thread(target=self._run, args=(connection,), name="http-connection", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
             logger.warning("cannot serve a connection", extra=fields(error=error))
             self._discard(connection)
-            self._refuse(sock)
+            self._refuse(connection.detach())
 
     def _run(self, connection: Connection) -> None:
+        is_parked = False
         try:
-            connection.run()
+            is_parked = connection.run(may_park=True)
         finally:
-            self._discard(connection)
+            if is_parked:
+                self._parked.park(connection)
+            else:
+                self._discard(connection)
 
     def _discard(self, connection: Connection) -> None:
         with self._changed:

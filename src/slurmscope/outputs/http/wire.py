@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import re
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -12,6 +15,7 @@ from slurmscope.outputs.http.request import HEAD_LIMIT_BYTES, REQUEST_LINE_LIMIT
 
 RECEIVE_BYTES = 16 * 1024
 DRAIN_LIMIT_BYTES = 16 * 1024 * 1024
+_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IGNORECASE)
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -31,6 +35,8 @@ class Wire:
         self._sock = sock
         self._clock = clock
         self._buffer = bytearray()
+        # TLS may hold data that the kernel does not know of, so a TLS socket has to wait itself.
+        self._poller = None if hasattr(sock, "unwrap") else _non_blocking(sock)
         self._send_seconds_left = 0.0
         self.sending_since: float | None = None
         """Since when one block is being sent: a client that reads takes milliseconds."""
@@ -44,6 +50,33 @@ class Wire:
         except TimeoutError:
             return False
         return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether all received bytes are used."""
+        return not self._buffer
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether another thread may wait for data; one with TLS holds some itself."""
+        return self._poller is not None
+
+    def take(self) -> bool:
+        """Receive what is there without waiting; return False if the client has left."""
+        try:
+            data = self._sock.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            return True
+        self._buffer += data
+        return bool(data)
+
+    def has_whole_request(self) -> bool:
+        """Return whether a head and the body that it announces were received; a guess, but never too early."""
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return False
+        length = _CONTENT_LENGTH.search(self._buffer, 0, end + 2)
+        return len(self._buffer) >= end + 4 + (int(length[1]) if length else 0)
 
     def read_head(self, until: float) -> bytes:
         """Return the next request head without its empty line; further bytes stay in the buffer."""
@@ -85,8 +118,7 @@ class Wire:
             raise ClientTooSlow("the client reads too slowly")
         self.sending_since = started = self._clock()
         try:
-            self._sock.settimeout(self._send_seconds_left)
-            self._sock.sendall(data)
+            self._send_all(data, started + self._send_seconds_left)
         finally:
             self.sending_since = None
         self._send_seconds_left -= self._clock() - started
@@ -140,7 +172,45 @@ class Wire:
         left = until - self._clock()
         if left <= 0:
             raise TimeoutError
-        self._sock.settimeout(left)
-        data = self._sock.recv(RECEIVE_BYTES)
+        if self._poller is None:
+            self._sock.settimeout(left)
+        elif not self._poller.poll(math.ceil(left * 1000)):
+            raise TimeoutError
+        try:
+            data = self._sock.recv(RECEIVE_BYTES)
+        except BlockingIOError:  # the kernel dropped what it had announced
+            return True
         self._buffer += data
         return bool(data)
+
+    def _send_all(self, data: bytes, until: float) -> None:
+        if self._poller is None:
+            self._sock.settimeout(until - self._clock())
+            self._sock.sendall(data)
+            return
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._sock.send(rest) :]
+            except BlockingIOError:
+                left = until - self._clock()
+                if left <= 0 or not _wait_until_writable(self._sock, left):
+                    raise ClientTooSlow("the client reads too slowly") from None
+
+
+def _non_blocking(sock: socket.socket) -> select.poll:
+    """Return what waits for data of a socket that never blocks itself.
+
+    A socket with a timeout makes six system calls for a small request and its response, and gives up the interpreter
+    lock at each: far too many for thousands of posts a second.
+    """
+    sock.setblocking(False)
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    return poller
+
+
+def _wait_until_writable(sock: socket.socket, seconds: float) -> bool:
+    poller = select.poll()
+    poller.register(sock, select.POLLOUT)
+    return bool(poller.poll(math.ceil(seconds * 1000)))

@@ -18,8 +18,7 @@ from slurmscope.outputs.http.request import HttpRequest, PeerCredentials
 from slurmscope.services.exporter.readings import SharedReading, Snapshot
 from slurmscope.services.trace.callers import SOCKET, Caller
 from slurmscope.services.trace.refusal import Refusal
-from slurmscope.sources.cgroup.membership import read_job_name
-from slurmscope.sources.cgroup.names import JobName
+from slurmscope.sources.cgroup.membership import Membership, read_membership
 
 FRESH_SECONDS = 30.0
 """Posts do not make the agent read all jobs again if they were read within this time."""
@@ -39,14 +38,14 @@ class SenderFinder:
         jobs: SharedReading,
         procfs_root: Path,
         *,
-        read_name: Callable[[Path, int], JobName | None] = read_job_name,
+        read_cgroup: Callable[[Path, int], Membership | None] = read_membership,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Take the reading of the jobs on this node, and the function that reads the cgroup of a process."""
         self._jobs = jobs
         self._procfs_root = procfs_root
-        self._read_name = read_name
+        self._read_cgroup = read_cgroup
         self._clock = clock
         self._sleep = sleep
         self._waiting = threading.BoundedSemaphore(_PARALLEL_WAITS)
@@ -73,47 +72,49 @@ class SenderFinder:
         return _jobs_of(self._jobs.wait(self._clock() + WAIT_SECONDS))
 
     def _find_job(self, sender: PeerCredentials) -> tuple[JobUse | None, NodeJobs]:
-        name = self._read_name(self._procfs_root, sender.pid)
+        claim = self._read_cgroup(self._procfs_root, sender.pid)
         age = self._jobs.age_seconds()
         if age is None or age > FRESH_SECONDS:
             self._jobs.request()
             self._jobs.wait(self._clock() + WAIT_SECONDS)
         jobs = self.last_jobs()
-        if (job := _match(jobs.jobs, name, sender)) is not None:
+        if (job := _match(jobs.jobs, claim, sender)) is not None:
             return job, jobs
         if not self._waiting.acquire(blocking=False):
             raise Refusal(503, "unavailable", "Too many senders wait for their job to be found.", retry_seconds=1)
         try:
-            return self._wait_for_job(name, sender)
+            return self._wait_for_job(claim, sender)
         finally:
             self._waiting.release()
 
-    def _wait_for_job(self, name: JobName | None, sender: PeerCredentials) -> tuple[JobUse | None, NodeJobs]:
+    def _wait_for_job(self, claim: Membership | None, sender: PeerCredentials) -> tuple[JobUse | None, NodeJobs]:
         """Read the jobs again, until the job appears with its user: new jobs and processes take a moment."""
         until = self._clock() + WAIT_SECONDS
         version = self._jobs.version
         while True:
             self._jobs.request()
             jobs = _jobs_of(self._jobs.wait(until))
-            job = _match(jobs.jobs, name, sender)
-            is_settled = job.uid is not None if job else name is None and self._jobs.version > version
+            job = _match(jobs.jobs, claim, sender)
+            is_settled = job.uid is not None if job else claim is None and self._jobs.version > version
             if is_settled or self._clock() >= until:
                 return job, jobs
             self._sleep(_PAUSE_SECONDS)
 
 
-def _match(jobs: Iterable[JobUse], name: JobName | None, sender: PeerCredentials) -> JobUse | None:
+def _match(jobs: Iterable[JobUse], claim: Membership | None, sender: PeerCredentials) -> JobUse | None:
     """Return the running job of a process: by its cgroup, or else by the processes that the agent saw."""
     running = [job for job in jobs if not job.has_ended]
     by_process = next((job for job in running if sender.pid in job.pids), None)
     if by_process is not None and by_process.uid == sender.uid:
         return by_process
-    named = [job for job in running if name is not None and _is_named(job, name)]
+    named = [job for job in running if claim is not None and _is_claimed(job, claim)]
     return next((job for job in named if job.uid == sender.uid), named[0] if named else by_process)
 
 
-def _is_named(job: JobUse, name: JobName) -> bool:
-    return job.key.sluid == name.sluid if name.sluid else job.key.job_id == name.job_id
+def _is_claimed(job: JobUse, claim: Membership) -> bool:
+    if job.key.node_name != claim.node_name:
+        return False
+    return job.key.sluid == claim.job.sluid if claim.job.sluid else job.key.job_id == claim.job.job_id
 
 
 def _jobs_of(snapshot: Snapshot) -> NodeJobs:

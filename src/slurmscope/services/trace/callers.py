@@ -14,11 +14,12 @@ from slurmscope.errors import SourceError
 from slurmscope.outputs.http.request import HttpRequest
 from slurmscope.services.trace.refusal import Refusal
 from slurmscope.services.trace.settings import Network
-from slurmscope.services.trace.tokens import check_token
+from slurmscope.services.trace.tokens import JobToken, check_token
 from slurmscope.sources.slurm.unmunge import MungeCredential
 
 TOKEN, MUNGE, PLAIN, SOCKET = "token", "munge", "plain", "socket"
 PARALLEL_DECODES = 4
+_KNOWN_TOKENS = 10_000
 _SCHEMES = ("bearer", "munge")
 
 DecodeMunge = Callable[[str], MungeCredential | None]
@@ -42,6 +43,11 @@ def has_credential(request: HttpRequest) -> bool:
     return request.headers.get("authorization", "").partition(" ")[0].lower() in _SCHEMES
 
 
+def is_munge(request: HttpRequest) -> bool:
+    """Return whether a request carries a munge credential, good or bad."""
+    return request.headers.get("authorization", "")[:6].lower() == "munge "
+
+
 class CallerFinder:
     """Authenticate posts; every method may be called from any thread."""
 
@@ -58,6 +64,7 @@ class CallerFinder:
         self._decode_munge = decode_munge
         self._plain_networks = tuple(plain_networks)
         self._wall_clock = wall_clock
+        self._checked: tuple[Mapping[str, bytes], dict[str, JobToken]] = ({}, {})
         self._decoding = threading.BoundedSemaphore(PARALLEL_DECODES)
 
     def find(self, request: HttpRequest) -> Caller:
@@ -70,10 +77,24 @@ class CallerFinder:
         return self._check_network(request.peer)
 
     def _check_token(self, text: str) -> Caller:
-        token = check_token(text, self._keys(), self._wall_clock())
+        token = self._recall(text)
         if token is None:
             raise Refusal(401, "credential", "The job token is not valid, or it has expired.")
         return Caller(way=TOKEN, uid=token.uid, job_id=token.job_id, node=token.node)
+
+    def _recall(self, text: str) -> JobToken | None:
+        """Return what a token states, from memory if it was checked before with the same keys."""
+        keys, now = self._keys(), self._wall_clock()
+        known_keys, known = self._checked
+        if known_keys is not keys or len(known) >= _KNOWN_TOKENS:
+            known = {}
+            self._checked = (keys, known)
+        token = known.get(text)
+        if token is None:
+            token = check_token(text, keys, now)
+            if token is not None:
+                known[text] = token
+        return token if token is not None and token.expiry_seconds > now else None
 
     def _check_munge(self, text: str, body: bytes) -> Caller:
         if self._decode_munge is None:

@@ -13,7 +13,7 @@ from slurmscope.outputs.http.app import Route
 from slurmscope.outputs.http.negotiate import prefers_json
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.response import NO_CONTENT, Response, Upload
-from slurmscope.services.trace.callers import Caller, has_credential
+from slurmscope.services.trace.callers import Caller, has_credential, is_munge
 from slurmscope.services.trace.checks import CheckSample
 from slurmscope.services.trace.page import page_response
 from slurmscope.services.trace.rates import RateBuckets
@@ -46,6 +46,13 @@ class TraceReceiver:
         self._check = check
         self._deliver = deliver
         self._count_refusal = count_refusal
+        self._uploads = {
+            (has, is_quick): Upload(
+                limit_bytes=BODY_LIMIT_BYTES, refuse=self.refuse, has_credential=has, is_quick=is_quick
+            )
+            for has in (False, True)
+            for is_quick in (False, True)
+        }
         self._job_posts = RateBuckets(limits.posts_per_job)
         self._user_posts = RateBuckets(limits.posts_per_user)
 
@@ -53,7 +60,9 @@ class TraceReceiver:
         """Return how the body of a post is read; None for other methods."""
         if request.method != "POST":
             return None
-        return Upload(limit_bytes=BODY_LIMIT_BYTES, refuse=self.refuse, has_credential=has_credential(request))
+        # munged is a process away, and the job of a unix socket's sender may have to be found first.
+        is_quick = request.credentials is None and not is_munge(request)
+        return self._uploads[has_credential(request), is_quick]
 
     def receive(self, request: HttpRequest) -> Response:
         """Answer a post: 204, or why it is refused."""

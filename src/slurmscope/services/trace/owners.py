@@ -22,6 +22,10 @@ from slurmscope.services.trace.refusal import Refusal
 WAIT_SECONDS = 3.0
 """How long a post for an unknown job waits for a new list of jobs."""
 
+_PARALLEL_WAITS = 2
+_FRESH_SECONDS = 0.1
+"""The list of jobs is looked at this often, not for every post."""
+
 
 class OwnerFinder:
     """Find owners of jobs; every method may be called from any thread."""
@@ -41,16 +45,26 @@ class OwnerFinder:
         self._clock = clock
         self._own_host = socket.gethostname().partition(".")[0]
         self._lock = threading.Lock()
+        # Few: those who send for jobs that do not exist must not occupy the threads that serve all others.
+        self._waiting = threading.BoundedSemaphore(_PARALLEL_WAITS)
         self._version = 0
+        self._fresh_until = 0.0
         self._known: dict[int, tuple[JobOwner, float]] = {}
 
     def find(self, job_id: int) -> JobOwner:
         """Return the owner of a job, or raise Refusal."""
+        owner = self._known.get(job_id)
+        if owner is not None and self._clock() < self._fresh_until:
+            return owner[0]
         self._jobs.request()
         snapshot = self._update(self._jobs.wait(0.0))
+        self._fresh_until = self._clock() + _FRESH_SECONDS
         owner = self._known.get(job_id)
-        if owner is None or not snapshot.has_value:
-            snapshot = self._update(self._jobs.wait(self._clock() + WAIT_SECONDS))
+        if (owner is None or not snapshot.has_value) and self._waiting.acquire(blocking=False):
+            try:
+                snapshot = self._update(self._jobs.wait(self._clock() + WAIT_SECONDS))
+            finally:
+                self._waiting.release()
             owner = self._known.get(job_id)
         if not snapshot.has_value:
             raise Refusal(503, "slurm", "Slurm does not answer, so the owner of the job is unknown.", retry_seconds=10)

@@ -99,6 +99,10 @@ class TraceStore:
         entries[key] = _Entry(process, now + lifetime)
 
     def _find_excess(self, processes: Sequence[TracedProcess]) -> str:
+        if len(processes) == 1 and (processes[0].host, processes[0].sample.pid) in self._jobs.get(
+            processes[0].sample.job_id, ()
+        ):
+            return ""
         new = {
             (p.owner.uid, p.sample.job_id, p.host, p.sample.pid)
             for p in processes

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from slurmscope.services.node.tracing import NodeTracing
 from slurmscope.services.trace.key_file import KeyFile, rotate_keys
 from slurmscope.services.trace.refusal import Refusal
 from slurmscope.services.trace.settings import NodeTraceSettings, TraceLimits
+from slurmscope.sources.cgroup.membership import Membership
 from slurmscope.sources.cgroup.names import JobName
 from tests.fakes.raw_http import GENEROUS_SECONDS, Answer, read_answer
 from tests.fakes.trace_endpoint import ADA, KEYS, open_endpoint
@@ -34,11 +36,18 @@ JOBS = NodeJobs(jobs=(OWN_JOB,), host_name="n1", users={os.getuid(): OWN_NAME})
 SAMPLE = {"job_id": ADA.job_id, "pid": 812, "mem": 1000}
 
 
-JOB_NAME = JobName(job_id=ADA.job_id)
+CLAIM = Membership(JobName(job_id=ADA.job_id))
 
 
 def request_of(pid: int, uid: int) -> HttpRequest:
     return HttpRequest(method="POST", path="/", headers={}, credentials=PeerCredentials(pid, uid))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder whose path is short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="t") as name:
+        yield Path(name)
 
 
 @dataclass
@@ -74,8 +83,8 @@ def code(answer: Answer) -> tuple[int, str]:
     return answer.status, json.loads(answer.body)["code"]
 
 
-def test_sample_of_a_process_in_a_job_is_exported_by_the_agent(tmp_path: Path) -> None:
-    with open_agent(tmp_path) as agent:
+def test_sample_of_a_process_in_a_job_is_exported_by_the_agent(folder: Path) -> None:
+    with open_agent(folder) as agent:
         assert 204 == agent.post({**SAMPLE, "username": OWN_NAME, "hostname": "n1.example"}).status
         (process,) = agent.tracing.read().processes
     assert (ADA.job_id, "n1", os.getuid(), OWN_NAME, "socket") == (
@@ -83,19 +92,19 @@ def test_sample_of_a_process_in_a_job_is_exported_by_the_agent(tmp_path: Path) -
     )  # fmt: skip
 
 
-def test_socket_is_open_to_all_users_and_removed_at_the_end(tmp_path: Path) -> None:
-    with open_agent(tmp_path) as agent:
+def test_socket_is_open_to_all_users_and_removed_at_the_end(folder: Path) -> None:
+    with open_agent(folder) as agent:
         assert 0o666 == agent.path.stat().st_mode & 0o777
-        assert [agent.path] == list(tmp_path.iterdir())
-    assert [] == list(tmp_path.iterdir())
+        assert [agent.path] == list(folder.iterdir())
+    assert [] == list(folder.iterdir())
 
 
-def test_next_agent_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    with open_agent(tmp_path) as second, open_agent(tmp_path) as first:
+def test_next_agent_takes_the_place_of_the_one_before(folder: Path) -> None:
+    with open_agent(folder) as second, open_agent(folder) as first:
         first.post(SAMPLE)
     assert not second.path.exists()
-    (tmp_path / "trace.sock").touch()
-    with open_agent(tmp_path) as agent:
+    (folder / "trace.sock").touch()
+    with open_agent(folder) as agent:
         assert 204 == agent.post(SAMPLE).status
 
 
@@ -112,32 +121,32 @@ def test_next_agent_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     ids=["no job", "process in no job", "job of another user", "owner unknown", "ended job", "another job"],
 )
 def test_sender_outside_the_job_is_refused_with_nothing_stored(
-    tmp_path: Path, jobs: tuple[JobUse, ...], expected: tuple[int, str]
+    folder: Path, jobs: tuple[JobUse, ...], expected: tuple[int, str]
 ) -> None:
-    with open_agent(tmp_path) as agent:
+    with open_agent(folder) as agent:
         agent.jobs = replace(JOBS, jobs=jobs)
         assert expected == code(agent.post(SAMPLE))
         traces = agent.tracing.read()
     assert ((), {expected[1]: 1}) == (traces.processes, traces.refused)
 
 
-def test_body_that_contradicts_the_kernel_is_refused(tmp_path: Path) -> None:
-    with open_agent(tmp_path) as agent:
+def test_body_that_contradicts_the_kernel_is_refused(folder: Path) -> None:
+    with open_agent(folder) as agent:
         assert (403, "user") == code(agent.post({**SAMPLE, "username": "eve"}))
         assert (409, "host") == code(agent.post({**SAMPLE, "hostname": "n2"}))
         assert 405 == agent.post(SAMPLE, method="PUT").status
         assert () == agent.tracing.read().processes
 
 
-def test_node_of_several_slurmd_on_one_machine_is_that_of_the_cgroup(tmp_path: Path) -> None:
-    with open_agent(tmp_path) as agent:
+def test_node_of_several_slurmd_on_one_machine_is_that_of_the_cgroup(folder: Path) -> None:
+    with open_agent(folder) as agent:
         agent.jobs = replace(JOBS, jobs=(replace(OWN_JOB, key=JobKey(ADA.job_id, node_name="n7")),))
         assert 204 == agent.post(SAMPLE).status
         assert ["n7"] == [process.host for process in agent.tracing.read().processes]
 
 
-def test_samples_of_an_ended_job_are_not_exported(tmp_path: Path) -> None:
-    with open_agent(tmp_path) as agent:
+def test_samples_of_an_ended_job_are_not_exported(folder: Path) -> None:
+    with open_agent(folder) as agent:
         agent.post(SAMPLE)
         agent.jobs = replace(JOBS, jobs=())
         assert () == agent.tracing.read().processes
@@ -147,17 +156,25 @@ def test_new_job_is_waited_for() -> None:
     found = [NodeJobs(), replace(JOBS, jobs=(replace(OWN_JOB, uid=None),)), JOBS]
     reading = SharedReading("node_jobs", lambda: found.pop(0) if len(found) > 1 else found[0], interval_seconds=0.0)
     # By its cgroup the process is in job 4711, which the agent has not found yet.
-    finder = SenderFinder(reading, Path("/proc"), sleep=lambda _: None, read_name=lambda _root, _pid: JOB_NAME)
+    finder = SenderFinder(reading, Path("/proc"), sleep=lambda _: None, read_cgroup=lambda _root, _pid: CLAIM)
     assert ADA.job_id == finder.find(request_of(os.getpid(), os.getuid())).job_id
 
 
 def test_cgroup_of_another_users_job_is_only_a_claim() -> None:
     jobs = replace(JOBS, jobs=(replace(OWN_JOB, uid=os.getuid() + 1, pids=frozenset()),))
     reading = SharedReading("node_jobs", lambda: jobs, interval_seconds=0.0)
-    finder = SenderFinder(reading, Path("/proc"), sleep=lambda _: None, read_name=lambda _root, _pid: JOB_NAME)
+    finder = SenderFinder(reading, Path("/proc"), sleep=lambda _: None, read_cgroup=lambda _root, _pid: CLAIM)
     with pytest.raises(Refusal) as refused:
         finder.find(request_of(os.getpid(), os.getuid()))
     assert (403, "owner") == (refused.value.status, refused.value.code)
+
+
+def test_node_is_that_of_the_senders_cgroup_where_a_job_has_two_on_one_machine() -> None:
+    two = tuple(replace(OWN_JOB, key=JobKey(ADA.job_id, node_name=name), pids=frozenset()) for name in ("n1", "n2"))
+    reading = SharedReading("node_jobs", lambda: replace(JOBS, jobs=two), interval_seconds=0.0)
+    claim = Membership(JobName(job_id=ADA.job_id), "n2")
+    finder = SenderFinder(reading, Path("/proc"), read_cgroup=lambda _root, _pid: claim)
+    assert "n2" == finder.find(request_of(os.getpid(), os.getuid())).node
 
 
 def test_request_that_did_not_come_over_the_socket_is_refused() -> None:
@@ -167,14 +184,14 @@ def test_request_that_did_not_come_over_the_socket_is_refused() -> None:
     assert 401 == refused.value.status
 
 
-def test_samples_are_forwarded_with_a_token_of_the_job(tmp_path: Path) -> None:
-    key_file = tmp_path / "trace.key"
+def test_samples_are_forwarded_with_a_token_of_the_job(folder: Path) -> None:
+    key_file = folder / "trace.key"
     key_file.write_text("".join(f"{name} {key.hex()}\n" for name, key in KEYS.items()))
     key_file.chmod(0o600)
     with open_endpoint() as endpoint:
         endpoint.slurm.jobs[ADA.job_id] = ADA._replace(uid=os.getuid())
         forward = ServerAddress(host="127.0.0.1", port=endpoint.address.port, prefix="/trace")
-        with open_agent(tmp_path, forward=forward, key_file=key_file) as agent:
+        with open_agent(folder, forward=forward, key_file=key_file) as agent:
             for pid in range(1, 4):
                 assert 204 == agent.post({**SAMPLE, "pid": pid, "command": "solver", "rank": pid}).status
             wait_for(lambda: 3 == len(endpoint.processes()))
@@ -185,36 +202,36 @@ def test_samples_are_forwarded_with_a_token_of_the_job(tmp_path: Path) -> None:
     }
 
 
-def test_refusal_of_the_endpoint_is_counted(tmp_path: Path) -> None:
-    key_file = tmp_path / "trace.key"
+def test_refusal_of_the_endpoint_is_counted(folder: Path) -> None:
+    key_file = folder / "trace.key"
     rotate_keys(key_file)
     with open_endpoint() as endpoint:
         forward = ServerAddress(host="127.0.0.1", port=endpoint.address.port, prefix="/trace")
-        with open_agent(tmp_path, forward=forward, key_file=key_file) as agent:
+        with open_agent(folder, forward=forward, key_file=key_file) as agent:
             assert KeyFile(key_file).keys().keys() != KEYS.keys()
             agent.post(SAMPLE)
             wait_for(lambda: {"forward": 1} == agent.tracing.read().refused)
         assert () == endpoint.processes()
 
 
-def test_samples_wait_while_the_endpoint_is_down(tmp_path: Path) -> None:
-    key_file = tmp_path / "trace.key"
+def test_samples_wait_while_the_endpoint_is_down(folder: Path) -> None:
+    key_file = folder / "trace.key"
     rotate_keys(key_file)
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     forward = ServerAddress(host="127.0.0.1", port=port)
-    with open_agent(tmp_path, forward=forward, key_file=key_file, processes=2) as agent:
+    with open_agent(folder, forward=forward, key_file=key_file, processes=2) as agent:
         assert [204, 204, 503] == [agent.post({**SAMPLE, "pid": pid}).status for pid in (1, 2, 3)]
         assert 204 == agent.post({**SAMPLE, "pid": 1}).status
 
 
-def test_settings_that_cannot_work_are_refused(tmp_path: Path) -> None:
+def test_settings_that_cannot_work_are_refused(folder: Path) -> None:
     needs_key = pytest.raises(ConfigError, match=r"trace\.forward needs trace\.key-file")
-    with needs_key, open_agent(tmp_path, forward=ServerAddress()):
+    with needs_key, open_agent(folder, forward=ServerAddress()):
         pass
-    with pytest.raises(ConfigError, match="cannot listen"), open_agent(tmp_path / "missing"):
+    with pytest.raises(ConfigError, match="cannot listen"), open_agent(folder / "missing"):
         pass
-    with pytest.raises(ConfigError, match="longer than"), open_agent(tmp_path / ("x" * 100)):
+    with pytest.raises(ConfigError, match="longer than"), open_agent(folder / ("x" * 100)):
         pass
 
 

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the trace endpoint: posts of 100 jobs on kept connections, with job tokens, while the page is scraped."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.measure import cpu_seconds_of, judge, resident_bytes_of, running_exporter, scrape
+from slurmscope.hostlist import expand_hosts
+from slurmscope.model.trace import JobOwner
+from slurmscope.services.trace.key_file import KeyFile, rotate_keys
+from slurmscope.services.trace.tokens import JobToken
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands.executables import write_fake_commands
+from slurmscope.sources.slurm.squeue_owners import ARGUMENTS, parse_owners
+
+JOBS = 100
+PROCESSES_PER_JOB = 8
+POSTS_PER_SECOND = 5_000
+SECONDS = 10.0
+P99_LIMIT_SECONDS = 0.05
+MEMORY_LIMIT_BYTES = 150_000_000
+SCRAPE_SECONDS = 1.0
+
+
+def main() -> int:
+    """Print the rate that was reached and how long posts took; the promises need two cores of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_fake_commands(simulate(Shape(jobs=1000, nodes=400), now=int(time.time())), Path(folder))
+        key_file = Path(folder) / "trace.key"
+        rotate_keys(key_file)
+        flags = (
+            "--slurm.bin-path",
+            folder,
+            "--trace.enabled",
+            "--trace.key-file",
+            str(key_file),
+            "--trace.posts-per-user",
+            "0",
+        )
+        with running_exporter(*flags) as (pid, address):
+            load = Load(address, _requests(Path(folder), KeyFile(key_file)))
+            load.run(2.0)
+            before = cpu_seconds_of(pid)
+            scrapes = _scrape_beside(address, lambda: load.run(SECONDS))
+            cpu_seconds, resident_bytes = cpu_seconds_of(pid) - before, resident_bytes_of(pid)
+    return _report(load, scrapes, cpu_seconds, resident_bytes)
+
+
+def _report(load: Load, scrapes: list[float], cpu_seconds: float, resident_bytes: int) -> int:
+    took = sorted(load.seconds)
+    p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+    rate = len(took) / SECONDS
+    print(
+        f"trace endpoint: {rate:,.0f} posts a second of {JOBS} jobs, {cpu_seconds / len(took) * 1e6:.0f} us of CPU "
+        f"each, median {p50 * 1000:.1f} ms, 99th percentile {p99 * 1000:.1f} ms, {load.refused} refused; "
+        f"{len(scrapes)} scrapes of at most {max(scrapes):.2f} s"
+    )
+    reached = rate >= 0.98 * POSTS_PER_SECOND and not load.refused
+    is_kept = [
+        judge("posts accepted", f"{rate:,.0f}/s", f"{POSTS_PER_SECOND:,}/s", is_kept=reached),
+        judge("99th percentile", f"{p99 * 1000:.1f} ms", "under 50 ms", is_kept=p99 < P99_LIMIT_SECONDS),
+        judge(
+            "memory", f"{resident_bytes / 1e6:.0f} MB resident", "under 150 MB",
+            is_kept=resident_bytes < MEMORY_LIMIT_BYTES,
+        ),
+    ]  # fmt: skip
+    return 0 if all(is_kept) else 1
+
+
+@dataclass
+class Load:
+    """Send posts at a fixed rate over one connection per job, and note how long each took.
+
+    A post that is due while its connection still waits is sent late, and its time counts from when it was due.
+    """
+
+    address: str
+    requests: list[list[bytes]]
+    seconds: list[float] = field(default_factory=list)
+    refused: int = 0
+
+    def run(self, seconds: float) -> None:
+        """Send for some seconds; figures are those of the last run."""
+        self.seconds, self.refused = [], 0
+        host, port = self.address.split(":")
+        sockets = [socket.create_connection((host, int(port))) for _ in self.requests]
+        selector = selectors.EpollSelector()
+        for index, sock in enumerate(sockets):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            selector.register(sock, selectors.EVENT_READ, index)
+        self._send_all(selector, sockets, seconds)
+        for sock in sockets:
+            sock.close()
+
+    def _send_all(self, selector: selectors.BaseSelector, sockets: list[socket.socket], seconds: float) -> None:
+        interval = len(sockets) / POSTS_PER_SECOND
+        began = time.perf_counter()
+        due = [began + interval * index / len(sockets) for index in range(len(sockets))]
+        sent: list[float | None] = [None] * len(sockets)
+        round_of = [0] * len(sockets)
+        while (now := time.perf_counter()) < began + seconds:
+            for index, sock in enumerate(sockets):
+                if sent[index] is None and due[index] <= now:
+                    bodies = self.requests[index]
+                    sock.sendall(bodies[round_of[index] % len(bodies)])
+                    round_of[index] += 1
+                    sent[index] = due[index]
+                    due[index] += interval
+            for key, _ in selector.select(0.001):
+                answer = sockets[key.data].recv(65536)
+                was_due = sent[key.data]
+                if was_due is not None and answer:
+                    self.seconds.append(time.perf_counter() - was_due)
+                    self.refused += not answer.startswith(b"HTTP/1.1 204")
+                sent[key.data] = None
+
+
+def _requests(folder: Path, keys: KeyFile) -> list[list[bytes]]:
+    """Return the posts of each job: one process each."""
+    answer = subprocess.run([str(folder / "squeue"), *ARGUMENTS], capture_output=True, check=True).stdout
+    owners = [owner for owner in parse_owners(answer).jobs.values() if owner.state == "RUNNING"][:JOBS]
+    if len(owners) < JOBS:
+        raise RuntimeError(f"the simulated cluster has only {len(owners)} running jobs")
+    return [[_request(owner, pid, keys) for pid in range(1, PROCESSES_PER_JOB + 1)] for owner in owners]
+
+
+def _request(owner: JobOwner, pid: int, keys: KeyFile) -> bytes:
+    node = expand_hosts(owner.node_list)[0]
+    expiry = int(time.time()) + 3600
+    token = keys.sign(JobToken(job_id=owner.job_id, uid=owner.uid, node=node, expiry_seconds=expiry))
+    sample = {
+        "job_id": owner.job_id, "pid": pid, "cpus": 99.5, "threads": 4, "mem": 123456789, "read_bytes": 1e9,
+        "write_bytes": 2e9, "username": owner.user, "hostname": node, "command": "solver", "rank": pid,
+        "step_id": "0", "cpu_seconds": 1234.5, "interval": 10, "time": time.time(),
+    }  # fmt: skip
+    body = json.dumps(sample).encode()
+    head = (
+        "POST /trace HTTP/1.1", "Host: bench", "Content-Type: application/json", f"Authorization: Bearer {token}",
+        f"Content-Length: {len(body)}",
+    )  # fmt: skip
+    return "\r\n".join((*head, "", "")).encode() + body
+
+
+def _scrape_beside(address: str, work: object) -> list[float]:
+    """Scrape once a second in another thread while the work is done; return how long each scrape took."""
+    took: list[float] = []
+    is_done = threading.Event()
+
+    def scrape_often() -> None:
+        while not is_done.wait(SCRAPE_SECONDS):
+            began = time.perf_counter()
+            scrape(address)
+            took.append(time.perf_counter() - began)
+
+    thread = threading.Thread(target=scrape_often)
+    thread.start()
+    assert callable(work)
+    work()
+    is_done.set()
+    thread.join()
+    return took
+
+
+if __name__ == "__main__":
+    sys.exit(main())
