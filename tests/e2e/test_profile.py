@@ -15,9 +15,11 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from lab import ALICE, SlurmLab
 from lab.config import LabSettings
+from lab.prometheus import run_pushgateway
 from tests.e2e import profiled_task
 from tests.processes import Exporter, serving, until, values
 
@@ -148,6 +150,39 @@ def test_totals_continue_after_a_restart_of_the_agent(profiled: ProfiledLab, wor
         assert all(after[task] >= before[task] for task in TASKS)
         profiled.lab.run("scancel", str(job))
         until(lambda: not left(agent), PATIENCE_SECONDS)
+
+
+def test_pushgateway_has_running_steps_only(profiled: ProfiledLab, work: Path, tmp_path: Path) -> None:
+    """Also if the agent was killed and the job ended before the next one started."""
+    with run_pushgateway(tmp_path) as gateway:
+        flags = profiled.flags("--profile.push", gateway.url, "--profile.push-interval", "500ms")
+
+        def groups() -> set[str]:
+            return {group["labels"]["job"] for group in json.loads(gateway.get("/api/v1/metrics"))["data"]}
+
+        with serving("node", *flags) as agent:
+            job = profiled.submit(two_steps(work), "--profile=task")
+            told = reports(work)
+            name = {"job": str(job), "instance": profiled.lab.nodes[0], "step": "1", "task": "1"}
+            wanted = frozenset(name.items())
+
+            def resident() -> float:
+                families = text_string_to_metric_families(gateway.get("/metrics").decode())
+                samples = (sample for family in families if family.name == "RSS" for sample in family.samples)
+                return next((1024 * s.value for s in samples if wanted == frozenset(s.labels.items())), 0.0)
+
+            until(lambda: resident() >= 0.95 * told["1", "1"]["anonymous"], PATIENCE_SECONDS)
+            assert resident() <= 1.05 * told["1", "1"]["resident"]
+            agent.end(signal.SIGKILL)
+        assert {str(job)} == groups()
+        (work / "end").touch()
+        profiled.lab.wait_state(job, {"COMPLETED"})
+        with serving("node", *flags):
+            until(lambda: not groups(), PATIENCE_SECONDS)
+            other = profiled.submit(two_steps(work), "--profile=task")
+            until(lambda: groups() == {str(other)}, PATIENCE_SECONDS)
+            profiled.lab.run("scancel", str(other))
+            until(lambda: not groups(), PATIENCE_SECONDS)
 
 
 def test_killed_job_leaves_nothing(profiled: ProfiledLab, work: Path) -> None:

@@ -95,10 +95,12 @@ def measure(sample: Sample) -> tuple[Measured, int]:
     return measured, wrong
 
 
-def is_credible(sample: Sample, name: str) -> bool:
-    """Return whether a field of a sample holds a true value."""
+def in_slurms_unit(sample: Sample, name: str) -> float | None:
+    """Return a field of a sample as Slurm means it, None if it cannot be true."""
     quantity, _ = _quantity(sample, name)
-    return quantity is not None and _convert(quantity, sample.fields[name]) is not None
+    if quantity is None or _convert(quantity, sample.fields[name]) is None:
+        return None
+    return sample.fields[name].value * (quantity.factor / MIB if quantity.factor == SYSFS_MEGABYTE else 1.0)
 
 
 def _quantity(sample: Sample, name: str) -> tuple[Quantity | None, str]:

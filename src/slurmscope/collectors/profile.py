@@ -88,6 +88,10 @@ LOST = counter(
     "slurmscope_profile_lost_total",
     "Events that the plugin could not send. Totals make up for them; if it grows, raise net.unix.max_dgram_qlen.",
 )
+PUSH_ERRORS = counter(
+    "slurmscope_profile_push_errors_total",
+    "Groups of profiled jobs that could not be pushed to the Pushgateway or deleted there.",
+)
 
 
 def collect(options: NoOptions, *, profile: Profile) -> Iterator[Family]:  # noqa: ARG001 - the protocol
@@ -106,6 +110,7 @@ def collect(options: NoOptions, *, profile: Profile) -> Iterator[Family]:  # noq
     yield Family(EVENTS, {(kind,): count for kind, count in profile.events.items()})
     yield Family(REJECTED, {(reason,): count for reason, count in profile.rejected.items()})
     yield Family(LOST, {} if profile.lost is None else {(): profile.lost})
+    yield Family(PUSH_ERRORS, {} if profile.push_errors is None else {(): profile.push_errors})
 
 
 def _labels(key: StepKey) -> Labels:
@@ -117,6 +122,6 @@ COLLECTOR = Collector(
     role=Role.NODE,
     help="Slurm's own samples of steps and tasks, from its profiling plugin; needs profile.socket.",
     needs=("profile",),
-    metrics=(*TASKS.values(), POWER, *NODE_WIDE.values(), LAST_SAMPLE, EVENTS, REJECTED, LOST),
+    metrics=(*TASKS.values(), POWER, *NODE_WIDE.values(), LAST_SAMPLE, EVENTS, REJECTED, LOST, PUSH_ERRORS),
     collect=collect,
 )

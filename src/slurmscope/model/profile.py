@@ -94,9 +94,13 @@ class ProfiledStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Hold all profiled steps of this node, and what was received since the start; empty if profiling is off."""
+    """Hold all profiled steps of this node, and what was received since the start; empty if profiling is off.
+
+    ``push_errors`` counts failed pushes and deletions; None if nothing is pushed.
+    """
 
     steps: tuple[ProfiledStep, ...] = ()
     events: Mapping[str, int] = field(default_factory=dict)
     rejected: Mapping[str, int] = field(default_factory=dict)
     lost: int | None = None
+    push_errors: int | None = None

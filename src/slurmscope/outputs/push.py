@@ -32,7 +32,7 @@ PushResult_T = TypeVar("PushResult_T")
 
 _LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
-_GROUP_LINE = b"push_time_seconds{"  # the gateway's own metric: one sample per group, with the group's labels
+_GROUP_METRIC = "push_time_seconds"  # the gateway's own metric: one sample per group, with the group's labels
 
 _FIRST_PAUSE_SECONDS = 0.5
 _ERROR_TEXT_LIMIT_BYTES = 4096
@@ -87,11 +87,15 @@ class PushGateway:
         The gateway lists its groups only on its complete page, so call this once at startup, not at every interval.
         """
         own = self._labels
-        groups = self._send("GET", "/metrics", _read_groups)
+        groups = self.labels_of(_GROUP_METRIC)
         if "instance" not in own:
             # The gateway shows an empty instance for a group that has none.
             groups = [{name: group[name] for name in group if name != "instance" or group[name]} for group in groups]
         return tuple(group for group in groups if own.items() <= group.items())
+
+    def labels_of(self, metric: str) -> list[dict[str, str]]:
+        """Return the labels of every sample of a metric on the gateway's complete page, of all groups."""
+        return self._send("GET", "/metrics", lambda response: _read_labels(response, f"{metric}{{".encode()))
 
     def delete_left_over(self) -> int:
         """Delete every group that an earlier process left under our labels; return the number of groups."""
@@ -215,10 +219,10 @@ def _ignore(_response: HTTPResponse) -> None:
     """Leave the body of a successful response unread."""
 
 
-def _read_groups(response: HTTPResponse) -> list[dict[str, str]]:
-    """Return the labels of every group on the gateway's page, parsed line by line: the page may be large."""
-    groups = (line.decode("utf-8", "replace") for line in _lines(response) if line.startswith(_GROUP_LINE))
-    return [{name: _unescape(value) for name, value in _LABEL.findall(line)} for line in groups]
+def _read_labels(response: HTTPResponse, start: bytes) -> list[dict[str, str]]:
+    """Return the labels of every sample whose line starts so, parsed line by line: the page may be large."""
+    lines = (line.decode("utf-8", "replace") for line in _lines(response) if line.startswith(start))
+    return [{name: _unescape(value) for name, value in _LABEL.findall(line)} for line in lines]
 
 
 def _lines(response: HTTPResponse) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.analysis.profile_units import QUANTITIES, is_credible, measure
+from slurmscope.analysis.profile_units import QUANTITIES, in_slurms_unit, measure
 from slurmscope.collectors.profile import NODE_WIDE, TASKS
 from slurmscope.model.profile import Sample, SampledField, Series
 
@@ -115,15 +115,15 @@ def test_value_that_cannot_be_true_costs_only_itself(name: str, value: float, to
     both = replace(sample(**{name: (value, total), "Pages": (1.0, 1.0)}), has_gpus=True)
 
     assert ({("task_major_faults", "3"): 1.0}, 1) == measure(both)
-    assert not is_credible(both, name)
-    assert is_credible(both, "Pages")
+    assert in_slurms_unit(both, name) is None
+    assert 1.0 == in_slurms_unit(both, "Pages")
 
 
 def test_unknown_field_is_left_out() -> None:
     unknown = sample(Novelty=(1.0, 1.0))
 
     assert ({}, 0) == measure(unknown)
-    assert not is_credible(unknown, "Novelty")
+    assert in_slurms_unit(unknown, "Novelty") is None
 
 
 def test_every_quantity_has_a_metric() -> None:

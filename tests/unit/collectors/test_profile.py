@@ -26,6 +26,7 @@ PROFILE = Profile(
     events={"sample": 5},
     rejected={"sender": 1},
     lost=2,
+    push_errors=3,
 )
 
 
@@ -48,6 +49,7 @@ def test_steps_and_tasks_are_labelled() -> None:
         'slurmscope_profile_events_total{event="sample"} 5',
         'slurmscope_profile_rejected_total{reason="sender"} 1',
         "slurmscope_profile_lost_total 2",
+        "slurmscope_profile_push_errors_total 3",
     ] == page(PROFILE)
 
 

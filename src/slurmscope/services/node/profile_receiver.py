@@ -8,19 +8,15 @@ import os
 import select
 import threading
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from slurmscope.config import parse_path
 from slurmscope.errors import MalformedAnswer, SourceError
 from slurmscope.log import fields
 from slurmscope.model.check import Check
 from slurmscope.model.profile import Profile
 from slurmscope.services.node.profile_steps import ProfileSteps
-from slurmscope.settings import setting
 from slurmscope.sources.profile.datagrams import Datagram, DatagramSocket, PathInUse
 from slurmscope.sources.profile.events import parse_event
-from slurmscope.units import parse_positive_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -36,24 +32,6 @@ QUEUE_LENGTH_FILE = Path("/proc/sys/net/unix/max_dgram_qlen")
 # What systemd sets. All tasks of a step are sampled at once, each in a datagram of its own.
 ENOUGH_DATAGRAMS = 512
 QUEUE_ADVICE = f"with many tasks per node, samples are lost: run sysctl net.unix.max_dgram_qlen={ENOUGH_DATAGRAMS}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileSettings:
-    """How samples of Slurm's profiling plugin are received; see docs/profiling.md."""
-
-    socket: Path | None = setting(
-        None,
-        help="Listen on this unix socket for Slurm's profiling plugin; ProfilePrometheusSocket in acct_gather.conf.",
-        parse=parse_path,
-        metavar="FILE",
-    )
-    timeout: float = setting(
-        600.0,
-        help="Drop a step that sent nothing for this long; longer than the intervals of JobAcctGatherFrequency.",
-        parse=parse_positive_seconds,
-        metavar="DURATION",
-    )
 
 
 class ProfileReceiver:
@@ -80,6 +58,10 @@ class ProfileReceiver:
         if self._error is not None:
             raise SourceError(self._error)
         return self._steps.snapshot()
+
+    def read_own(self) -> Profile | None:
+        """Return the current steps, None while this process does not receive any."""
+        return None if self._is_elsewhere or self._error is not None else self._steps.snapshot()
 
     def checks(self) -> Iterator[Check]:
         """Check whether samples can be received, and without losing many."""

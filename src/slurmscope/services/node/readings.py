@@ -16,7 +16,6 @@ from slurmscope.config import Config, own_environment, parse_path
 from slurmscope.metrics.collector import Role
 from slurmscope.model.check import Check
 from slurmscope.model.job_use import GroupKey, JobKey, NodeJobs
-from slurmscope.model.profile import Profile
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.services.exporter.settings import exporter_sections
 from slurmscope.services.node.checks import ProcessSources, cgroup_sources, check_node, has_capabilities
@@ -25,8 +24,7 @@ from slurmscope.services.node.job_finder import JobFinder
 from slurmscope.services.node.job_meter import JobMeter, ReadingOptions
 from slurmscope.services.node.job_registry import JobRegistry
 from slurmscope.services.node.job_tracker import STORM_BURST_SECONDS, STORM_SHARE, JobTracker
-from slurmscope.services.node.profile_receiver import ProfileReceiver, ProfileSettings
-from slurmscope.services.node.profile_steps import ProfileSteps
+from slurmscope.services.node.profiling import NodeProfiling, ProfileSettings
 from slurmscope.services.node.tracing import NodeTracing
 from slurmscope.services.trace.settings import NodeTraceSettings
 from slurmscope.settings import Section, setting
@@ -134,15 +132,16 @@ class NodeReadings(ReadingSet):
             node_jobs = SharedReading("node_jobs", self._jobs.read, interval_seconds=settings.interval)
             tracing = NodeTracing(config.of(NodeTraceSettings), node_jobs, self._procfs)
             stack.enter_context(tracing.open())
-            self._receiver = _open_receiver(config.of(ProfileSettings), settings.grace)
-            if self._receiver:
-                stack.callback(self._receiver.close)
+            self._profiling = NodeProfiling(
+                config.of(ProfileSettings), grace_seconds=settings.grace, host=socket.gethostname()
+            )
+            stack.enter_context(self._profiling.open())
             self._stack = stack.pop_all()
         readers: dict[str, Callable[[], object]] = {
             "process_groups": lambda: table.read(self._jobs.read_pids()),
             "gpus": gpus.read,
             "traces": tracing.read,
-            "profile": self._receiver.read if self._receiver else Profile,
+            "profile": self._profiling.read,
         }
         super().__init__(
             node_jobs,
@@ -152,8 +151,7 @@ class NodeReadings(ReadingSet):
     def checks(self) -> Iterator[Check]:
         """Check how jobs are detected, what can be read of them, and that Slurm knows this node."""
         yield from check_node(self._jobs.read(), has_capabilities=has_capabilities(self._procfs))
-        if self._receiver:
-            yield from self._receiver.checks()
+        yield from self._profiling.checks()
         # Only the doctor runs Slurm commands here, the agent never does.
         from slurmscope.services.node.name_check import check_node_name
         from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
@@ -247,14 +245,6 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
 
         budget = CpuBudget(options.storm_share, STORM_BURST_SECONDS)
         yield stack.enter_context(JobTracker(finder, registry, ChangeWatcher(), available=available, budget=budget))
-
-
-def _open_receiver(settings: ProfileSettings, grace_seconds: float) -> ProfileReceiver | None:
-    """Start receiving Slurm's own samples if a socket is configured."""
-    if settings.socket is None:
-        return None
-    steps = ProfileSteps(grace_seconds=grace_seconds, timeout_seconds=settings.timeout)
-    return ProfileReceiver(settings.socket, steps)
 
 
 def _tracking_options(config: Config, paths: PathSettings, settings: NodeSettings) -> TrackingOptions:
