@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import glob
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -17,6 +19,8 @@ from slurmscope.log import escape
 
 STEP_PAGES = 1000
 BUSY_SECONDS = 30.0
+PARTIAL = ".partial"
+"""How names of files end that are not complete yet."""
 
 # Errors of the copy: of the original, nothing is ever written.
 _UNWRITABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY})
@@ -37,28 +41,44 @@ def back_up(source: Path, target: Path, *, may_replace: bool, progress: Progress
         if target.exists() and target.samefile(source):
             raise OutputError(f"{_shown(target)} is the database itself; choose another file")
     try:
-        partial = _make_partial(target)
-        try:
+        _delete_leftovers(target)
+        with _open_partial(target) as partial:
             _copy(source, partial, progress)
             return _publish(partial, target, may_replace=may_replace)
-        finally:
-            for ending in ("", "-journal", "-wal", "-shm"):
-                Path(f"{partial}{ending}").unlink(missing_ok=True)
     except FileExistsError as error:
         raise OutputError(f"{_shown(target)} was created meanwhile; choose another file") from error
     except OSError as error:
         raise OutputError(f"cannot write {_shown(target)}: {error.strerror}") from error
 
 
-def _make_partial(target: Path) -> Path:
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
-    os.close(descriptor)
-    return Path(name)
+@contextmanager
+def _open_partial(target: Path) -> Iterator[Path]:
+    """Make a file beside the target, locked while it is written, and delete it in the end."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=PARTIAL, dir=target.parent)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield Path(name)
+    finally:
+        for ending in ("", "-journal", "-wal", "-shm"):
+            Path(f"{name}{ending}").unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _delete_leftovers(target: Path) -> None:
+    """Delete what processes that were killed have left of this backup; a running one holds its lock."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*{PARTIAL}"):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def _copy(source: Path, partial: Path, progress: Progress) -> None:
     try:
-        with closing(_open_source(source)) as origin, closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+        with closing(_connect(source, "ro")) as origin, closing(_connect(partial, "rw")) as copy:
             # A transaction fixes the moment: without it, every write of another process would start the copy again.
             origin.execute("BEGIN")
             origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -76,8 +96,9 @@ def _copy(source: Path, partial: Path, progress: Progress) -> None:
         raise ArchiveError(f"{_shown(source)} is damaged, and was not copied: {escape(str(verdict))}")
 
 
-def _open_source(source: Path) -> sqlite3.Connection:
-    address = f"file:{quote(os.fspath(source.absolute()))}?mode=ro"
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open a file that exists."""
+    address = f"file:{quote(os.fspath(path.absolute()))}?mode={mode}"
     return sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
 
 

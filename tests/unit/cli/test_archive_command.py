@@ -106,7 +106,7 @@ def test_database_servers_have_their_own_programs(tmp_path: Path, url: str, prog
     assert program in done.stderr
 
 
-def start_slowly(folder: Path) -> subprocess.Popen[bytes]:
+def start_slowly(folder: Path, name: str = "copy.db") -> subprocess.Popen[bytes]:
     """Start a backup that waits in the middle."""
     program = (
         "import sys, time\n"
@@ -119,8 +119,8 @@ def start_slowly(folder: Path) -> subprocess.Popen[bytes]:
         "archive_command._progress = lambda: wait\n"
         "main(sys.argv[1:])\n"
     )
-    argv = [sys.executable, "-c", program, "archive", "backup", f"{folder}/copies/copy.db"]
-    (folder / "copies").mkdir()
+    argv = [sys.executable, "-c", program, "archive", "backup", f"{folder}/copies/{name}"]
+    (folder / "copies").mkdir(exist_ok=True)
     process = subprocess.Popen([*argv, "--archive.url", f"{folder}/archive.db"], stdout=subprocess.PIPE)
     assert process.stdout
     with process.stdout as output:
@@ -144,9 +144,18 @@ def test_backup_that_is_killed_in_the_middle_leaves_no_file_of_that_name(tmp_pat
     process.kill()
     process.wait(PATIENCE_SECONDS)
 
-    assert not (tmp_path / "copies" / "copy.db").exists()
-    assert 0 == back_up(tmp_path, f"{tmp_path}/copies/copy.db").returncode
-    assert [7] == jobs_in(tmp_path / "copies" / "copy.db")
+    copies = tmp_path / "copies"
+    assert [".partial"] == [path.suffix for path in copies.iterdir()]
+    # The next one deletes what is left, but not what another process writes.
+    other = start_slowly(tmp_path, "second.db")
+    assert 0 == back_up(tmp_path, f"{copies}/copy.db").returncode
+    assert 0 == back_up(tmp_path, f"{copies}/second.db").returncode
+    names = sorted(path.name for path in copies.iterdir())
+    assert ["copy.db", "second.db"] == names[1:]
+    assert names[0].startswith(".second.db.")
+    other.terminate()
+    other.wait(PATIENCE_SECONDS)
+    assert [7] == jobs_in(copies / "copy.db")
 
 
 @pytest.mark.usefixtures("archive")
