@@ -78,7 +78,7 @@ def test_flag_without_a_counterpart_says_what_to_do(command: str, flags: list[st
 def test_similar_flags_are_those_of_the_same_section(flag: str, named: list[str]) -> None:
     done = run_here("cluster", flag)
 
-    # click puts the name in quotes since 8.4.
+    # Releases of click differ in the quotes around the name.
     assert named == [name for name in ("metrics.compat", "once", "bar") if re.search(rf"--{name}['?,)]", done.stderr)]
 
 
