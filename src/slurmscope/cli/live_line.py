@@ -7,7 +7,7 @@ import contextlib
 from typing import TextIO
 
 from slurmscope.cli.terminal import page_width
-from slurmscope.figures import format_bytes, format_count, format_some
+from slurmscope.figures import format_bytes, format_some
 from slurmscope.model.traced_run import TreeSample
 from slurmscope.reports.columns import cut
 from slurmscope.reports.formatting import format_elapsed
@@ -48,7 +48,7 @@ def describe(sample: TreeSample, before: TreeSample, start_seconds: float) -> st
     cores = (sample.cpu_seconds - before.cpu_seconds) / (sample.time_seconds - before.time_seconds)
     parts = [
         format_elapsed(sample.time_seconds - start_seconds),
-        f"{format_count(round(max(0.0, cores), 2))} cores busy",
+        f"{format_some(round(max(0.0, cores), 2), 'core')} busy",
         f"{format_bytes(sample.resident_bytes)} of memory",
         format_some(sample.processes, "process", "processes"),
         format_some(sample.threads, "thread"),

@@ -22,10 +22,10 @@ from slurmscope.errors import ConfigError, OutputError
 from slurmscope.log import escape
 from slurmscope.model.traced_run import TracedRun
 from slurmscope.services.run.context import expand_file_name, host_name, read_context, user_name
-from slurmscope.services.run.delivery import Sample
 from slurmscope.services.run.feed import FeedOptions, SampleFeed, run_and_give, run_and_send, run_and_validate
 from slurmscope.services.run.launching import CommandNotStarted
 from slurmscope.services.run.runner import Runner, RunPlan
+from slurmscope.services.run.wire import Sample
 
 SIGNAL_CODES = 128
 LIVE_SECONDS = 1.0

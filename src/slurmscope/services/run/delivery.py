@@ -20,9 +20,7 @@ from slurmscope.http_client.post import post
 from slurmscope.http_client.request import HttpRequest
 from slurmscope.log import escape
 from slurmscope.services.run.ways import Way
-
-Sample = dict[str, object]
-"""One sample as the endpoint takes it."""
+from slurmscope.services.run.wire import Sample
 
 MOST_WAITING = 500
 BATCH_SAMPLES = 50

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from slurmscope.model.traced_run import TracedRun, TreeSample
-from slurmscope.services.run.delivery import Delivery, Sample
 from slurmscope.services.run.runner import Runner, RunPlan
-from slurmscope.services.run.ways import Way, find_ways, parse_endpoint
-from slurmscope.services.run.wire import SampleWriter, Sender
+from slurmscope.services.run.wire import Sample, SampleWriter, Sender
+
+if TYPE_CHECKING:
+    from slurmscope.services.run.ways import Way
 
 EARLIEST_SECONDS = 0.1
 """Run time from which on a single sample shows something."""
@@ -101,6 +103,11 @@ def run_and_send(
     runner: Runner, plan: RunPlan, options: FeedOptions, rate: float, report: Callable[[str], None]
 ) -> TracedRun:
     """Run a command, and send its samples if there is somewhere to send them; the result has what was lost."""
+    if not options.endpoint and not options.socket.is_socket():
+        return runner.run()
+    # With the HTTP client, which most runs do not need.
+    from slurmscope.services.run.delivery import Delivery
+
     ways, problem = _find_ways(runner, plan, options)
     if not ways:
         return _with_loss(runner.run(), problem)
@@ -112,6 +119,8 @@ def run_and_send(
 
 def _find_ways(runner: Runner, plan: RunPlan, options: FeedOptions) -> tuple[tuple[Way, ...], str]:
     """Return the ways to the endpoint, and a sentence if there should be one but is none."""
+    from slurmscope.services.run.ways import find_ways, parse_endpoint
+
     try:
         endpoint = parse_endpoint(options.endpoint) if options.endpoint else None
     except ValueError as error:

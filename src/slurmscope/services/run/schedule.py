@@ -8,8 +8,8 @@ GROWTH = 0.1
 """The interval grows by this share of the run time so far, up to the sample rate."""
 FREE_SECONDS = 0.02
 """CPU time of sampling that every command may cost."""
-LEAST_REST = 200.0
-"""Beyond that we rest this many times as long as a sample took: 0.5 % of one core at most."""
+LEAST_REST = 500.0
+"""Beyond that we rest this many times as long as a sample took: 0.2 % of one core at most."""
 
 
 def next_interval(elapsed_seconds: float, sample_rate: float, *, cost_seconds: float, spent_seconds: float) -> float:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from slurmscope.model.traced_run import SlurmContext, TreeSample
 
+Sample = dict[str, object]
+"""One sample as the endpoint takes it."""
+
 COMMAND_BYTES = 64
 
 
@@ -31,7 +34,7 @@ class SampleWriter:
         self._last_time = sender.start_seconds
         self._last_cpu = 0.0
 
-    def write(self, sample: TreeSample) -> dict[str, object]:
+    def write(self, sample: TreeSample) -> Sample:
         """Return one sample; ``cpus`` is the use since the previous one, in percent of a core."""
         sender, elapsed = self._sender, sample.time_seconds - self._last_time
         busy = max(0.0, sample.cpu_seconds - self._last_cpu)
