@@ -54,7 +54,7 @@ def clone(tmp_path: Path) -> Path:
             shutil.copy(source, folder)
     replacements = {port: str(free_port()) for port in PORTS}
     replacements["python3.11"] = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    for file in (folder / "README.md", *(folder / "docs").iterdir(), *(folder / "deploy").glob("*.*")):
+    for file in (folder / "README.md", *(folder / "docs").rglob("*.md"), *(folder / "deploy").glob("*.*")):
         text = file.read_text(encoding="utf-8")
         for old, new in replacements.items():
             text = text.replace(old, new)
