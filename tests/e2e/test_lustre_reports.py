@@ -12,11 +12,13 @@ import pytest
 
 from lab.prometheus import Server
 from slurmscope.http_client.address import parse_address
+from slurmscope.model.filesystem_use import ClientKind, Period, Quantity, TopClients
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.sources.prometheus.top_clients import read_top_clients
 from tests.e2e.job_history import SCRAPE_SECONDS, History, prometheus_with, victoria_metrics_with
 from tests.fakes.reports import make_record
 
@@ -61,6 +63,49 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         record = make_record(job_id=JOB, start_seconds=START, end_seconds=START + RUN_SECONDS)
         (made,) = maker.make([record])
         yield made
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def top(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopClients]:
+    history, now = History(), int(time.time())
+    all_day, evening = (range(now - seconds, now, 120) for seconds in (2 * 86400, 21600))
+    job = {"filesystem": "work", "user": "ada", "account": "physics", "partition": "debug"}
+    program = {"filesystem": "work", "user": "bob", "group": "staff", "program": "cp"}
+    for replica in "ab":
+        history.add(
+            "cluster_filesystem_read_bytes_per_second",
+            {**job, "replica": replica},
+            {float(at): 100 * MB for at in all_day},
+        )
+    history.add("cluster_filesystem_program_read_bytes_per_second", program, {float(at): 10 * MB for at in evening})
+    history.add(
+        "cluster_filesystem_top_job_metadata_operations_per_second",
+        {**job, "jobid": "4711"},
+        {float(at): 500.0 for at in evening},
+    )
+    with SERVERS[request.param](history, tmp_path_factory.mktemp("top") / "server") as server:
+        client = Prometheus(PrometheusSettings(url=parse_address(server.url)))
+        yield read_top_clients(client, (), until=time.monotonic() + 60)
+
+
+def test_those_who_use_a_file_system_most_are_listed_now_and_over_a_day(top: TopClients) -> None:
+    found = {(one.period, one.kind, one.quantity, one.name): one.amount for one in top.clients}
+    now, day, read, operations = Period.NOW, Period.DAY, Quantity.READ, Quantity.METADATA
+
+    assert () == top.problems
+    assert found == pytest.approx(
+        {
+            (now, ClientKind.USER, read, "ada"): 100 * MB,
+            (now, ClientKind.USER, read, "bob"): 10 * MB,
+            (now, ClientKind.PROGRAM, read, "cp"): 10 * MB,
+            (now, ClientKind.JOB, operations, "4711"): 500.0,
+            (day, ClientKind.USER, read, "ada"): 100 * MB * 86400,
+            (day, ClientKind.USER, read, "bob"): 10 * MB * 21600,
+            (day, ClientKind.PROGRAM, read, "cp"): 10 * MB * 21600,
+            (day, ClientKind.JOB, operations, "4711"): 500.0 * 21600,
+        },
+        rel=0.02,
+    )
 
 
 def means(chart: Chart) -> dict[str, float]:
