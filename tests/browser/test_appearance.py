@@ -24,6 +24,7 @@ PAGES = {
     "/accounts/{name:path}": "/accounts/{account}",
     "/cluster": "/cluster",
     "/waste": "/waste",
+    "/filesystems": "/filesystems",
     "/compare": "/compare?job={wasteful}&job={gpu}",
     "/help": "/help",
 }

@@ -123,6 +123,7 @@ def test_totals_are_those_of_the_run_by_file_system(report: JobReport) -> None:
     assert home.write_bytes == pytest.approx(2 * MB * RUN_SECONDS, rel=0.02)
     assert work.metadata_operations == pytest.approx(300.0 * RUN_SECONDS, rel=0.02)
     assert (None, None) == (home.read_bytes, home.metadata_operations)
+    assert work.peak_read_bytes == pytest.approx(45 * MB, rel=0.05)
 
 
 def test_charts_show_the_rates_over_time(report: JobReport) -> None:

@@ -39,7 +39,18 @@ _FILESYSTEM_TOTALS = {
     "write_bytes": "filesystem_write",
     "metadata_operations": "filesystem_metadata",
 }
-_CURVES = frozenset({"cpu", "memory_anon", "memory_shared", "memory_rss", "open_files", "running_threads", "gpu"})
+_CURVES = frozenset(
+    {
+        *_FILESYSTEM_TOTALS.values(),
+        "cpu",
+        "memory_anon",
+        "memory_shared",
+        "memory_rss",
+        "open_files",
+        "running_threads",
+        "gpu",
+    }
+)
 
 
 def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> JobSummary:
@@ -144,9 +155,13 @@ def _filesystems(run: MeasuredRun) -> tuple[FilesystemSummary, ...]:
         quantity: {name: rate * run.span_seconds for (name,), rate in run.totals.get(query, {}).items() if name}
         for quantity, query in _FILESYSTEM_TOTALS.items()
     }
+    peaks = {
+        f"peak_{quantity}": {series.labels[0]: max(series.values) for series in run.curves.get(query, ())}
+        for quantity, query in _FILESYSTEM_TOTALS.items()
+    }
     names = sorted({name for found in amounts.values() for name in found})[:MAX_FILESYSTEMS]
     return tuple(
-        FilesystemSummary(name=name, **{quantity: found.get(name) for quantity, found in amounts.items()})
+        FilesystemSummary(name=name, **{field: found.get(name) for field, found in {**amounts, **peaks}.items()})
         for name in names
     )
 

@@ -118,12 +118,15 @@ class GpuSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesystemSummary:
-    """Hold the job's use of one shared file system, as its servers counted it."""
+    """Hold the job's use of one shared file system, as its servers counted it; peaks are per second."""
 
     name: str
     read_bytes: float | None = None
     write_bytes: float | None = None
     metadata_operations: float | None = None
+    peak_read_bytes: float | None = None
+    peak_write_bytes: float | None = None
+    peak_metadata_operations: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ Text from outside is made safe to show here; templates escape it for HTML.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -317,12 +317,19 @@ def _worst(found: Sequence[Finding], subject: Subject) -> Severity | None:
 
 def _filesystem(use: FilesystemSummary) -> LabelledText:
     """Write the job's use of a shared file system."""
-    parts = (
-        f"{format_bytes(use.read_bytes)} read" if use.read_bytes is not None else "",
-        f"{format_bytes(use.write_bytes)} written" if use.write_bytes is not None else "",
-        format_some(use.metadata_operations, "metadata operation") if use.metadata_operations is not None else "",
-    )
-    return LabelledText(f"On {show(use.name, 40)}", ", ".join(filter(None, parts)))
+    parts = []
+    if use.read_bytes is not None:
+        parts.append(f"{format_bytes(use.read_bytes)} read{_peak_rate(use.peak_read_bytes, format_bytes)}")
+    if use.write_bytes is not None:
+        parts.append(f"{format_bytes(use.write_bytes)} written{_peak_rate(use.peak_write_bytes, format_bytes)}")
+    if use.metadata_operations is not None:
+        operations = format_some(use.metadata_operations, "metadata operation")
+        parts.append(f"{operations}{_peak_rate(use.peak_metadata_operations, format_count)}")
+    return LabelledText(f"On {show(use.name, 40)}", ", ".join(parts))
+
+
+def _peak_rate(peak: float | None, write: Callable[[float | None], str]) -> str:
+    return f" (peak {write(peak)}/s)" if peak else ""
 
 
 def _calls(amount: float | None, calls: float | None) -> str:

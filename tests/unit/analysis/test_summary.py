@@ -440,14 +440,21 @@ def test_use_of_file_systems_is_summed_over_the_run() -> None:
             "filesystem_read": {("work",): 1e6, ("",): 5.0},
             "filesystem_write": {("work",): 0.0, ("home",): 2e3},
             "filesystem_metadata": {("work",): 150.0, ("home",): 0.5},
-        }
+        },
+        curves={"filesystem_read": (curve(("work",), lambda offset: 4e6 if offset == 60.0 else 1e6),)},
     )
 
     io = summed(make_record(), measured).io
 
     assert (
         FilesystemSummary(name="home", write_bytes=7200 * 2e3, metadata_operations=3600.0),
-        FilesystemSummary(name="work", read_bytes=7200 * 1e6, write_bytes=0.0, metadata_operations=1_080_000.0),
+        FilesystemSummary(
+            name="work",
+            read_bytes=7200 * 1e6,
+            write_bytes=0.0,
+            metadata_operations=1_080_000.0,
+            peak_read_bytes=4e6,
+        ),
     ) == io.filesystems
     assert 1_083_600.0 == io.metadata_operations
     assert io.read_bytes is None

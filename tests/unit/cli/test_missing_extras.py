@@ -67,3 +67,26 @@ def test_report_on_the_terminal_needs_no_extra(tmp_path: Path) -> None:
     assert done.stderr.startswith(
         "slurmscope: job 7 was not found, or you may not see it; check the job id; there is no readable archive"
     )
+
+
+def test_lustre_statistics_need_the_extra_reports(tmp_path: Path) -> None:
+    squeue = make_commands(tmp_path / "bin", {"squeue": "exit 0"})
+    flags = ("cluster", "--once", "--slurm.bin-path", str(squeue), "--collector.disable-defaults")
+
+    done = _run(*flags, "--collector.lustre", "--prometheus.url", "http://127.0.0.1:1")
+
+    assert 2 == done.returncode
+    assert "needs the extra 'reports'" in done.stderr
+    assert 1 == len(done.stderr.splitlines())
+
+
+def test_address_of_prometheus_in_a_shared_file_costs_other_collectors_nothing(tmp_path: Path) -> None:
+    commands = make_commands(tmp_path / "bin", {"squeue": "exit 0", "scontrol": "printf 'PrivateData = none\n'"})
+    shared = tmp_path / "slurmscope.toml"
+    shared.write_text('[prometheus]\nurl = "http://127.0.0.1:1"\n', encoding="utf-8")
+
+    done = _run("cluster", "--once", "--slurm.bin-path", str(commands), "--config.file", str(shared))
+
+    assert 'slurmscope_collector_success{collector="jobs"} 1' in done.stdout
+    assert 'slurmscope_collector_success{collector="lustre"} 0' in done.stdout
+    assert "needs --prometheus.url and the extra 'reports'" in done.stderr

@@ -284,12 +284,21 @@ def test_metadata_operations_are_shown_where_they_are_counted() -> None:
 def test_use_of_each_file_system_is_one_line() -> None:
     report = make_report()
     use = (
-        FilesystemSummary(name="work", read_bytes=2e9, write_bytes=0.0, metadata_operations=1.0),
+        FilesystemSummary(
+            name="work",
+            read_bytes=2e9,
+            write_bytes=0.0,
+            metadata_operations=1.0,
+            peak_read_bytes=3e6,
+            peak_write_bytes=0.0,
+            peak_metadata_operations=1234.4,
+        ),
         FilesystemSummary(name="ho\x1b[31mme", metadata_operations=5e6),
     )
     text = render_text(replace(report, summary=replace(report.summary, io=IoSummary(filesystems=use))))
 
-    assert _line(text, "On work").endswith("1.86 GiB read, 0 B written, 1 metadata operation")
+    words = " ".join(text.split())
+    assert "On work 1.86 GiB read (peak 2.86 MiB/s), 0 B written, 1 metadata operation (peak 1,234/s)" in words
     assert _line(text, "On ho").endswith("5,000,000 metadata operations")
     assert "\x1b" not in text
 
