@@ -22,6 +22,7 @@ from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.services.portal.metrics import PORTAL_METRICS
 from slurmscope.services.up.recording import RECORDING_METRICS
+from slurmscope.store.recorder.settings import RECORDED_METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTORS = [collector for role in Role for collector in all_collectors(role)]
@@ -52,6 +53,10 @@ COLLECTOR = Collector(
 def test_collector_takes_the_readings_it_needs(collector: Collector) -> None:
     _, *readings = inspect.signature(collector.collect).parameters
     assert collector.needs == tuple(readings)
+
+
+def test_what_reports_and_charts_need_is_exported_without_the_older_names() -> None:
+    assert RECORDED_METRICS <= {metric.name for metric in METRICS if not metric.is_compat}
 
 
 def sample(metric: Metric) -> Family:

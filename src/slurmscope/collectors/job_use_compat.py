@@ -34,11 +34,10 @@ READ = compat_gauge("jobs_read_mb", "Megabytes that the job read from storage.",
 WRITE = compat_gauge("jobs_write_mb", "Megabytes that the job wrote to storage.", *JOB)
 READS = compat_gauge("jobs_read_count", "Read system calls of the job.", *JOB)
 WRITES = compat_gauge("jobs_write_count", "Write system calls of the job.", *JOB)
-SCRATCH = compat_gauge("jobs_uses_scratch", "1 if the job has a file on scratch open.", *JOB)
 
 COMPAT_METRICS = (
     PROCESSES, FILES, THREADS, USER_TIME, SYSTEM_TIME, CPU_TIME, CORE_TIME, PERCENT, PERCENT_PER_CORE, RSS, READ,
-    WRITE, READS, WRITES, SCRATCH,
+    WRITE, READS, WRITES,
 )  # fmt: skip
 
 _NOTHING = CgroupUse()
@@ -75,7 +74,6 @@ def _process_values(job: JobUse) -> Iterator[tuple[Metric, Labels, float | None]
     yield RSS, (), use.resident_bytes / MIB
     for program, count in use.most_threads_of.items():
         yield THREADS, (program,), count
-    yield SCRATCH, (), None if use.uses_scratch is None else float(use.uses_scratch)
     if use.io:
         yield READ, (), use.io.read_bytes / MIB
         yield WRITE, (), use.io.write_bytes / MIB

@@ -182,6 +182,10 @@ PROCESSES = (
     ),
     FromProcesses(gauge("jobs_distinct_files", "Distinct files the job has open.", *JOB), lambda p: p.distinct_files),
     FromProcesses(
+        gauge("jobs_uses_scratch", "1 if the job has a file on scratch open.", *JOB),
+        lambda p: None if p.uses_scratch is None else float(p.uses_scratch),
+    ),
+    FromProcesses(
         gauge(
             "jobs_open_files_worst_ratio",
             "Highest share of the open-file limit used by any process of the job (0 to 1).",

@@ -134,7 +134,10 @@ def test_kept_names_have_their_older_units() -> None:
     assert {LABELS: 7} == served["jobs_read_mb"]
     assert {LABELS: 8} == served["jobs_write_mb"]
     assert {(*LABELS, "python3"): 5} == served["jobs_thread_count"]
-    assert {LABELS: 1} == served["jobs_uses_scratch"]
+
+
+def test_use_of_scratch_is_exported_where_it_was_measured() -> None:
+    assert {LABELS: 1} == collect(JOB)["jobs_uses_scratch"]
 
 
 def test_what_was_not_measured_is_left_out() -> None:
