@@ -25,6 +25,7 @@ from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, Metric, compat_counter, compat_gauge, counter
 from slurmscope.model.check import Check
 from slurmscope.model.controllers import ALL_HIDDEN_LABELS, ControllerConfig, Controllers
+from slurmscope.model.filesystem_use import FilesystemUse
 from slurmscope.model.jobs import JobList
 from slurmscope.model.trace import Traces
 from slurmscope.outputs.http.app import Route
@@ -200,6 +201,7 @@ class ClusterReadings(ReadingSet):
 
     def checks(self) -> Iterator[Check]:
         """Check what all commands depend on, and that a controller answers: its reading succeeds if none does."""
+        yield from self._check_lustre()
         yield from check_slurm(self._commands.run, self._environment)
         controllers = self.readings["controllers"].wait(0.0).value
         if isinstance(controllers, Controllers):
@@ -210,6 +212,18 @@ class ClusterReadings(ReadingSet):
                 is_good=is_up,
                 message=f"{names} answers" if is_up else f"no controller answers ({names})",
                 advice="" if is_up else "check that slurmctld runs there and can be reached from here",
+            )
+
+    def _check_lustre(self) -> Iterator[Check]:
+        use = self.readings["lustre"].wait(0.0).value if self._lustre else None
+        if isinstance(use, FilesystemUse):
+            job_ids = len({rate.client for rates in use.rates.values() for rate in rates})
+            found = f"{job_ids} jobs and programs use Lustre" if job_ids else "no use of Lustre was found"
+            yield Check(
+                name="lustre statistics",
+                is_good=not use.problems,
+                message="; ".join(use.problems) or found,
+                advice="" if not use.problems else "some metrics of lustre are missing: see --prometheus.url",
             )
 
     def own_families(self, is_success: Mapping[str, bool]) -> Iterator[Family]:

@@ -21,6 +21,9 @@ ADVICE = {
     "malformed": "report it as a bug, with the output of the command",
     "bug": "report it as a bug, with what --log.level=error adds",
 }
+QUERIES_ADVICE = "check --prometheus.url and its credentials, and that this server answers queries"
+QUERYING = frozenset({"lustre"})
+"""Readings that come from Prometheus, not from a command of Slurm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,5 +57,11 @@ def _check_readings(readings: ReadingSet, needed: dict[str, list[str]]) -> Itera
             name=f"reading {name}",
             is_good=snapshot.error is None,
             message=snapshot.error or f"read in {reading.duration_seconds or 0:.2f} s",
-            advice="" if snapshot.error is None else f"no metrics of {', '.join(collectors)}: {ADVICE[reason]}",
+            advice="" if snapshot.error is None else f"no metrics of {', '.join(collectors)}: {_advise(name, reason)}",
         )
+
+
+def _advise(name: str, reason: str) -> str:
+    if name in QUERYING and reason != "bug":
+        return QUERIES_ADVICE
+    return ADVICE.get(reason, ADVICE["failed"])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,3 +159,28 @@ def test_private_data_hides_series_by_user_and_account(flags: dict[str, object],
 
     assert "alice" not in page
     assert values(page, "cluster_filesystem_unknown_read_bytes_per_second")
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_good", "message"),
+    [
+        ([BYTES], True, "2 jobs and programs use Lustre"),
+        ([vector()], True, "no use of Lustre was found"),
+        (
+            [BYTES, failure(422, "execution", "too many samples"), vector()],
+            False,
+            "build_write_throughput_metrics: .* it answered 422: too many samples",
+        ),
+    ],
+)
+def test_doctor_reports_what_was_found(
+    flags: dict[str, object], fake: FakePrometheus, answers: list[bytes], is_good: bool, message: str
+) -> None:
+    fake.answers = answers
+    readings = ClusterReadings(load_config("cluster", flags), {})
+    readings.read(("lustre",), time.monotonic() + 30)
+
+    (check,) = (check for check in readings.checks() if check.name == "lustre statistics")
+
+    assert is_good == check.is_good
+    assert re.fullmatch(message, check.message)

@@ -8,6 +8,7 @@ from slurmscope.metrics.collector import Collector, Role
 from slurmscope.model.check import Check
 from slurmscope.services.exporter.doctor import examine
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading
+from slurmscope.sources.prometheus.answers import QueryTooLarge
 
 
 def collector(name: str, *needs: str) -> Collector:
@@ -38,3 +39,17 @@ def test_good_and_missing_sources_are_distinguished() -> None:
     assert checks["reading nodes"].is_good
     assert "squeue was not found" == checks["reading jobs"].message
     assert "no metrics of a, b: install the Slurm client commands" in checks["reading jobs"].advice
+
+
+def test_advice_for_prometheus_is_not_that_for_commands() -> None:
+    def refuse() -> object:
+        raise QueryTooLarge("it answered 422: too many samples")
+
+    readings = ReadingSet(
+        SharedReading("lustre", refuse, interval_seconds=10), SharedReading("other", refuse, interval_seconds=10)
+    )
+
+    lustre, other = examine(readings, [collector("lustre", "lustre"), collector("other", "other")]).checks
+
+    assert "no metrics of lustre: check --prometheus.url" in lustre.advice
+    assert "no metrics of other: run the command by hand" in other.advice
