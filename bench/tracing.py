@@ -39,17 +39,14 @@ def main() -> int:
         write_fake_commands(simulate(Shape(jobs=1000, nodes=400), now=int(time.time())), Path(folder))
         key_file = Path(folder) / "trace.key"
         rotate_keys(key_file)
+        # Few calls of the simulated commands, which take more CPU than the exporter itself.
         flags = (
-            "--slurm.bin-path",
-            folder,
-            "--trace.enabled",
-            "--trace.key-file",
-            str(key_file),
-            "--trace.posts-per-user",
-            "0",
-        )
+            "--slurm.bin-path", folder, "--slurm.poll-limit", "60s", "--trace.enabled",
+            "--trace.key-file", str(key_file), "--trace.posts-per-user", "0",
+        )  # fmt: skip
         with running_exporter(*flags) as (pid, address):
             load = Load(address, _requests(Path(folder), KeyFile(key_file)))
+            scrape(address)  # runs the commands
             load.run(2.0)
             before = cpu_seconds_of(pid)
             scrapes = _scrape_beside(address, lambda: load.run(SECONDS))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import select
+import socket
 import threading
 from collections.abc import Callable
 
 from slurmscope.outputs.http.connection import Connection, Readiness
 
-THREADS = 4
+THREADS = 2
 _BATCH = 8
 _POLL_SECONDS = 1.0
 _EVENTS = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
@@ -38,6 +39,9 @@ class ParkedConnections:
         self._clock = clock
         self._lock = threading.Lock()
         self._epoll = select.epoll()
+        # Closing one end wakes all threads.
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._epoll.register(self._wake_reader, select.EPOLLIN)
         self._parked: dict[int, Connection] = {}
         self._threads: list[threading.Thread] = []
         self._is_stopping = False
@@ -59,9 +63,11 @@ class ParkedConnections:
         with self._lock:
             self._is_stopping = True
             threads = list(self._threads)
+            self._wake_writer.close()
         for thread in threads:
             thread.join(2 * _POLL_SECONDS)
         self._epoll.close()
+        self._wake_reader.close()
 
     def _start_workers(self) -> None:
         while len(self._threads) < THREADS:

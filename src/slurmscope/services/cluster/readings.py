@@ -119,7 +119,12 @@ class IntervalSettings:
     completions: float = _interval(60.0, "sacct calls")
     job_owners: float = _interval(0.0, "squeue calls for the owners of traced jobs")
     node_hosts: float = _interval(600.0, "sinfo calls for the host names of nodes (tracing)")
-    traces: float = _interval(0.0, "exports of new trace samples")
+    traces: float = setting(
+        5.0,
+        help="Minimum interval between exports of new trace samples; no Slurm command runs for it.",
+        parse=parse_seconds,
+        metavar="DURATION",
+    )
     config: float = _interval(600.0, "scontrol show config calls")
     lustre: float = _interval(0.0, "Prometheus queries for Lustre statistics")
 
@@ -166,7 +171,6 @@ class ClusterReadings(ReadingSet):
         self._lustre = _open_lustre(config, lambda: self.readings["jobs"])
         readers = _readers(self._commands, backend, config.of(CompletionsSettings), with_owners=bool(self._lustre))
         readers["lustre"] = self._lustre.read if self._lustre else _refuse_lustre
-        readers["traces"] = self._read_traces
         visibility = JobVisibility(self._commands.run, CONTROLLER)
         for name in ("jobs", "job_list", "job_owners"):
             readers[name] = require_all_jobs(readers[name], visibility)
@@ -174,9 +178,14 @@ class ClusterReadings(ReadingSet):
             *(
                 _make_reading(name, read, max(settings.poll_limit, getattr(intervals, name)), settings.poll_limit)
                 for name, read in readers.items()
-            )
+            ),
+            SharedReading("traces", self._read_traces, interval_seconds=intervals.traces),
         )
         self._tracing = ClusterTracing(config, self, environment)
+
+    def is_receiving(self) -> bool:
+        """Return whether jobs are sending trace samples now."""
+        return self._tracing.is_receiving()
 
     def _read_traces(self) -> Traces:
         return self._tracing.read()

@@ -26,6 +26,7 @@ from slurmscope.services.trace.store import TraceStore
 from slurmscope.sources.slurm.munge import find_munge_socket
 from slurmscope.sources.slurm.unmunge import decode_credential
 
+RECEIVING_SECONDS = 0.02
 HIDDEN_SECONDS = 5.0
 """How long a request for the page waits for PrivateData."""
 
@@ -61,6 +62,10 @@ class ClusterTracing:
             hidden_labels=lambda: readings.hidden_labels(time.monotonic() + HIDDEN_SECONDS),
         )
         self.routes = {settings.path: endpoint.route}
+
+    def is_receiving(self) -> bool:
+        """Return whether a sample arrived a moment ago."""
+        return time.monotonic() - self._store.last_put_at < RECEIVING_SECONDS
 
     def read(self) -> Traces:
         """Return the traced processes of running jobs, and the counters."""

@@ -209,6 +209,10 @@ class ReadingSet:
         """Check the machine for ``slurmscope doctor``."""
         return ()
 
+    def is_receiving(self) -> bool:
+        """Return whether clients are sending data now, which should not wait until a page is made."""
+        return False
+
     def is_idle(self) -> bool:
         """Return whether the last readings hold nothing worth a push."""
         return False

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -33,6 +34,7 @@ class TraceStore:
     def __init__(self, limits: TraceLimits, clock: Callable[[], float] = time.monotonic) -> None:
         """Start empty."""
         self.accepted = 0
+        self.last_put_at = -math.inf
         self._refused: Counter[str] = Counter()
         self._limits = limits
         self._clock = clock
@@ -61,7 +63,7 @@ class TraceStore:
     def put(self, processes: Sequence[TracedProcess]) -> None:
         """Store all samples, or raise Refusal and store none."""
         with self._lock:
-            now = self._clock()
+            self.last_put_at = now = self._clock()
             # Not at every post that finds no room: the cost of a flood must not grow with what is stored.
             if now >= self._purge_at:
                 self._purge(now)
