@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,9 +28,9 @@ LISTENING = re.compile(rb"address=(127\.0\.0\.1:\d+)")
 
 
 @contextmanager
-def running_exporter(*flags: str) -> Iterator[tuple[int, str]]:
-    """Run ``slurmscope cluster`` on a free port; give its process id and address."""
-    argv = [sys.executable, "-m", "slurmscope", "cluster", "--web.listen-address", "127.0.0.1:0", *flags]
+def running_exporter(*flags: str, role: str = "cluster", prefix: Sequence[str] = ()) -> Iterator[tuple[int, str]]:
+    """Run an exporter on a free port, by another command if there is one; give its process id and address."""
+    argv = [*prefix, sys.executable, "-m", "slurmscope", role, "--web.listen-address", "127.0.0.1:0", *flags]
     with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None

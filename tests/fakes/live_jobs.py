@@ -100,6 +100,10 @@ class FakeFinder:
             raise SourceError("cannot list the cgroups of jobs")
         return dict(self.jobs)
 
+    def is_quiet(self) -> bool:
+        """Return that a job may have started."""
+        return False
+
     def list_steps(self, job: LiveJob) -> StepFolders:
         """List the steps."""
         assert isinstance(job, FakeJob)

@@ -51,6 +51,10 @@ class Stepds(Protocol):
         """Return the current jobs."""
         ...
 
+    def is_quiet(self) -> bool:
+        """Return whether no job runs and none can have started since the last scan."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFolders:
@@ -80,6 +84,10 @@ class JobFinder:
         by_processes = self._stepds.scan()
         self._has_seen_stepd = self._has_seen_stepd or bool(by_processes)
         return by_processes
+
+    def is_quiet(self) -> bool:
+        """Return whether a scan for processes would find no job."""
+        return self.uses_processes and self._stepds.is_quiet()
 
     @property
     def layout(self) -> str:

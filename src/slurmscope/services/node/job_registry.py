@@ -52,6 +52,10 @@ class JobSource(Protocol):
         """Return the current jobs; the same job is the same object at each scan."""
         ...
 
+    def is_quiet(self) -> bool:
+        """Return whether jobs are found by processes, none runs, and none can have started since the last scan."""
+        ...
+
     def list_steps(self, job: LiveJob) -> StepFolders:
         """List the steps of a job and the directories to watch."""
         ...

@@ -36,6 +36,9 @@ SCAN_SECONDS = 10.0
 # Without events, jobs are polled at this interval, or so that polling costs half a percent of a core.
 POLL_SECONDS = 0.25
 POLL_COST_FACTOR = 200.0
+# On an idle node without cgroups: intervals of the check whether a job may have started, and of scans.
+QUIET_POLL_SECONDS = 0.4
+QUIET_SCAN_SECONDS = 30.0
 # A scan waits until slurmstepd has created or removed all directories, and this long after another scan.
 SETTLE_SECONDS = 0.01
 SCAN_GAP_SECONDS = 0.05
@@ -146,7 +149,7 @@ class JobTracker:
         """Sleep, handle events, scan if due, and answer snapshot requests."""
         began = time.thread_time()
         with self._budget.charged():
-            self._handle(self._changes.wait(self._sleep_seconds()))
+            self._handle(self._sleep())
         if self._budget.low_seconds() > 0:
             # Events are queued in the kernel meanwhile and handled all at once.
             self._changes.rest(max(STORM_GAP_SECONDS, (time.thread_time() - began) / self._budget.share))
@@ -156,6 +159,18 @@ class JobTracker:
                 if self._clock() >= self._next_scan:
                     self._scan()
         self._answer()
+
+    def _sleep(self) -> WakeUp:
+        """Wait for events or the next scan; go on while an idle node without cgroups shows no sign of a new job."""
+        happened = self._changes.wait(self._sleep_seconds())
+        while not (happened.events or happened.ended_pids) and self._is_quiet():
+            happened = self._changes.wait(QUIET_POLL_SECONDS)
+        return happened
+
+    def _is_quiet(self) -> bool:
+        if self._is_stopping or not self._requests.empty() or self._clock() >= self._last_scan + QUIET_SCAN_SECONDS:
+            return False
+        return self._finder.is_quiet()
 
     def _sleep_seconds(self) -> float:
         due = self._registry.next_due_seconds()

@@ -111,6 +111,13 @@ class ProcessReader:
             return before
         return sample if not isinstance(sample, Missing) and sample.start_ticks == before.start_ticks else None
 
+    def stat_line(self, pid: int) -> bytes:
+        """Return the ``stat`` line of a process as it is; empty if it cannot be read."""
+        try:
+            return read_file(f"{pid}/stat", self._folder, STAT_LIMIT_BYTES)
+        except OSError:
+            return b""
+
     def process_ids(self) -> list[int]:
         """Return the PIDs of all visible processes, in ascending order."""
         with _raising(self.root):

@@ -27,6 +27,8 @@ DAEMON = "slurmd"
 TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([0-9A-Za-z+]{1,32})")
 # The PID of another process may have been reused by a job; all processes are checked again after this time.
 RECHECK_SECONDS = 30.0
+# While no slurmd runs: the first job comes some seconds after it starts.
+NO_DAEMON_SECONDS = 5.0
 # A slurmstepd listens on its socket a moment after it got its title; scans until it counts without a node name.
 NAME_TRIES = 8
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -108,9 +110,33 @@ class StepdTree:
         self._others: set[int] = set()
         self._daemons: set[int] = set()
         self._unnamed: Counter[int] = Counter()
+        self._scanned_at = 0.0
+        self._activity: list[bytes] = []
+
+    def is_quiet(self) -> bool:
+        """Return whether no job runs and none can have started since the last scan, which costs next to nothing.
+
+        A slurmd that starts a step forks, and then its ``stat`` line is another: it has more page faults.
+        """
+        if self._jobs or self._unnamed:
+            return False
+        if not self._daemons:
+            return self._clock() < self._scanned_at + NO_DAEMON_SECONDS
+        return self._activity == self._read_activity()
 
     def scan(self) -> dict[JobKey, StepdJob]:
         """Return the current jobs; the same job is the same object at each scan."""
+        self._scanned_at = self._clock()
+        activity = {pid: self._reader.stat_line(pid) for pid in self._daemons}
+        jobs = self._scan()
+        # Of a slurmd found now it is not known what it did before; empty is never equal to what it does.
+        self._activity = [activity.get(pid, b"") for pid in sorted(self._daemons)]
+        return jobs
+
+    def _read_activity(self) -> list[bytes]:
+        return [self._reader.stat_line(pid) for pid in sorted(self._daemons)]
+
+    def _scan(self) -> dict[JobKey, StepdJob]:
         current = set(self._reader.process_ids())
         for pid in self._job_of.keys() - current:
             self._remove(pid)

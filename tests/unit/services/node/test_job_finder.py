@@ -49,6 +49,10 @@ class FakeStepds:
         self.scans += 1
         return self.jobs
 
+    def is_quiet(self) -> bool:
+        """Return whether there is no job."""
+        return not self.jobs
+
 
 def v1(root: Path) -> CgroupLayout:
     hierarchies = {name: root / name for name in ("freezer", "cpuacct", "memory")}
