@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
 from lab import ALICE, BOB, SlurmLab
@@ -26,6 +27,7 @@ from tests.processes import Exporter, serving, until
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PYTHON = "/usr/bin/python3"
 RSS = "slurm_trace_memory_rss_bytes"
 SCRAPES = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
@@ -44,6 +46,9 @@ while :; do
 done
 """
 
+# Its PID is that of the command, also when it becomes another program.
+COMMAND = 'echo "$SLURMD_NODENAME $$ $SLURM_PROCID" >> processes; exec sleep 300'
+
 
 class TracedLab:
     """Hold a cluster of two nodes whose Prolog and TaskProlog hand out tokens."""
@@ -54,6 +59,7 @@ class TracedLab:
         self.tokens = folder / "tokens"
         self.socket = folder / "trace.sock"
         rotate_keys(self.key_file)
+        self.user_program = _install_for_users(folder)
         program = _script(folder / "slurmscope", f'PYTHONPATH={ROOT}/src exec {sys.executable} -m slurmscope "$@"')
         deployed = {name: Path(shutil.copy(ROOT / "deploy" / name, folder)) for name in SCRIPTS}
         arguments = {
@@ -73,6 +79,13 @@ class TracedLab:
         """Start four tasks on two nodes, each sending samples by curl with these arguments."""
         task = _script(self._folder / "users" / ALICE / "task", TASK.format(arguments=arguments))
         return self.lab.submit(ALICE, "-N2", "--ntasks-per-node=2", script=f"srun {task}")
+
+    def submit_traced_commands(self, arguments: str) -> int:
+        """Start four tasks on two nodes, each under ``slurmscope run`` with these arguments."""
+        task = _script(self._folder / "users" / ALICE / "task", COMMAND)
+        return self.lab.submit(
+            ALICE, "-N2", "--ntasks-per-node=2", script=f"srun {self.user_program} run -q {arguments} -- sh {task}"
+        )
 
     def lines(self, name: str, user: str = ALICE) -> list[str]:
         """Return the lines of a file that a job wrote."""
@@ -109,6 +122,14 @@ class TracedLab:
 
 
 SCRIPTS = {"prolog-slurmscope": "Prolog", "taskprolog-slurmscope": "TaskProlog", "epilog-slurmscope": "Epilog"}
+
+
+def _install_for_users(folder: Path) -> Path:
+    """Copy slurmscope and click to where users of the lab may read them; our own Python may be out of their reach."""
+    library = folder / "library"
+    shutil.copytree(ROOT / "src" / "slurmscope", library / "slurmscope")
+    shutil.copytree(Path(click.__file__).parent, library / "click")
+    return _script(folder / "slurmscope-for-users", f'PYTHONPATH={library} exec {SYSTEM_PYTHON} -m slurmscope "$@"')
 
 
 def _script(path: Path, text: str) -> Path:
@@ -175,6 +196,19 @@ def test_two_nodes_send_through_the_socket_of_the_agent(traced: TracedLab, tmp_p
         job = traced.submit_four_tasks(f"--unix-socket {traced.socket} http://localhost/")
         assert_one_series_per_process(traced, agent, job, tmp_path, "socket")
         assert {"204"} == set(traced.lines("answers"))
+
+
+def test_commands_send_their_own_samples_with_tokens(traced: TracedLab, tmp_path: Path) -> None:
+    with traced.exporter() as exporter:
+        endpoint = f"--endpoint {exporter.addresses[0]} --trace.socket /nonexistent"
+        job = traced.submit_traced_commands(f"--sample-rate 1 {endpoint}")
+        assert_one_series_per_process(traced, exporter, job, tmp_path, "token")
+
+
+def test_commands_send_their_own_samples_through_the_socket(traced: TracedLab, tmp_path: Path) -> None:
+    with traced.agent() as agent:
+        job = traced.submit_traced_commands(f"--sample-rate 1 --trace.socket {traced.socket}")
+        assert_one_series_per_process(traced, agent, job, tmp_path, "socket")
 
 
 def test_agent_forwards_to_the_endpoint(traced: TracedLab, tmp_path: Path) -> None:

@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from statistics import fmean
 
 from slurmscope.analysis.curves import growth_ratio, idle_tail_seconds
 from slurmscope.analysis.traced_curves import make_axis, rate_curve, size_curve
+from slurmscope.gres import Gres
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.series import Measured, Series
 from slurmscope.model.summary import (
+    NOT_COVERED,
     Coverage,
     CpuSummary,
+    GpuSummary,
     IoSummary,
     JobSummary,
     MemorySummary,
@@ -47,7 +51,19 @@ def measure_run(run: TracedRun) -> Measured:
     memory = size_curve(run.samples, axis, lambda sample: float(sample.resident_bytes), run.host)
     if memory is not None:
         curves["memory_rss"] = (memory,)
+    curves.update((name, (series,)) for name, series in _gpu_curves(run))
     return Measured(curves=curves)
+
+
+def _gpu_curves(run: TracedRun) -> Iterator[tuple[str, Series]]:
+    columns = {"gpu": [], "gpu_memory": []}  # type: dict[str, list[tuple[float, float]]]
+    for sample in run.gpu_samples:
+        for name, value in (("gpu", sample.utilization_ratio), ("gpu_memory", sample.memory_bytes)):
+            if value is not None:
+                columns[name].append((sample.time_seconds, float(value)))
+    for name, points in columns.items():
+        if points:
+            yield name, Series((run.host,), tuple(time for time, _ in points), tuple(value for _, value in points))
 
 
 def summarise_run(run: TracedRun, measured: Measured) -> JobSummary:
@@ -59,6 +75,7 @@ def summarise_run(run: TracedRun, measured: Measured) -> JobSummary:
         time=UsedShare(used=run.wall_seconds),
         cpu=_cpu(run, measured, record),
         memory=_memory(run, measured, record),
+        gpu=_gpu(run),
         io=_io(run.last),
         nodes=(_node(run),),
         program_threads={program: float(threads) for program, threads in run.program_threads.items()},
@@ -90,6 +107,7 @@ def make_record(run: TracedRun) -> JobRecord:
         node_count=1,
         cpus=math.ceil(allowance.cores),
         memory_bytes=allowance.memory_bytes if is_allocated else None,
+        gres=(Gres(name="gpu", count=_gpus(run)),) if _gpus(run) else (),
         exit_code=run.exit_code,
         exit_signal=run.exit_signal,
         cpu_seconds=run.last.cpu_seconds,
@@ -159,6 +177,22 @@ def has_shared_pages(run: TracedRun) -> bool:
     """Return whether processes shared so much memory that their sum is above what they may use together."""
     peak, limit = run.peak_resident_bytes, run.allowance.memory_bytes
     return peak is not None and limit is not None and run.allowance.memory_origin != "ulimit" and peak > limit
+
+
+def _gpus(run: TracedRun) -> int:
+    return max((sample.gpus for sample in run.gpu_samples), default=0)
+
+
+def _gpu(run: TracedRun) -> GpuSummary:
+    """Summarise the GPUs that the command used; before its first and after its last use nothing is known."""
+    ratios = [sample.utilization_ratio for sample in run.gpu_samples if sample.utilization_ratio is not None]
+    sizes = [sample.memory_bytes for sample in run.gpu_samples if sample.memory_bytes is not None]
+    return GpuSummary(
+        asked=_gpus(run),
+        mean_utilization=fmean(ratios) if ratios else None,
+        peak_memory_bytes=float(max(sizes)) if sizes else None,
+        coverage=WHOLE if ratios else NOT_COVERED,
+    )
 
 
 def _io(last: TreeSample) -> IoSummary:

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from slurmscope.services.run.wire import Sample
 
 SIGNAL_CODES = 128
 LIVE_SECONDS = 1.0
+DRIVER_SIGNS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))
+"""One of these exists where NVIDIA's driver is loaded; without it, nothing about GPUs is even imported."""
 TOKEN_VARIABLE = "SLURMSCOPE_TRACE_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -53,7 +56,7 @@ def _run(choices: RunChoices) -> int:
     file = _find_file(choices.output, plan)
     runner = Runner(plan)
     try:
-        run = _execute(runner, plan, choices, environment)
+        run = _execute_with_gpus(runner, plan, choices, environment)
         # Signals that end the command must not end its report.
         return 0 if choices.validate else _report(run, choices, file)
     except CommandNotStarted as error:
@@ -83,6 +86,17 @@ def _find_file(output: str | None, plan: RunPlan) -> Path | None:
     if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
         raise ConfigError(f"cannot write {escape(str(file))}; name a file in a folder that exists and is writable")
     return file
+
+
+def _execute_with_gpus(runner: Runner, plan: RunPlan, choices: RunChoices, environment: Mapping[str, str]) -> TracedRun:
+    """Run the command, and watch its GPUs where there is a driver."""
+    if not any(sign.exists() for sign in DRIVER_SIGNS):
+        return _execute(runner, plan, choices, environment)
+    from slurmscope.services.run.gpu_watch import watch_gpus
+
+    watch = watch_gpus(runner, environment, plan.sample_rate)
+    runner.starters.append(watch.start)
+    return replace(_execute(runner, plan, choices, environment), gpu_samples=watch.end())
 
 
 def _execute(runner: Runner, plan: RunPlan, choices: RunChoices, environment: Mapping[str, str]) -> TracedRun:

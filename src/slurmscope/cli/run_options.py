@@ -13,7 +13,7 @@ import click
 from slurmscope.units import parse_positive_seconds
 
 FORMATS = ("text", "json", "html")
-DEFAULT_SOCKET = Path("/run/slurmscope-node/trace.sock")
+DEFAULT_SOCKET = Path("/run/slurmscope/trace.sock")
 WRAPPER_OPTIONS = ("--endpoint", "--sample-rate", "--jobid", "--dry-run", "--verbose", "--validate")
 """Options of the older wrapper script, which may follow the words after its ``--cmd``."""
 
@@ -51,6 +51,8 @@ class RunCommand(click.Command):
             return rest
         head, tail = given[: len(given) - len(command)], list(command[len(own) :])
         head.remove("--cmd")
+        # Older releases of click keep the values of the first parsing.
+        ctx.params.clear()
         return super().parse_args(ctx, [*head, *tail, "--cmd", *own])
 
 

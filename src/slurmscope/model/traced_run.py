@@ -37,6 +37,18 @@ class TreeSample(NamedTuple):
         return self.user_seconds + self.system_seconds
 
 
+class GpuSample(NamedTuple):
+    """Hold the GPUs on which processes of the tree had a context at one moment; None is not measured.
+
+    ``utilization_ratio`` is the mean of these GPUs, ``memory_bytes`` is that of the tree's processes.
+    """
+
+    time_seconds: float
+    gpus: int
+    utilization_ratio: float | None
+    memory_bytes: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
     """Hold what a command may use: cores, and memory with the origin of its limit."""
@@ -81,6 +93,8 @@ class TracedRun:
     peak_threads: int = 0
     program_threads: Mapping[str, int] = field(default_factory=dict)
     """Peak number of threads, by program."""
+    gpu_samples: tuple[GpuSample, ...] = ()
+    """Empty where no process used a GPU, or GPUs could not be read."""
     oom_kills: int | None = None
     processes_left: int = 0
     """Processes that still ran when the command ended."""

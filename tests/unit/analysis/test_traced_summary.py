@@ -8,7 +8,7 @@ import pytest
 from slurmscope.analysis.charts import make_charts
 from slurmscope.analysis.traced_summary import detail_run, has_shared_pages, measure_run, summarise_run
 from slurmscope.model.summary import JobSummary
-from slurmscope.model.traced_run import Allowance, SlurmContext, TracedRun, TreeSample
+from slurmscope.model.traced_run import Allowance, GpuSample, SlurmContext, TracedRun, TreeSample
 from tests.fakes.traced_runs import GIB, START, make_run, make_sample
 
 IN_A_JOB = SlurmContext(job_id=77, cluster="lab", account="physics", partition="batch")
@@ -123,3 +123,29 @@ def test_details_have_what_a_job_report_lacks() -> None:
         details.cores,
         details.memory_limit_origin,
     )
+
+
+def test_gpus_are_those_that_were_used() -> None:
+    samples = (
+        GpuSample(START + 10, 1, 0.5, GIB),
+        GpuSample(START + 20, 2, None, None),
+        GpuSample(START + 30, 2, 0.9, 3 * GIB),
+    )
+    run = make_run(gpu_samples=samples)
+    measured = measure_run(run)
+
+    summary = summarise_run(run, measured)
+
+    assert (2, 2) == (summary.gpu.asked, summary.record.gpus)
+    assert pytest.approx(0.7) == summary.gpu.mean_utilization
+    assert 3.0 * GIB == summary.gpu.peak_memory_bytes
+    assert summary.gpu.coverage.is_good
+    assert {"gpu", "gpu_memory"} <= {chart.name for chart in make_charts(summary, measured)}
+
+
+def test_gpus_without_values_are_not_measured() -> None:
+    summary = summary_of(make_run(gpu_samples=(GpuSample(START + 10, 1, None, None),)))
+
+    assert (1, None, None) == (summary.gpu.asked, summary.gpu.mean_utilization, summary.gpu.peak_memory_bytes)
+    assert not summary.gpu.coverage.is_good
+    assert 0 == summary_of(make_run()).gpu.asked

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from slurmscope.model.traced_run import Allowance, RunReport, SlurmContext, TreeSample
+from slurmscope.model.traced_run import Allowance, GpuSample, RunReport, SlurmContext, TreeSample
 from slurmscope.reports.json import render_run_json
 from slurmscope.reports.run_html import render_run_html
 from slurmscope.reports.run_text import render_run_text
@@ -50,6 +50,7 @@ def test_text_has_the_numbers() -> None:
         ({"allowance": Allowance(cores=0.5)}, "Memory, peak", "1 GiB"),
         ({"allowance": Allowance(cores=1.0)}, "CPU efficiency", "100 % of 1 core"),
         ({"processes_left": 2}, "Still running", "2 processes, counted until the command ended"),
+        ({"gpu_samples": (GpuSample(START + 9.0, 2, 0.5, GIB),)}, "GPU", "50 % of 2 GPUs; memory 1 GiB"),
         ({"wall_seconds": 59.999}, "Wall time", "60.00 s"),
         ({"samples": (TreeSample(START, 0.0, 0.0, 0, 1, 1),)}, "Read", "not measured"),
     ],

@@ -112,7 +112,7 @@ def run_and_send(
     if not ways:
         return _with_loss(runner.run(), problem)
     delivery = Delivery(ways, report)
-    runner.on_start = delivery.start
+    runner.starters.append(delivery.start)
     run = run_and_give(runner, SampleFeed(runner, plan, rate, delivery.put))
     return _with_loss(run, delivery.end().describe_loss())
 

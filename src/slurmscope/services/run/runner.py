@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
 from slurmscope.analysis.traced_curves import SampleHistory
 from slurmscope.analysis.traced_summary import has_shared_pages
@@ -21,11 +21,20 @@ from slurmscope.services.run.schedule import next_interval
 from slurmscope.sources.machine.own_limits import OwnLimits
 from slurmscope.sources.procfs.tree_meter import TreeMeter
 
-if TYPE_CHECKING:
-    import subprocess
-
 MOST_LEFT = 10_000
 """Orphans that are reaped after the end of the command, at most."""
+
+
+class Helper(Protocol):
+    """Be a program of ours that runs beside the command."""
+
+    @property
+    def pid(self) -> int:
+        """Return its process ID."""
+        ...
+
+
+H = TypeVar("H", bound=Helper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +54,7 @@ class Runner:
 
     def __init__(self, plan: RunPlan) -> None:
         self._plan = plan
-        self._meter = TreeMeter(self._now)
+        self._meter = TreeMeter(self.now)
         self._history = SampleHistory()
         self._signals = caught_signals()
         self._mask_before: set[int] | None = None
@@ -58,7 +67,7 @@ class Runner:
         self.start_seconds = 0.0
         self.on_sample: Callable[[TreeSample], None] = lambda _sample: None
         self.on_end: Callable[[], None] = lambda: None
-        self.on_start: Callable[[], None] = lambda: None
+        self.starters: list[Callable[[], None]] = []
         """Called when the command has started. Threads may be started only here: they must not receive our signals."""
 
     def run(self) -> TracedRun:
@@ -103,21 +112,23 @@ class Runner:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
             self._mask_before = None
 
-    def start_helper(self, argv: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    def start_helper(self, start: Callable[[], H]) -> H:
         """Start a program that is not part of the command; any thread may."""
-        import subprocess
-
         with self._lock:
-            helper = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            helper = start()
             self._meter.ignored.add(helper.pid)
             return helper
+
+    def pids(self) -> frozenset[int]:
+        """Return the processes of the command at the last sample; any thread may ask."""
+        return self._meter.pids()
 
     def terminate(self) -> None:
         """Ask the command to end."""
         if self._status is None:
             os.kill(self.pid, signal.SIGTERM)
 
-    def _now(self) -> float:
+    def now(self) -> float:
         """Return the Unix time, without the steps that a clock makes when it is set."""
         return self.start_seconds + time.monotonic() - self._started
 
@@ -125,7 +136,8 @@ class Runner:
         self.start_seconds, self._started = time.time(), time.monotonic()
         self.pid = start(self._plan.command, self._plan.environment, unblocked=self._signals)
         self._meter.note_start()
-        self.on_start()
+        for start_thread in self.starters:
+            start_thread()
         due = self._started
         while self._status is None:
             left_seconds = due - time.monotonic()

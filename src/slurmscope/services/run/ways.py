@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,8 @@ TRACE_PATH = "/trace"
 _TOKEN = re.compile(r"[!-~]{1,4096}\Z")
 _CREDENTIAL = re.compile(rb"MUNGE:[A-Za-z0-9+/=]{1,65536}:\n?\Z")
 
-StartHelper = Callable[[tuple[str, ...]], "subprocess.Popen[bytes]"]
+StartHelper = Callable[[Callable[[], "subprocess.Popen[bytes]"]], "subprocess.Popen[bytes]"]
+"""Calls what starts a program, and keeps that program apart from the command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ def _sign(body: bytes, start_helper: StartHelper) -> Mapping[str, str]:
 
     argv = ("munge", "--string", hashlib.sha256(body).hexdigest())
     try:
-        process = start_helper(argv)
+        process = start_helper(partial(_start, argv))
     except OSError as error:
         raise CommandMissing(argv, f"cannot run munge: {error.strerror}") from error
     with process:
@@ -83,3 +85,9 @@ def _sign(body: bytes, start_helper: StartHelper) -> Mapping[str, str]:
     if not _CREDENTIAL.match(credential):
         raise CommandFailed(argv, "munge made no credential; is munged running?")
     return {"Authorization": f"Munge {credential.decode('ascii').strip()}"}
+
+
+def _start(argv: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    import subprocess
+
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

@@ -52,6 +52,10 @@ class ProcessTree:
         """Return a process as it was at the last scan."""
         return self._known.get(pid)
 
+    def pids(self) -> frozenset[int]:
+        """Return the PIDs of the last scan."""
+        return frozenset(self._known)
+
     def _walk(self, ignored: Collection[int]) -> Iterator[TreeProcess]:
         with self._reader.process(self._root_id) as root:
             listed = Missing.GONE if isinstance(root, Missing) else root.child_ids(threads=2)

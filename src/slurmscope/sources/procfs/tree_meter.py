@@ -87,6 +87,10 @@ class TreeMeter:
         """Return whether a PID was in the tree at the last scan."""
         return self._tree.last(pid) is not None
 
+    def pids(self) -> frozenset[int]:
+        """Return the PIDs of the last scan; any thread may ask."""
+        return self._tree.pids()
+
     def reap(self, pid: int) -> int:
         """Wait for a child that has ended, take in its totals, and return its status."""
         process = self._tree.read(pid)

@@ -39,7 +39,7 @@ def test_other_addresses_are_refused(given: str) -> None:
 
 
 def run_program(*program: str) -> module.StartHelper:
-    return lambda _argv: subprocess.Popen(program, stdout=subprocess.PIPE)
+    return lambda _start: subprocess.Popen(program, stdout=subprocess.PIPE)
 
 
 @pytest.mark.parametrize(
