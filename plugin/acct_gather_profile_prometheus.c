@@ -8,6 +8,8 @@
  * and sends it as one datagram that never blocks. It allocates nothing while a
  * step runs, starts no thread, takes no lock and has no path to abort or exit.
  * If the agent is absent, stopped or too slow, the datagram is lost and counted.
+ * The last sample of a task is then sent again beside a later one: a step may
+ * have more tasks than the kernel queues datagrams (net.unix.max_dgram_qlen).
  *
  * One datagram is one event: words separated by tabs, the first one naming the
  * format, the others key=value in any order.
@@ -91,6 +93,12 @@ typedef int fini_t;
 #define MAX_DOUBLE 1e12
 #define MAX_UNSIGNED (UINT64_C(1) << 62)
 
+/* Room for the datagrams of a few hundred tasks, which are sampled at once. */
+#define SEND_BUFFER_BYTES (1 << 20)
+
+/* How many samples are sent again at most when a task ends. */
+#define MAX_SENT_AGAIN 64
+
 #define TASKS_GROUP 1
 
 const char plugin_name[] = "AcctGatherProfile prometheus plugin of slurmscope";
@@ -112,7 +120,10 @@ typedef struct {
 typedef struct {
 	char name[MAX_NAME_BYTES];
 	bool is_task;
+	bool is_unsent;
+	time_t time;
 	const layout_t *layout;
+	value_t values[MAX_FIELDS]; /* the last sample */
 	value_t sums[MAX_FIELDS];
 } dataset_t;
 
@@ -144,6 +155,8 @@ static layout_t layouts[MAX_LAYOUTS];
 static int layout_count;
 static dataset_t datasets[MAX_DATASETS];
 static int dataset_count;
+static int unsent_count;
+static int next_unsent; /* where to look for the next one to send again */
 static uint64_t event_count;
 static uint64_t lost_count;
 static int agent_socket = -1;
@@ -276,16 +289,19 @@ static void begin_event(event_t *event, const char *kind)
 
 /* Send to the path each time, not over a connection: a new agent may have
  * replaced the one that was there when the step started. */
-static void send_event(const event_t *event)
+static bool send_event(const event_t *event)
 {
 	int saved_errno = errno;
+	bool is_sent;
 
-	if (event->is_full || (agent_socket < 0) ||
-	    (sendto(agent_socket, event->text, event->length,
-		    MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *) &agent,
-		    sizeof(agent)) < 0))
+	is_sent = !event->is_full && (agent_socket >= 0) &&
+		  (sendto(agent_socket, event->text, event->length,
+			  MSG_DONTWAIT | MSG_NOSIGNAL,
+			  (struct sockaddr *) &agent, sizeof(agent)) >= 0);
+	if (!is_sent)
 		__atomic_add_fetch(&lost_count, 1, __ATOMIC_RELAXED);
 	errno = saved_errno;
+	return is_sent;
 }
 
 static void close_socket(void)
@@ -297,9 +313,14 @@ static void close_socket(void)
 
 static void open_socket(void)
 {
+	int size = SEND_BUFFER_BYTES;
+
 	close_socket();
 	agent_socket = socket(AF_UNIX,
 			      SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (agent_socket >= 0)
+		(void) setsockopt(agent_socket, SOL_SOCKET, SO_SNDBUFFORCE,
+				  &size, sizeof(size));
 }
 
 /* ---- Datasets ---- */
@@ -386,6 +407,42 @@ static bool accounts_gpus(void)
 {
 	return slurm_conf.accounting_storage_tres &&
 	       strstr(slurm_conf.accounting_storage_tres, "gres/gpu");
+}
+
+/* Send the last sample of a dataset; return whether the agent gets it. */
+static bool send_sample(dataset_t *dataset)
+{
+	const layout_t *layout = dataset->layout;
+	event_t event;
+	bool is_sent;
+
+	begin_event(&event, "sample");
+	append_dataset(&event, dataset);
+	append_number(&event, "time", (uint64_t) dataset->time);
+	append_number(&event, "gpu", accounts_gpus());
+	for (int i = 0; i < layout->count; i++) {
+		append_field_name(&event, layout, i);
+		append_value(&event, dataset->values[i], layout->is_double[i]);
+		append(&event, ":");
+		append_value(&event, dataset->sums[i], layout->is_double[i]);
+	}
+	is_sent = send_event(&event);
+	unsent_count += !is_sent - dataset->is_unsent;
+	dataset->is_unsent = !is_sent;
+	return is_sent;
+}
+
+/* Send one of the samples that could not be sent; take turns. */
+static bool send_unsent(void)
+{
+	for (int i = 0; unsent_count && (i < dataset_count); i++) {
+		dataset_t *dataset = &datasets[next_unsent];
+
+		next_unsent = (next_unsent + 1) % dataset_count;
+		if (dataset->is_unsent)
+			return send_sample(dataset);
+	}
+	return false;
 }
 
 /* ---- Configuration ---- */
@@ -622,7 +679,9 @@ extern int acct_gather_profile_p_task_end(pid_t taskpid)
 		return SLURM_SUCCESS;
 	begin_event(&event, "task_end");
 	append_number(&event, "pid", (uint64_t) taskpid);
-	send_event(&event);
+	if (send_event(&event))
+		for (int i = 0; (i < MAX_SENT_AGAIN) && send_unsent(); i++)
+			;
 	return SLURM_SUCCESS;
 }
 
@@ -661,29 +720,19 @@ extern int acct_gather_profile_p_add_sample_data(int dataset_id, void *data,
 						 time_t sample_time)
 {
 	dataset_t *dataset;
-	event_t event;
 
 	if ((dataset_id < 0) || (dataset_id >= dataset_count) || !data) {
 		__atomic_add_fetch(&lost_count, 1, __ATOMIC_RELAXED);
 		return SLURM_SUCCESS;
 	}
 	dataset = &datasets[dataset_id];
-	begin_event(&event, "sample");
-	append_dataset(&event, dataset);
-	append_number(&event, "time", (uint64_t) sample_time);
-	append_number(&event, "gpu", accounts_gpus());
-	for (int i = 0; i < dataset->layout->count; i++) {
-		bool is_double = dataset->layout->is_double[i];
-		value_t value;
-
-		memcpy(&value, (const char *) data + i * sizeof(value),
-		       sizeof(value));
-		add_to_sum(&dataset->sums[i], value, is_double);
-		append_field_name(&event, dataset->layout, i);
-		append_value(&event, value, is_double);
-		append(&event, ":");
-		append_value(&event, dataset->sums[i], is_double);
-	}
-	send_event(&event);
+	dataset->time = sample_time;
+	memcpy(dataset->values, data,
+	       (size_t) dataset->layout->count * sizeof(value_t));
+	for (int i = 0; i < dataset->layout->count; i++)
+		add_to_sum(&dataset->sums[i], dataset->values[i],
+			   dataset->layout->is_double[i]);
+	if (send_sample(dataset))
+		send_unsent();
 	return SLURM_SUCCESS;
 }

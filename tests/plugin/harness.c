@@ -18,6 +18,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -401,6 +403,62 @@ static void run_flood(const char *socket)
 	CHECK(!step_end());
 }
 
+/* Mark the tasks whose samples wait in a socket. */
+static void take_tasks(int agent, bool *is_seen)
+{
+	char text[8192], *task;
+	ssize_t length;
+
+	while ((length = recv(agent, text, sizeof(text) - 1, 0)) > 0) {
+		text[length] = '\0';
+		task = strstr(text, "\ttask=");
+		if (task && strstr(text, "event=sample"))
+			is_seen[atoi(task + 6)] = true;
+	}
+}
+
+/* More tasks than the kernel queues datagrams; the agent reads once a round. */
+static void run_rounds(const char *socket_path)
+{
+	stepd_step_rec_t step = make_step(1, ACCT_GATHER_PROFILE_TASK);
+	value_t values[4] = { { .u = 1 }, { .d = 1 }, { .d = 1 }, { .u = 1 } };
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	bool is_seen[40] = { false };
+	int ids[40], agent;
+	char name[16];
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s.own",
+		 socket_path);
+	agent = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+	CHECK(!bind(agent, (struct sockaddr *) &address, sizeof(address)));
+	configure(address.sun_path, NULL);
+	CHECK(!step_start(&step));
+	for (int i = 0; i < 40; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		ids[i] = create_dataset(name, create_group("Tasks"),
+					task_fields);
+		take_tasks(agent, is_seen);
+	}
+	for (int round = 0; round < 12; round++) {
+		for (int i = 0; i < 40; i++)
+			CHECK(!add_sample(ids[i], values, round));
+		take_tasks(agent, is_seen);
+	}
+	for (int i = 0; i < 40; i++)
+		CHECK(is_seen[i]);
+	/* What is still unsent goes with the end of a task. */
+	for (int i = 0; i < 10; i++) {
+		CHECK(!task_end(i));
+		take_tasks(agent, is_seen);
+	}
+	memset(is_seen, 0, sizeof(is_seen));
+	CHECK(!task_end(10));
+	take_tasks(agent, is_seen);
+	for (int i = 0; i < 40; i++)
+		CHECK(!is_seen[i]);
+	close(agent);
+}
+
 static void *sample_in_thread(void *id)
 {
 	value_t values[4] = { 0 };
@@ -497,6 +555,7 @@ static const struct {
 	{ "choices", run_choices },
 	{ "hostile", run_hostile },
 	{ "flood", run_flood },
+	{ "rounds", run_rounds },
 	{ "overlap", run_overlap },
 	{ "fork", run_fork },
 	{ "configuration", run_configuration },

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from urllib.parse import unquote
 
 import pytest
 
+from slurmscope.sources.profile.events import parse_event
 from tests.plugin.conftest import BuiltPlugin
 
-SCENARIOS = ("step", "names", "choices", "hostile", "flood", "overlap", "fork", "configuration")
+SCENARIOS = ("step", "names", "choices", "hostile", "flood", "rounds", "overlap", "fork", "configuration")
 
 Event = dict[str, str]
 
@@ -31,18 +33,24 @@ def path_of(agent: socket.socket) -> Path:
     return Path(agent.getsockname())
 
 
+def queued_datagrams(agent: socket.socket) -> list[bytes]:
+    """Return the datagrams that wait in a socket."""
+    datagrams: list[bytes] = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            datagrams.append(agent.recv(65536))
+    return datagrams
+
+
 def queued_events(agent: socket.socket) -> list[Event]:
-    """Return the events that wait in a socket."""
+    """Return the events that wait in a socket, without the help of our own parser."""
     events: list[Event] = []
-    while True:
-        try:
-            datagram = agent.recv(65536)
-        except BlockingIOError:
-            return events
+    for datagram in queued_datagrams(agent):
         form, *words = datagram.decode("ascii").split("\t")
         assert form == "slurm-profile/1"
         pairs = (word.split("=", 1) for word in words)
         events.append({unquote(key): unquote(value) for key, value in pairs})
+    return events
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -86,6 +94,16 @@ def test_absurd_value_spoils_no_sum(plain: BuiltPlugin, agent: socket.socket) ->
 
     assert ("Network", "acct_gather_interconnect/sysfs") == (network["series"], network["from"])
     assert (f"{2**64 - 1}:10", "inf:0.5") == (network["PacketsIn:u"], network["InMB:d"])
+
+
+@pytest.mark.parametrize("scenario", ["step", "names", "choices", "flood", "fork"])
+def test_agent_understands_every_event(plain: BuiltPlugin, agent: socket.socket, scenario: str) -> None:
+    """The parser refuses a datagram with any wrong part."""
+    plain.run(path_of(agent), scenario)
+    datagrams = queued_datagrams(agent)
+
+    assert datagrams
+    assert {4711} == {parse_event(datagram).key.job_id for datagram in datagrams}
 
 
 def test_special_steps_have_names(plain: BuiltPlugin, agent: socket.socket) -> None:

@@ -19,7 +19,7 @@ from slurmscope.analysis.memory_summary import node_limits, summarise_memory, wo
 from slurmscope.analysis.run import MeasuredRun, prepare_run
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS
-from slurmscope.model.series import Measured
+from slurmscope.model.series import Measured, Series
 from slurmscope.model.summary import (
     FilesystemSummary,
     GpuSummary,
@@ -33,6 +33,8 @@ from slurmscope.model.summary import (
 MOST_OF_THE_RUN_RATIO = 0.5
 
 MAX_FILESYSTEMS = 20
+EDGE_POINTS = 3
+"""Points at each end of a curve whose windows reach out of the run."""
 
 _FILESYSTEM_TOTALS = {
     "read_bytes": "filesystem_read",
@@ -156,7 +158,7 @@ def _filesystems(run: MeasuredRun) -> tuple[FilesystemSummary, ...]:
         for quantity, query in _FILESYSTEM_TOTALS.items()
     }
     peaks = {
-        f"peak_{quantity}": {series.labels[0]: max(series.values) for series in run.curves.get(query, ())}
+        f"peak_{quantity}": {series.labels[0]: _peak_rate(series) for series in run.curves.get(query, ())}
         for quantity, query in _FILESYSTEM_TOTALS.items()
     }
     names = sorted({name for found in amounts.values() for name in found})[:MAX_FILESYSTEMS]
@@ -164,6 +166,11 @@ def _filesystems(run: MeasuredRun) -> tuple[FilesystemSummary, ...]:
         FilesystemSummary(name=name, **{field: found.get(name) for field, found in {**amounts, **peaks}.items()})
         for name in names
     )
+
+
+def _peak_rate(series: Series) -> float:
+    """Return the highest rate, without those at both ends: rates over part of a window are extrapolated."""
+    return max(series.values[EDGE_POINTS:-EDGE_POINTS] or series.values)
 
 
 def _uses_scratch(run: MeasuredRun) -> bool | None:

@@ -13,7 +13,7 @@ import click
 from slurmscope.units import parse_positive_seconds
 
 FORMATS = ("text", "json", "html")
-DEFAULT_SOCKET = Path("/run/slurmscope/trace.sock")
+DEFAULT_SOCKET = Path("/run/slurmscope-node/trace.sock")
 WRAPPER_OPTIONS = ("--endpoint", "--sample-rate", "--jobid", "--dry-run", "--verbose", "--validate")
 """Options of the older wrapper script, which may follow the words after its ``--cmd``."""
 

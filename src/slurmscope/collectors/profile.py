@@ -86,7 +86,7 @@ REJECTED = counter(
 )
 LOST = counter(
     "slurmscope_profile_lost_total",
-    "Events that the plugin could not send. Totals make up for them; if it grows, raise net.unix.max_dgram_qlen.",
+    "Events that the plugin could not send at once; samples are sent again later. See net.unix.max_dgram_qlen.",
 )
 PUSH_ERRORS = counter(
     "slurmscope_profile_push_errors_total",

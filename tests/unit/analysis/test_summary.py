@@ -434,6 +434,20 @@ def test_broken_points_are_left_out() -> None:
     assert summary.coverage.is_good
 
 
+def _spikes(offset: float) -> float:
+    """Return a rate with a spike, and higher ones at both ends that are extrapolated."""
+    return {30.0: 9e6, 90.0: 8e6, 120.0: 4e6, 7200.0: 9e6}.get(offset, 1e6)
+
+
+def test_short_curve_has_the_highest_of_its_points_as_peak() -> None:
+    short = curve(("work",), lambda offset: offset, last=180.0)
+    measured = Measured(totals={"filesystem_read": {("work",): 1.0}}, curves={"filesystem_read": (short,)})
+
+    (work,) = summed(make_record(), measured).io.filesystems
+
+    assert 180.0 == work.peak_read_bytes
+
+
 def test_use_of_file_systems_is_summed_over_the_run() -> None:
     measured = Measured(
         totals={
@@ -441,7 +455,7 @@ def test_use_of_file_systems_is_summed_over_the_run() -> None:
             "filesystem_write": {("work",): 0.0, ("home",): 2e3},
             "filesystem_metadata": {("work",): 150.0, ("home",): 0.5},
         },
-        curves={"filesystem_read": (curve(("work",), lambda offset: 4e6 if offset == 60.0 else 1e6),)},
+        curves={"filesystem_read": (curve(("work",), _spikes),)},
     )
 
     io = summed(make_record(), measured).io

@@ -129,7 +129,8 @@ class ProfileSteps:
             known = step.measured.get((quantity, where), value)
             step.measured[quantity, where] = max(known, value) if is_counter else value
         step.samples[place] = sample
-        step.last_sample_seconds = sample.time_seconds
+        # A sample that could not be sent in time is sent later, beside a newer one.
+        step.last_sample_seconds = max(step.last_sample_seconds or 0, sample.time_seconds)
 
     def _expire(self) -> None:
         """Forget steps that are silent, and ended ones when none of their events can arrive any more."""

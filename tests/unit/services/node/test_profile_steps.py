@@ -145,6 +145,15 @@ def test_requeued_job_starts_again() -> None:
     assert (False, 1) == (steps.only().has_ended, steps.snapshot().rejected["late"])
 
 
+def test_sample_that_is_sent_late_moves_no_time_backwards() -> None:
+    """A sample that did not fit into the kernel's queue is sent again beside a newer one."""
+    steps = Steps()
+    steps.send(EventKind.SAMPLE, task_sample(12, "0", CPUTime=(1.0, 5.0)))
+    steps.send(EventKind.SAMPLE, task_sample(10, "1", CPUTime=(1.0, 4.0)))
+
+    assert (12, 4.0) == (steps.only().last_sample_seconds, steps.only().measured["task_cpu_seconds", "1"])
+
+
 def test_steps_and_tasks_are_apart() -> None:
     steps = Steps()
     steps.send(EventKind.SAMPLE, task_sample(1, "0", RSS=(1.0, 1.0)))

@@ -202,6 +202,24 @@ def test_samples_are_forwarded_with_a_token_of_the_job(folder: Path) -> None:
     }
 
 
+def test_what_the_endpoint_cannot_take_now_is_sent_again(folder: Path) -> None:
+    key_file = folder / "trace.key"
+    key_file.write_text("".join(f"{name} {key.hex()}\n" for name, key in KEYS.items()))
+    key_file.chmod(0o600)
+    with open_endpoint() as endpoint:
+        endpoint.slurm.jobs[ADA.job_id] = ADA._replace(uid=os.getuid())
+        endpoint.slurm.is_down = True
+        forward = ServerAddress(host="127.0.0.1", port=endpoint.address.port, prefix="/trace")
+        with open_agent(folder, forward=forward, key_file=key_file) as agent:
+            agent.post({**SAMPLE, "pid": 1, "mem": 1})
+            wait_for(lambda: "slurm" in endpoint.store.refused)
+            agent.post({**SAMPLE, "pid": 2, "mem": 2})
+            endpoint.slurm.is_down = False
+            wait_for(lambda: 2 == len(endpoint.store))
+            assert {} == agent.tracing.read().refused
+    assert {(1, 1.0), (2, 2.0)} == {(p.sample.pid, p.sample.memory_bytes) for p in endpoint.processes()}
+
+
 def test_refusal_of_the_endpoint_is_counted(folder: Path) -> None:
     key_file = folder / "trace.key"
     rotate_keys(key_file)
