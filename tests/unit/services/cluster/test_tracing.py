@@ -52,6 +52,20 @@ def test_sample_becomes_a_series_of_the_next_page(tmp_path: Path) -> None:
     assert 404 == post(readings, BODY.replace(b"4711", b"4712"))
 
 
+def test_process_is_back_with_its_next_sample_after_a_reload(tmp_path: Path) -> None:
+    config = configure(tmp_path)
+
+    def count(readings: ClusterReadings) -> int:
+        traces = readings.read(("traces",), time.monotonic() + 30)["traces"].value
+        return len(traces.processes)  # type: ignore[attr-defined]
+
+    before = ClusterReadings(config, {})
+    assert (204, 1) == (post(before), count(before))
+    assert 0 == count(ClusterReadings(config, {}))
+    after = ClusterReadings(config, {})
+    assert (204, 1) == (post(after), count(after))
+
+
 def test_allocations_are_left_to_the_collector_of_all_jobs(tmp_path: Path) -> None:
     readings = ClusterReadings(configure(tmp_path, {"collector.job_info.enabled": True}), {})
     traces = readings.read(("traces",), time.monotonic() + 30)["traces"].value
