@@ -65,7 +65,10 @@ def profiled() -> Iterator[ProfiledLab]:
             "AcctGatherProfileType=acct_gather_profile/prometheus",
             "JobAcctGatherFrequency=task=2",
         ),
-        extra_files={"acct_gather.conf": f"ProfilePrometheusSocket={folder / 'agent.sock'}\n"},
+        extra_files={
+            "acct_gather.conf": f"ProfilePrometheusSocket={folder / 'agent.sock'}\n"
+            "ProfilePrometheusHost=http://gateway:9091\n"  # of the original plugin
+        },
     )
     lab = SlurmLab(folder / "lab", settings)
     try:
@@ -135,6 +138,20 @@ def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab, work: Path
             assert time.monotonic() < deadline
         assert {task: pytest.approx(final[task]["cpu"], rel=0.1, abs=0.3) for task in TASKS} == cpu
         profiled.lab.wait_state(job, {"COMPLETED"})
+
+
+def test_daemons_show_the_configuration_and_warn(profiled: ProfiledLab) -> None:
+    shown = dict(
+        [word.strip() for word in line.split("=", 1)]
+        for line in profiled.lab.run("scontrol", "show", "config").splitlines()
+        if line.startswith("ProfilePrometheus")
+    )
+    logs = [profiled.lab.folder / "log" / name for name in ("slurmctld.log", f"slurmd-{profiled.lab.nodes[0]}.log")]
+    warning = "ProfilePrometheusHost in acct_gather.conf is ignored"
+
+    assert {"ProfilePrometheusSocket": str(profiled.socket), "ProfilePrometheusDefault": "none"} == shown
+    # Once each; the processes of steps, which log there too, do not repeat it.
+    assert [1, 1] == [log.read_text(errors="replace").count(warning) for log in logs]
 
 
 def test_totals_continue_after_a_restart_of_the_agent(profiled: ProfiledLab, work: Path) -> None:
