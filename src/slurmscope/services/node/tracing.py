@@ -25,7 +25,8 @@ from slurmscope.services.trace.refusal import Refusal
 from slurmscope.services.trace.settings import NodeTraceSettings
 from slurmscope.services.trace.store import TraceStore
 
-MAX_CONNECTIONS = 256
+# Each has a thread, and the agent's unit allows 64 of them (TasksMax): no user may keep the agent from reading jobs.
+MAX_CONNECTIONS = 32
 CLOSE_SECONDS = 1.0
 
 

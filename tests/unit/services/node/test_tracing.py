@@ -7,9 +7,10 @@ import json
 import os
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.outputs.http.request import HttpRequest, PeerCredentials
 from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.services.node.senders import SenderFinder
-from slurmscope.services.node.tracing import NodeTracing
+from slurmscope.services.node.tracing import MAX_CONNECTIONS, NodeTracing
 from slurmscope.services.trace.key_file import KeyFile, rotate_keys
 from slurmscope.services.trace.refusal import Refusal
 from slurmscope.services.trace.settings import NodeTraceSettings, TraceLimits
@@ -150,6 +151,15 @@ def test_samples_of_an_ended_job_are_not_exported(folder: Path) -> None:
         agent.post(SAMPLE)
         agent.jobs = replace(JOBS, jobs=())
         assert () == agent.tracing.read().processes
+
+
+def test_silent_connections_leave_the_agent_threads_and_others_room(folder: Path) -> None:
+    before = threading.active_count()
+    with open_agent(folder) as agent, ExitStack() as stack:
+        for _ in range(3 * MAX_CONNECTIONS):
+            stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(agent.path))
+        assert 204 == agent.post(SAMPLE).status
+        assert threading.active_count() <= before + MAX_CONNECTIONS + 4
 
 
 def test_new_job_is_waited_for() -> None:
