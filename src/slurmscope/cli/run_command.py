@@ -83,7 +83,8 @@ def _find_file(output: str | None, plan: RunPlan) -> Path | None:
     if not output:
         return None
     file = Path(expand_file_name(output, slurm=plan.slurm, host=plan.host, user=plan.user))
-    if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK | os.X_OK):
+    # Unlike Path.is_dir, these do not fail for a folder that we may not enter.
+    if os.path.isdir(file) or not os.access(file.parent, os.W_OK | os.X_OK) or not os.path.isdir(file.parent):  # noqa: PTH112
         raise ConfigError(f"cannot write {escape(str(file))}; name a file in a folder that exists and is writable")
     return file
 
@@ -101,7 +102,7 @@ def _execute_with_gpus(runner: Runner, plan: RunPlan, choices: RunChoices, envir
 
 def _execute(runner: Runner, plan: RunPlan, choices: RunChoices, environment: Mapping[str, str]) -> TracedRun:
     """Run the command, and show, send or print its samples meanwhile."""
-    if choices.live and sys.stderr.isatty():
+    if choices.live and sys.stderr and sys.stderr.isatty():
         line = LiveLine(sys.stderr)
         runner.on_sample, runner.on_end = line.show, line.clear
     if choices.validate:
@@ -121,11 +122,14 @@ def _execute(runner: Runner, plan: RunPlan, choices: RunChoices, environment: Ma
 
 def _report(run: TracedRun, choices: RunChoices, file: Path | None) -> int:
     """Write the report, and return the exit code of the command whatever happens here."""
-    if file is not None:
-        _store(run, choices, file)
-    elif not choices.quiet:
-        width, use_color = page_width(sys.stderr), wants_color(stream=sys.stderr)
-        write_error(_render(run, choices.format, width=width, use_color=use_color))
+    try:
+        if file is not None:
+            _store(run, choices, file)
+        elif not choices.quiet:
+            width, use_color = page_width(sys.stderr), wants_color(stream=sys.stderr)
+            write_error(_render(run, choices.format, width=width, use_color=use_color))
+    except Exception as error:  # noqa: BLE001 - a fault of ours must not look like one of the command
+        write_error(f"slurmscope: the report could not be made, please report this: {error!r}")
     return SIGNAL_CODES + run.exit_signal if run.exit_signal else run.exit_code
 
 
@@ -161,7 +165,7 @@ def _render(run: TracedRun, format: str, *, width: int, use_color: bool) -> str:
 
 def _has_blocks(marks: str) -> bool:
     try:
-        marks.encode(sys.stderr.encoding or "utf-8")
+        marks.encode(getattr(sys.stderr, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         return False
     return True

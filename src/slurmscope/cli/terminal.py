@@ -31,7 +31,8 @@ def write_bytes(content: bytes) -> None:
 def write_error(text: str) -> None:
     """Write text to standard error; a reader that has gone does not matter."""
     ended = text if text.endswith("\n") else text + "\n"
-    with contextlib.suppress(OSError, ValueError):
+    # Python has no stream for a descriptor that was closed before it started.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.buffer.write(ended.encode(sys.stderr.encoding or "utf-8", "replace"))
         sys.stderr.flush()
 

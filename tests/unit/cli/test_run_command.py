@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -287,6 +288,50 @@ def test_no_command_is_an_error() -> None:
     assert (2, True) == (done.returncode, b"Name the command to run" in done.stderr)
 
 
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-", "2>/dev/full"])
+def test_standard_error_that_cannot_be_written_does_not_change_the_exit_code(closed: str) -> None:
+    program = f'"$@" {closed}'
+    done = run_traced("--", "sh", "-c", "exit 3", prefix=("sh", "-c", program, "sh"))
+
+    assert 3 == done.returncode
+
+
+FAULTY = """
+import sys
+from slurmscope.errors import SourceError
+from slurmscope.sources.procfs import tree_meter
+def fail(*_arguments):
+    raise {error}("too many open files")
+tree_meter.{place} = fail
+from slurmscope.cli import main
+main(["run", "-f", "json", "-o", sys.argv[1], "--", "sh", "-c", "sleep 0.1; echo out; exit 5"])
+"""
+
+
+@pytest.mark.parametrize("error", ["SourceError", "KeyError"])
+@pytest.mark.parametrize("place", ["TreeMeter.scan", "ProcessTree.scan"])
+def test_fault_of_the_measurement_does_not_touch_the_command(place: str, error: str, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    argv = [sys.executable, "-c", FAULTY.format(error=error, place=place), str(file)]
+    done = subprocess.run(argv, capture_output=True, text=True, env=plain_environment(), check=False)
+
+    assert (5, "out\n", "") == (done.returncode, done.stdout, done.stderr)
+    (problem, *_) = [line for line in json.loads(file.read_bytes())["missing"] if "too many open files" in line]
+    assert problem.startswith("Something was not measured or not sent: ")
+
+
+def test_fault_of_the_report_does_not_change_the_exit_code() -> None:
+    program = (
+        "import sys\nfrom slurmscope.services.run import reporting\nreporting.make_run_report = None\n"
+        "from slurmscope.cli import main\nmain(['run', '--', 'sh', '-c', 'exit 4'])"
+    )
+    argv = [sys.executable, "-c", program]
+    done = subprocess.run(argv, capture_output=True, text=True, env=plain_environment(), check=False)
+
+    assert 4 == done.returncode
+    assert "the report could not be made" in done.stderr
+
+
 WEIGHED = """
 import sys
 for name in ("bcrypt", "fastapi", "jinja2", "msgspec", "psycopg", "pymysql", "sqlalchemy", "typst", "uvicorn", "yaml"):
@@ -303,8 +348,6 @@ print(*sorted(heavy & sys.modules.keys()))
 
 @pytest.mark.parametrize("format", ["text", "json", "html"])
 def test_nothing_but_click_and_little_of_the_standard_library_is_needed(format: str, tmp_path: Path) -> None:
-    import subprocess
-
     argv = [sys.executable, "-c", WEIGHED, format, str(tmp_path / "report")]
     done = subprocess.run(argv, capture_output=True, text=True, env=plain_environment(), check=True)
 

@@ -135,6 +135,22 @@ class Terminal:
                     break
         assert text in self.seen, self.seen
 
+    def type_until(self, text: str, shown: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while shown not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            self.type(text)
+            self.read_for(2.0, shown)
+
+    def read_for(self, seconds: float, shown: str) -> None:
+        until = time.monotonic() + seconds
+        while shown not in self.seen and (left := until - time.monotonic()) > 0:
+            if select.select([self._fd], [], [], left)[0]:
+                try:
+                    self.seen += os.read(self._fd, 4096).decode()
+                except OSError:  # the shell has ended
+                    self.seen += shown
+
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
 
@@ -172,22 +188,33 @@ def test_ctrl_c_reaches_the_command_once() -> None:
     assert "total 1" in terminal.seen
 
 
-def test_ctrl_z_stops_both_and_the_shell_continues_both() -> None:
+CONTINUED = """
+import signal, sys, time
+def end(number, frame):
+    print("con" + "tinued", flush=True)
+    sys.exit()
+signal.signal(signal.SIGCONT, end)
+print("beg" + "un", flush=True)
+while True: time.sleep(0.1)
+"""
+
+
+def test_ctrl_z_stops_both_and_the_shell_continues_both(tmp_path: Path) -> None:
     """A shell with job control, as on a login node."""
     shell = Terminal("bash", "--norc", "--noediting", "-i")
     shell.type("PS1=; stty -echo; echo the-shell-is-'ready'\n")
     shell.read_until("the-shell-is-ready")
-    command = " ".join([*SLURMSCOPE, "run", "--quiet", "--", sys.executable])
-    shell.type(f'{command} -c \'print("beg"+"un", flush=True); input(); print("con"+"tinued")\'\n')
+    script = tmp_path / "command.py"
+    script.write_text(CONTINUED)
+    shell.type(" ".join([*SLURMSCOPE, "run", "--quiet", "--", sys.executable, str(script)]) + "\n")
     shell.read_until("begun")
 
     shell.type("\x1a")
     shell.read_until("Stopped")
-    shell.type("fg >/dev/null\n")
-    shell.type("go\n")
-    shell.read_until("continued")
+    # A shell that changes the mode of its terminal may miss what is typed meanwhile.
+    shell.type_until("fg\n", "continued")
 
-    shell.type("exit\n")
+    shell.type_until("exit\n", "exit")
     shell.wait()
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take from the environment which job, step and task this is, and expand file names as Slurm does."""
+"""Know the surroundings of a command: its job, step and task, file names as Slurm expands them, and the agent."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from slurmscope.model.traced_run import SlurmContext
 
@@ -47,6 +48,14 @@ def expand_file_name(text: str, *, slurm: SlurmContext, host: str, user: str) ->
         "u": user,
     }
     return _PATTERN.sub(lambda match: values[match[1]].replace("/", "_"), text)
+
+
+def is_socket(path: Path) -> bool:
+    """Return whether there is a socket; a folder that we may not enter has none for us."""
+    try:
+        return path.is_socket()
+    except OSError:
+        return False
 
 
 def _first(environment: Mapping[str, str], *names: str) -> int | None:

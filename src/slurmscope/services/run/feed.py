@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmscope.model.traced_run import TracedRun, TreeSample
+from slurmscope.services.run.context import is_socket
 from slurmscope.services.run.runner import Runner, RunPlan
 from slurmscope.services.run.wire import Sample, SampleWriter, Sender
 
@@ -103,7 +104,7 @@ def run_and_send(
     runner: Runner, plan: RunPlan, options: FeedOptions, rate: float, report: Callable[[str], None]
 ) -> TracedRun:
     """Run a command, and send its samples if there is somewhere to send them; the result has what was lost."""
-    if not options.endpoint and not options.socket.is_socket():
+    if not options.endpoint and not is_socket(options.socket):
         return runner.run()
     # With the HTTP client, which most runs do not need.
     from slurmscope.services.run.delivery import Delivery

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from slurmscope.analysis.traced_curves import SampleHistory
 from slurmscope.analysis.traced_summary import has_shared_pages
+from slurmscope.log import escape
 from slurmscope.model.traced_run import SlurmContext, TracedRun, TreeSample
 from slurmscope.services.run.forwarding import caught_signals, must_pass_on, name_of
 from slurmscope.services.run.launching import become_subreaper, start
@@ -35,6 +36,7 @@ class Helper(Protocol):
 
 
 H = TypeVar("H", bound=Helper)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class Runner:
         self._status: int | None = None
         self._started = 0.0
         self._left = 0
+        self._faults: dict[str, bool] = {}
         self._lock = threading.Lock()
         self._spent = 0.0
         self.pid = 0
@@ -101,7 +104,7 @@ class Runner:
             oom_kills=_growth(kills_before, limits.oom_kills()),
             processes_left=self._left,
         )
-        return replace(run, problems=_problems(run, self._meter, is_subreaper=is_subreaper))
+        return replace(run, problems=(*_problems(run, self._meter, is_subreaper=is_subreaper), *self._faults))
 
     def close(self) -> None:
         """Accept signals again, and forget those that came for the command after its end."""
@@ -137,7 +140,7 @@ class Runner:
         self.pid = start(self._plan.command, self._plan.environment, unblocked=self._signals)
         self._meter.note_start()
         for start_thread in self.starters:
-            start_thread()
+            self._try(start_thread)
         due = self._started
         while self._status is None:
             left_seconds = due - time.monotonic()
@@ -147,8 +150,16 @@ class Runner:
                 self._wait_for_signal(left_seconds)
         wall_seconds = time.monotonic() - self._started
         self._take_last_sample()
-        self.on_end()
+        self._try(self.on_end)
         return wall_seconds
+
+    def _try(self, measure: Callable[[], T]) -> T | None:
+        """Do something that is not the command's business; whatever fails, the command goes on and is waited for."""
+        try:
+            return measure()
+        except Exception as error:  # noqa: BLE001 - the user's command matters more than our fault
+            self._faults[f"Something was not measured or not sent: {escape(str(error) or repr(error), 200)}."] = True
+            return None
 
     def _wait_for_signal(self, longest_seconds: float) -> None:
         # Not sigtimedwait: after a stop that lasts longer than its timeout, Python returns its previous signal again.
@@ -164,10 +175,7 @@ class Runner:
     def _take_sample(self) -> float:
         """Take a sample, and return when the next one is due."""
         before = time.thread_time()
-        with self._lock:
-            sample = self._meter.scan()
-        self._history.add(sample)
-        self.on_sample(sample)
+        self._try(self._scan)
         cost = time.thread_time() - before
         self._spent += cost
         now = time.monotonic()
@@ -175,12 +183,18 @@ class Runner:
             now - self._started, self._plan.sample_rate, cost_seconds=cost, spent_seconds=self._spent
         )
 
+    def _scan(self) -> None:
+        with self._lock:
+            sample = self._meter.scan()
+        self._history.add(sample)
+        self.on_sample(sample)
+
     def _take_last_sample(self) -> None:
         for _ in range(MOST_LEFT):
             if not self._reap_one():
                 break
         with self._lock:
-            last = self._meter.scan()
+            last = self._try(self._meter.scan) or TreeSample(self.now(), 0.0, 0.0, 0, 0, 0)
         self._left = last.processes
         samples = self._history.samples()
         if samples and not last.processes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from slurmscope.errors import CommandFailed, CommandMissing, CommandTimedOut
 from slurmscope.http_client.address import ServerAddress, parse_address
+from slurmscope.services.run.context import is_socket
 
 if TYPE_CHECKING:
     import subprocess
@@ -48,7 +49,7 @@ def find_ways(
 ) -> tuple[Way, ...]:
     """Return the ways that may work, in the order to try them; ``munge`` starts a program where it is wanted."""
     ways = []
-    if socket_path.is_socket():
+    if is_socket(socket_path):
         ways.append(Way(name="socket", address=ServerAddress(socket_path=str(socket_path), prefix=TRACE_PATH)))
     if endpoint is None:
         return tuple(ways)

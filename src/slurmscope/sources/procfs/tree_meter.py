@@ -12,12 +12,14 @@ one of three ways, and none is counted twice:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from slurmscope.errors import SourceError
 from slurmscope.model.traced_run import TreeSample
 from slurmscope.sources.procfs.io_totals import Counts, KeptTotals
 from slurmscope.sources.procfs.process_totals import bounded
@@ -92,15 +94,25 @@ class TreeMeter:
         return self._tree.pids()
 
     def reap(self, pid: int) -> int:
-        """Wait for a child that has ended, take in its totals, and return its status."""
-        process = self._tree.read(pid)
+        """Wait for a child that has ended, take in its totals as far as they can be read, and return its status."""
+        if pid in self.ignored:
+            return self._reap_helper(pid)
+        process = None
+        with contextlib.suppress(SourceError):
+            process = self._tree.read(pid)
         _, status, usage = os.wait4(pid, 0)
-        if pid not in self.ignored:
-            self._take_in(pid, process or self._tree.last(pid), usage)
-        self.ignored.discard(pid)
+        self._take_in(pid, process or self._tree.last(pid), usage)
         if len(self._ended) >= MOST_ENDED:
-            self.scan()
+            with contextlib.suppress(SourceError):
+                self.scan()
         return status
+
+    def _reap_helper(self, pid: int) -> int:
+        self.ignored.discard(pid)
+        try:
+            return os.waitpid(pid, 0)[1]
+        except ChildProcessError:  # the thread that uses it was faster
+            return 0
 
     def _take_in(self, pid: int, process: TreeProcess | None, usage: resource.struct_rusage) -> None:
         counts = self._counts(process) if process else _NOTHING

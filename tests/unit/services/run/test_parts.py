@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from slurmscope.model.traced_run import SlurmContext
-from slurmscope.services.run.context import expand_file_name, host_name, read_context, user_name
+from slurmscope.services.run.context import expand_file_name, host_name, is_socket, read_context, user_name
 from slurmscope.services.run.forwarding import caught_signals, must_pass_on, name_of
 from slurmscope.services.run.schedule import next_interval
 
@@ -96,3 +96,9 @@ def test_patterns_in_file_names_cannot_leave_the_folder() -> None:
     name = expand_file_name("%j-%t-%s-%N-%u-%x-%%j", slurm=context, host="n1.example.org", user="../etc")
 
     assert "7-2-batch-n1-.._etc-%x-%j" == name
+
+
+def test_socket_that_cannot_be_reached_is_none() -> None:
+    # As for a folder without permission, the answer is an error other than "not found".
+    assert not is_socket(Path("/") / ("x" * 300))
+    assert not is_socket(Path("/dev/null"))

@@ -131,6 +131,17 @@ def test_helper_is_reaped_and_not_counted() -> None:
     assert 0.0 == sample.cpu_seconds
 
 
+def test_helper_that_its_thread_has_reaped_is_forgotten() -> None:
+    meter = TreeMeter(time.time)
+    child = subprocess.Popen(["true"])
+    meter.ignored.add(child.pid)
+    child.wait()
+
+    assert 0 == meter.reap(child.pid)
+    assert set() == meter.ignored
+    meter.close()
+
+
 @pytest.mark.parametrize(
     ("status", "peak"),
     [
