@@ -12,7 +12,7 @@ Slurm's fields have various units, and some releases fill them wrongly:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurmscope.model.profile import Measured, Sample, SampledField, Series
 
@@ -93,6 +93,22 @@ def measure(sample: Sample) -> tuple[Measured, int]:
         else:
             measured[quantity.name, place] = value
     return measured, wrong
+
+
+def add_up(sample: Sample, before: Sample | None) -> Sample:
+    """Return a sample with the sums of all its fields since the first sample, as ``before`` has them.
+
+    A value that is not credible is not added, and made NaN. Fields that the sample lacks are kept.
+    """
+    fields = dict(before.fields) if before else {}
+    for name, sampled in sample.fields.items():
+        quantity, _ = _quantity(sample, name)
+        is_wrong = not _is_number(sampled.value) or (
+            quantity is not None and _convert(quantity, SampledField(sampled.value, sampled.value)) is None
+        )
+        known = fields[name].total if name in fields else 0.0
+        fields[name] = SampledField(math.nan, known) if is_wrong else SampledField(sampled.value, known + sampled.value)
+    return replace(sample, fields=fields)
 
 
 def in_slurms_unit(sample: Sample, name: str) -> float | None:

@@ -80,8 +80,9 @@ LAST_SAMPLE = gauge(
 EVENTS = counter("slurmscope_profile_events_total", "Events received from the profiling plugin by kind.", "event")
 REJECTED = counter(
     "slurmscope_profile_rejected_total",
-    "What was received and not used: datagrams of others than root (sender) or in another format (malformed), events "
-    "of ended steps (late), repeated ones, those above a limit, and fields with an impossible value.",
+    "What was received and not used: datagrams and writes of others than root (sender) or in another format "
+    "(malformed), events of ended steps (late), repeated ones, those above a limit, and fields with an impossible "
+    "value.",
     "reason",
 )
 LOST = counter(
@@ -120,7 +121,8 @@ def _labels(key: StepKey) -> Labels:
 COLLECTOR = Collector(
     name="profile",
     role=Role.NODE,
-    help="Slurm's own samples of steps and tasks, from its profiling plugin; needs profile.socket.",
+    help="Slurm's own samples of steps and tasks, from a profiling plugin; needs profile.socket or "
+    "profile.influxdb-listen-address.",
     needs=("profile",),
     metrics=(*TASKS.values(), POWER, *NODE_WIDE.values(), LAST_SAMPLE, EVENTS, REJECTED, LOST, PUSH_ERRORS),
     collect=collect,

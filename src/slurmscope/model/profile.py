@@ -38,7 +38,10 @@ class StepKey:
 
 @dataclass(frozen=True, slots=True)
 class SampledField:
-    """Hold a field of a sample in Slurm's unit, and the sum of all its values since the step started."""
+    """Hold a field of a sample in Slurm's unit, and the sum of all its values since the step started.
+
+    Where the sender does not add them up, ``total`` is the value itself until the agent has done so.
+    """
 
     value: float
     total: float

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.analysis.profile_units import QUANTITIES, in_slurms_unit, measure
+from slurmscope.analysis.profile_units import QUANTITIES, add_up, in_slurms_unit, measure
 from slurmscope.collectors.profile import NODE_WIDE, TASKS
 from slurmscope.model.profile import Sample, SampledField, Series
 
@@ -138,3 +138,28 @@ def test_every_measured_number_is_finite_and_positive(
 
     assert len(measured) + wrong <= 1
     assert all(math.isfinite(number) and number >= 0 for number in measured.values())
+
+
+def test_differences_are_added_up_field_by_field() -> None:
+    first = add_up(sample(CPUTime=(1.5, 1.5), RSS=(8.0, 8.0), Novelty=(1.0, 1.0)), None)
+    second = add_up(sample(CPUTime=(2.0, 2.0), Novelty=(3.0, 3.0)), first)
+
+    expected = {"CPUTime": SampledField(2.0, 3.5), "RSS": SampledField(8.0, 8.0), "Novelty": SampledField(3.0, 4.0)}
+    assert expected == second.fields
+
+
+@pytest.mark.parametrize("value", [math.inf, -1.0, 1e300, 1e-300])
+def test_difference_that_cannot_be_true_is_not_added(value: float) -> None:
+    wrong = add_up(sample(CPUTime=(value, value)), sample(CPUTime=(1.0, 5.0)))
+
+    assert ({}, 1) == measure(wrong)
+    assert {("task_cpu_seconds", "3"): 7.0} == measure(add_up(sample(CPUTime=(2.0, 2.0)), wrong))[0]
+
+
+@given(st.lists(st.floats(), max_size=20))
+def test_sum_of_any_differences_never_falls(values: list[float]) -> None:
+    added, before = None, 0.0
+    for value in values:
+        added = add_up(sample(CPUTime=(value, value)), added)
+        assert before <= added.fields["CPUTime"].total < math.inf
+        before = added.fields["CPUTime"].total

@@ -34,8 +34,12 @@ class BadRequest(Exception):
         self.code = code
 
 
+UNKNOWN_PID = 0
+"""What the kernel, too, says of processes that it cannot name."""
+
+
 class PeerCredentials(NamedTuple):
-    """Hold process and user at the other end of a unix socket, as the kernel recorded them when it connected."""
+    """Hold process and user at the other end of a local connection, as the kernel recorded them."""
 
     pid: int
     uid: int
@@ -46,7 +50,7 @@ class HttpRequest:
     """Hold one request; header names are in lower case, ``peer`` is the address of the client.
 
     ``body`` is read for an :class:`~slurmscope.outputs.http.response.Upload` only. ``credentials`` are known of clients
-    of a unix socket.
+    of a unix socket, and of those on this machine if the server looks for them.
     """
 
     method: str

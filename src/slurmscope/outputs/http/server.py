@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slurmscope.log import fields
@@ -24,7 +24,7 @@ from slurmscope.outputs.http.address import ListenHost, bound_address, open_list
 from slurmscope.outputs.http.connection import Connection, ConnectionLimits, Serving
 from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.http.parking import ParkedConnections
-from slurmscope.outputs.http.request import PeerCredentials
+from slurmscope.outputs.http.request import UNKNOWN_PID, PeerCredentials
 from slurmscope.outputs.http.response import App, FindUpload, RequestCounters, head_bytes, text_response
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,9 @@ _STARVED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _STARVED_PAUSE_SECONDS = 0.1
 _QUIET_SECONDS = 60.0
 _ROOM_SECONDS = 1.0
+
+FindOwner = Callable[[tuple[str, int], tuple[str, int]], int | None]
+"""Return the uid of the process at the client's end of a connection within this machine, None if it is not known."""
 
 
 class Server:
@@ -44,6 +47,7 @@ class Server:
         addresses: Sequence[str] = (),
         sockets: Sequence[socket.socket] = (),
         find_upload: FindUpload = lambda _: None,
+        find_owner: FindOwner | None = None,
         config_file: Path | None = None,
         max_connections: int = 512,
         limits: ConnectionLimits | None = None,
@@ -51,8 +55,9 @@ class Server:
         """Read the web configuration and listen; ``serve`` or ``start`` begins to accept connections.
 
         ``sockets`` listen already, such as unix sockets; the server closes them. ``find_upload`` says which bodies
-        are read.
+        are read. With ``find_owner``, requests over TCP have credentials, too, if the client is on this machine.
         """
+        self._find_owner = find_owner
         self.counters = RequestCounters()
         self._serving = Serving(
             app=app,
@@ -162,7 +167,13 @@ class Server:
         if sock.family == socket.AF_UNIX:
             self._admit(sock, "unix", _peer_credentials(sock))
         else:
-            self._admit(sock, str(address[0]).removeprefix("::ffff:"))
+            self._admit(sock, str(address[0]).removeprefix("::ffff:"), self._owner_credentials(sock, address))
+
+    def _owner_credentials(self, sock: socket.socket, address: tuple[str, int]) -> PeerCredentials | None:
+        if self._find_owner is None:
+            return None
+        uid = self._find_owner(address[:2], sock.getsockname()[:2])
+        return None if uid is None else PeerCredentials(UNKNOWN_PID, uid)
 
     def _wait_after(self, error: OSError) -> None:
         """Leave new connections in the kernel's queue for a moment, instead of retrying in a tight loop."""

@@ -6,10 +6,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from slurmscope.analysis.profile_units import BUSY_CORES, MAJOR_FAULTS, measure
+from slurmscope.analysis.profile_units import BUSY_CORES, MAJOR_FAULTS, add_up, measure
 from slurmscope.model.profile import EventKind, Profile, ProfiledStep, ProfileEvent, Sample, Series, StepKey
 
 MAX_STEPS = 4096
@@ -17,17 +17,20 @@ MAX_SERIES_PER_STEP = 4096
 
 # Why an event, or a field of a sample, was not used.
 LATE, LIMIT, REPEATED, VALUE = "late", "limit", "repeated", "value"
+# The start of steps whose sender neither says when they started nor when they end.
+NO_START = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class _Step:
-    """Hold one run of a step."""
+    """Hold one run of a step; ``was_running`` means that the agent has found its job on this node."""
 
     start_seconds: int
     heard_at: float
     ended_at: float | None = None
     number: int = 0
     lost: int = 0
+    was_running: bool = False
     last_sample_seconds: int | None = None
     measured: dict[tuple[str, str], float] = field(default_factory=dict)
     samples: dict[tuple[Series, str], Sample] = field(default_factory=dict)
@@ -65,6 +68,30 @@ class ProfileSteps:
             if event.kind is EventKind.STEP_END:
                 step.ended_at = step.heard_at
 
+    def handle_difference(self, key: StepKey, sample: Sample) -> None:
+        """Take a sample that has no sums, of a sender that reports nothing else."""
+        with self._lock:
+            self._events[EventKind.SAMPLE.value] += 1
+            step = self._steps.get(key)
+            now = self._clock()
+            is_over = step is not None and step.ended_at is not None and now - step.ended_at >= self._grace_seconds
+            if step is None or is_over or step.start_seconds != NO_START:
+                step = self._new_step(key, NO_START)
+            if step is not None:
+                step.heard_at, step.ended_at = now, None
+                self._add(step, add_up(sample, step.samples.get((sample.series, sample.task))))
+
+    def end_missing(self, running: Collection[int]) -> None:
+        """End the steps without a reported end whose jobs ran on this node and are not among the running ones."""
+        with self._lock:
+            for key, step in self._steps.items():
+                if step.start_seconds != NO_START or step.ended_at is not None:
+                    continue
+                if key.job_id in running:
+                    step.was_running = True
+                elif step.was_running:
+                    step.ended_at = self._clock()
+
     def reject(self, reason: str) -> None:
         """Count something that was no event."""
         with self._lock:
@@ -91,7 +118,7 @@ class ProfileSteps:
         """Return the run of the step that an event belongs to, a new one if needed; None if it is to be ignored."""
         step = self._steps.get(event.key)
         if step is None or event.start_seconds > step.start_seconds:
-            return self._new_step(event)
+            return self._new_step(event.key, event.start_seconds, lost=event.lost)
         if event.start_seconds < step.start_seconds or step.ended_at is not None:
             self._rejected[LATE] += 1
             return None
@@ -100,15 +127,15 @@ class ProfileSteps:
             return None
         return step
 
-    def _new_step(self, event: ProfileEvent) -> _Step | None:
-        if event.key not in self._steps and len(self._steps) >= MAX_STEPS:
+    def _new_step(self, key: StepKey, start_seconds: int, *, lost: int = 0) -> _Step | None:
+        if key not in self._steps and len(self._steps) >= MAX_STEPS:
             self._expire()
             if len(self._steps) >= MAX_STEPS:
                 self._rejected[LIMIT] += 1
                 return None
         # What was lost before this process heard of the step is not its loss.
-        step = _Step(start_seconds=event.start_seconds, heard_at=self._clock(), lost=event.lost)
-        self._steps[event.key] = step
+        step = _Step(start_seconds=start_seconds, heard_at=self._clock(), lost=lost)
+        self._steps[key] = step
         return step
 
     def _add(self, step: _Step, sample: Sample) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from slurmscope.analysis.gpu_claims import ENVIRONMENT_NAMES
@@ -16,6 +17,7 @@ from slurmscope.config import Config, own_environment, parse_path
 from slurmscope.metrics.collector import Role
 from slurmscope.model.check import Check
 from slurmscope.model.job_use import GroupKey, JobKey, NodeJobs
+from slurmscope.outputs.settings import WebSettings
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.services.exporter.settings import exporter_sections
 from slurmscope.services.node.checks import ProcessSources, cgroup_sources, check_node, has_capabilities
@@ -44,6 +46,9 @@ NAME_PATIENCE_SECONDS = 0.25
 
 KEPT_FILES = 4096
 """Files of cgroups that stay open between readings; each takes about 5 kB of kernel memory."""
+
+RUNNING_SECONDS = 3.0
+"""How long the reading of profiled steps waits for that of the jobs."""
 
 ENVIRONMENT = (ACCOUNT, PARTITION, *ENVIRONMENT_NAMES)
 
@@ -133,7 +138,11 @@ class NodeReadings(ReadingSet):
             tracing = NodeTracing(config.of(NodeTraceSettings), node_jobs, self._procfs)
             stack.enter_context(tracing.open())
             self._profiling = NodeProfiling(
-                config.of(ProfileSettings), grace_seconds=settings.grace, host=socket.gethostname()
+                config.of(ProfileSettings),
+                grace_seconds=settings.grace,
+                host=socket.gethostname(),
+                config_file=config.of(WebSettings).config_file,
+                find_running=partial(find_running, node_jobs),
             )
             stack.enter_context(self._profiling.open())
             self._stack = stack.pop_all()
@@ -166,6 +175,15 @@ class NodeReadings(ReadingSet):
     def close(self) -> None:
         """Stop tracking jobs."""
         self._stack.close()
+
+
+def find_running(node_jobs: SharedReading) -> frozenset[int] | None:
+    """Return the jobs that run on this node, None if they could not be read now."""
+    node_jobs.request()
+    snapshot = node_jobs.wait(time.monotonic() + RUNNING_SECONDS)
+    if snapshot.error is not None or not isinstance(snapshot.value, NodeJobs):
+        return None
+    return frozenset(job.key.job_id for job in snapshot.value.jobs if not job.has_ended)
 
 
 class NodeJobsReader:

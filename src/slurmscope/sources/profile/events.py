@@ -24,9 +24,9 @@ _FORMAT = "slurm-profile/1"
 _WORD = re.compile(r"([A-Za-z0-9._/+,@%:-]+)=([A-Za-z0-9._/+,@%:-]*)\Z")
 _UNSIGNED = re.compile(r"[0-9]{1,20}\Z", re.ASCII)
 _DOUBLE = re.compile(r"-?(?:[0-9]{1,400}(?:\.[0-9]{1,400})?(?:e[+-]?[0-9]{1,4})?|inf|nan)\Z", re.ASCII)
-_STEP = re.compile(r"(?:[0-9]{1,10}|batch|extern|interactive|unknown)(?:\+[0-9]{1,10})?\Z", re.ASCII)
-_NODE = re.compile(r"[A-Za-z0-9._-]{1,255}\Z")
-_TASK = re.compile(r"[0-9]{1,10}\Z", re.ASCII)
+STEP_FORM = re.compile(r"(?:[0-9]{1,10}|batch|extern|interactive|unknown)(?:\+[0-9]{1,10})?\Z", re.ASCII)
+NODE_FORM = re.compile(r"[A-Za-z0-9._-]{1,255}\Z")
+TASK_FORM = re.compile(r"[0-9]{1,10}\Z", re.ASCII)
 _KINDS = {kind.value: kind for kind in EventKind}
 _SERIES = {series.value: series for series in Series}
 
@@ -47,7 +47,7 @@ def parse_event(datagram: bytes) -> ProfileEvent:
         raise MalformedAnswer("the kind of event is unknown")
     return ProfileEvent(
         kind=kind,
-        key=StepKey(_unsigned(values, "job"), _text(values, "step", _STEP), _text(values, "node", _NODE)),
+        key=StepKey(_unsigned(values, "job"), _text(values, "step", STEP_FORM), _text(values, "node", NODE_FORM)),
         uid=_unsigned(values, "uid"),
         start_seconds=_unsigned(values, "start"),
         number=_unsigned(values, "seq"),
@@ -72,7 +72,7 @@ def _parse_sample(values: Mapping[str, str]) -> Sample:
         raise MalformedAnswer("the series of a sample is unknown")
     return Sample(
         series=series,
-        task=_text(values, "task", _TASK) if series is Series.TASKS else "",
+        task=_text(values, "task", TASK_FORM) if series is Series.TASKS else "",
         time_seconds=_unsigned(values, "time"),
         sampler=_decode(values.get("from", "")),
         has_gpus=values.get("gpu") == "1",

@@ -196,3 +196,87 @@ def test_events_are_counted_by_kind() -> None:
 
     expected = {"step_start": 1, "dataset": 0, "sample": 0, "task_end": 1, "step_end": 0}
     assert (expected, 1) == (steps.snapshot().events, steps.snapshot().rejected["sender"])
+
+
+def difference(steps: Steps, time: int, task: str = "1", /, *, key: StepKey = KEY, **values: float) -> None:
+    """Handle a sample of a task whose fields are not added up."""
+    steps.handle_difference(key, task_sample(time, task, **{name: (value, value) for name, value in values.items()}))
+
+
+def test_differences_are_added_up() -> None:
+    steps = Steps()
+    difference(steps, 10, CPUTime=1.5, RSS=8.0)
+    difference(steps, 12, CPUTime=2.0, RSS=4.0)
+    difference(steps, 12, CPUTime=0.5, RSS=2.0)  # again, because another task has ended
+    difference(steps, 12, "0", CPUTime=7.0)
+
+    expected = {
+        ("task_cpu_seconds", "1"): 4.0,
+        ("task_resident_bytes", "1"): 2048.0,
+        ("task_cpu_seconds", "0"): 7.0,
+    }
+    assert (expected, 4) == (steps.only().measured, steps.snapshot().events["sample"])
+
+
+def test_impossible_difference_is_not_added() -> None:
+    steps = Steps()
+    for value in (1.5, float("inf"), float("nan"), -1.0, 1e300, 2.0):
+        difference(steps, 10, CPUTime=value)
+
+    assert ({("task_cpu_seconds", "1"): 3.5}, 4) == (steps.only().measured, steps.snapshot().rejected["value"])
+
+
+def test_step_without_a_reported_end_ends_with_its_job() -> None:
+    steps = Steps()
+    difference(steps, 10, CPUTime=1.0)
+    steps.end_missing({13})  # the agent has not found the job yet
+    assert not steps.only().has_ended
+    steps.end_missing({12, 13})
+    assert not steps.only().has_ended
+    steps.end_missing({13})
+
+    assert steps.only().has_ended
+    steps.now += GRACE_SECONDS
+    assert () == steps.snapshot().steps
+
+
+def test_last_write_may_arrive_after_the_job_was_missed() -> None:
+    steps = Steps()
+    difference(steps, 10, CPUTime=1.0)
+    steps.end_missing({12})
+    steps.end_missing(())
+    steps.now += 1
+    difference(steps, 11, CPUTime=1.0)
+    assert (False, 2.0) == (steps.only().has_ended, steps.only().measured["task_cpu_seconds", "1"])
+    steps.end_missing(())
+
+    assert steps.only().has_ended
+
+
+def test_requeued_job_without_a_reported_start_starts_again() -> None:
+    steps = Steps()
+    difference(steps, 10, CPUTime=50.0)
+    steps.end_missing({12})
+    steps.end_missing(())
+    steps.now += GRACE_SECONDS
+    difference(steps, 130, CPUTime=1.0)
+
+    assert {("task_cpu_seconds", "1"): 1.0} == steps.only().measured
+
+
+def test_steps_of_the_other_plugin_do_not_end_with_their_job() -> None:
+    """They report their end themselves, after the last samples."""
+    steps = Steps()
+    steps.sample(10, CPUTime=(1.0, 1.0))
+    steps.end_missing({12})
+    steps.end_missing(())
+
+    assert not steps.only().has_ended
+
+
+def test_number_of_steps_is_limited_for_differences_too() -> None:
+    steps = Steps()
+    for job_id in range(profile_steps.MAX_STEPS + 1):
+        difference(steps, 10, key=StepKey(job_id, "0", "n1"), CPUTime=1.0)
+
+    assert (profile_steps.MAX_STEPS, 1) == (len(steps.snapshot().steps), steps.snapshot().rejected["limit"])

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slurm's own influxdb plugin, as Debian ships it, reaches the agent without any plugin of ours."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import ALICE, SlurmLab
+from lab.config import LabSettings
+from tests.e2e import profiled_task
+from tests.e2e.test_profile import CPU, RESIDENT, TASKS, ProfiledLab, left, of_tasks, reports, two_steps
+from tests.processes import Exporter, serving, until, values
+
+PATIENCE_SECONDS = 180.0
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """Return the port of the agent, which acct_gather.conf names."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def profiled(port: int) -> Iterator[ProfiledLab]:
+    """Start a cluster of one node with Slurm's influxdb plugin."""
+    folder = Path(tempfile.mkdtemp(prefix="influxdb-"))
+    folder.chmod(0o755)
+    lines = (
+        f"ProfileInfluxDBHost=http://127.0.0.1:{port}", "ProfileInfluxDBDatabase=slurm",
+        "ProfileInfluxDBRTPolicy=autogen", "ProfileInfluxDBDefault=none", "",
+    )  # fmt: skip
+    settings = LabSettings(
+        node_count=1,
+        extra_lines=("AcctGatherProfileType=acct_gather_profile/influxdb", "JobAcctGatherFrequency=task=2"),
+        extra_files={"acct_gather.conf": "\n".join(lines)},
+    )
+    lab = SlurmLab(folder / "lab", settings)
+    try:
+        lab.start()
+        work = folder / "work"
+        work.mkdir(mode=0o777)
+        work.chmod(0o777)
+        shutil.copy(profiled_task.__file__, work / "profiled_task.py")
+        yield ProfiledLab(lab=lab, socket=folder / "none", work=work)
+    finally:
+        lab.destroy()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def work(profiled: ProfiledLab) -> Path:
+    """Return an empty folder that jobs may write to."""
+    profiled.lab.reset()
+    for file in profiled.work.glob("*[!y]"):
+        file.unlink()
+    return profiled.work
+
+
+@pytest.fixture
+def agent(port: int, profiled: ProfiledLab) -> Iterator[Exporter]:
+    """Start an agent that accepts writes."""
+    with serving("node", "--profile.influxdb-listen-address", f"127.0.0.1:{port}", "--node.grace", "3s") as running:
+        yield running
+
+
+def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab, work: Path, agent: Exporter) -> None:
+    # The plugin sends when it has 16 KiB, or when a task ends.
+    job = profiled.submit(two_steps(work), "--profile=task", "--acctg-freq=task=1")
+    told = reports(work)
+    until(lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * told[t]["cpu"] for t in TASKS), PATIENCE_SECONDS)
+    resident = of_tasks(agent, RESIDENT, job)
+    for task, report in told.items():
+        assert 0.95 * report["anonymous"] <= resident[task] <= 1.05 * report["resident"]
+    for step in ("0", "1"):
+        out = profiled.lab.run("sstat", "-nP", "--noconvert", "-j", f"{job}.{step}", "-o", "MaxRSS,MaxRSSTask")
+        size, largest = out.strip().split("|")
+        assert pytest.approx(float(size), rel=0.1) == resident[step, largest]
+    (work / "end").touch()
+    final, deadline = reports(work, "final.json"), time.monotonic() + PATIENCE_SECONDS
+    cpu: dict[tuple[str, str], float] = {}
+    # Nothing reports the end of a step: the agent sees that its job is gone.
+    while left(agent):
+        cpu |= of_tasks(agent, CPU, job)
+        assert time.monotonic() < deadline
+    # Slurm writes each difference with two digits after the point.
+    assert {task: pytest.approx(final[task]["cpu"], rel=0.1, abs=0.3) for task in TASKS} == cpu
+    rejected = values(agent.get()[1], "slurmscope_profile_rejected_total")
+    assert {0.0} == {rejected.get((reason,), 0.0) for reason in ("sender", "malformed", "value", "limit")}
+    profiled.lab.wait_state(job, {"COMPLETED"})
+
+
+def test_user_cannot_forge_writes(port: int, agent: Exporter) -> None:
+    def forge(user: str) -> str:
+        line = "RSS,job=1,step=0,task=0,host=n1 value=1 1700000000\n"
+        url = f"http://127.0.0.1:{port}/write?db=slurm&rp=autogen&precision=s"
+        argv = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "--data-binary", line, url]
+        return subprocess.run(argv, user=user, cwd="/", timeout=60, check=True, capture_output=True, text=True).stdout
+
+    assert "403" == forge(ALICE)
+    assert 1 == values(agent.get()[1], "slurmscope_profile_rejected_total")[("sender",)]
+    assert [] == left(agent)
+    assert "204" == forge("root")
+    until(lambda: left(agent), PATIENCE_SECONDS)
