@@ -18,6 +18,9 @@ from slurmscope.model.summary import (
     JobSummary,
     MemorySummary,
     NodeSummary,
+    ProcessSummary,
+    TraceDifference,
+    TraceSummary,
     UsedShare,
 )
 
@@ -118,6 +121,27 @@ def make_gpu_report(job_id: int = 4712) -> JobReport:
         coverage=Coverage(nodes=1, nodes_measured=1, run_ratio=1.0),
     )  # fmt: skip
     return replace(report, summary=replace(report.summary, gpu=gpu))
+
+
+def make_traced_report(job_id: int = 4713, *, command: str = "solver", user: str = "ada") -> JobReport:
+    """Make the report of a job with two traced ranks, and ten more, whose CPU time and memory the agents contradict."""
+    report = make_report(make_record(job_id, user=user))
+    traces = TraceSummary(
+        processes=tuple(
+            ProcessSummary(
+                node="n1", step="0", rank=rank, pid=f"81{rank}", command=command, cpu_seconds=seconds,
+                peak_memory_bytes=GIB / 2, peak_threads=4.0, read_bytes=5e9, write_bytes=None,
+            )
+            for rank, seconds in (("0", 3600.0), ("1", 1800.0))
+        ),
+        others=10,
+        differences=(
+            TraceDifference(quantity="cpu_seconds", traced=7200.0, measured=14_400.0),
+            TraceDifference(quantity="memory_bytes", traced=1.2 * GIB, measured=0.8 * GIB),
+        ),
+    )  # fmt: skip
+    chart = make_chart("traced_cpu")
+    return replace(report, summary=replace(report.summary, traces=traces), charts=(*report.charts, chart))
 
 
 def make_unmeasured_report(record: JobRecord) -> JobReport:

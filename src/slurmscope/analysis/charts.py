@@ -7,22 +7,26 @@ value at each time are drawn instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from statistics import fmean
 
-from slurmscope.analysis.curves import Aligned, Combine, align
+from slurmscope.analysis.curves import Aligned, AlignedValues, Combine, align, sum_over
 from slurmscope.analysis.memory_summary import working_memory
+from slurmscope.analysis.queries import TRACED_CURVES
 from slurmscope.analysis.run import MeasuredRun, prepare_run
+from slurmscope.analysis.traced_processes import label_processes, process_curves
 from slurmscope.model.finding import Subject
 from slurmscope.model.report import MAX_CHART_POINTS, Chart, ChartLine
 from slurmscope.model.series import Measured, Series
 from slurmscope.model.summary import JobSummary
 
 MAX_LINES = 15
+AGENTS = "whole job (node agents)"
 
 Reference = Callable[[JobSummary], float | None]
+CurvesOf = Callable[[MeasuredRun], Iterable[Series]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,8 @@ class _Plan:
     combine: Combine = fmean
     reference: Reference | None = None
     reference_label: str = ""
+    beside: CurvesOf = lambda _run: ()
+    """For curves of traced processes: those of the node agents, whose sum is drawn too."""
 
 
 def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
@@ -54,11 +60,38 @@ def _aligned(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
         return working_memory(run, points=MAX_CHART_POINTS)
     if plan.name == "cpu_split":
         return _split(run)
+    if plan.name in TRACED_CURVES:
+        return _traced(plan, run, summary)
     curves = tuple(series for series in run.curves.get(plan.name, ()) if series.labels != ("",))
     if plan.name == "cpu_core":
         own = {(node.node, core) for node in summary.nodes for core in node.core_seconds}
         curves = tuple(series for series in curves if series.labels in own)
     return align(curves, combine=plan.combine)
+
+
+def _traced(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
+    """Return the curves of traced processes, and the sum over nodes of what the agents measured."""
+    processes = summary.traces.processes
+    traced = tuple(process_curves(run, plan.name, processes))
+    if not traced:
+        return Aligned((), {})
+    agents = [Series((AGENTS, *series.labels), series.times, series.values) for series in plan.beside(run)]
+    aligned = align((*traced, *agents), combine=plan.combine)
+    labels = label_processes(processes)
+    rows: dict[tuple[str, ...], AlignedValues] = {
+        (labels[key],): values for key, values in aligned.rows.items() if key in labels
+    }
+    measured = {key: values for key, values in aligned.rows.items() if key not in labels}
+    if measured:
+        rows[AGENTS,] = sum_over(Aligned(aligned.times, measured))
+    return Aligned(aligned.times, rows)
+
+
+def _working(run: MeasuredRun) -> Iterator[Series]:
+    aligned = working_memory(run, points=MAX_CHART_POINTS)
+    for labels, values in aligned.rows.items():
+        known = [(time, value) for time, value in zip(aligned.times, values, strict=True) if value is not None]
+        yield Series(labels, tuple(time for time, _ in known), tuple(value for _, value in known))
 
 
 def _split(run: MeasuredRun) -> Aligned:
@@ -184,5 +217,27 @@ _PLANS = (
     _Plan(
         name="open_files", title="Open files", unit="count", subject=Subject.FILES, combine=max,
         help="Different files that the job had open on each node.",
+    ),
+    _Plan(
+        name="traced_cpu", title="Busy cores by traced process", unit="cores", subject=Subject.CPU,
+        beside=lambda run: run.curves.get("cpu", ()),
+        help="How many cores each traced process kept busy, beside what the node agents measured.",
+    ),
+    _Plan(
+        name="traced_memory", title="Memory by traced process", unit="bytes", subject=Subject.MEMORY, combine=max,
+        beside=_working,
+        help="Resident memory of each traced process, beside what the node agents measured.",
+    ),
+    _Plan(
+        name="traced_threads", title="Threads by traced process", unit="count", subject=Subject.THREADS, combine=max,
+        help="Threads of each traced process.",
+    ),
+    _Plan(
+        name="traced_read", title="Disk reads by traced process", unit="bytes/s", subject=Subject.FILES,
+        help="What storage delivered to each traced process.",
+    ),
+    _Plan(
+        name="traced_write", title="Disk writes by traced process", unit="bytes/s", subject=Subject.FILES,
+        help="What each traced process sent to storage.",
     ),
 )  # fmt: skip

@@ -29,6 +29,7 @@ def _by_filesystem(metric: str, targets: str = "OST|MDT") -> SeriesQuery:
         by=(_FILESYSTEM,),
         job_label="jobid",
         derived=(derived,),
+        is_foreign=True,
     )
 
 
@@ -37,6 +38,44 @@ _LUSTRE = {
     "filesystem_write": _by_filesystem(LUSTRE_WRITE),
     "filesystem_metadata": _by_filesystem(LUSTRE_OPERATIONS, "MDT"),
 }
+
+
+PROCESS_LABELS = (NODE_LABEL, "step", "rank", "pid", "command")
+"""Labels that identify a traced process of a job."""
+
+
+def _traced(metric: str, how: Aggregation, by: tuple[str, ...] = PROCESS_LABELS) -> SeriesQuery:
+    """Query a metric of traced processes, which has the job ID and the node under other labels."""
+    node = DerivedLabel(NODE_LABEL, "host", "(.*)")
+    return SeriesQuery(
+        metric=f"slurm_trace_{metric}", how=how, each=PROCESS_LABELS, by=by, job_label="jobid", derived=(node,)
+    )
+
+
+TRACED_CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
+    {
+        "traced_cpu": _traced("cpu_seconds_total", Aggregation.RATE),
+        # Where the sender does not measure CPU time.
+        "traced_cores": _traced("cpu_cores", Aggregation.MEAN),
+        "traced_memory": _traced("memory_rss_bytes", Aggregation.MAX),
+        "traced_threads": _traced("threads", Aggregation.MAX),
+        "traced_read": _traced("read_bytes_total", Aggregation.RATE),
+        "traced_write": _traced("write_bytes_total", Aggregation.RATE),
+    }
+)
+TRACED_TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
+    {
+        "traced_threads": _traced("threads", Aggregation.MAX),
+        "traced_read": _traced("read_bytes_total", Aggregation.MAX),
+        "traced_write": _traced("write_bytes_total", Aggregation.MAX),
+    }
+)
+"""Queries for a few processes of jobs that are known to be traced."""
+
+TRACED_BY_NODE: Mapping[str, SeriesQuery] = MappingProxyType(
+    {"traced_memory_node": _traced("memory_rss_bytes", Aggregation.MAX, by=(NODE_LABEL,))}
+)
+"""Queries for the sum over all processes of jobs that are known to be traced."""
 
 
 def _curve(metric: str, how: Aggregation, each: tuple[str, ...] = _NODE, by: tuple[str, ...] = _NODE) -> SeriesQuery:
@@ -66,6 +105,8 @@ CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
         "gpu": _curve("jobs_gpu_utilization_ratio", Aggregation.MEAN),
         "gpu_memory": _curve("jobs_gpu_memory_bytes", Aggregation.MAX),
         **_LUSTRE,
+        **TRACED_CURVES,
+        **TRACED_BY_NODE,
     }
 )
 """Queries whose results are drawn over time."""
@@ -107,6 +148,9 @@ TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
             by=(NODE_LABEL, "gpu", "mig"),
         ),
         **_LUSTRE,
+        "traced_cpu": _traced("cpu_seconds_total", Aggregation.MAX),
+        "traced_memory": _traced("memory_rss_bytes", Aggregation.MAX),
+        **TRACED_TOTALS,
     }
 )
 """Queries for one value per series over the whole run."""

@@ -17,6 +17,7 @@ from slurmscope.analysis.cpu_summary import chosen_cores, node_cpus, summarise_c
 from slurmscope.analysis.curves import align, peak, sum_over
 from slurmscope.analysis.memory_summary import node_limits, summarise_memory, working_memory, working_peaks
 from slurmscope.analysis.run import MeasuredRun, prepare_run
+from slurmscope.analysis.traced_processes import summarise_traces
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.model.series import Measured, Series
@@ -44,6 +45,7 @@ _FILESYSTEM_TOTALS = {
 _CURVES = frozenset(
     {
         *_FILESYSTEM_TOTALS.values(),
+        "traced_memory_node",
         "cpu",
         "memory_anon",
         "memory_shared",
@@ -67,7 +69,8 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
         )
     working = working_memory(run, points=MAX_CHART_POINTS)
     limits = node_limits(run)
-    nodes = _nodes(run, working_peaks(working), limits)
+    peaks = working_peaks(working)
+    nodes = _nodes(run, peaks, limits)
     coverage = cover(run, run.by_node("cpu"), run.curves.get("cpu", ()))
     return JobSummary(
         record=record,
@@ -80,6 +83,7 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
         nodes=nodes,
         program_threads=_program_threads(run),
         mean_running_threads=_mean_over_time(run, "running_threads"),
+        traces=summarise_traces(run, peaks),
         coverage=coverage,
     )
 

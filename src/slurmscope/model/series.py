@@ -43,8 +43,8 @@ class SeriesQuery:
     """Query one metric of jobs.
 
     ``each`` names the labels that distinguish the series of one job: where two servers have the same series, the higher
-    value counts. ``by`` names the labels to keep; values are summed over the others. ``where`` selects label values.
-    Exporters of others have the job ID in ``job_label``, where more may follow after a colon.
+    value counts. ``by`` names the labels to keep; values are summed over the others. ``where`` selects label values,
+    and ``among`` several values of a label. ``job_label`` has the job ID.
     """
 
     metric: str
@@ -54,11 +54,9 @@ class SeriesQuery:
     where: tuple[tuple[str, str], ...] = ()
     job_label: str = JOB_LABEL
     derived: tuple[DerivedLabel, ...] = ()
-
-    @property
-    def is_foreign(self) -> bool:
-        """Return whether the metric comes from an exporter of others."""
-        return self.job_label != JOB_LABEL
+    among: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    is_foreign: bool = False
+    """Whether the metric comes from an exporter of others: there, more may follow the job ID after a colon."""
 
 
 class JobSpan(NamedTuple):

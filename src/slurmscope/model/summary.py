@@ -165,6 +165,46 @@ class NodeSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSummary:
+    """Hold what one traced process used, with its descendants; ``rank`` and ``step`` are empty where not known."""
+
+    node: str
+    step: str
+    rank: str
+    pid: str
+    command: str
+    cpu_seconds: float | None = None
+    peak_memory_bytes: float | None = None
+    """Highest sampled resident memory."""
+    peak_threads: float | None = None
+    read_bytes: float | None = None
+    """What storage delivered; ``write_bytes`` is what was sent to storage."""
+    write_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceDifference:
+    """Hold a number that the traced processes and the node agents disagree on.
+
+    ``quantity`` is ``cpu_seconds`` or ``memory_bytes``.
+    """
+
+    quantity: str
+    traced: float
+    measured: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    """Hold the traced processes with the most CPU time, and where they disagree with the node agents."""
+
+    processes: tuple[ProcessSummary, ...] = ()
+    others: int = 0
+    """Number of further traced processes."""
+    differences: tuple[TraceDifference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
     """Hold everything that rules and reports need about one run of a job."""
 
@@ -180,6 +220,7 @@ class JobSummary:
     program_threads: Mapping[str, float] = field(default_factory=dict)
     """Peak number of threads, by program."""
     mean_running_threads: float | None = None
+    traces: TraceSummary = field(default_factory=TraceSummary)
     coverage: Coverage = NOT_COVERED
     """Coverage of CPU time, which other measurements share."""
     node_cpus: float | None = None

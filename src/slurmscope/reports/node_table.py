@@ -20,7 +20,7 @@ _STATISTICS: tuple[tuple[str, Callable[[Sequence[float]], float]], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTable:
+class TextTable:
     """Hold rows of text, and a note about them where one is needed."""
 
     head: tuple[str, ...]
@@ -28,13 +28,13 @@ class NodeTable:
     note: str = ""
 
 
-def make_node_table(report: JobReport) -> NodeTable:
+def make_node_table(report: JobReport) -> TextTable:
     """Make one row for each node, or three for all nodes."""
     nodes = report.summary.nodes
     head = ("Node", *(column for column, _, _ in _COLUMNS))
     if len(nodes) <= MAX_NODE_ROWS:
-        return NodeTable(head=head, rows=tuple((show(node.node, 64), *_cells([node], min)) for node in nodes))
-    return NodeTable(
+        return TextTable(head=head, rows=tuple((show(node.node, 64), *_cells([node], min)) for node in nodes))
+    return TextTable(
         head=head,
         rows=tuple((name, *_cells(nodes, statistic)) for name, statistic in _STATISTICS),
         note=f"{len(nodes):,} nodes; each value is taken over all nodes, a row is not one node.",

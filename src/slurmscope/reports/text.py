@@ -12,6 +12,7 @@ from slurmscope.reports.columns import cut, lay_table, measure, pad, wrap
 from slurmscope.reports.contents import Gauge, LabelledText
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
+from slurmscope.reports.trace_table import make_trace_table, trace_sentences
 
 MIN_WIDTH = 40
 MAX_WIDTH = 200
@@ -40,6 +41,7 @@ def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, 
         *page.heading("Files"),
         *page.rows(contents.io_rows(report)),
         *page.nodes(report),
+        *page.traces(report),
         *page.missing(report),
         *page.bottom(report, url),
     ]
@@ -104,6 +106,15 @@ class TextPage:
             yield from self.heading("Nodes")
             yield from (f"  {line}" for line in lay_table(table.head, table.rows, self.width - 2))
         yield from self.sentence(table.note)
+
+    def traces(self, report: JobReport) -> Iterator[str]:
+        table = make_trace_table(report)
+        if table.rows:
+            yield from self.heading("Traced processes")
+            yield from (f"  {line}" for line in lay_table(table.head, table.rows, self.width - 2))
+        yield from self.sentence(table.note)
+        for sentence in trace_sentences(report):
+            yield from self.sentence(sentence)
 
     def missing(self, report: JobReport) -> Iterator[str]:
         sentences = contents.missing(report)

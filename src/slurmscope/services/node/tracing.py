@@ -71,13 +71,16 @@ class NodeTracing:
             yield
 
     def read(self) -> Traces:
-        """Return the traced processes of running jobs, and the counters."""
+        """Return the traced processes of running and just ended jobs, and the counters.
+
+        The last sample of a process has its final totals, and arrives when the job is about to end.
+        """
         if self._settings.socket is None:
             return Traces()
         jobs = self._senders.current_jobs().jobs if len(self._store) else ()
-        running = {job.key.job_id for job in jobs if not job.has_ended}
+        known = {job.key.job_id for job in jobs}
         return Traces(
-            processes=self._store.snapshot(running.__contains__),
+            processes=self._store.snapshot(known.__contains__),
             accepted=self._store.accepted,
             refused=self._store.refused,
             is_enabled=True,

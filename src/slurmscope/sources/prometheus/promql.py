@@ -83,19 +83,26 @@ def _selector(wanted: SeriesQuery, job_ids: Sequence[int], matchers: Matchers) -
     else:
         jobs = f"={quote(values[0])}" if len(values) == 1 else f"=~{quote_regex(values)}"
     others = [f"{_checked(_LABEL, label)}={quote(value)}" for label, value in (*wanted.where, *matchers)]
+    others += [f"{_checked(_LABEL, label)}=~{quote_regex(values)}" for label, values in wanted.among]
     return f"{_checked(_METRIC, wanted.metric)}{{{','.join([_checked(_LABEL, wanted.job_label) + jobs, *others])}}}"
 
 
 def _grouped(wanted: SeriesQuery, inner: str) -> str:
     """Take the higher of two copies of a series, then sum over the labels that are not kept."""
-    own = (DerivedLabel(JOB_LABEL, wanted.job_label, f"([0-9]+){_AFTER_JOB}"),) if wanted.is_foreign else ()
-    for label in (*own, *wanted.derived):
+    for label in (*_job_labels(wanted), *wanted.derived):
         names = (_checked(_LABEL, label.name), _checked(_LABEL, label.source))
         inner = f"label_replace({inner}, {quote(names[0])}, {quote('$1')}, {quote(names[1])}, {quote(label.pattern)})"
     each = f"max by ({_labels(wanted.each)}) ({inner})"
     if set(wanted.each) == set(wanted.by):
         return each
     return f"sum by ({_labels(wanted.by)}) ({each})"
+
+
+def _job_labels(wanted: SeriesQuery) -> tuple[DerivedLabel, ...]:
+    """Derive the label of the job where the metric has another one."""
+    if wanted.job_label == JOB_LABEL:
+        return ()
+    return (DerivedLabel(JOB_LABEL, wanted.job_label, f"([0-9]+){_AFTER_JOB if wanted.is_foreign else ''}"),)
 
 
 def _labels(names: Sequence[str]) -> str:

@@ -18,17 +18,21 @@ from typing import Self
 
 from slurmscope.metrics.family import Family, Histogram
 from slurmscope.metrics.parse import ParsedSample
-from slurmscope.model.series import NODE_LABEL
+from slurmscope.model.series import JOB_LABEL, NODE_LABEL
 from slurmscope.store.recorder.file import RecorderFile
 from slurmscope.store.recorder.heads import NO_JOB, Head, job_of, series_key
 from slurmscope.store.recorder.page_lines import find_samples
 from slurmscope.store.recorder.series import RecorderSeries
-from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings
+from slurmscope.store.recorder.settings import RECORDED_METRICS, TRACE_METRICS, RecorderSettings
 
 SERIES_LIMIT = 500_000
 """How many series are followed at once; further ones are left out and counted."""
 NEW_SERIES_LIMIT = 50_000
 """Maximum number of new series of one source between two packings, so that no agent displaces others."""
+TRACED_SERIES_LIMIT = 10_000
+"""The same for traced processes, of which jobs may start any number: they displace no measurement of the agent."""
+TRACED_JOB_SERIES_LIMIT = 2_000
+"""The same for the traced processes of one job."""
 LABELS_LIMIT_CHARACTERS = 1024
 """How long the labels of a series may be together; a series with longer ones is left out and counted."""
 
@@ -59,7 +63,7 @@ class Recorder:
         self._names = frozenset(names)
         self._series_limit = series_limit
         self._new_series_limit = new_series_limit
-        self._begun: Counter[str] = Counter()
+        self._begun: Counter[Hashable] = Counter()
         self._clock = clock
         self._mutex = threading.Lock()
         self._store = RecorderFile(settings, clock)
@@ -133,20 +137,33 @@ class Recorder:
                 if isinstance(value, Histogram):
                     continue
                 key = ("family", metric.name, values)
-                head = find(key) or self._begin(key, metric.name, dict(zip(metric.labels, values, strict=True)))
+                head = find(key) or self._begin_own(key, metric.name, dict(zip(metric.labels, values, strict=True)))
                 if head is not None:
                     yield head, value
 
     def _meet(self, nodes: tuple[str, ...], source: str, text: str, sample: ParsedSample) -> Head | None:
-        if (sample.labels.get(NODE_LABEL) or nodes[0]) not in nodes or job_of(sample.labels) == NO_JOB:
+        labels = _usual_labels(sample.name, sample.labels)
+        if (labels.get(NODE_LABEL) or nodes[0]) not in nodes or job_of(labels) == NO_JOB:
             self.dropped["foreign"] += 1
             return None
-        if self._begun[source] >= self._new_series_limit:
+        limits = {source: self._new_series_limit, **_traced_limits(source, sample.name, labels)}
+        return self._begin_within(limits, (nodes, text) if text else None, sample.name, labels, nodes[0])
+
+    def _begin_own(self, key: Hashable, name: str, labels: dict[str, str]) -> Head | None:
+        labels = _usual_labels(name, labels)
+        return self._begin_within(_traced_limits("", name, labels), key, name, labels)
+
+    def _begin_within(
+        self, limits: Mapping[Hashable, int], key: Hashable, name: str, labels: dict[str, str], node: str = ""
+    ) -> Head | None:
+        """Begin a series unless too many were begun of any of its kinds."""
+        if any(self._begun[kind] >= limit for kind, limit in limits.items()):
             self.dropped["too_many"] += 1
             return None
         count = len(self._heads)
-        head = self._begin((nodes, text) if text else None, sample.name, sample.labels, nodes[0])
-        self._begun[source] += len(self._heads) - count
+        head = self._begin(key, name, labels, node)
+        for kind in limits:
+            self._begun[kind] += len(self._heads) - count
         return head
 
     def _begin(self, key: Hashable, name: str, labels: dict[str, str], node: str = "") -> Head | None:
@@ -182,3 +199,18 @@ class Recorder:
         late = self._store.write(at_seconds, ids, values)
         self.dropped["late"] += late
         self.recorded += len(ids) - late
+
+
+def _traced_limits(source: str, name: str, labels: Mapping[str, str]) -> dict[Hashable, int]:
+    """Return how many new series of traced processes a source and a job may have."""
+    if name not in TRACE_METRICS:
+        return {}
+    return {(source, "traced"): TRACED_SERIES_LIMIT, (source, job_of(labels)): TRACED_JOB_SERIES_LIMIT}
+
+
+def _usual_labels(name: str, labels: dict[str, str]) -> dict[str, str]:
+    """Give job and node of a traced process the labels that they have in all other metrics."""
+    if name not in TRACE_METRICS:
+        return labels
+    usual = {"jobid": JOB_LABEL, "host": NODE_LABEL}
+    return {usual.get(label, label): value for label, value in labels.items()}

@@ -130,7 +130,8 @@ def _group(wanted: SeriesQuery, found: Iterable[tuple[LabelPairs, Piece]]) -> Gr
     groups: Groups = {}
     for pairs, pieces in series.items():
         labels = dict(pairs)
-        if all(labels.get(name, "") == value for name, value in wanted.where):
+        is_wanted = all(labels.get(name, "") == value for name, value in wanted.where)
+        if is_wanted and all(labels.get(name, "") in values for name, values in wanted.among):
             each = tuple(labels.get(name, "") for name in wanted.each)
             groups.setdefault(each, []).append(in_order(pieces))
     return groups

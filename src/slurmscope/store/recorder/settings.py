@@ -17,6 +17,9 @@ JOB_METRICS = frozenset(
 )
 """Metrics that job reports need."""
 
+TRACE_METRICS = frozenset(name for name in JOB_METRICS if name.startswith("slurm_trace_"))
+"""Metrics of single processes, whose number jobs determine."""
+
 CLUSTER_METRICS = frozenset(wanted.metric for wanted in CLUSTER_CURVES.values())
 """What the page about the whole cluster draws."""
 

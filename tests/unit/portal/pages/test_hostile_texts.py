@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from slurmscope.model.report import JobReport
+from slurmscope.model.summary import ProcessSummary, TraceSummary
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, make_backend
 from tests.fakes.reports import HOSTILE_NAME, make_finding, make_record, make_report
@@ -47,12 +48,19 @@ def backend() -> FakeBackend:
         make_finding(), title=HOSTILE_NAME, explanation=HOSTILE_NAME, advice=HOSTILE_NAME, suggestion=HOSTILE_NAME
     )
     hostile = replace(
-        report, summary=replace(report.summary, nodes=(node,)), charts=(chart,), findings=(finding,),
+        report, summary=replace(report.summary, nodes=(node,), traces=_traces()), charts=(chart,), findings=(finding,),
         missing=(HOSTILE_NAME,),
     )  # fmt: skip
     backend.archive.save([hostile, _as_single_job(hostile)])
     backend.problems = (HOSTILE_NAME,)
     return backend
+
+
+def _traces() -> TraceSummary:
+    process = ProcessSummary(
+        node=HOSTILE_NAME, step=HOSTILE_NAME, rank=HOSTILE_NAME, pid=HOSTILE_NAME, command=HOSTILE_NAME
+    )
+    return TraceSummary(processes=(process, replace(process, step="0")))
 
 
 def _as_single_job(report: JobReport) -> JobReport:

@@ -16,7 +16,7 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.series import Measured
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, make_backend, make_wide_report
-from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
+from tests.fakes.reports import START, make_record, make_report, make_traced_report, make_unmeasured_report
 
 FILES = (
     "", "/live", "/charts.json", "/charts/cpu.svg", "/charts/cpu.csv", "/charts/cpu.json", "/nodes.csv", "/nodes.json",
@@ -262,3 +262,22 @@ def test_number_from_accounting_names_its_source(backend: FakeBackend, ada: Port
     cpu = replace(report.summary.cpu, time=replace(report.summary.cpu.time, coverage=None))
     backend.archive.save([replace(report, summary=replace(report.summary, cpu=cpu))])
     assert "from Slurm accounting" in Page(ada.get("/jobs/7").text).text
+
+
+def test_page_shows_traced_processes_and_where_they_disagree() -> None:
+    backend = make_backend([make_traced_report(), make_report()])
+    page = Page(PortalClient(backend.make_app(), "ada").get("/jobs/4713").text)
+
+    for words in ("Traced processes", "solver", "30 min", "10 more with less CPU time.", "50 % less than the 4 h"):
+        assert words in page.text
+    assert [] == page.open
+    assert "Traced" not in Page(PortalClient(backend.make_app(), "ada").get("/jobs/4711").text).text
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_traced_processes_are_hidden_with_their_job(file: str) -> None:
+    backend = make_backend([make_traced_report(command="secret-solver")])
+    answer = PortalClient(backend.make_app(), "bob").get(f"/jobs/4713{file}")
+
+    assert 404 == answer.status_code
+    assert "secret-solver" not in answer.text

@@ -146,9 +146,11 @@ def test_node_of_several_slurmd_on_one_machine_is_that_of_the_cgroup(folder: Pat
         assert ["n7"] == [process.host for process in agent.tracing.read().processes]
 
 
-def test_samples_of_an_ended_job_are_not_exported(folder: Path) -> None:
+def test_last_samples_are_exported_as_long_as_the_ended_job_is(folder: Path) -> None:
     with open_agent(folder) as agent:
         agent.post(SAMPLE)
+        agent.jobs = replace(JOBS, jobs=(replace(OWN_JOB, has_ended=True),))
+        assert 1 == len(agent.tracing.read().processes)
         agent.jobs = replace(JOBS, jobs=())
         assert () == agent.tracing.read().processes
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from slurmscope.http_client.address import parse_address
-from slurmscope.services.reporting.report_maker import measure
+from slurmscope.services.reporting.measuring import measure
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import PrometheusSettings

@@ -13,8 +13,8 @@ from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.http_client.request import HttpAnswer
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
+from slurmscope.services.reporting.measuring import MAX_CORES_DRAWN
 from slurmscope.services.reporting.report_maker import (
-    MAX_CORES_DRAWN,
     NO_CURVE,
     NO_SERIES,
     NOT_SUMMARISED,

@@ -124,6 +124,7 @@ FOREIGN = SeriesQuery(
     each=("jobid", "target", "filesystem"),
     by=("filesystem",),
     job_label="jobid",
+    is_foreign=True,
     derived=(DerivedLabel("filesystem", "target", "(.+)-MDT[0-9]{4}"),),
 )
 
@@ -146,6 +147,31 @@ def test_pattern_for_the_jobs_of_a_foreign_exporter_matches_no_other_job() -> No
     assert [bool(pattern.fullmatch(text)) for text in ("7", "12:1001:n1", "71", "7.1001", "17", "")] == [
         True, True, False, False, False, False,
     ]  # fmt: skip
+
+
+TRACED = SeriesQuery(
+    metric="slurm_trace_threads",
+    how=Aggregation.MAX,
+    each=("slurm_node", "pid"),
+    by=("slurm_node", "pid"),
+    job_label="jobid",
+    derived=(DerivedLabel("slurm_node", "host", "(.*)"),),
+    among=(("pid", ("12", 'a"|.*')),),
+)
+
+
+def test_traced_processes_have_their_own_label_of_the_job() -> None:
+    inner = r'max_over_time(slurm_trace_threads{jobid="7",pid=~"12|a\"\\|\\.\\*"}[60000ms])'
+    named = f'label_replace({inner}, "slurm_job", "$1", "jobid", "([0-9]+)")'
+
+    assert f'max by (slurm_job, slurm_node, pid) (label_replace({named}, "slurm_node", "$1", "host", "(.*)"))' == (
+        curves_expression(TRACED, [7], window_seconds=60.0)
+    )
+
+
+def test_labels_of_several_values_are_validated() -> None:
+    with pytest.raises(ValueError, match="not a valid"):
+        curves_expression(replace(TRACED, among=(("p d", ("1",)),)), [7], window_seconds=60.0)
 
 
 def test_derived_labels_are_validated() -> None:

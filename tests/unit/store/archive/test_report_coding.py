@@ -16,11 +16,25 @@ from slurmscope.errors import ArchiveError
 from slurmscope.model.report import MAX_CHART_POINTS, ChartLine, JobReport
 from slurmscope.store.archive import report_coding
 from slurmscope.store.archive.report_coding import TOO_LARGE, decode_report, encode_report
-from tests.fakes.reports import make_chart, make_gpu_report, make_record, make_report, make_unmeasured_report
+from tests.fakes.reports import (
+    make_chart,
+    make_gpu_report,
+    make_record,
+    make_report,
+    make_traced_report,
+    make_unmeasured_report,
+)
 
 
 @pytest.mark.parametrize(
-    "report", [make_report(), make_gpu_report(), make_unmeasured_report(make_record(1)), make_report(charts=())]
+    "report",
+    [
+        make_report(),
+        make_gpu_report(),
+        make_traced_report(),
+        make_unmeasured_report(make_record(1)),
+        make_report(charts=()),
+    ],
 )
 def test_report_comes_back_equal(report: JobReport) -> None:
     assert report == decode_report(*encode_report(report))

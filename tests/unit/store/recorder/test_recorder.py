@@ -5,19 +5,28 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from slurmscope.analysis.queries import TOTALS
 from slurmscope.errors import MalformedAnswer
 from slurmscope.metrics.family import Family, Histogram, counter, gauge, histogram
 from slurmscope.model.series import Aggregation, JobSpan, SeriesQuery
-from slurmscope.store.recorder.recorder import LABELS_LIMIT_CHARACTERS, Recorder
+from slurmscope.store.recorder.recorder import (
+    LABELS_LIMIT_CHARACTERS,
+    TRACED_JOB_SERIES_LIMIT,
+    TRACED_SERIES_LIMIT,
+    Recorder,
+)
 from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings, parse_size
 from tests.fakes.recorded_samples import CPU, INTERVAL, JOB, MEMORY, START, make_recorder, sample
 
 NODES = SeriesQuery(metric=CPU, how=Aggregation.MAX)
+THREADS = TOTALS["traced_threads"]
 
 
 def totals(recorder: Recorder, wanted: SeriesQuery = NODES, job: int = JOB) -> dict[tuple[str, ...], float]:
@@ -189,6 +198,44 @@ def test_agent_may_bring_new_series_again_when_old_ones_were_packed(tmp_path: Pa
         for hour in range(3):
             recorder.record_page(START + 7200 * hour, page("1", f"n{hour}"), nodes=("n0", "n1", "n2"), source="n:9798")
         assert {} == +recorder.dropped
+
+
+def traced_page(pids: Iterable[int], job: int = JOB, host: str = "n1") -> str:
+    labels = f'jobid="{job}",host="{host}",rank="0",step="0",command="a"'
+    return "".join(f'{THREADS.metric}{{{labels},pid="{pid}"}} {pid}\n' for pid in pids)
+
+
+def test_traced_processes_are_recorded_by_job_and_node(tmp_path: Path) -> None:
+    labels = ("jobid", "host", "pid", "rank", "step", "command")
+    family = Family(gauge(THREADS.metric, "Threads.", *labels), {(str(JOB), "n2", "9", "1", "0", "a"): 3.0})
+    with make_recorder(tmp_path) as recorder:
+        recorder.record_page(START, traced_page([5, 6]), nodes=("n1",))
+        recorder.record_families(START, [family])
+        assert 1 == recorder.record_page(START + 1, traced_page([7], host="n9"), nodes=("n1",))
+        assert 1 == recorder.record_page(START + 2, traced_page([7], job=0), nodes=("n1",))
+        found = totals(recorder, THREADS)
+        chosen = totals(recorder, replace(THREADS, among=(("pid", ("6", "9")),)))
+    assert {("n1", "0", "0", "5", "a"): 5.0, ("n1", "0", "0", "6", "a"): 6.0, ("n2", "0", "1", "9", "a"): 3.0} == found
+    assert {("n1", "0", "0", "6", "a"): 6.0, ("n2", "0", "1", "9", "a"): 3.0} == chosen
+
+
+def test_job_with_ever_new_traced_processes_keeps_out_no_other(tmp_path: Path) -> None:
+    with make_recorder(tmp_path) as recorder:
+        recorder.record_page(START, traced_page(range(TRACED_JOB_SERIES_LIMIT + 5)), nodes=("n1",))
+        recorder.record_page(START + 1, traced_page([1], job=JOB + 1) + page("1"), nodes=("n1",))
+        assert (TRACED_JOB_SERIES_LIMIT, 1, 1) == (
+            len(totals(recorder, THREADS)), len(totals(recorder, THREADS, JOB + 1)), len(totals(recorder))
+        )  # fmt: skip
+        assert {"too_many": 5} == +recorder.dropped
+
+
+def test_traced_processes_of_many_jobs_keep_out_no_measurement_of_the_agent(tmp_path: Path) -> None:
+    jobs = TRACED_SERIES_LIMIT // TRACED_JOB_SERIES_LIMIT + 1
+    sent = "".join(traced_page(range(TRACED_JOB_SERIES_LIMIT), JOB + number) for number in range(jobs))
+    with make_recorder(tmp_path) as recorder:
+        recorder.record_page(START, sent + page("1"), nodes=("n1",))
+        assert {"too_many": TRACED_JOB_SERIES_LIMIT} == +recorder.dropped
+        assert {("n1",): 1.0} == totals(recorder)
 
 
 def test_series_with_endless_labels_is_left_out(tmp_path: Path) -> None:

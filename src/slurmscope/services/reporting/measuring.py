@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the time series queries of job reports, each for many jobs at once.
+
+Traced processes are read in two rounds: first which processes the jobs have, then more about a few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+
+from slurmscope.analysis.queries import (
+    CURVES,
+    PROCESS_LABELS,
+    TOTALS,
+    TRACED_BY_NODE,
+    TRACED_CURVES,
+    TRACED_TOTALS,
+)
+from slurmscope.analysis.traced_processes import MAX_PROCESSES, order_processes
+from slurmscope.errors import ServerBusy, ServerRefused, ServerTimedOut, SourceError
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.report import MAX_CHART_POINTS
+from slurmscope.model.series import Curves, JobSpan, Measured, Series, SeriesQuery, SeriesSource, Totals
+
+PARTIAL_SERIES = "The time series server returned partial results, so some curves may be incomplete."
+MAX_CORES_DRAWN = 128
+"""Jobs with more cores have the total of each core, and no curve for each."""
+CORE_CURVE = "cpu_core"
+TRACED_JOBS_AT_ONCE = 10
+"""Traced jobs in one query, which names the processes of all of them."""
+
+UNREACHABLE = (ServerRefused, ServerTimedOut)
+"""A server that does not answer one query will not answer the next one either."""
+
+_PID = PROCESS_LABELS.index("pid")
+
+Result = Totals | Curves | SourceError
+Read = Callable[[], tuple[str, Result]]
+"""Send a query, and return its name and result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """Hold query results by query name and job id."""
+
+    curves: Mapping[str, Mapping[int, tuple[Series, ...]]] = field(default_factory=dict)
+    totals: Mapping[str, Mapping[int, Mapping[tuple[str, ...], float]]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+    busy: ServerBusy | None = None
+    """Set when the server was too busy to answer a query."""
+
+    def of(self, job_id: int) -> Measured:
+        """Return the measurements of one job."""
+        return Measured(
+            curves={name: found[job_id] for name, found in self.curves.items() if job_id in found},
+            totals={name: found[job_id] for name, found in self.totals.items() if job_id in found},
+            problems=self.problems,
+        )
+
+
+def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: float, until: float) -> Measurements:
+    """Run every query for jobs with different ids; failed queries are listed among the problems.
+
+    Raises one of :data:`UNREACHABLE` when the server does not answer at all.
+    """
+    spans = {record.job_id: span for record in records if (span := _span(record, now_seconds))}
+    if not spans:
+        return Measurements()
+    everything = tuple(spans.values())
+    small = tuple(
+        spans[record.job_id] for record in records if record.job_id in spans and record.cpus <= MAX_CORES_DRAWN
+    )
+    reader = _Reader(series, until)
+    reads = [reader.totals(name, query, everything) for name, query in TOTALS.items() if name not in TRACED_TOTALS]
+    for name, query in CURVES.items():
+        drawn = small if name == CORE_CURVE else everything
+        if drawn and name not in TRACED_CURVES and name not in TRACED_BY_NODE:
+            reads.append(reader.curves(name, query, drawn))
+    results = _run_all(reads, series.max_concurrent_queries)
+    if traced := list(_traced_reads(reader, spans, _join(results).totals)):
+        results += _run_all(traced, series.max_concurrent_queries)
+    return _join(results)
+
+
+class _Reader:
+    """Make the calls that send queries."""
+
+    def __init__(self, series: SeriesSource, until: float) -> None:
+        self._series = series
+        self._until = until
+
+    def totals(self, name: str, query: SeriesQuery, spans: Sequence[JobSpan]) -> Read:
+        return partial(_read, name, partial(self._series.read_totals, query, spans, until=self._until))
+
+    def curves(self, name: str, query: SeriesQuery, spans: Sequence[JobSpan]) -> Read:
+        read = partial(self._series.read_curves, query, spans, points=MAX_CHART_POINTS, until=self._until)
+        return partial(_read, name, read)
+
+
+def _traced_reads(
+    reader: _Reader, spans: Mapping[int, JobSpan], totals: Mapping[str, Mapping[int, Mapping[tuple[str, ...], float]]]
+) -> Iterator[Read]:
+    """Yield queries for the busiest processes of traced jobs; most jobs have none."""
+    traced = iter(
+        [job for job in spans if any(job in totals.get(name, ()) for name in ("traced_cpu", "traced_memory"))]
+    )
+    while jobs := tuple(islice(traced, TRACED_JOBS_AT_ONCE)):
+        chosen = [
+            key
+            for job in jobs
+            for key in order_processes({name: found.get(job, {}) for name, found in totals.items()})[:MAX_PROCESSES]
+        ]
+        among = (("pid", tuple(sorted({key[_PID] for key in chosen}))),)
+        some = tuple(spans[job] for job in jobs)
+        for name, query in TRACED_TOTALS.items():
+            yield reader.totals(name, replace(query, among=among), some)
+        for name, query in TRACED_CURVES.items():
+            yield reader.curves(name, replace(query, among=among), some)
+        for name, query in TRACED_BY_NODE.items():
+            yield reader.curves(name, query, some)
+
+
+def _read(name: str, read: Callable[[], Totals | Curves]) -> tuple[str, Result]:
+    try:
+        return name, read()
+    except UNREACHABLE:
+        raise
+    except SourceError as error:
+        return name, error
+
+
+def _join(results: Sequence[tuple[str, Result]]) -> Measurements:
+    curves: dict[str, dict[int, tuple[Series, ...]]] = {}
+    totals: dict[str, dict[int, Mapping[tuple[str, ...], float]]] = {}
+    for name, result in results:
+        if isinstance(result, Curves):
+            curves.setdefault(name, {}).update(result.by_job)
+        elif isinstance(result, Totals):
+            totals.setdefault(name, {}).update(result.by_job)
+    problems = (_problem(result) for _, result in results)
+    return Measurements(
+        curves=curves,
+        totals=totals,
+        problems=tuple(dict.fromkeys(problem for problem in problems if problem)),
+        busy=next((result for _, result in results if isinstance(result, ServerBusy)), None),
+    )
+
+
+def _problem(result: Result) -> str:
+    if isinstance(result, SourceError):
+        return str(result)
+    return PARTIAL_SERIES if result.is_partial else ""
+
+
+def _run_all(reads: Sequence[Read], concurrency: int) -> list[tuple[str, Result]]:
+    """Run the first query alone, to see whether the server answers, and the others concurrently."""
+    first = reads[0]()
+    with ThreadPoolExecutor(concurrency) as pool:
+        futures = [pool.submit(read) for read in reads[1:]]
+        try:
+            return [first, *(future.result() for future in futures)]
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _span(record: JobRecord, now_seconds: float) -> JobSpan | None:
+    """Return when a job ran; None when it did not."""
+    if record.start_seconds is None:
+        return None
+    end = now_seconds if record.end_seconds is None else record.end_seconds
+    return JobSpan(record.job_id, record.start_seconds, end) if end > record.start_seconds else None
