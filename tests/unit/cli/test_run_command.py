@@ -191,7 +191,6 @@ def test_daemon_that_is_left_runs_on_and_is_counted_until_the_end(tmp_path: Path
 
     assert 1 == report["run"]["processes_left"]
     assert 0.3 <= report["summary"]["cpu"]["time"]["used"] < 0.6
-    assert report["summary"]["run_seconds"] < 2
 
 
 # Nobody waits for these children: what they used is known from samples alone.
@@ -201,7 +200,7 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 for _ in range(2):
     if not os.fork():
         while time.process_time() < 0.5: pass
-        time.sleep(0.5)
+        time.sleep(1.5)
         os._exit(0)
 try:
     os.wait()

@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ import pytest
 from slurmscope.services.run.delivery import TIMEOUT_SECONDS
 from tests.fakes.scripted_server import RawRequest, read_whole_request, scripted_server
 from tests.fakes.traced_command import SLURMSCOPE, plain_environment, python, run_traced
-from tests.processes import PATIENCE_SECONDS
+from tests.processes import PATIENCE_SECONDS, until
 
 OLDER_KEYS = {"job_id", "pid", "cpus", "threads", "mem", "read_bytes", "write_bytes", "username", "hostname"}
 JOB = {"SLURM_JOB_ID": "4711", "SLURM_PROCID": "2", "SLURM_STEP_ID": "0", "SLURMD_NODENAME": "n1"}
@@ -143,27 +142,24 @@ def test_refusal_is_reported_in_one_line_and_changes_nothing(tmp_path: Path) -> 
 
 
 def test_hanging_endpoint_does_not_delay_the_command(tmp_path: Path) -> None:
-    is_over = threading.Event()
+    held_seconds: list[float] = []
 
-    def hang() -> bytes:
-        is_over.wait(60)
-        return b""
-
-    with endpoint(hang) as (address, posts):
+    def hang(connection: socket.socket) -> None:
+        read_whole_request(connection)
         started = time.monotonic()
-        file = tmp_path / "r.json"
-        done = run_traced(
-            "-f", "json", "-o", str(file), "--endpoint", address, "--", "sh", "-c", "sleep 0.3; exit 6", environment=JOB
-        )
-        elapsed = time.monotonic() - started
-        is_over.set()
+        connection.recv(1)
+        held_seconds.append(time.monotonic() - started)
+
+    file = tmp_path / "r.json"
+    with scripted_server(hang) as address:
+        arguments = ("-f", "json", "-o", str(file), "--endpoint", address)
+        done = run_traced(*arguments, "--", "sh", "-c", "sleep 0.3; exit 6", environment=JOB)
+        until(lambda: held_seconds)
 
     report = json.loads(file.read_bytes())
     assert 6 == done.returncode
-    assert 1 == len(posts)
-    # It did not wait for its own timeout, neither while the command ran nor afterwards.
-    assert elapsed < TIMEOUT_SECONDS
-    assert report["summary"]["run_seconds"] < TIMEOUT_SECONDS / 2
+    # The connection ended with the process, which did not wait for its own timeout.
+    assert held_seconds[0] - report["summary"]["run_seconds"] < TIMEOUT_SECONDS - 1
     assert ["2 of 2 samples were not sent; the command ended first."] == report["missing"]
 
 

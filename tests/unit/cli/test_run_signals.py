@@ -121,7 +121,7 @@ class Terminal:
     def __init__(self, *argv: str) -> None:
         self.pid, self._fd = pty.fork()
         if not self.pid:
-            os.execvpe(argv[0], argv, plain_environment())
+            os.execvpe(argv[0], argv, plain_environment({"LC_ALL": "C"}))
         self.seen = ""
 
     def read_until(self, text: str) -> None:
