@@ -34,7 +34,7 @@ SCRAPE_SECONDS = 1.0
 
 
 def main() -> int:
-    """Print the rate that was reached and how long posts took; the promises need two cores of their own."""
+    """Print the rate that was reached and how long posts took; both programs need a core of their own."""
     with tempfile.TemporaryDirectory() as folder:
         write_fake_commands(simulate(Shape(jobs=1000, nodes=400), now=int(time.time())), Path(folder))
         key_file = Path(folder) / "trace.key"
@@ -47,9 +47,11 @@ def main() -> int:
         with running_exporter(*flags) as (pid, address):
             load = Load(address, _requests(Path(folder), KeyFile(key_file)))
             scrape(address)  # runs the commands
+            load.open()
             load.run(2.0)
             before = cpu_seconds_of(pid)
             scrapes = _scrape_beside(address, lambda: load.run(SECONDS))
+            load.close()
             cpu_seconds, resident_bytes = cpu_seconds_of(pid) - before, resident_bytes_of(pid)
     return _report(load, scrapes, cpu_seconds, resident_bytes)
 
@@ -86,19 +88,36 @@ class Load:
     requests: list[list[bytes]]
     seconds: list[float] = field(default_factory=list)
     refused: int = 0
+    sockets: list[socket.socket] = field(default_factory=list)
+    selector: selectors.BaseSelector = field(default_factory=selectors.EpollSelector)
+
+    def open(self) -> None:
+        """Connect once: senders keep their connections."""
+        host, port = self.address.split(":")
+        for index in range(len(self.requests)):
+            sock = socket.create_connection((host, int(port)))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.selector.register(sock, selectors.EVENT_READ, index)
+            self.sockets.append(sock)
 
     def run(self, seconds: float) -> None:
         """Send for some seconds; figures are those of the last run."""
         self.seconds, self.refused = [], 0
-        host, port = self.address.split(":")
-        sockets = [socket.create_connection((host, int(port))) for _ in self.requests]
-        selector = selectors.EpollSelector()
-        for index, sock in enumerate(sockets):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            selector.register(sock, selectors.EVENT_READ, index)
-        self._send_all(selector, sockets, seconds)
-        for sock in sockets:
+        self._send_all(self.selector, self.sockets, seconds)
+        self._drain()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.selector.close()
+        for sock in self.sockets:
             sock.close()
+
+    def _drain(self) -> None:
+        """Read the answers to the last posts."""
+        until = time.perf_counter() + 1.0
+        while time.perf_counter() < until and (events := self.selector.select(0.2)):
+            for key, _ in events:
+                self.sockets[key.data].recv(65536)
 
     def _send_all(self, selector: selectors.BaseSelector, sockets: list[socket.socket], seconds: float) -> None:
         interval = len(sockets) / POSTS_PER_SECOND
