@@ -89,9 +89,7 @@ class NodeTracing:
     def _open_forwarder(self) -> Forwarder:
         if self._settings.forward is None or self._settings.key_file is None:
             raise ConfigError("trace.forward needs trace.key-file: the endpoint accepts samples with a job token only")
-        return Forwarder(
-            self._settings.forward, KeyFile(self._settings.key_file), self._store, limit=self._settings.processes
-        )
+        return Forwarder(self._settings.forward, KeyFile(self._settings.key_file), self._store, self._settings)
 
     def _check(self, caller: Caller, sample: TraceSample) -> TracedProcess:
         """Name owner and node of a sample by what the kernel and the agent know."""

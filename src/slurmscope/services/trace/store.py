@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from slurmscope.model.trace import TracedProcess
+from slurmscope.model.trace import TracedProcess, TraceSample
 from slurmscope.services.trace.refusal import REASONS, Refusal
 from slurmscope.services.trace.settings import TraceLimits
 
@@ -96,9 +96,7 @@ class TraceStore:
             self._size += 1
         elif _is_older(process, before.process):
             return
-        interval = sample.interval_seconds or self._limits.rate
-        lifetime = min(max(LIFETIME_INTERVALS * interval, SHORTEST_LIFETIME_SECONDS), LONGEST_LIFETIME_SECONDS)
-        entries[key] = _Entry(process, now + lifetime)
+        entries[key] = _Entry(process, now + lifetime_seconds(sample, self._limits.rate))
 
     def _find_excess(self, processes: Sequence[TracedProcess]) -> str:
         if len(processes) == 1 and (processes[0].host, processes[0].sample.pid) in self._jobs.get(
@@ -142,6 +140,12 @@ class TraceStore:
             del self._users[uid]
         if not entries:
             del self._jobs[job_id]
+
+
+def lifetime_seconds(sample: TraceSample, rate: float) -> float:
+    """Return how long a sample is current; ``rate`` is the interval of senders that do not state theirs."""
+    interval = sample.interval_seconds or rate
+    return min(max(LIFETIME_INTERVALS * interval, SHORTEST_LIFETIME_SECONDS), LONGEST_LIFETIME_SECONDS)
 
 
 def _is_older(process: TracedProcess, stored: TracedProcess) -> bool:
