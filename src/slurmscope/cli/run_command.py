@@ -20,7 +20,7 @@ from slurmscope.cli.run_options import RunChoices, RunCommand, run_options
 from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_error, write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError, OutputError
-from slurmscope.log import escape
+from slurmscope.log import configure, escape
 from slurmscope.model.traced_run import TracedRun
 from slurmscope.services.run.context import expand_file_name, host_name, read_context, user_name
 from slurmscope.services.run.feed import FeedOptions, SampleFeed, run_and_give, run_and_send, run_and_validate
@@ -51,6 +51,7 @@ def make_command() -> click.Command:
 def _run(choices: RunChoices) -> int:
     if not choices.command:
         raise click.UsageError("Name the command to run: slurmscope run -- COMMAND.")
+    configure("warn", "logfmt", sys.stderr)  # with the cause of each problem
     environment = own_environment()
     plan = _make_plan(choices, environment)
     file = _find_file(choices.output, plan)

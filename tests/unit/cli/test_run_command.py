@@ -352,3 +352,20 @@ def test_nothing_but_click_and_little_of_the_standard_library_is_needed(format: 
 
     assert "\n" == done.stdout
     assert (tmp_path / "report").stat().st_size > 500
+
+
+def test_cause_is_logged_if_gpus_cannot_be_read() -> None:
+    # As where the driver is loaded, but the process that asks it cannot run.
+    program = (
+        "import sys; from pathlib import Path; sys.executable = '/bin/false'\n"
+        "from slurmscope.cli import main, run_command; run_command.DRIVER_SIGNS = (Path('/'),)\n"
+        "from slurmscope.sources.gpu.nvml.reader import NvmlReader\n"
+        "NvmlReader.__init__.__kwdefaults__['driver_signs'] = (Path('/'),)\n"
+        "main(['run', '--quiet', '--', 'sleep', '2'])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+
+    assert (
+        'msg="GPUs cannot be read" reason=crashed error="the process that reads GPUs ended with code 1"' in done.stderr
+    )
