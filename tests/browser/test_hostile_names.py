@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from slurmscope.model.report import JobReport
+from slurmscope.model.summary import ProcessSummary, TraceSummary
 from slurmscope.portal.views.cluster_now import NodeProblem
 from tests.browser.watching import watching
 from tests.fakes.archive_backend import open_archive_backend
@@ -45,9 +46,12 @@ def make_hostile_jobs() -> list[JobReport]:
     )  # fmt: skip
     finding = replace(make_finding(), title=HOSTILE, explanation=HOSTILE, advice=HOSTILE, suggestion=HOSTILE)
     nodes = (replace(report.summary.nodes[0], node=HOSTILE),)
+    process = ProcessSummary(node=HOSTILE, step=HOSTILE, rank=HOSTILE, pid=HOSTILE, command=HOSTILE)
+    traces = TraceSummary(processes=(process, replace(process, step="0")))
     hostile = replace(
-        report, summary=replace(report.summary, nodes=nodes, program_threads={HOSTILE: 3.0}), charts=(chart,),
-        findings=(finding, replace(finding, rule=PRINTABLE)), missing=(HOSTILE,),
+        report,
+        summary=replace(report.summary, nodes=nodes, program_threads={HOSTILE: 3.0}, traces=traces),
+        charts=(chart,), findings=(finding, replace(finding, rule=PRINTABLE)), missing=(HOSTILE,),
     )  # fmt: skip
     alone = replace(record, job_id=66, array_job_id=None, array_task_id=None)
     return [*make_jobs(), hostile, replace(hostile, summary=replace(hostile.summary, record=alone))]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.prometheus import Server
+from slurmscope.analysis.charts import AGENTS, TRACED
 from slurmscope.analysis.traced_processes import MAX_PROCESSES
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.report import Chart, JobReport
@@ -110,11 +111,12 @@ def test_charts_show_processes_beside_the_node_agents(reports: list[JobReport]) 
     cpu = means(charts["traced_cpu"])
 
     assert cpu["rank 39: solver on n2"] == pytest.approx(0.39, rel=0.02)
-    assert cpu["whole job (node agents)"] == pytest.approx(10.0, rel=0.02)
-    assert MAX_PROCESSES + 1 == len(cpu)
+    assert MAX_PROCESSES == len(cpu)
+    assert means(charts["traced_cpu_node"]) == pytest.approx({TRACED: 7.8, AGENTS: 10.0}, rel=0.02)
+    assert means(charts["traced_memory_node"]) == pytest.approx({TRACED: 4000 * MIB, AGENTS: 2000 * MIB})
     assert means(charts["traced_read"])["rank 38: solver on n1"] == pytest.approx(1e6, rel=0.02)
     assert means(charts["traced_threads"])["rank 38: solver on n1"] == pytest.approx(40.0)
-    assert means(charts["traced_memory"])["whole job (node agents)"] == pytest.approx(2000 * MIB)
+    assert means(charts["traced_memory"])["rank 38: solver on n1"] == pytest.approx(100 * MIB)
 
 
 def test_job_without_traces_has_none(reports: list[JobReport]) -> None:

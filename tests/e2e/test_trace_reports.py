@@ -17,6 +17,7 @@ import pytest
 import slurmscope
 from lab import ALICE, SlurmLab
 from lab.prometheus import run_prometheus
+from slurmscope.analysis.charts import AGENTS, TRACED
 from tests.e2e import traced_task
 from tests.processes import run_slurmscope, serving, until
 
@@ -152,4 +153,4 @@ def test_report_shows_processes_and_their_curves(traced_job: TracedJob) -> None:
     names = {f"rank {rank}: python3 on {node}" for node, rank, _ in traced_job.tasks}
     for name in ("traced_cpu", "traced_memory", "traced_threads", "traced_write"):
         assert names <= set(charts[name])
-    assert "whole job (node agents)" in charts["traced_cpu"]
+    assert [TRACED, AGENTS] == charts["traced_cpu_node"]

@@ -7,6 +7,7 @@ value at each time are drawn instead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -14,7 +15,7 @@ from statistics import fmean
 
 from slurmscope.analysis.curves import Aligned, AlignedValues, Combine, align, sum_over
 from slurmscope.analysis.memory_summary import working_memory
-from slurmscope.analysis.queries import TRACED_CURVES
+from slurmscope.analysis.queries import TRACED_BY_NODE, TRACED_CURVES
 from slurmscope.analysis.run import MeasuredRun, prepare_run
 from slurmscope.analysis.traced_processes import label_processes, process_curves
 from slurmscope.model.finding import Subject
@@ -23,7 +24,8 @@ from slurmscope.model.series import Measured, Series
 from slurmscope.model.summary import JobSummary
 
 MAX_LINES = 15
-AGENTS = "whole job (node agents)"
+TRACED = "traced processes"
+AGENTS = "whole job, by node agents"
 
 Reference = Callable[[JobSummary], float | None]
 CurvesOf = Callable[[MeasuredRun], Iterable[Series]]
@@ -42,7 +44,7 @@ class _Plan:
     reference: Reference | None = None
     reference_label: str = ""
     beside: CurvesOf = lambda _run: ()
-    """For curves of traced processes: those of the node agents, whose sum is drawn too."""
+    """For the sum of traced processes: the curves of the node agents, whose sum is drawn too."""
 
 
 def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
@@ -62,6 +64,8 @@ def _aligned(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
         return _split(run)
     if plan.name in TRACED_CURVES:
         return _traced(plan, run, summary)
+    if plan.name in TRACED_BY_NODE:
+        return _traced_sum(plan, run)
     curves = tuple(series for series in run.curves.get(plan.name, ()) if series.labels != ("",))
     if plan.name == "cpu_core":
         own = {(node.node, core) for node in summary.nodes for core in node.core_seconds}
@@ -70,21 +74,30 @@ def _aligned(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
 
 
 def _traced(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
-    """Return the curves of traced processes, and the sum over nodes of what the agents measured."""
+    """Return the curves of traced processes under their names for people."""
     processes = summary.traces.processes
-    traced = tuple(process_curves(run, plan.name, processes))
-    if not traced:
-        return Aligned((), {})
-    agents = [Series((AGENTS, *series.labels), series.times, series.values) for series in plan.beside(run)]
-    aligned = align((*traced, *agents), combine=plan.combine)
     labels = label_processes(processes)
-    rows: dict[tuple[str, ...], AlignedValues] = {
-        (labels[key],): values for key, values in aligned.rows.items() if key in labels
-    }
-    measured = {key: values for key, values in aligned.rows.items() if key not in labels}
-    if measured:
-        rows[AGENTS,] = sum_over(Aligned(aligned.times, measured))
-    return Aligned(aligned.times, rows)
+    aligned = align(tuple(process_curves(run, plan.name, processes)), combine=plan.combine)
+    return Aligned(aligned.times, {(labels[key],): values for key, values in aligned.rows.items()})
+
+
+def _traced_sum(plan: _Plan, run: MeasuredRun) -> Aligned:
+    """Return the sum of all traced processes, and that of what the node agents measured."""
+    sides = {TRACED: run.curves.get(plan.name, ()), AGENTS: tuple(plan.beside(run))}
+    if not all(sides.values()):
+        return Aligned((), {})
+    curves = [Series((side, *one.labels), one.times, one.values) for side, some in sides.items() for one in some]
+    aligned = align(curves, combine=plan.combine)
+    rows = {side: [values for key, values in aligned.rows.items() if key[0] == side] for side in sides}
+    # A node without a traced process adds nothing; an agent without a value makes the sum unknown.
+    traced = tuple(_sum_known(column) for column in zip(*rows[TRACED], strict=True))
+    agents = sum_over(Aligned(aligned.times, {(str(place),): row for place, row in enumerate(rows[AGENTS])}))
+    return Aligned(aligned.times, {(TRACED,): traced, (AGENTS,): agents})
+
+
+def _sum_known(column: AlignedValues) -> float | None:
+    known = [value for value in column if value is not None]
+    return math.fsum(known) if known else None
 
 
 def _working(run: MeasuredRun) -> Iterator[Series]:
@@ -219,14 +232,22 @@ _PLANS = (
         help="Different files that the job had open on each node.",
     ),
     _Plan(
-        name="traced_cpu", title="Busy cores by traced process", unit="cores", subject=Subject.CPU,
+        name="traced_cpu_node", title="Busy cores, traced and measured", unit="cores", subject=Subject.CPU,
         beside=lambda run: run.curves.get("cpu", ()),
-        help="How many cores each traced process kept busy, beside what the node agents measured.",
+        help="Cores that all traced processes kept busy, beside what the node agents measured of the job.",
+    ),
+    _Plan(
+        name="traced_cpu", title="Busy cores by traced process", unit="cores", subject=Subject.CPU,
+        help="How many cores each traced process kept busy.",
+    ),
+    _Plan(
+        name="traced_memory_node", title="Memory, traced and measured", unit="bytes", subject=Subject.MEMORY,
+        combine=max, beside=_working,
+        help="Resident memory of all traced processes, beside what the node agents measured of the job.",
     ),
     _Plan(
         name="traced_memory", title="Memory by traced process", unit="bytes", subject=Subject.MEMORY, combine=max,
-        beside=_working,
-        help="Resident memory of each traced process, beside what the node agents measured.",
+        help="Resident memory of each traced process.",
     ),
     _Plan(
         name="traced_threads", title="Threads by traced process", unit="count", subject=Subject.THREADS, combine=max,

@@ -73,7 +73,10 @@ TRACED_TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
 """Queries for a few processes of jobs that are known to be traced."""
 
 TRACED_BY_NODE: Mapping[str, SeriesQuery] = MappingProxyType(
-    {"traced_memory_node": _traced("memory_rss_bytes", Aggregation.MAX, by=(NODE_LABEL,))}
+    {
+        "traced_cpu_node": _traced("cpu_seconds_total", Aggregation.RATE, by=(NODE_LABEL,)),
+        "traced_memory_node": _traced("memory_rss_bytes", Aggregation.MAX, by=(NODE_LABEL,)),
+    }
 )
 """Queries for the sum over all processes of jobs that are known to be traced."""
 

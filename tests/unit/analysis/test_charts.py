@@ -117,12 +117,16 @@ def test_only_the_cores_of_the_job_are_drawn() -> None:
 
 
 def test_every_curve_has_its_chart() -> None:
-    curves = {name: (curve(("n1", "0")[: len(wanted.by)], 0.5),) for name, wanted in CURVES.items()}
-    charts = charts_of(make_record(), Measured(curves=curves, totals={"cpu_core": {("n1", "0"): 9.0}}))
+    labels = ("n1", "0", "0", "812", "relax")
+    curves = {name: (curve(labels[: len(wanted.by)], 0.5),) for name, wanted in CURVES.items()}
+    measured = Measured(curves=curves, totals={"cpu_core": {labels[:2]: 9.0}, "traced_cpu": {labels: 9.0}})
+    charts = charts_of(make_record(), measured)
 
     assert [
         "cpu", "memory", "gpu", "gpu_memory", "read", "write", "filesystem_read", "filesystem_write",
         "filesystem_metadata", "cpu_split", "cpu_core", "running_threads", "open_files",
+        "traced_cpu_node", "traced_cpu", "traced_memory_node", "traced_memory", "traced_threads", "traced_read",
+        "traced_write",
     ] == list(charts)  # fmt: skip
     assert all(chart.help.endswith(".") and chart.title for chart in charts.values())
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from slurmscope.analysis.charts import AGENTS, make_charts
+from slurmscope.analysis.charts import AGENTS, TRACED, make_charts
 from slurmscope.analysis.summary import summarise
 from slurmscope.analysis.traced_processes import MAX_PROCESSES, label_processes
 from slurmscope.model.job_record import JobRecord
@@ -164,43 +164,58 @@ def with_curves(**curves: tuple[Series, ...]) -> Measured:
     return Measured(curves={**agents.curves, **curves}, totals=totals)
 
 
-def test_charts_have_a_line_for_each_process_and_one_of_the_agents() -> None:
+def last(chart: Chart) -> dict[str, float | None]:
+    return {line.label: line.values[-1] for line in chart.lines}
+
+
+def test_charts_have_a_line_for_each_process() -> None:
     measured = with_curves(
         traced_cpu=(curve(RANK_0, 0.5), curve(RANK_1, 0.25), curve(("n1", "0", "9", "9", "other"), 9.0)),
         traced_memory=(curve(RANK_0, 5e6),),
-        traced_threads=(curve(RANK_0, 3.0),),
     )
     charts = charts_of(ON_TWO_NODES, measured)
 
-    def last(name: str) -> dict[str, float | None]:
-        return {line.label: line.values[-1] for line in charts[name].lines}
+    assert {"rank 0: solver on n1": 0.5, "rank 1: solver on n1": 0.25} == last(charts["traced_cpu"])
+    assert {"rank 0: solver on n1": 5e6} == last(charts["traced_memory"])
+    assert {"traced_cpu", "traced_memory"} == charts.keys()
 
-    assert {"rank 0: solver on n1": 0.5, "rank 1: solver on n1": 0.25, AGENTS: 3.0} == last("traced_cpu")
-    assert {"rank 0: solver on n1": 5e6, AGENTS: 2.2e9} == last("traced_memory")
-    assert {"rank 0: solver on n1": 3.0} == last("traced_threads")
-    assert {"traced_cpu", "traced_memory", "traced_threads"} == charts.keys()
+
+def test_sum_of_processes_is_drawn_beside_that_of_the_agents() -> None:
+    measured = with_curves(
+        traced_cpu_node=(curve(("n1",), 0.75), curve(("n2",), 0.5, last=3600.0)),
+        traced_memory_node=(curve(("n2",), 7e6),),
+    )
+    charts = charts_of(ON_TWO_NODES, measured)
+
+    # The second node has no traced process in the second half.
+    assert [1.25, 0.75] == [charts["traced_cpu_node"].lines[0].values[place] for place in (0, -1)]
+    assert {TRACED: 0.75, AGENTS: 3.0} == last(charts["traced_cpu_node"])
+    assert {TRACED: 7e6, AGENTS: 2.2e9} == last(charts["traced_memory_node"])
+
+
+def test_sum_without_agents_has_no_chart() -> None:
+    measured = Measured(curves={"traced_cpu_node": (curve(("n1",), 1.0),)}, totals={"traced_cpu": {RANK_0: 9.0}})
+
+    assert {} == charts_of(make_record(), measured)
 
 
 def test_cores_that_the_sender_states_are_drawn_where_it_sends_no_cpu_time() -> None:
     measured = with_curves(
         traced_cpu=(curve(RANK_0, 0.5),), traced_cores=(curve(RANK_0, 9.0), curve(("n1", "", "", "7", ""), 0.75))
     )
-    lines = charts_of(ON_TWO_NODES, measured)["traced_cpu"].lines
 
-    assert {"rank 0: solver on n1": 0.5, "process on n1": 0.75} == {
-        line.label: line.values[-1] for line in lines if line.label != AGENTS
-    }
+    assert {"rank 0: solver on n1": 0.5, "process on n1": 0.75} == last(charts_of(ON_TWO_NODES, measured)["traced_cpu"])
 
 
-def test_gaps_of_the_agents_are_gaps_of_their_sum() -> None:
+def test_gaps_are_gaps_of_the_sums() -> None:
     measured = with_curves(
-        traced_memory=(curve(RANK_0, 5e6),),
-        memory_anon=(curve(("n1",), 1e6, last=3600.0), curve(("n2",), 1e6)),
+        traced_memory_node=(curve(("n1",), 5e6, first=3600.0),),
+        memory_anon=(curve(("n1",), 1e6, last=5400.0), curve(("n2",), 1e6)),
         memory_shared=(),
     )
-    (process, agents) = charts_of(ON_TWO_NODES, measured)["traced_memory"].lines
+    traced, agents = charts_of(ON_TWO_NODES, measured)["traced_memory_node"].lines
 
-    assert (5e6, 5e6) == (process.values[0], process.values[-1])
+    assert (None, 5e6) == (traced.values[0], traced.values[-1])
     assert (2e6, None) == (agents.values[0], agents.values[-1])
 
 

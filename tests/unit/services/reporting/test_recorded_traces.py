@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmscope.analysis.charts import AGENTS, TRACED
 from slurmscope.collectors.trace_metrics import trace_families
 from slurmscope.metrics.write import Format, write
 from slurmscope.model.report import JobReport
@@ -67,8 +68,9 @@ def test_charts_have_the_rates_of_each_process(report: JobReport) -> None:
     charts = {chart.name: {line.label: line.values[-1] for line in chart.lines} for chart in report.charts}
 
     assert {
-        "rank 0: solver on n1": pytest.approx(1.0), "rank 1: solver on n1": pytest.approx(0.5),
-        "whole job (node agents)": pytest.approx(3.0),
+        "rank 0: solver on n1": pytest.approx(1.0), "rank 1: solver on n1": pytest.approx(0.5)
     } == charts["traced_cpu"]  # fmt: skip
+    assert {TRACED: pytest.approx(1.5), AGENTS: pytest.approx(3.0)} == charts["traced_cpu_node"]
+    assert {TRACED: 400 * MIB, AGENTS: 400 * MIB} == charts["traced_memory_node"]
     assert pytest.approx(1e6) == charts["traced_write"]["rank 1: solver on n1"]
     assert "traced_read" not in charts
