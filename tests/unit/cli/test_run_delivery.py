@@ -65,13 +65,13 @@ def test_variables_of_the_older_wrapper_are_enough() -> None:
         first[key] for key in ("job_id", "hostname", "rank", "step_id", "interval")
     )
     assert {first["pid"]} == {sample["pid"] for sample in samples}
-    assert 0.6 <= last["cpu_seconds"] < 1
+    assert 0.6 <= last["cpu_seconds"] < 2 * 0.6
     times = [first["start_time"], *(sample["time"] for sample in samples)]
     busy = [
         sample["cpus"] / 100 * (after - before)
         for sample, (before, after) in zip(samples, pairwise(times), strict=True)
     ]
-    assert last["cpu_seconds"] == pytest.approx(sum(busy), abs=0.05)
+    assert last["cpu_seconds"] == pytest.approx(sum(busy), rel=0.1)
     assert first["mem"] > 1_000_000
     assert [sample["time"] for sample in samples] == sorted(sample["time"] for sample in samples)
 

@@ -47,7 +47,7 @@ def request_of(pid: int, uid: int) -> HttpRequest:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Return a folder whose path is short enough for a socket."""
-    with tempfile.TemporaryDirectory(prefix="t") as name:
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as name:
         yield Path(name)
 
 
