@@ -115,7 +115,11 @@ def open_endpoint(
     hosts = SharedReading("node_hosts", lambda: slurm.hosts, interval_seconds=0.0, clock=Clock(monotonic=clock))
     owners = OwnerFinder(jobs, hosts, grace_seconds=grace_seconds, clock=clock)
     finder = CallerFinder(
-        keys=lambda: KEYS, decode_munge=decode_munge, plain_networks=parse_networks(plain), wall_clock=time.time
+        keys=lambda: KEYS,
+        decode_munge=decode_munge,
+        plain_networks=parse_networks(plain),
+        wall_clock=time.time,
+        clock=clock,
     )
     receiver = TraceReceiver(
         find_caller=finder.find,

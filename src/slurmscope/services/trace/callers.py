@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from slurmscope.errors import SourceError
 from slurmscope.outputs.http.request import HttpRequest
+from slurmscope.services.trace.rates import RateBuckets
 from slurmscope.services.trace.refusal import Refusal
 from slurmscope.services.trace.settings import Network
 from slurmscope.services.trace.tokens import JobToken, check_token
@@ -19,6 +20,8 @@ from slurmscope.sources.slurm.unmunge import MungeCredential
 
 TOKEN, MUNGE, PLAIN, SOCKET = "token", "munge", "plain", "socket"
 PARALLEL_DECODES = 4
+DECODES_PER_SECOND = 20.0
+"""Munge credentials of one address: each costs a process, and until then nothing says whether it is worth that."""
 _KNOWN_TOKENS = 10_000
 _SCHEMES = ("bearer", "munge")
 
@@ -58,6 +61,7 @@ class CallerFinder:
         decode_munge: DecodeMunge | None = None,
         plain_networks: Sequence[Network] = (),
         wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the ways that are open: keys of tokens, the decoder of munge credentials, networks for plain posts."""
         self._keys = keys
@@ -66,6 +70,7 @@ class CallerFinder:
         self._wall_clock = wall_clock
         self._checked: tuple[Mapping[str, bytes], dict[str, JobToken]] = ({}, {})
         self._decoding = threading.BoundedSemaphore(PARALLEL_DECODES)
+        self._decodes = RateBuckets(DECODES_PER_SECOND, clock=clock)
 
     def find(self, request: HttpRequest) -> Caller:
         """Return who sends a post, or raise Refusal."""
@@ -73,7 +78,7 @@ class CallerFinder:
         if scheme.lower() == "bearer":
             return self._check_token(credential.strip())
         if scheme.lower() == "munge":
-            return self._check_munge(credential.strip(), request.body)
+            return self._check_munge(credential.strip(), request)
         return self._check_network(request.peer)
 
     def _check_token(self, text: str) -> Caller:
@@ -96,9 +101,11 @@ class CallerFinder:
                 known[text] = token
         return token if token is not None and token.expiry_seconds > now else None
 
-    def _check_munge(self, text: str, body: bytes) -> Caller:
+    def _check_munge(self, text: str, request: HttpRequest) -> Caller:
         if self._decode_munge is None:
             raise Refusal(401, "way", "Munge credentials are not accepted here.")
+        if wait_seconds := self._decodes.take(request.peer):
+            raise Refusal(429, "rate", "This address sends too many munge credentials.", retry_seconds=wait_seconds)
         if not self._decoding.acquire(blocking=False):
             raise Refusal(503, "unavailable", "Too many munge credentials at the same time.", retry_seconds=1)
         try:
@@ -109,7 +116,7 @@ class CallerFinder:
             self._decoding.release()
         if credential is None:
             raise Refusal(401, "credential", "The munge credential is not valid, expired, or was used before.")
-        if credential.payload.strip() != hashlib.sha256(body).hexdigest().encode():
+        if credential.payload.strip() != hashlib.sha256(request.body).hexdigest().encode():
             raise Refusal(401, "credential", "The munge credential is not for this body.")
         return Caller(way=MUNGE, uid=credential.uid)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limit how many posts per second each job and each user may send."""
+"""Limit how many posts per second each job, user or address may send."""
 
 from __future__ import annotations
 

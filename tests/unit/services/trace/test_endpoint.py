@@ -12,6 +12,8 @@ import pytest
 
 from slurmscope.errors import CommandTimedOut
 from slurmscope.outputs.http.connection import ConnectionLimits
+from slurmscope.services.trace.callers import DECODES_PER_SECOND
+from slurmscope.services.trace.rates import BURST_SECONDS
 from slurmscope.services.trace.settings import TraceLimits
 from slurmscope.sources.slurm.unmunge import MungeCredential
 from tests.fakes.raw_http import Answer, connect, exchange, get, read_answer, status_of
@@ -161,6 +163,17 @@ def test_munge_credential_is_bound_to_the_body_and_its_user() -> None:
         assert 204 == endpoint.post(body, credential="Munge MUNGE:ada:").status
         assert 204 == endpoint.post(body, credential="munge MUNGE:root:").status
         assert ["munge"] == [process.way for process in endpoint.processes()]
+
+
+def test_address_with_many_munge_credentials_starts_few_processes() -> None:
+    decoded: list[str] = []
+    with open_endpoint(decode_munge=decoded.append) as endpoint:
+        answers = [refusal(endpoint.post(SAMPLE, credential=f"Munge MUNGE:{number}:")) for number in range(100)]
+        assert {(401, "credential"), (429, "rate")} == set(answers)
+        assert DECODES_PER_SECOND * BURST_SECONDS == len(decoded)
+        assert 204 == endpoint.post(SAMPLE, credential=token()).status
+        endpoint.time.now += 1
+        assert (401, "credential") == refusal(endpoint.post(SAMPLE, credential="Munge MUNGE:again:"))
 
 
 def test_controller_that_is_down_keeps_known_jobs_and_no_others() -> None:
