@@ -71,7 +71,7 @@ def test_variables_of_the_older_wrapper_are_enough() -> None:
         sample["cpus"] / 100 * (after - before)
         for sample, (before, after) in zip(samples, pairwise(times), strict=True)
     ]
-    assert last["cpu_seconds"] == pytest.approx(sum(busy), rel=0.1)
+    assert last["cpu_seconds"] == pytest.approx(sum(busy), rel=0.3)
     assert first["mem"] > 1_000_000
     assert [sample["time"] for sample in samples] == sorted(sample["time"] for sample in samples)
 

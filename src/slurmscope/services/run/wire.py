@@ -11,6 +11,9 @@ Sample = dict[str, object]
 """One sample as the endpoint takes it."""
 
 COMMAND_BYTES = 64
+SHORTEST_WINDOW_SECONDS = 0.5
+"""Of a running process the kernel shows CPU time in hundredths of a second, at its end all of it: what was used in a
+moment is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,21 +34,17 @@ class SampleWriter:
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
-        self._last_time = sender.start_seconds
-        self._last_cpu = 0.0
+        self._window_start = self._last = (sender.start_seconds, 0.0)
 
     def write(self, sample: TreeSample) -> Sample:
-        """Return one sample; ``cpus`` is the use since the previous one, in percent of a core."""
-        sender, elapsed = self._sender, sample.time_seconds - self._last_time
-        busy = max(0.0, sample.cpu_seconds - self._last_cpu)
-        percent = 100 * busy / elapsed if elapsed > 0 else 0.0
-        self._last_time, self._last_cpu = sample.time_seconds, sample.cpu_seconds
+        """Return one sample; sizes of a command that has ended already are left out."""
+        sender, is_alive = self._sender, sample.processes > 0
         values = {
             "job_id": sender.slurm.job_id or 0,
             "pid": sender.pid,
-            "cpus": round(percent, 1),
-            "threads": float(sample.threads),
-            "mem": float(sample.resident_bytes),
+            "cpus": self._percent(sample),
+            "threads": float(sample.threads) if is_alive else None,
+            "mem": float(sample.resident_bytes) if is_alive else None,
             "read_bytes": _float(sample.read_bytes),
             "write_bytes": _float(sample.write_bytes),
             "username": sender.user,
@@ -59,6 +58,16 @@ class SampleWriter:
             "start_time": round(sender.start_seconds, 3),
         }
         return {key: value for key, value in values.items() if value is not None}
+
+    def _percent(self, sample: TreeSample) -> float | None:
+        """Return the use in percent of a core since the previous sample; since an earlier one if that was just now."""
+        shortest = min(SHORTEST_WINDOW_SECONDS, self._sender.interval_seconds / 2)
+        if sample.time_seconds - self._last[0] >= shortest:
+            self._window_start = self._last
+        self._last = (sample.time_seconds, sample.cpu_seconds)
+        start_seconds, cpu_seconds = self._window_start
+        elapsed = sample.time_seconds - start_seconds
+        return round(100 * max(0.0, sample.cpu_seconds - cpu_seconds) / elapsed, 1) if elapsed > 0 else None
 
 
 def cut_bytes(text: str) -> str:

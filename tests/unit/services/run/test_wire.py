@@ -30,10 +30,29 @@ def make_writer(slurm: SlurmContext | None = None) -> SampleWriter:
 def test_use_is_that_since_the_sample_before() -> None:
     writer = make_writer()
 
-    percents = [writer.write(make_sample(time, cpu))["cpus"] for time, cpu in ((2, 1), (4, 5), (4, 5), (6, 4))]
+    percents = [writer.write(make_sample(time, cpu))["cpus"] for time, cpu in ((2, 1), (4, 5), (6, 4))]
 
-    # 1 s of 2, then 4 s of 2; no time passed; totals that fall are no use.
-    assert [50.0, 200.0, 0.0, 0.0] == percents
+    # 1 s of 2, then 4 s of 2; totals that fall are no use.
+    assert [50.0, 200.0, 0.0] == percents
+
+
+def test_use_at_the_end_is_not_that_of_a_moment() -> None:
+    """A busy core, 2 ms after a sample: the kernel shows the last hundredths of a second only now."""
+    writer = make_writer()
+
+    percents = [
+        writer.write(make_sample(time, cpu))["cpus"] for time, cpu in ((10, 9.98), (20, 19.98), (20.002, 20.002))
+    ]
+
+    assert [99.8, 100.0, 100.2] == percents
+
+
+def test_use_of_a_short_command_is_that_of_its_whole_run() -> None:
+    writer = make_writer()
+
+    percents = [writer.write(make_sample(time, cpu)).get("cpus") for time, cpu in ((0, 0), (0.01, 0), (0.0101, 0.001))]
+
+    assert [None, 0.0, 9.9] == percents
 
 
 def test_everything_is_written_by_its_key() -> None:
@@ -50,8 +69,8 @@ def test_everything_is_written_by_its_key() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     sample = make_writer(SlurmContext()).write(TreeSample(START + 1, 0.0, 0.0, 0, 0, 0))
 
-    assert not {"read_bytes", "write_bytes", "rank", "step_id"} & sample.keys()
-    assert (0, 0.0) == (sample["job_id"], sample["mem"])
+    assert not {"read_bytes", "write_bytes", "rank", "step_id", "mem", "threads"} & sample.keys()
+    assert 0 == sample["job_id"]
 
 
 @given(st.text())
