@@ -53,6 +53,11 @@ class WorkloadKind(enum.StrEnum):
     NODE_FAILED = "node_failed"
 
 
+_TRACED_KINDS = frozenset({WorkloadKind.BURSTY, WorkloadKind.CORE_IMBALANCE, WorkloadKind.NODE_IMBALANCE})
+"""Kinds whose jobs run their tasks on the first node under slurmscope run."""
+TRACED_RANKS = 8
+
+
 class _Plan(NamedTuple):
     """Hold the good workload on one node that other kinds are derived from."""
 
@@ -71,6 +76,8 @@ def make_workload(record: JobRecord, kind: WorkloadKind, *, length_seconds: floa
     nodes = tuple(replace(made, name=name) for name in record.nodes)
     if kind is WorkloadKind.NODE_IMBALANCE:
         nodes = (nodes[0], *(_idle_node(node) for node in nodes[1:]))
+    if kind in _TRACED_KINDS and nodes:
+        nodes = (replace(nodes[0], traced_ranks=tuple(range(min(TRACED_RANKS, len(made.work.cores))))), *nodes[1:])
     return Workload(record.job_id, float(record.start_seconds or 0), nodes)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -64,6 +65,18 @@ def _held_idle(node: NodeWorkload, _at: float) -> LabelledValues:
     return [((str(gpu.number), ""), float(not gpu.has_process)) for gpu in node.gpus]
 
 
+def _traced(value: Callable[[NodeWorkload, float, float], float]) -> WorkloadMetric:
+    """Make a number for each traced rank; ``value`` takes the node, the time, and the rank's share of the work."""
+
+    def values_at(node: NodeWorkload, at: float) -> LabelledValues:
+        ranks, cores = node.traced_ranks, node.work.cores
+        for rank in ranks:
+            labels = ("0", str(rank), str(2000 + rank), node.threads.program)
+            yield labels, value(node, at, math.fsum(cores[rank :: len(ranks)]) / math.fsum(cores))
+
+    return WorkloadMetric(("step", "rank", "pid", "command"), values_at)
+
+
 METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
     {
         "jobs_cpu_seconds_total": _one(NodeWorkload.cpu_seconds),
@@ -91,6 +104,14 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "jobs_gpu_utilization_ratio": _one(NodeWorkload.gpu_ratio),
         "jobs_gpu_memory_bytes": _one(NodeWorkload.gpu_bytes),
         "jobs_gpu_held_idle": WorkloadMetric(("gpu", "mig"), _held_idle),
+        "slurm_trace_cpu_seconds_total": _traced(lambda node, at, share: share * node.cpu_seconds(at)),
+        "slurm_trace_cpu_cores": _traced(lambda node, at, share: share * node.busy_cores(at)),
+        "slurm_trace_memory_rss_bytes": _traced(lambda node, at, share: share * node.memory.anon_bytes(at)),
+        "slurm_trace_threads": _traced(
+            lambda node, _at, _share: max(1.0, node.threads.count // len(node.traced_ranks))
+        ),
+        "slurm_trace_read_bytes_total": _traced(lambda node, at, share: share * node.read_bytes(at)),
+        "slurm_trace_write_bytes_total": _traced(lambda node, at, share: share * node.written_bytes(at)),
     }
 )
 """Every metric that reports of jobs ask for."""

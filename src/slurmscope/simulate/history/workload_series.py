@@ -114,7 +114,8 @@ def _sample(wanted: SeriesQuery, workload: Workload, moments: Sequence[float]) -
             metric, node, [max(0.0, at - workload.start_seconds) for at in moments]
         ).items():
             named = {NODE_LABEL: node.name, **dict(zip(metric.labels, labels, strict=True))}
-            if all(named.get(name, "") == value for name, value in wanted.where):
+            is_wanted = all(named.get(name, "") == value for name, value in wanted.where)
+            if is_wanted and all(named.get(name, "") in values for name, values in wanted.among):
                 _add(rows, tuple(named.get(name, "") for name in wanted.by), row)
     return rows
 

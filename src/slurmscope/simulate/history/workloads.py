@@ -114,6 +114,8 @@ class NodeWorkload:
     threads: Threads
     gpus: tuple[GpuLoad, ...] = ()
     counts_cores: bool = True
+    traced_ranks: tuple[int, ...] = ()
+    """Ranks that run under slurmscope run; they share the cores in turn."""
 
     def cpu_seconds(self, at: float) -> float:
         """Return the CPU time so far."""

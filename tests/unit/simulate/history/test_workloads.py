@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.gres import Gres
-from slurmscope.model.series import JOB_LABEL
 from slurmscope.simulate.history.workload_kinds import WorkloadKind, make_workload
 from slurmscope.simulate.history.workload_metrics import METRICS, samples_at
 from slurmscope.simulate.history.workloads import NodeWorkload, Work, Workload
@@ -108,8 +107,7 @@ def test_busy_cores_are_those_of_the_moment() -> None:
 
 
 def test_every_metric_that_reports_ask_for_is_told() -> None:
-    # Nothing is traced in the simulated cluster, nor does it have the servers of a file system.
-    wanted = [query for queries in (CURVES, TOTALS) for query in queries.values() if query.job_label == JOB_LABEL]
+    wanted = [query for queries in (CURVES, TOTALS) for query in queries.values() if not query.is_foreign]
     assert {query.metric for query in wanted} == set(METRICS)
 
 
@@ -136,4 +134,15 @@ def test_samples_carry_job_and_node() -> None:
     samples = list(samples_at([workload], START + 100))
     assert {(("slurm_job", "4711"), ("slurm_node", "n1"))} == {labels[:2] for _, labels, _ in samples}
     names = {name for name, _, _ in samples}
-    assert {name for name in METRICS if "gpu" not in name} == names
+    assert {name for name in METRICS if "gpu" not in name and "trace" not in name} == names
+
+
+@pytest.mark.parametrize("kind", [WorkloadKind.CORE_IMBALANCE, WorkloadKind.NODE_IMBALANCE])
+def test_traced_ranks_have_all_the_work_of_their_node(kind: WorkloadKind) -> None:
+    record = make_record(nodes=("n1", "n2"), node_count=2, cpus=40)
+    first, second = make_workload(record, kind, length_seconds=500).nodes
+
+    traced = values_at("slurm_trace_cpu_seconds_total", first, 400.0)
+    assert [("0", str(rank), str(2000 + rank), "vasp_std") for rank in range(8)] == list(traced)
+    assert math.fsum(traced.values()) == pytest.approx(first.cpu_seconds(400.0))
+    assert {} == values_at("slurm_trace_cpu_seconds_total", second, 400.0)
