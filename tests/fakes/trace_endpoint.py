@@ -15,13 +15,14 @@ from slurmscope.outputs.http.address import ListenHost
 from slurmscope.outputs.http.app import ExporterApp
 from slurmscope.outputs.http.connection import ConnectionLimits
 from slurmscope.outputs.http.server import Server
+from slurmscope.outputs.networks import parse_networks
 from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.trace.callers import CallerFinder
 from slurmscope.services.trace.checks import SlurmCheck
 from slurmscope.services.trace.endpoint import TraceEndpoint, TraceReceiver
 from slurmscope.services.trace.owners import OwnerFinder
-from slurmscope.services.trace.settings import TraceLimits, parse_networks
+from slurmscope.services.trace.settings import TraceLimits
 from slurmscope.services.trace.store import TraceStore
 from slurmscope.services.trace.tokens import JobToken, make_token
 from slurmscope.sources.slurm.unmunge import MungeCredential

@@ -77,7 +77,7 @@ class Guard:
                 continue
             samples = self._capped(metric, self._clean(metric, family.samples, rows), rows)
             if samples:
-                taken.update(dict.fromkeys(_names(metric), metric))
+                taken.update(dict.fromkeys(used_names(metric), metric))
                 yield Family(metric, samples)
 
     def _drop(self, metric: Metric, reason: Reason, count: int = 1) -> None:
@@ -184,12 +184,12 @@ class _Rows:
 
 
 def _conflict(metric: Metric, taken: Mapping[str, Metric]) -> Reason | None:
-    if other := next((taken[name] for name in _names(metric) if name in taken), None):
+    if other := next((taken[name] for name in used_names(metric) if name in taken), None):
         return Reason.DUPLICATE if _shape(other) == _shape(metric) else Reason.TYPE_CLASH
     return None
 
 
-def _names(metric: Metric) -> set[str]:
+def used_names(metric: Metric) -> set[str]:
     """Return every name that the metric uses in either format."""
     stem = metric.name
     suffixes = _DERIVED.get(metric.kind, ())

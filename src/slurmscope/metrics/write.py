@@ -112,7 +112,7 @@ def _plain_parts(metric: Metric, samples: Mapping[Labels, float], kept: _LabelTe
     for index in range(0, len(samples), _ROWS_PER_PART):
         texts = kept.texts(index, metric.labels, tuple(islice(labels, _ROWS_PER_PART)))
         numbers = tuple(islice(values, _ROWS_PER_PART))
-        spelled = map(repr if all(map(isfinite, numbers)) else _number, numbers)
+        spelled = map(repr if all(map(isfinite, numbers)) else spell_number, numbers)
         yield "".join(chain.from_iterable(zip(repeat(metric.name), texts, spelled, repeat("\n"))))
 
 
@@ -169,7 +169,8 @@ def _escaped_row(row: Labels) -> Labels:
     return tuple(value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for value in row)
 
 
-def _number(value: float) -> str:
+def spell_number(value: float) -> str:
+    """Write a number as both formats do."""
     if isfinite(value):
         return repr(value)
     return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
@@ -183,7 +184,7 @@ def _histogram_parts(metric: Metric, samples: Mapping[Labels, Histogram]) -> Ite
         opening = f"{text[:-2]}," if row else "{"
         counts = list(accumulate(histogram.counts))
         lines = [f'{name}_bucket{opening}le="{bound}"}} {n}\n' for bound, n in zip(bounds, counts, strict=True)]
-        lines += [f"{name}_count{text}{counts[-1]}\n", f"{name}_sum{text}{_number(histogram.total)}\n"]
+        lines += [f"{name}_count{text}{counts[-1]}\n", f"{name}_sum{text}{spell_number(histogram.total)}\n"]
         yield "".join(lines)
 
 

@@ -8,7 +8,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurmscope import __version__
 from slurmscope.errors import ConfigError, SlurmscopeError
@@ -63,12 +63,12 @@ May raise :class:`UnknownCollector` (400) or another SlurmscopeError (503), when
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Hold how one further path of an exporter is answered, and its text on the landing page."""
+    """Hold how one further path of an exporter is answered, and its text on the landing page, if it is shown there."""
 
     answer: Callable[[HttpRequest], Response]
     find_upload: FindUpload
     methods: tuple[str, ...]
-    link_text: str
+    link_text: str = ""
 
 
 class ExporterApp:
@@ -82,12 +82,15 @@ class ExporterApp:
         max_requests: int = 40,
         name: str = "slurmscope",
         find_routes: Callable[[], Mapping[str, Route]] = dict,
+        is_text_only: Callable[[], bool] = lambda: False,
     ) -> None:
         """Take the function that makes pages; ``max_requests`` limits parallel scrapes, 0 means no limit.
 
-        ``find_routes`` returns further paths, which a reload may change.
+        ``find_routes`` returns further paths, which a reload may change; one that ends in / answers all paths below it.
+        While ``is_text_only`` returns True, pages are in the text format, whatever the client prefers.
         """
         self._find_routes = find_routes
+        self._is_text_only = is_text_only
         self._scrape = scrape
         self._name = name
         self._telemetry_path = telemetry_path
@@ -105,7 +108,7 @@ class ExporterApp:
         """Answer a request, or say why it has no answer."""
         answer = self._routes.get(request.path)
         methods: tuple[str, ...] = _METHODS
-        if answer is None and (route := self._find_routes().get(request.path)) is not None:
+        if answer is None and (route := self._find_route(request.path)) is not None:
             answer, methods = route.answer, route.methods
         if answer is None:
             return text_response(404, "There is nothing at this path.")
@@ -115,14 +118,20 @@ class ExporterApp:
 
     def find_upload(self, request: HttpRequest) -> Upload | None:
         """Return how the body of a request is read; None if it is not."""
-        if request.path in self._routes or (route := self._find_routes().get(request.path)) is None:
+        if request.path in self._routes or (route := self._find_route(request.path)) is None:
             return None
         return route.find_upload(request)
+
+    def _find_route(self, path: str) -> Route | None:
+        routes = self._find_routes()
+        return routes.get(path) or next(
+            (route for prefix, route in routes.items() if prefix.endswith("/") and path.startswith(prefix)), None
+        )
 
     def _answer_landing(self, _: HttpRequest) -> Response:
         links = (
             (self._telemetry_path, "Metrics for Prometheus; add ?collect[]=NAME to see one collector only."),
-            *((path, route.link_text) for path, route in self._find_routes().items()),
+            *((path, route.link_text) for path, route in self._find_routes().items() if route.link_text),
             ("/-/healthy", "Answers 200 while the exporter runs."),
             ("/-/ready", "Answers 200 when the exporter can be scraped, which is as long as it runs."),
         )
@@ -130,6 +139,8 @@ class ExporterApp:
 
     def _answer_scrape(self, request: HttpRequest) -> Response:
         wanted = parse_scrape(request)
+        if self._is_text_only():
+            wanted = replace(wanted, format=Format.TEXT)
         page = self._slots.take()
         if page is None:
             return text_response(503, "Too many scrapes at the same time.")

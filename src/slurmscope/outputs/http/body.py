@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
 
+GZIP = "gzip"
 _PLAIN_ENCODINGS = ("", "identity")
 
 
-def body_length(request: HttpRequest, limit_bytes: int) -> int:
+def body_length(request: HttpRequest, limit_bytes: int, *, accepts_gzip: bool = False) -> int:
     """Return the length of the body in bytes; raise BadRequest if it is too large, compressed or of unknown length."""
-    if request.headers.get("content-encoding", "").strip().lower() not in _PLAIN_ENCODINGS:
-        raise BadRequest(415, "The body must not be compressed.", "encoding")
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _PLAIN_ENCODINGS and not (accepts_gzip and encoding == GZIP):
+        allowed = "in no way but gzip" if accepts_gzip else "not"
+        raise BadRequest(415, f"The body must {allowed} be compressed.", "encoding")
     if "transfer-encoding" in request.headers or "content-length" not in request.headers:
         raise BadRequest(400, "The header content-length is required; chunked bodies are not accepted.", "length")
     length = int(request.headers["content-length"])

@@ -238,7 +238,12 @@ class Connection:
         """Read the head of the next request; None if it was refused."""
         try:
             head = self._wire.read_head(began + self._serving.limits.head_seconds)
-            request = parse_head(head, peer=self._peer, credentials=self._credentials)
+            request = parse_head(
+                head,
+                peer=self._peer,
+                credentials=self._credentials,
+                is_authenticated=self._rules.are_clients_authenticated,
+            )
         except BadRequest as problem:
             self._respond(None, text_response(problem.status, problem.message), is_last=True)
             return None
@@ -282,7 +287,7 @@ class Connection:
             return text_response(500, "The request failed; the log of the server says why.")
 
     def _read_body(self, request: HttpRequest, upload: Upload) -> bytes:
-        length = body_length(request, upload.limit_bytes)
+        length = body_length(request, upload.limit_bytes, accepts_gzip=upload.accepts_gzip)
         self._wire.start_sending(self._write_seconds)
         if request.headers.get("expect", "").lower() == "100-continue" and request.is_http11:
             self._wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")

@@ -70,6 +70,11 @@ class Rules:
     headers: tuple[Header, ...] = ()
     is_closed: bool = False
 
+    @property
+    def are_clients_authenticated(self) -> bool:
+        """Return whether every client needs a password or a certificate."""
+        return self.auth is not None or (self.tls is not None and self.tls.requires_certificate)
+
     def refuse(self, request: HttpRequest, *, has_credential: bool = False) -> Response | None:
         """Return the response to a request that is refused, None if it is allowed.
 

@@ -50,7 +50,8 @@ class HttpRequest:
     """Hold one request; header names are in lower case, ``peer`` is the address of the client.
 
     ``body`` is read for an :class:`~slurmscope.outputs.http.response.Upload` only. ``credentials`` are known of clients
-    of a unix socket, and of those on this machine if the server looks for them.
+    of a unix socket, and of those on this machine if the server looks for them. ``is_authenticated`` means that the web
+    configuration requires a password or a certificate of every client.
     """
 
     method: str
@@ -61,6 +62,7 @@ class HttpRequest:
     is_http11: bool = True
     body: bytes = b""
     credentials: PeerCredentials | None = None
+    is_authenticated: bool = False
 
     def with_body(self, body: bytes) -> HttpRequest:
         """Return the request with its body; ``dataclasses.replace`` takes twice as long."""
@@ -73,6 +75,7 @@ class HttpRequest:
             is_http11=self.is_http11,
             body=body,
             credentials=self.credentials,
+            is_authenticated=self.is_authenticated,
         )
 
     @property
@@ -89,7 +92,9 @@ class HttpRequest:
         return "transfer-encoding" in self.headers or self.headers.get("content-length", "0").strip("0") != ""
 
 
-def parse_head(head: bytes, *, peer: str = "", credentials: PeerCredentials | None = None) -> HttpRequest:
+def parse_head(
+    head: bytes, *, peer: str = "", credentials: PeerCredentials | None = None, is_authenticated: bool = False
+) -> HttpRequest:
     """Parse a request head, without the empty line that ends it."""
     request_line, *lines = head.split(b"\r\n")
     method, target, is_http11 = _parse_request_line(request_line)
@@ -104,6 +109,7 @@ def parse_head(head: bytes, *, peer: str = "", credentials: PeerCredentials | No
         peer=peer,
         is_http11=is_http11,
         credentials=credentials,
+        is_authenticated=is_authenticated,
     )
 
 

@@ -21,6 +21,7 @@ Header = tuple[str, str]
 
 REASONS = {
     200: "OK",
+    202: "Accepted",
     204: "No Content",
     400: "Bad Request",
     401: "Unauthorized",
@@ -47,7 +48,7 @@ _LINE_BREAK = re.compile(r"[\r\n\0]")
 
 # Both labels of the request counter come from fixed lists: a client that invents methods must not invent series
 # (CVE-2022-21698).
-METHODS = frozenset({"GET", "HEAD", "POST"})
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE"})
 OTHER = "other"
 
 
@@ -79,13 +80,14 @@ class Upload:
 
     ``has_credential`` means that the app itself checks who sends the request, so no password is required as well.
     ``is_quick`` means that it is usually answered without waiting for anything, so a few threads can answer many
-    connections.
+    connections. With ``accepts_gzip``, the app decompresses bodies itself.
     """
 
     limit_bytes: int
     refuse: Callable[[BadRequest], Response]
     has_credential: bool = False
     is_quick: bool = False
+    accepts_gzip: bool = False
 
 
 FindUpload = Callable[[HttpRequest], Upload | None]

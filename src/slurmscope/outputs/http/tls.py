@@ -50,6 +50,11 @@ class TlsServer:
         self._context = _make_context(settings)
         self._allowed = frozenset(_normal(name) for name in settings.client_allowed_sans)
 
+    @property
+    def requires_certificate(self) -> bool:
+        """Return whether only clients with a valid certificate pass the handshake."""
+        return self._settings.client_auth is ClientAuth.REQUIRE_AND_VERIFY
+
     def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
         """Wrap a socket without starting the handshake."""
         return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)

@@ -23,6 +23,7 @@ from slurmscope.errors import MissingExtraError, SourceError
 from slurmscope.log import fields
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, Metric, compat_counter, compat_gauge, counter
+from slurmscope.metrics.pushed import OwnMetrics
 from slurmscope.model.check import Check
 from slurmscope.model.controllers import ALL_HIDDEN_LABELS, ControllerConfig, Controllers
 from slurmscope.model.filesystem_use import FilesystemUse
@@ -32,11 +33,14 @@ from slurmscope.outputs.http.app import Route
 from slurmscope.services.cluster.completions import CompletionsTracker
 from slurmscope.services.cluster.queue import QueueReader
 from slurmscope.services.cluster.tracing import ClusterTracing
-from slurmscope.services.exporter.query_metrics import series_families
-from slurmscope.services.exporter.readings import STILL_BEING_READ, ReadingSet, SharedReading, Snapshot
-from slurmscope.services.exporter.settings import Switch, exporter_sections
+from slurmscope.services.exporter.query_metrics import SERIES_METRICS, series_families
+from slurmscope.services.exporter.readings import STILL_BEING_READ, PushedPage, ReadingSet, SharedReading, Snapshot
+from slurmscope.services.exporter.self_metrics import PROCESS_METRICS, SELF_METRICS
+from slurmscope.services.exporter.settings import MetricsSettings, Switch, all_collectors, exporter_sections
 from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.exporter.visible_jobs import require_all_jobs, require_first
+from slurmscope.services.inbox.inbox import INBOX_METRICS, Inbox
+from slurmscope.services.inbox.settings import InboxSettings
 from slurmscope.services.trace.settings import TraceSettings
 from slurmscope.settings import Section, setting
 from slurmscope.sources.prometheus.settings import PrometheusSettings
@@ -88,6 +92,7 @@ ERRORS = {
 }
 COMMAND_METRICS: tuple[Metric, ...] = (
     COMMANDS,
+    *INBOX_METRICS,
     *DURATIONS.values(),
     *(metric for metrics in ERRORS.values() for metric in metrics),
 )
@@ -154,6 +159,7 @@ def cluster_sections() -> Iterator[Section]:
     yield Section(name="completions", type=CompletionsSettings)
     yield Section(name="prometheus", type=PrometheusSettings)
     yield Section(name="trace", type=TraceSettings)
+    yield Section(name="push-inbox", type=InboxSettings)
     yield from exporter_sections(Role.CLUSTER)
 
 
@@ -182,6 +188,11 @@ class ClusterReadings(ReadingSet):
             SharedReading("traces", self._read_traces, interval_seconds=intervals.traces),
         )
         self._tracing = ClusterTracing(config, self, environment)
+        self._inbox = Inbox(
+            config.of(InboxSettings),
+            OwnMetrics(_own_metrics(), shared=PROCESS_METRICS),
+            label_length_limit=config.of(MetricsSettings).label_length_limit,
+        )
 
     def is_receiving(self) -> bool:
         """Return whether jobs are sending trace samples now."""
@@ -191,8 +202,21 @@ class ClusterReadings(ReadingSet):
         return self._tracing.read()
 
     def routes(self) -> Mapping[str, Route]:
-        """Return the trace endpoint if tracing is enabled."""
-        return self._tracing.routes
+        """Return the trace endpoint if tracing is enabled, and the paths of the push inbox if that is."""
+        return {**self._tracing.routes, **self._inbox.routes}
+
+    def start(self, before: ReadingSet | None) -> None:
+        """Open the push inbox, or take it over from the readings before a reload."""
+        self._inbox.open(before._inbox if isinstance(before, ClusterReadings) else None)
+
+    def pushed(self) -> PushedPage:
+        """Return what is in the push inbox."""
+        return self._inbox.page()
+
+    @property
+    def is_text_only(self) -> bool:
+        """Return whether there are pushed metrics: names that are fine in the text format may clash in OpenMetrics."""
+        return self._inbox.is_open
 
     def read(self, names: Iterable[str], until: float) -> dict[str, Snapshot]:
         """Read several sources in parallel, and PrivateData with them, which every page needs."""
@@ -204,7 +228,8 @@ class ClusterReadings(ReadingSet):
         return snapshots
 
     def close(self) -> None:
-        """Stop background threads."""
+        """Stop background threads, and close the push inbox unless a reload handed it on."""
+        self._inbox.close()
         if self._lustre:
             self._lustre.close()
 
@@ -241,6 +266,7 @@ class ClusterReadings(ReadingSet):
             is_ok = is_success["lustre"] and self._lustre.is_complete
             yield Family(lustre_collector.SCRAPE_OK, {(): float(is_ok)})
             yield from series_families(self._lustre.client.counters.snapshot())
+        yield from self._inbox.families()
         yield Family(COMMANDS, {(command,): count for command, count in sorted(self._commands.runs.items())})
         for name, reading in self.readings.items():
             if not reading.attempts:
@@ -261,6 +287,16 @@ class ClusterReadings(ReadingSet):
             "PrivateData is unknown, hiding series by user, job and account", extra=fields(error=snapshot.error)
         )
         return ALL_HIDDEN_LABELS
+
+
+def _own_metrics() -> Iterator[Metric]:
+    """Yield every metric that this exporter could have, whatever is enabled, and those of node agents.
+
+    Reports are made from the latter; their older names may be pushed, since the agent itself does so.
+    """
+    yield from (metric for collector in all_collectors(Role.CLUSTER) for metric in collector.metrics)
+    yield from (m for collector in all_collectors(Role.NODE) for m in collector.metrics if not m.is_compat)
+    yield from (*COMMAND_METRICS, *SERIES_METRICS, *SELF_METRICS)
 
 
 def _open_lustre(config: Config, find_jobs: Callable[[], SharedReading]) -> LustreReader | None:

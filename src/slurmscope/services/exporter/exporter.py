@@ -51,6 +51,8 @@ class RunningExporter:
         """Build the service of the first configuration."""
         self._exporter = exporter
         self._server: Server | None = None
+        self._is_started = False
+        self._readings: ReadingSet
         self._build(config)
 
     def scrape(self, request: ScrapeRequest) -> Iterable[bytes]:
@@ -60,6 +62,15 @@ class RunningExporter:
     def routes(self) -> Mapping[str, Route]:
         """Return the further paths of the current service."""
         return self._readings.routes()
+
+    def is_text_only(self) -> bool:
+        """Return whether pages are in the text format only."""
+        return self._readings.is_text_only
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._readings.start(None)
+        self._is_started = True
 
     def make_page(self) -> Iterable[bytes]:
         """Return a fresh page in text format for a push."""
@@ -102,6 +113,8 @@ class RunningExporter:
         limits = config.of(MetricsSettings)
         readings = self._exporter.make_readings(config)
         guard = Guard(series_limit=limits.series_limit, label_length_limit=limits.label_length_limit)
+        if self._is_started:
+            readings.start(self._readings)
         self._self_metrics = SelfMetrics(readings=readings, guard=guard, config_time_seconds=time.time())
         if self._server:
             self.watch_server(self._server)
@@ -176,7 +189,9 @@ def _open_server(running: RunningExporter, web: WebSettings, *, name: str) -> It
         max_requests=web.max_requests,
         name=name,
         find_routes=running.routes,
+        is_text_only=running.is_text_only,
     )
+    running.start()
     server = Server(app, addresses=web.listen_address, find_upload=app.find_upload, config_file=web.config_file)
     running.watch_server(server)
     server.start()

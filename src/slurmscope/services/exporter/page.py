@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from slurmscope.errors import SlurmscopeError
 from slurmscope.log import fields
@@ -21,7 +22,7 @@ from slurmscope.metrics.family import Family, Metric
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, end, write
 from slurmscope.outputs.http.app import ScrapeRequest, UnknownCollector
-from slurmscope.services.exporter.readings import ReadingSet, Snapshot
+from slurmscope.services.exporter.readings import PushedPage, ReadingSet, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -138,10 +139,13 @@ class PageService:
         until = time.monotonic() + (request.deadline_seconds or DEFAULT_DEADLINE_SECONDS)
         page_input = self._read(collectors, until)
         page = self._page(request.format, page_input, until)
-        own = b"".join(write(self._own_families(page_input, page.outcomes), request.format)) + end(request.format)
+        # A client that wants some collectors only wants nothing else.
+        pushed = self._readings.pushed() if request.include is None else PushedPage()
+        families = self._own_families(page_input, page.outcomes)
+        own = b"".join(_write_beside(families, pushed, request.format)) + end(request.format)
         if request.is_gzip:
-            return [*page.blocks, zlib.compress(own, level=1, wbits=31)]
-        return _decompressed(page.blocks, own)
+            return [*page.blocks, *pushed.blocks, zlib.compress(own, level=1, wbits=31)]
+        return chain(_decompressed(page.blocks), _decompressed(pushed.blocks), (own,))
 
     def expose_once(self, format: Format, adapt: Adapt = iter) -> tuple[Iterator[bytes], dict[str, bool]]:
         """Return a page that is not cached, and a mapping that holds the success of each collector at its end.
@@ -256,8 +260,19 @@ def run_collector(
     outcomes[enabled.name] = CollectorOutcome(is_success, spent + time.perf_counter() - started)
 
 
-def _decompressed(blocks: Iterable[bytes], own: bytes) -> Iterator[bytes]:
+def _write_beside(families: Iterable[Family], pushed: PushedPage, format: Format) -> Iterator[bytes]:
+    """Write families; pushed samples of the same name follow ours, because a family must be in one place."""
+    rest = dict(pushed.beside)
+    for family in families:
+        yield from write((family,), format)
+        if text := rest.pop(family.metric.name, None):
+            yield text.samples
+    for text in rest.values():
+        yield text.header + text.samples
+
+
+def _decompressed(blocks: Iterable[bytes]) -> Iterator[bytes]:
     decompressor = zlib.decompressobj(wbits=31)
     for block in blocks:
         yield decompressor.decompress(block)
-    yield decompressor.flush() + own
+    yield decompressor.flush()

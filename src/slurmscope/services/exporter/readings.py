@@ -12,7 +12,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from slurmscope.errors import SlurmscopeError, SourceError
 from slurmscope.log import fields
@@ -46,6 +47,21 @@ class Snapshot:
     def has_value(self) -> bool:
         """Return whether the source was ever read successfully."""
         return self.version > 0
+
+
+class PushedText(NamedTuple):
+    """Hold one pushed family as text."""
+
+    header: bytes
+    samples: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushedPage:
+    """Hold the metrics that others pushed: compressed, and by name those families that the exporter has as well."""
+
+    blocks: tuple[bytes, ...] = ()
+    beside: Mapping[str, PushedText] = field(default_factory=dict)
 
 
 class SharedReading:
@@ -193,6 +209,18 @@ class ReadingSet:
     def routes(self) -> Mapping[str, Route]:
         """Return further paths that the exporter answers."""
         return {}
+
+    def start(self, before: ReadingSet | None) -> None:
+        """Begin to serve; ``before`` are the readings before a reload, of which some state may be taken over."""
+
+    def pushed(self) -> PushedPage:
+        """Return metrics that others pushed."""
+        return PushedPage()
+
+    @property
+    def is_text_only(self) -> bool:
+        """Return whether pages can be made in the text format only."""
+        return False
 
     def own_families(self, is_success: Mapping[str, bool]) -> Iterable[Family]:
         """Return metrics about the readings themselves, which are added to every page.

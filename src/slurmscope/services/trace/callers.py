@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,9 +11,9 @@ from dataclasses import dataclass
 
 from slurmscope.errors import SourceError
 from slurmscope.outputs.http.request import HttpRequest
+from slurmscope.outputs.networks import Network, is_listed
 from slurmscope.services.trace.rates import RateBuckets
 from slurmscope.services.trace.refusal import Refusal
-from slurmscope.services.trace.settings import Network
 from slurmscope.services.trace.tokens import JobToken, check_token
 from slurmscope.sources.slurm.unmunge import MungeCredential
 
@@ -123,10 +122,6 @@ class CallerFinder:
     def _check_network(self, peer: str) -> Caller:
         if not self._plain_networks:
             raise Refusal(401, "way", "A job token or a munge credential is required.")
-        try:
-            address = ipaddress.ip_address(peer.partition("%")[0])
-        except ValueError:
-            address = None
-        if address is None or not any(address in network for network in self._plain_networks):
+        if not is_listed(peer, self._plain_networks):
             raise Refusal(403, "network", "Samples without a credential are not accepted from this address.")
         return Caller(way=PLAIN)

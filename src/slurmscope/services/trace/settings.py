@@ -3,36 +3,22 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.config import parse_path
 from slurmscope.http_client.address import ServerAddress, parse_address
+from slurmscope.outputs.networks import Network, parse_networks
 from slurmscope.outputs.settings import parse_telemetry_path
-from slurmscope.settings import parse_list, setting
+from slurmscope.settings import setting
 from slurmscope.units import parse_seconds
 
 DEFAULT_RATE_SECONDS = 10.0
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def parse_rate(given: object) -> float:
     """Parse the interval between samples; 0 means the default, as in the older Slurm exporter."""
     return parse_seconds(given) or DEFAULT_RATE_SECONDS
-
-
-def parse_networks(given: object) -> tuple[Network, ...]:
-    """Parse networks such as 127.0.0.0/8; the mask is required, so that no network is larger than intended."""
-    networks = []
-    for text in parse_list(given):
-        if "/" not in text:
-            raise ValueError(f"{text!r} has no mask; use for example 127.0.0.0/8")
-        try:
-            networks.append(ipaddress.ip_network(text))
-        except ValueError as error:
-            raise ValueError(f"{text!r} is not a network such as 127.0.0.0/8: {error}") from error
-    return tuple(networks)
 
 
 def parse_url(given: object) -> ServerAddress:

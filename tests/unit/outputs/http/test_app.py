@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from slurmscope.errors import ConfigError, SlurmscopeError
 from slurmscope.metrics.write import Format
-from slurmscope.outputs.http.app import ExporterApp, ScrapeRequest, UnknownCollector, scrape_deadline
+from slurmscope.outputs.http.app import ExporterApp, Route, ScrapeRequest, UnknownCollector, scrape_deadline
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
-from slurmscope.outputs.http.response import Response
+from slurmscope.outputs.http.response import Response, Upload
 from slurmscope.outputs.http.wire import ClientTooSlow
 from tests.fakes.exposition import PAGE, FakeExposition, HeldExposition
 
@@ -39,6 +39,33 @@ def test_page_is_served_as_text_by_default() -> None:
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert "Content-Encoding" not in headers
     response.close()
+
+
+def test_page_is_text_where_nothing_else_can_be_made() -> None:
+    exposition = FakeExposition()
+    app = ExporterApp(exposition, is_text_only=lambda: True)
+    response = app(request("/metrics", accept="application/openmetrics-text"))
+    assert [ScrapeRequest(format=Format.TEXT)] == exposition.calls
+    assert dict(response.headers)["Content-Type"].startswith("text/plain")
+    response.close()
+
+
+def test_route_that_ends_in_a_slash_answers_all_paths_below_it() -> None:
+    def refuse(problem: BadRequest) -> Response:
+        return Response(status=problem.status)
+
+    upload = Upload(limit_bytes=1, refuse=refuse)
+    below = Route(answer=lambda _: Response(body=b"below"), find_upload=lambda _: upload, methods=("PUT",))
+    one = Route(answer=lambda _: Response(body=b"one"), find_upload=lambda _: None, methods=("PUT",), link_text="One.")
+    app = ExporterApp(FakeExposition(), find_routes=lambda: {"/a/": below, "/a/b": one, "/c": one})
+    assert [b"below", b"below", b"one", b"one"] == [
+        app(request(path, method="PUT")).body for path in ("/a/", "/a/x/y", "/a/b", "/c")
+    ]
+    assert [404, 404, 405] == [app(request(path, method="PUT")).status for path in ("/a", "/c/d", "/metrics")]
+    assert [upload, None, None] == [app.find_upload(request(path)) for path in ("/a/x", "/a/b", "/a")]
+    landing = text(app(request("/")))
+    assert 'href="/c"' in landing
+    assert 'href="/a/"' not in landing
 
 
 def test_format_encoding_and_deadline_follow_the_headers() -> None:

@@ -246,6 +246,17 @@ def test_client_certificate_is_required_and_verified(
     assert is_refused(address, client_context(certificates, certificates.stranger))
 
 
+def test_clients_are_authenticated_only_if_all_of_them_need_a_certificate(
+    write_config: Write, certificates: Authority
+) -> None:
+    all_of_them = required(certificates)
+    some = all_of_them.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
+    assert open_gate(write_config(all_of_them))().are_clients_authenticated
+    assert not open_gate(write_config(some))().are_clients_authenticated
+    assert not open_gate(write_config(tls_section(certificates.server)))().are_clients_authenticated
+    assert not open_gate(None)().are_clients_authenticated
+
+
 def test_client_certificate_is_verified_if_given(serve: Serve, write_config: Write, certificates: Authority) -> None:
     section = required(certificates).replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
     address = serve(config_file=write_config(section)).address

@@ -11,9 +11,10 @@ import pytest
 from slurmscope.config import Config, load
 from slurmscope.errors import ConfigError
 from slurmscope.outputs.http.request import HttpRequest
+from slurmscope.outputs.networks import parse_networks
 from slurmscope.services.cluster.readings import ClusterReadings, cluster_sections
 from slurmscope.services.trace.key_file import rotate_keys
-from slurmscope.services.trace.settings import TraceSettings, parse_networks, parse_rate
+from slurmscope.services.trace.settings import TraceSettings, parse_rate
 from tests.fakes.slurm_scripts import make_commands
 
 CONFIG = "PrivateData             = none\nSlurmUser               = root(0)"

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the groups of pushed metrics: check a push against all others, store it on disk, then show it.
+
+Pushes are handled one at a time and may wait for the disk. The page never does: it reads what is in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from slurmscope.errors import OutputError
+from slurmscope.log import fields
+from slurmscope.metrics.parse import ParsedFamily
+from slurmscope.metrics.pushed import OwnMetrics, PushConflict, PushedFamily, check_beside, find_related, label_family
+from slurmscope.outputs.http.request import BadRequest
+from slurmscope.services.inbox.files import GroupFiles
+from slurmscope.services.inbox.group import Group, Key, key_of
+from slurmscope.services.inbox.settings import InboxSettings
+
+logger = logging.getLogger(__name__)
+
+WAIT_SECONDS = 30.0
+"""How long a push waits for those before it."""
+
+
+class GroupStore:
+    """Hold all groups; every method may be called from any thread."""
+
+    def __init__(
+        self,
+        settings: InboxSettings,
+        own: OwnMetrics,
+        *,
+        label_length_limit: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Restore the groups of the directory, if there is one; raise ConfigError if it cannot be used."""
+        self.settings = settings
+        self.label_length_limit = label_length_limit
+        self.version = 0
+        self.expired = 0
+        self.refused: Counter[str] = Counter()
+        self._own = own
+        self._clock = clock
+        self._files = GroupFiles(settings.directory) if settings.directory else None
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._groups: dict[Key, Group] = {}
+        self._by_name: dict[str, dict[Key, PushedFamily]] = {}
+        self.series_count = 0
+        self.size_bytes = 0
+        self._restore()
+
+    def push(
+        self,
+        labels: Mapping[str, str],
+        families: tuple[ParsedFamily, ...],
+        *,
+        is_whole: bool,
+        ttl_seconds: float | None = None,
+    ) -> None:
+        """Replace the whole group, or only its families of the same names.
+
+        Raises BadRequest and changes nothing but the time of the last failure. ``ttl_seconds`` counts if it is shorter
+        than that of the settings.
+        """
+        with self._one_at_a_time():
+            self._expire()
+            before = self._groups.get(key_of(labels), Group(labels=dict(labels)))
+            try:
+                pushed = {f.name: label_family(f, labels, self.label_length_limit) for f in families}
+                kept = {} if is_whole else {n: f for n, f in before.families.items() if n not in pushed}
+                self._check(before.key, pushed, kept)
+            except PushConflict as problem:
+                self._note_failure(before)
+                raise BadRequest(400, f"The push is refused: {problem}.", "conflict") from problem
+            group = replace(before, families={**kept, **pushed}, pushed_at=self._clock(), ttl_seconds=ttl_seconds)
+            self._check_room(group)
+            self._save(group)
+
+    def delete(self, labels: Mapping[str, str]) -> None:
+        """Delete a group, if there is one."""
+        with self._one_at_a_time():
+            self._expire()
+            self._remove(key_of(labels))
+
+    def count_refusal(self, reason: str) -> None:
+        """Count a refused push."""
+        with self._reading:
+            self.refused[reason or "other"] += 1
+
+    def groups(self) -> tuple[Group, ...]:
+        """Return all groups that have not expired, in order."""
+        self._expire_if_due()
+        with self._reading:
+            return tuple(self._groups[key] for key in sorted(self._groups))
+
+    def close(self) -> None:
+        """Release the directory."""
+        if self._files:
+            self._files.close()
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        if not self._writing.acquire(timeout=WAIT_SECONDS):
+            raise BadRequest(503, "The inbox is still writing other pushes.", "busy")
+        try:
+            yield
+        except OutputError as error:
+            logger.error("pushed metrics cannot be stored", extra=fields(error=error))
+            raise BadRequest(500, "The push cannot be stored; the log of the server says why.", "storage") from error
+        finally:
+            self._writing.release()
+
+    def _check(self, key: Key, pushed: Mapping[str, PushedFamily], kept: Mapping[str, PushedFamily]) -> None:
+        for family in pushed.values():
+            self._own.check(family)
+            for name in (family.name, *find_related(family)):
+                others = [one for other, one in self._by_name.get(name, {}).items() if other != key]
+                others += [one for one in (kept.get(name), pushed.get(name)) if one is not None and one is not family]
+                for other_family in others:
+                    check_beside(family, other_family)
+
+    def _check_room(self, group: Group) -> None:
+        before = self._groups.get(group.key)
+        limits = self.settings
+        if group.series_count > limits.series_per_group:
+            raise BadRequest(413, f"The group has more than {limits.series_per_group} series.", "limit")
+        if before is None and len(self._groups) >= limits.groups:
+            raise BadRequest(503, f"There are already {limits.groups} groups.", "full")
+        if self.series_count - (before.series_count if before else 0) + group.series_count > limits.series:
+            raise BadRequest(503, f"All groups together have more than {limits.series} series.", "full")
+        if self.size_bytes - (before.size_bytes if before else 0) + group.size_bytes > limits.size:
+            raise BadRequest(503, f"All groups together are larger than {limits.size} bytes.", "full")
+
+    def _note_failure(self, before: Group) -> None:
+        group = replace(before, failed_at=self._clock())
+        self._check_room(group)
+        self._save(group)
+
+    def _save(self, group: Group) -> None:
+        if self._files:
+            self._files.save(group)
+        with self._reading:
+            self._forget(group.key)
+            self._add(group)
+
+    def _remove(self, key: Key) -> None:
+        if key not in self._groups:
+            return
+        if self._files:
+            self._files.remove(key)
+        with self._reading:
+            self._forget(key)
+
+    def _add(self, group: Group) -> None:
+        self._groups[group.key] = group
+        for name, family in group.families.items():
+            self._by_name.setdefault(name, {})[group.key] = family
+        self.series_count += group.series_count
+        self.size_bytes += group.size_bytes
+        self.version += 1
+
+    def _forget(self, key: Key) -> None:
+        group = self._groups.pop(key, None)
+        if group is None:
+            return
+        self.version += 1
+        self.series_count -= group.series_count
+        self.size_bytes -= group.size_bytes
+        for name in group.families:
+            del self._by_name[name][key]
+            if not self._by_name[name]:
+                del self._by_name[name]
+
+    def _expire_if_due(self) -> None:
+        """Expire groups unless a push is being written: then the next page does it."""
+        if self._writing.acquire(blocking=False):
+            try:
+                self._expire()
+            finally:
+                self._writing.release()
+
+    def _expire(self) -> None:
+        for group in [group for group in self._groups.values() if self._is_expired(group)]:
+            self._remove_file(group.key)
+            with self._reading:
+                self._forget(group.key)
+            self.expired += 1
+
+    def _is_expired(self, group: Group) -> bool:
+        return group.expires_at(self.settings.ttl) <= self._clock()
+
+    def _remove_file(self, key: Key) -> None:
+        """Remove the file of an expired group; one that stays has expired at the next start, too."""
+        try:
+            if self._files:
+                self._files.remove(key)
+        except OutputError as error:
+            logger.error("expired metrics cannot be removed", extra=fields(error=error))
+
+    def _restore(self) -> None:
+        if not self._files:
+            return
+        now = self._clock()
+        for group in self._files.load():
+            # A clock that was ahead must not make a group live longer.
+            found = replace(group, pushed_at=min(group.pushed_at, now), failed_at=min(group.failed_at, now))
+            if self._is_expired(found):
+                self._remove_file(found.key)
+                continue
+            try:
+                self._check(found.key, found.families, {})
+                self._check_room(found)
+            except (PushConflict, BadRequest) as problem:
+                logger.error("pushed metrics are not restored", extra=fields(labels=dict(found.labels), error=problem))
+                continue
+            with self._reading:
+                self._add(found)
