@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slurm's own influxdb plugin, as Debian ships it, reaches the agent without any plugin of ours."""
+"""Slurm's own influxdb plugin, as Debian ships it, reaches the agent and reports without any plugin of ours."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
@@ -15,11 +16,16 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from lab.config import LabSettings
+from lab.prometheus import run_prometheus
 from tests.e2e import profiled_task
 from tests.e2e.test_profile import CPU, RESIDENT, TASKS, ProfiledLab, left, of_tasks, reports, two_steps
-from tests.processes import Exporter, serving, until, values
+from tests.processes import Exporter, run_slurmscope, serving, until, values
 
 PATIENCE_SECONDS = 180.0
+SCRAPES = """
+global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs: [{{job_name: nodes, static_configs: [{{targets: ["{address}"]}}]}}]
+"""
 
 
 def free_port() -> int:
@@ -74,7 +80,7 @@ def work(profiled: ProfiledLab) -> Path:
 @pytest.fixture
 def agent(port: int, profiled: ProfiledLab) -> Iterator[Exporter]:
     """Start an agent that accepts writes."""
-    with serving("node", "--profile.influxdb-listen-address", f"127.0.0.1:{port}", "--node.grace", "3s") as running:
+    with serving("node", "--profile.influxdb-listen-address", f"127.0.0.1:{port}", "--node.grace", "5s") as running:
         yield running
 
 
@@ -102,6 +108,45 @@ def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab, work: Path
     rejected = values(agent.get()[1], "slurmscope_profile_rejected_total")
     assert {0.0} == {rejected.get((reason,), 0.0) for reason in ("sender", "malformed", "value", "limit")}
     profiled.lab.wait_state(job, {"COMPLETED"})
+
+
+def test_report_has_the_samples_beside_what_the_agent_measured(
+    profiled: ProfiledLab, work: Path, agent: Exporter, tmp_path: Path
+) -> None:
+    lab = profiled.lab
+    with run_prometheus(tmp_path, SCRAPES.format(address=agent.addresses[0])) as prometheus:
+        job = profiled.submit(two_steps(work), "--profile=task", "--acctg-freq=task=1")
+        told = reports(work)
+        until(lambda: len(of_tasks(agent, CPU, job)) == len(TASKS), PATIENCE_SECONDS)
+        (work / "end").touch()
+        final = reports(work, "final.json")
+        lab.wait_state(job, {"COMPLETED"})
+        until(lambda: prometheus.query(f'jobs_info{{slurm_job="{job}",has_ended="true"}}'), PATIENCE_SECONDS)
+        until(lambda: lab.run("sacct", "-nPXj", str(job), "-o", "State").strip() == "COMPLETED", PATIENCE_SECONDS)
+        # The last write comes when a task ends; the agent has its numbers at the next but one scrape at the latest.
+        metric = f'{CPU}{{slurm_job="{job}",step="1",task="1"}}'
+        until(lambda: prometheus.query(f"max_over_time({metric}[10m]) >= {0.9 * final['1', '1']['cpu']}"), PATIENCE_SECONDS)
+        flags = ("--prometheus.url", prometheus.url, "--prometheus.scrape-interval", "2s")
+        forms = {}
+        for form in ("json", "text"):
+            done = run_slurmscope("report", str(job), "-f", form, *flags, environment=lab.environment)
+            assert (0, "") == (done.returncode, done.stderr)
+            forms[form] = done.stdout
+    profile = json.loads(forms["json"])["summary"]["profile"]
+    tasks = {(task["step"], task["task"]): task for task in profile["tasks"] if task["step"] != "batch"}
+    assert {task: pytest.approx(final[task]["cpu"], rel=0.1, abs=0.3) for task in TASKS} == {
+        task: found["cpu_seconds"] for task, found in tasks.items()
+    }
+    for task, report in told.items():
+        assert 0.95 * report["anonymous"] <= tasks[task]["peak_memory_bytes"] <= 1.05 * report["resident"]
+    assert {lab.nodes[0]} == {task["node"] for task in profile["tasks"]}
+    assert {"batch": 1, "0": 2, "1": 2} == {step["step"]: step["tasks"] for step in profile["steps"]}
+    both = {found["quantity"]: (found["sampled"], found["measured"]) for found in profile["comparisons"]}
+    # Slurm counts from the first sample of a task, the agent also srun.
+    sampled, measured = both["cpu_seconds"]
+    assert 0.8 * measured <= sampled <= 1.1 * measured
+    assert {"cpu_seconds", "memory_bytes"} <= both.keys()
+    assert "Slurm's own samples" in forms["text"]
 
 
 def test_user_cannot_forge_writes(port: int, agent: Exporter) -> None:

@@ -19,6 +19,10 @@ from slurmscope.model.summary import (
     MemorySummary,
     NodeSummary,
     ProcessSummary,
+    ProfileComparison,
+    ProfileSummary,
+    StepProfile,
+    TaskProfile,
     TraceDifference,
     TraceSummary,
     UsedShare,
@@ -142,6 +146,38 @@ def make_traced_report(job_id: int = 4713, *, command: str = "solver", user: str
     )  # fmt: skip
     chart = make_chart("traced_cpu")
     return replace(report, summary=replace(report.summary, traces=traces), charts=(*report.charts, chart))
+
+
+def make_profiled_report(job_id: int = 4714, *, sensor: str = "GPU0", user: str = "ada") -> JobReport:
+    """Make the report of a job with a profiled batch step, and a step of two tasks on two nodes with everything."""
+    report = make_report(make_record(job_id, user=user))
+    profile = ProfileSummary(
+        steps=(
+            StepProfile(step="batch", tasks=1, nodes=("n1",), cpu_seconds=3.0, peak_task_memory_bytes=GIB / 128),
+            StepProfile(
+                step="0", tasks=2, nodes=("n1", "n2"), cpu_seconds=5400.0, peak_task_memory_bytes=GIB / 2,
+                read_bytes=5e9, write_bytes=0.0, mean_gpus=1.5, peak_gpu_memory_bytes=3.0 * GIB,
+                mean_power_watts={"node": 412.0, sensor: 250.0}, lustre_read_bytes=7e9, lustre_write_bytes=8e9,
+                received_bytes=9e9, sent_bytes=1e10,
+            ),
+        ),
+        other_steps=1,
+        tasks=(
+            TaskProfile(node="n1", step="batch", task="0", cpu_seconds=3.0, peak_memory_bytes=GIB / 128),
+            TaskProfile(
+                node="n1", step="0", task="0", cpu_seconds=3600.0, peak_memory_bytes=GIB / 4, read_bytes=5e9,
+                mean_gpus=0.75, peak_gpu_memory_bytes=2.0 * GIB,
+            ),
+            TaskProfile(node="n2", step="0", task="1", cpu_seconds=1800.0, peak_memory_bytes=GIB / 2, write_bytes=0.0),
+        ),
+        other_tasks=30,
+        comparisons=(
+            ProfileComparison(quantity="cpu_seconds", sampled=5403.0, measured=10_806.0),
+            ProfileComparison(quantity="memory_bytes", sampled=1.5 * GIB, measured=1.0 * GIB),
+            ProfileComparison(quantity="read_bytes", sampled=5e9, measured=5e9),
+        ),
+    )  # fmt: skip
+    return replace(report, summary=replace(report.summary, profile=profile))
 
 
 def make_unmeasured_report(record: JobRecord) -> JobReport:

@@ -81,6 +81,39 @@ TRACED_BY_NODE: Mapping[str, SeriesQuery] = MappingProxyType(
 """Queries for the sum over all processes of jobs that are known to be traced."""
 
 
+TASK_LABELS = (NODE_LABEL, "step", "task")
+"""Labels that identify a task of a job in Slurm's own samples."""
+
+_STEP = (NODE_LABEL, "step")
+
+
+def _profiled(metric: str, how: Aggregation, each: tuple[str, ...], by: tuple[str, ...] | None = None) -> SeriesQuery:
+    return SeriesQuery(metric=f"slurm_profile_{metric}", how=how, each=each, by=each if by is None else by)
+
+
+PROFILED_TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
+    {
+        "profiled_cpu": _profiled("task_cpu_seconds_total", Aggregation.TOTAL, TASK_LABELS),
+        "profiled_memory": _profiled("task_resident_bytes", Aggregation.MAX, TASK_LABELS),
+        "profiled_read": _profiled("task_read_bytes_total", Aggregation.TOTAL, TASK_LABELS),
+        "profiled_write": _profiled("task_write_bytes_total", Aggregation.TOTAL, TASK_LABELS),
+        "profiled_gpu": _profiled("task_gpu_utilization_ratio", Aggregation.MEAN, TASK_LABELS),
+        "profiled_gpu_memory": _profiled("task_gpu_memory_bytes", Aggregation.MAX, TASK_LABELS),
+        "profiled_power": _profiled("power_watts", Aggregation.MEAN, (*_STEP, "sensor")),
+        "profiled_lustre_read": _profiled("filesystem_read_bytes_total", Aggregation.TOTAL, _STEP),
+        "profiled_lustre_write": _profiled("filesystem_write_bytes_total", Aggregation.TOTAL, _STEP),
+        "profiled_received": _profiled("network_receive_bytes_total", Aggregation.TOTAL, _STEP),
+        "profiled_sent": _profiled("network_transmit_bytes_total", Aggregation.TOTAL, _STEP),
+    }
+)
+"""Queries for jobs that are known to be profiled by Slurm."""
+
+PROFILED_CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
+    {"profiled_memory_node": _profiled("task_resident_bytes", Aggregation.MAX, TASK_LABELS, by=_NODE)}
+)
+"""The same, over time."""
+
+
 def _curve(metric: str, how: Aggregation, each: tuple[str, ...] = _NODE, by: tuple[str, ...] = _NODE) -> SeriesQuery:
     return SeriesQuery(metric=metric, how=how, each=each, by=by)
 
@@ -110,6 +143,7 @@ CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
         **_LUSTRE,
         **TRACED_CURVES,
         **TRACED_BY_NODE,
+        **PROFILED_CURVES,
     }
 )
 """Queries whose results are drawn over time."""
@@ -154,6 +188,9 @@ TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
         "traced_cpu": _traced("cpu_seconds_total", Aggregation.MAX),
         "traced_memory": _traced("memory_rss_bytes", Aggregation.MAX),
         **TRACED_TOTALS,
+        # Whether Slurm profiled any step; the value means nothing.
+        "profiled": _profiled("last_sample_timestamp_seconds", Aggregation.MAX, _STEP, by=()),
+        **PROFILED_TOTALS,
     }
 )
 """Queries for one value per series over the whole run."""

@@ -16,6 +16,7 @@ from slurmscope.analysis.coverage import counted_by_node, cover, run_ratios
 from slurmscope.analysis.cpu_summary import chosen_cores, node_cpus, summarise_cpu
 from slurmscope.analysis.curves import align, peak, sum_over
 from slurmscope.analysis.memory_summary import node_limits, summarise_memory, working_memory, working_peaks
+from slurmscope.analysis.profiled_steps import summarise_profile
 from slurmscope.analysis.run import MeasuredRun, prepare_run
 from slurmscope.analysis.traced_processes import summarise_traces
 from slurmscope.model.job_record import JobRecord
@@ -46,6 +47,7 @@ _CURVES = frozenset(
     {
         *_FILESYSTEM_TOTALS.values(),
         "traced_memory_node",
+        "profiled_memory_node",
         "cpu",
         "memory_anon",
         "memory_shared",
@@ -84,6 +86,7 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
         program_threads=_program_threads(run),
         mean_running_threads=_mean_over_time(run, "running_threads"),
         traces=summarise_traces(run, peaks),
+        profile=summarise_profile(run, peaks),
         coverage=coverage,
     )
 

@@ -205,6 +205,73 @@ class TraceSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProfile:
+    """Hold what Slurm's own samples say about one task of a step; ``cpu_seconds`` counts from its first sample."""
+
+    node: str
+    step: str
+    task: str
+    cpu_seconds: float | None = None
+    peak_memory_bytes: float | None = None
+    read_bytes: float | None = None
+    """Bytes of system calls, from any file system or pipe."""
+    write_bytes: float | None = None
+    mean_gpus: float | None = None
+    """Mean utilization; 1 is one GPU fully used."""
+    peak_gpu_memory_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProfile:
+    """Hold what Slurm's own samples say about one step: sums over its tasks, and of its nodes while it ran.
+
+    Power, Lustre and network are those of the whole nodes.
+    """
+
+    step: str
+    tasks: int = 0
+    nodes: tuple[str, ...] = ()
+    cpu_seconds: float | None = None
+    peak_task_memory_bytes: float | None = None
+    """Highest memory of its largest task."""
+    read_bytes: float | None = None
+    write_bytes: float | None = None
+    mean_gpus: float | None = None
+    peak_gpu_memory_bytes: float | None = None
+    """Sum of the peaks of its tasks."""
+    mean_power_watts: Mapping[str, float] = field(default_factory=dict)
+    """Sums over nodes by sensor."""
+    lustre_read_bytes: float | None = None
+    lustre_write_bytes: float | None = None
+    received_bytes: float | None = None
+    sent_bytes: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileComparison:
+    """Hold a number from Slurm's own samples, and the one of the node agents, over the nodes that have both.
+
+    ``quantity`` is ``cpu_seconds``, ``memory_bytes``, ``read_bytes`` or ``write_bytes``.
+    """
+
+    quantity: str
+    sampled: float
+    measured: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSummary:
+    """Hold Slurm's own samples: the steps and tasks with the most CPU time, beside what the node agents measured."""
+
+    steps: tuple[StepProfile, ...] = ()
+    other_steps: int = 0
+    tasks: tuple[TaskProfile, ...] = ()
+    """Tasks of these steps."""
+    other_tasks: int = 0
+    comparisons: tuple[ProfileComparison, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSummary:
     """Hold everything that rules and reports need about one run of a job."""
 
@@ -221,6 +288,7 @@ class JobSummary:
     """Peak number of threads, by program."""
     mean_running_threads: float | None = None
     traces: TraceSummary = field(default_factory=TraceSummary)
+    profile: ProfileSummary = field(default_factory=ProfileSummary)
     coverage: Coverage = NOT_COVERED
     """Coverage of CPU time, which other measurements share."""
     node_cpus: float | None = None

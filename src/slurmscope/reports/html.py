@@ -16,8 +16,8 @@ from slurmscope.reports.contents import Gauge
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
+from slurmscope.reports.source_sections import source_sections
 from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette
-from slurmscope.reports.trace_table import make_trace_table, trace_sentences
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -80,8 +80,7 @@ def _render(report: JobReport, url: str, **pictures: object) -> str:
         cpu=contents.cpu_rows(report),
         io=contents.io_rows(report),
         nodes=make_node_table(report),
-        traces=make_trace_table(report),
-        trace_sentences=trace_sentences(report),
+        sections=source_sections(report),
         missing=contents.missing(report),
         made=format_time(report.made_seconds),
         url=safe_url(url),

@@ -21,7 +21,7 @@ from slurmscope.reports.contents import LabelledText
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
-from slurmscope.reports.trace_table import make_trace_table, trace_sentences
+from slurmscope.reports.source_sections import source_sections
 
 _PICTURE = b"""#set page(width: auto, height: auto, margin: 0pt)
 #image(bytes(sys.inputs.picture), format: "svg")"""
@@ -49,7 +49,7 @@ def _document(report: JobReport) -> dict[str, object]:
         pictures.append((render_use_pie_svg(report, width=640, height=180), ""))
     if (cores := render_cores_svg(report, width=640)) is not None:
         pictures.append((cores, "The darker the cell, the busier the core."))
-    table, traces = make_node_table(report), make_trace_table(report)
+    table = make_node_table(report)
     return {
         "title": contents.title(report),
         "made": format_time(report.made_seconds),
@@ -78,7 +78,15 @@ def _document(report: JobReport) -> dict[str, object]:
         "cpu": _pairs(contents.cpu_rows(report)),
         "files": _pairs(contents.io_rows(report)),
         "nodes": {"head": table.head, "rows": table.rows, "note": table.note},
-        "traces": {"head": traces.head, "rows": traces.rows, "notes": [traces.note, *trace_sentences(report)]},
+        "sections": [
+            {
+                "title": section.title,
+                "head": section.table.head,
+                "rows": section.table.rows,
+                "notes": [section.table.note, *section.sentences],
+            }
+            for section in source_sections(report)
+        ],
         "missing": contents.missing(report),
         "pictures": pictures,
     }

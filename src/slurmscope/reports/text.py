@@ -12,7 +12,7 @@ from slurmscope.reports.columns import cut, lay_table, measure, pad, wrap
 from slurmscope.reports.contents import Gauge, LabelledText
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
-from slurmscope.reports.trace_table import make_trace_table, trace_sentences
+from slurmscope.reports.source_sections import SourceSection, source_sections
 
 MIN_WIDTH = 40
 MAX_WIDTH = 200
@@ -41,7 +41,7 @@ def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, 
         *page.heading("Files"),
         *page.rows(contents.io_rows(report)),
         *page.nodes(report),
-        *page.traces(report),
+        *(line for section in source_sections(report) for line in page.source(section)),
         *page.missing(report),
         *page.bottom(report, url),
     ]
@@ -107,13 +107,10 @@ class TextPage:
             yield from (f"  {line}" for line in lay_table(table.head, table.rows, self.width - 2))
         yield from self.sentence(table.note)
 
-    def traces(self, report: JobReport) -> Iterator[str]:
-        table = make_trace_table(report)
-        if table.rows:
-            yield from self.heading("Traced processes")
-            yield from (f"  {line}" for line in lay_table(table.head, table.rows, self.width - 2))
-        yield from self.sentence(table.note)
-        for sentence in trace_sentences(report):
+    def source(self, section: SourceSection) -> Iterator[str]:
+        yield from self.heading(section.title)
+        yield from (f"  {line}" for line in lay_table(section.table.head, section.table.rows, self.width - 2))
+        for sentence in (section.table.note, *section.sentences):
             yield from self.sentence(sentence)
 
     def missing(self, report: JobReport) -> Iterator[str]:

@@ -21,8 +21,8 @@ from slurmscope.portal.web.tables import make_chart_table, make_node_table, make
 from slurmscope.reports.charts_svg import fold, render_chart_svg
 from slurmscope.reports.html import render_html
 from slurmscope.reports.json import render_json
+from slurmscope.reports.source_sections import source_sections
 from slurmscope.reports.text import render_text
-from slurmscope.reports.trace_table import make_trace_table, trace_sentences
 
 router = APIRouter(include_in_schema=False)
 
@@ -128,8 +128,7 @@ def _render_body(context: RequestContext, report: JobReport, runs: tuple[JobRepo
         job=make_job_view(report, runs),
         report=report,
         same_name=JobFilter(user=report.record.user, name=report.record.name[:200]),
-        traces=make_trace_table(report),
-        trace_sentences=trace_sentences(report),
+        sections=source_sections(report),
         charts=[(chart, make_data_table(chart)) for chart in folded],
         is_update=is_update,
     )

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the time series queries of job reports, each for many jobs at once.
 
-Traced processes are read in two rounds: first which processes the jobs have, then more about a few of them.
+Traced processes are read in two rounds: first which processes the jobs have, then more about a few of them. So are
+Slurm's own samples: first which jobs have any, then those.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from itertools import islice
 from slurmscope.analysis.queries import (
     CURVES,
     PROCESS_LABELS,
+    PROFILED_CURVES,
+    PROFILED_TOTALS,
     TOTALS,
     TRACED_BY_NODE,
     TRACED_CURVES,
@@ -31,13 +34,18 @@ MAX_CORES_DRAWN = 128
 """Jobs with more cores have the total of each core, and no curve for each."""
 CORE_CURVE = "cpu_core"
 TRACED_JOBS_AT_ONCE = 10
-"""Traced jobs in one query, which names the processes of all of them."""
+"""Traced jobs in one query, which names the processes of all of them; also profiled jobs, with all their tasks."""
+
+_LATER_TOTALS = frozenset({*TRACED_TOTALS, *PROFILED_TOTALS})
+_LATER_CURVES = frozenset({*TRACED_CURVES, *TRACED_BY_NODE, *PROFILED_CURVES})
+"""Queries of the second round."""
 
 UNREACHABLE = (ServerRefused, ServerTimedOut)
 """A server that does not answer one query will not answer the next one either."""
 
 _PID = PROCESS_LABELS.index("pid")
 
+TotalsByJob = Mapping[str, Mapping[int, Mapping[tuple[str, ...], float]]]
 Result = Totals | Curves | SourceError
 Read = Callable[[], tuple[str, Result]]
 """Send a query, and return its name and result."""
@@ -75,14 +83,15 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
         spans[record.job_id] for record in records if record.job_id in spans and record.cpus <= MAX_CORES_DRAWN
     )
     reader = _Reader(series, until)
-    reads = [reader.totals(name, query, everything) for name, query in TOTALS.items() if name not in TRACED_TOTALS]
+    reads = [reader.totals(name, query, everything) for name, query in TOTALS.items() if name not in _LATER_TOTALS]
     for name, query in CURVES.items():
         drawn = small if name == CORE_CURVE else everything
-        if drawn and name not in TRACED_CURVES and name not in TRACED_BY_NODE:
+        if drawn and name not in _LATER_CURVES:
             reads.append(reader.curves(name, query, drawn))
     results = _run_all(reads, series.max_concurrent_queries)
-    if traced := list(_traced_reads(reader, spans, _join(results).totals)):
-        results += _run_all(traced, series.max_concurrent_queries)
+    found = _join(results).totals
+    if later := [*_traced_reads(reader, spans, found), *_profiled_reads(reader, spans, found)]:
+        results += _run_all(later, series.max_concurrent_queries)
     return _join(results)
 
 
@@ -101,9 +110,7 @@ class _Reader:
         return partial(_read, name, read)
 
 
-def _traced_reads(
-    reader: _Reader, spans: Mapping[int, JobSpan], totals: Mapping[str, Mapping[int, Mapping[tuple[str, ...], float]]]
-) -> Iterator[Read]:
+def _traced_reads(reader: _Reader, spans: Mapping[int, JobSpan], totals: TotalsByJob) -> Iterator[Read]:
     """Yield queries for the busiest processes of traced jobs; most jobs have none."""
     traced = iter(
         [job for job in spans if any(job in totals.get(name, ()) for name in ("traced_cpu", "traced_memory"))]
@@ -121,6 +128,17 @@ def _traced_reads(
         for name, query in TRACED_CURVES.items():
             yield reader.curves(name, replace(query, among=among), some)
         for name, query in TRACED_BY_NODE.items():
+            yield reader.curves(name, query, some)
+
+
+def _profiled_reads(reader: _Reader, spans: Mapping[int, JobSpan], totals: TotalsByJob) -> Iterator[Read]:
+    """Yield queries for Slurm's own samples of profiled jobs."""
+    profiled = iter([job for job in spans if job in totals.get("profiled", ())])
+    while jobs := tuple(islice(profiled, TRACED_JOBS_AT_ONCE)):
+        some = tuple(spans[job] for job in jobs)
+        for name, query in PROFILED_TOTALS.items():
+            yield reader.totals(name, query, some)
+        for name, query in PROFILED_CURVES.items():
             yield reader.curves(name, query, some)
 
 

@@ -23,7 +23,7 @@ from slurmscope.store.recorder.file import RecorderFile
 from slurmscope.store.recorder.heads import NO_JOB, Head, job_of, series_key
 from slurmscope.store.recorder.page_lines import find_samples
 from slurmscope.store.recorder.series import RecorderSeries
-from slurmscope.store.recorder.settings import RECORDED_METRICS, TRACE_METRICS, RecorderSettings
+from slurmscope.store.recorder.settings import PROFILE_METRICS, RECORDED_METRICS, TRACE_METRICS, RecorderSettings
 
 SERIES_LIMIT = 500_000
 """How many series are followed at once; further ones are left out and counted."""
@@ -33,6 +33,9 @@ TRACED_SERIES_LIMIT = 10_000
 """The same for traced processes, of which jobs may start any number: they displace no measurement of the agent."""
 TRACED_JOB_SERIES_LIMIT = 2_000
 """The same for the traced processes of one job."""
+PROFILED_SERIES_LIMIT = 20_000
+PROFILED_JOB_SERIES_LIMIT = 10_000
+"""The same for the tasks of profiled steps, of which jobs may start any number, too; each has up to six series."""
 LABELS_LIMIT_CHARACTERS = 1024
 """How long the labels of a series may be together; a series with longer ones is left out and counted."""
 
@@ -146,12 +149,12 @@ class Recorder:
         if (labels.get(NODE_LABEL) or nodes[0]) not in nodes or job_of(labels) == NO_JOB:
             self.dropped["foreign"] += 1
             return None
-        limits = {source: self._new_series_limit, **_traced_limits(source, sample.name, labels)}
+        limits = {source: self._new_series_limit, **_kind_limits(source, sample.name, labels)}
         return self._begin_within(limits, (nodes, text) if text else None, sample.name, labels, nodes[0])
 
     def _begin_own(self, key: Hashable, name: str, labels: dict[str, str]) -> Head | None:
         labels = _usual_labels(name, labels)
-        return self._begin_within(_traced_limits("", name, labels), key, name, labels)
+        return self._begin_within(_kind_limits("", name, labels), key, name, labels)
 
     def _begin_within(
         self, limits: Mapping[Hashable, int], key: Hashable, name: str, labels: dict[str, str], node: str = ""
@@ -201,11 +204,14 @@ class Recorder:
         self.recorded += len(ids) - late
 
 
-def _traced_limits(source: str, name: str, labels: Mapping[str, str]) -> dict[Hashable, int]:
-    """Return how many new series of traced processes a source and a job may have."""
-    if name not in TRACE_METRICS:
-        return {}
-    return {(source, "traced"): TRACED_SERIES_LIMIT, (source, job_of(labels)): TRACED_JOB_SERIES_LIMIT}
+def _kind_limits(source: str, name: str, labels: Mapping[str, str]) -> dict[Hashable, int]:
+    """Return how many new series of traced processes or profiled tasks a source and a job may have."""
+    if name in TRACE_METRICS:
+        return {(source, "traced"): TRACED_SERIES_LIMIT, (source, job_of(labels)): TRACED_JOB_SERIES_LIMIT}
+    if name in PROFILE_METRICS:
+        job = (source, "profiled", job_of(labels))
+        return {(source, "profiled"): PROFILED_SERIES_LIMIT, job: PROFILED_JOB_SERIES_LIMIT}
+    return {}
 
 
 def _usual_labels(name: str, labels: dict[str, str]) -> dict[str, str]:

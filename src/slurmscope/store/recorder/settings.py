@@ -20,6 +20,9 @@ JOB_METRICS = frozenset(
 TRACE_METRICS = frozenset(name for name in JOB_METRICS if name.startswith("slurm_trace_"))
 """Metrics of single processes, whose number jobs determine."""
 
+PROFILE_METRICS = frozenset(name for name in JOB_METRICS if name.startswith("slurm_profile_"))
+"""Metrics of single tasks, whose number jobs determine, too."""
+
 CLUSTER_METRICS = frozenset(wanted.metric for wanted in CLUSTER_CURVES.values())
 """What the page about the whole cluster draws."""
 

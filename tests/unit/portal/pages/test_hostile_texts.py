@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from slurmscope.model.report import JobReport
-from slurmscope.model.summary import ProcessSummary, TraceSummary
+from slurmscope.model.summary import ProcessSummary, ProfileSummary, StepProfile, TaskProfile, TraceSummary
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, make_backend
 from tests.fakes.reports import HOSTILE_NAME, make_finding, make_record, make_report
@@ -48,8 +48,8 @@ def backend() -> FakeBackend:
         make_finding(), title=HOSTILE_NAME, explanation=HOSTILE_NAME, advice=HOSTILE_NAME, suggestion=HOSTILE_NAME
     )
     hostile = replace(
-        report, summary=replace(report.summary, nodes=(node,), traces=_traces()), charts=(chart,), findings=(finding,),
-        missing=(HOSTILE_NAME,),
+        report, summary=replace(report.summary, nodes=(node,), traces=_traces(), profile=_profile()), charts=(chart,),
+        findings=(finding,), missing=(HOSTILE_NAME,),
     )  # fmt: skip
     backend.archive.save([hostile, _as_single_job(hostile)])
     backend.problems = (HOSTILE_NAME,)
@@ -61,6 +61,11 @@ def _traces() -> TraceSummary:
         node=HOSTILE_NAME, step=HOSTILE_NAME, rank=HOSTILE_NAME, pid=HOSTILE_NAME, command=HOSTILE_NAME
     )
     return TraceSummary(processes=(process, replace(process, step="0")))
+
+
+def _profile() -> ProfileSummary:
+    step = StepProfile(step=HOSTILE_NAME, tasks=2, nodes=(HOSTILE_NAME,), mean_power_watts={HOSTILE_NAME: 1.0})
+    return ProfileSummary(steps=(step,), tasks=(TaskProfile(node=HOSTILE_NAME, step=HOSTILE_NAME, task=HOSTILE_NAME),))
 
 
 def _as_single_job(report: JobReport) -> JobReport:

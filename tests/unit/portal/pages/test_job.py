@@ -16,7 +16,14 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.series import Measured
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, make_backend, make_wide_report
-from tests.fakes.reports import START, make_record, make_report, make_traced_report, make_unmeasured_report
+from tests.fakes.reports import (
+    START,
+    make_profiled_report,
+    make_record,
+    make_report,
+    make_traced_report,
+    make_unmeasured_report,
+)
 
 FILES = (
     "", "/live", "/charts.json", "/charts/cpu.svg", "/charts/cpu.csv", "/charts/cpu.json", "/nodes.csv", "/nodes.json",
@@ -272,6 +279,16 @@ def test_page_shows_traced_processes_and_where_they_disagree() -> None:
         assert words in page.text
     assert [] == page.open
     assert "Traced" not in Page(PortalClient(backend.make_app(), "ada").get("/jobs/4711").text).text
+
+
+def test_page_shows_slurms_samples_beside_those_of_the_agents() -> None:
+    backend = make_backend([make_profiled_report(), make_report()])
+    page = Page(PortalClient(backend.make_app(), "ada").get("/jobs/4714").text)
+
+    for words in ("Slurm's own samples", "all 2", "412 W", "30 more tasks", "3 h measured by the node agents"):
+        assert words in page.text
+    assert [] == page.open
+    assert "own samples" not in Page(PortalClient(backend.make_app(), "ada").get("/jobs/4711").text).text
 
 
 @pytest.mark.parametrize("file", FILES)

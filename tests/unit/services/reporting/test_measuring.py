@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that traced processes are read in a second round, for traced jobs and few processes only."""
+"""Check that traced processes and Slurm's samples are read in a second round, for jobs that have them only."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from slurmscope.analysis.queries import TRACED_BY_NODE, TRACED_CURVES, TRACED_TOTALS
+from slurmscope.analysis.queries import PROFILED_CURVES, PROFILED_TOTALS, TRACED_BY_NODE, TRACED_CURVES, TRACED_TOTALS
 from slurmscope.analysis.traced_processes import MAX_PROCESSES
 from slurmscope.errors import MalformedAnswer
 from slurmscope.model.series import Curves, JobSpan, Series, SeriesQuery, Totals
@@ -90,3 +90,46 @@ def test_query_of_the_second_round_that_fails_costs_its_own_numbers() -> None:
     assert ("cut",) == found.problems
     assert "traced_threads" not in found.curves
     assert "traced_memory" in found.curves
+
+
+@dataclass
+class ProfiledSeries:
+    """Say that Slurm profiled some jobs."""
+
+    profiled: frozenset[int]
+    queries: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    max_concurrent_queries: int = 1
+
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        """Return one value for each profiled job."""
+        self._note(wanted, spans)
+        jobs = [span.job_id for span in spans if span.job_id in self.profiled]
+        return Totals({job: {tuple(wanted.by): 1.0} for job in jobs if wanted.metric.startswith("slurm_profile_")})
+
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        """Return nothing."""
+        self._note(wanted, spans)
+        return Curves()
+
+    def _note(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> None:
+        if wanted.metric.startswith("slurm_profile_"):
+            self.queries.append((wanted.metric, tuple(span.job_id for span in spans)))
+
+
+def test_one_query_finds_out_which_jobs_slurm_profiled() -> None:
+    series = ProfiledSeries(frozenset())
+    measure(series, [make_record(1), make_record(2)], now_seconds=START + 10_000.0, until=0.0)
+
+    assert [("slurm_profile_last_sample_timestamp_seconds", (1, 2))] == series.queries
+
+
+def test_samples_are_read_of_profiled_jobs_in_parts() -> None:
+    jobs = range(1, TRACED_JOBS_AT_ONCE + 3)
+    series = ProfiledSeries(frozenset(jobs[1:]))
+    records = [make_record(job) for job in jobs]
+    found = measure(series, records, now_seconds=START + 10_000.0, until=0.0)
+
+    later = series.queries[1:]
+    assert {tuple(jobs[1:-1]), (jobs[-1],)} == {some for _, some in later}
+    assert 2 * (len(PROFILED_TOTALS) + len(PROFILED_CURVES)) == len(later)
+    assert set(jobs[1:]) == found.totals["profiled_cpu"].keys() == found.totals["profiled_sent"].keys()

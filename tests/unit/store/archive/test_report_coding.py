@@ -19,6 +19,7 @@ from slurmscope.store.archive.report_coding import TOO_LARGE, decode_report, enc
 from tests.fakes.reports import (
     make_chart,
     make_gpu_report,
+    make_profiled_report,
     make_record,
     make_report,
     make_traced_report,
@@ -32,6 +33,7 @@ from tests.fakes.reports import (
         make_report(),
         make_gpu_report(),
         make_traced_report(),
+        make_profiled_report(),
         make_unmeasured_report(make_record(1)),
         make_report(charts=()),
     ],

@@ -18,6 +18,8 @@ from slurmscope.metrics.family import Family, Histogram, counter, gauge, histogr
 from slurmscope.model.series import Aggregation, JobSpan, SeriesQuery
 from slurmscope.store.recorder.recorder import (
     LABELS_LIMIT_CHARACTERS,
+    PROFILED_JOB_SERIES_LIMIT,
+    PROFILED_SERIES_LIMIT,
     TRACED_JOB_SERIES_LIMIT,
     TRACED_SERIES_LIMIT,
     Recorder,
@@ -236,6 +238,21 @@ def test_traced_processes_of_many_jobs_keep_out_no_measurement_of_the_agent(tmp_
         recorder.record_page(START, sent + page("1"), nodes=("n1",))
         assert {"too_many": TRACED_JOB_SERIES_LIMIT} == +recorder.dropped
         assert {("n1",): 1.0} == totals(recorder)
+
+
+def test_tasks_of_ever_new_profiled_steps_keep_out_no_other(tmp_path: Path) -> None:
+    def profiled(job: int, count: int) -> str:
+        metric = TOTALS["profiled_cpu"].metric
+        labels = f'slurm_job="{job}",slurm_node="n1",task="0"'
+        return "".join(f'{metric}{{{labels},step="{step}"}} 1\n' for step in range(count))
+
+    with make_recorder(tmp_path) as recorder:
+        recorder.record_page(START, profiled(JOB, PROFILED_JOB_SERIES_LIMIT + 5), nodes=("n1",))
+        assert {"too_many": 5} == +recorder.dropped
+        others = PROFILED_SERIES_LIMIT - PROFILED_JOB_SERIES_LIMIT
+        recorder.record_page(START + 1, profiled(JOB + 1, others) + profiled(JOB + 2, 1) + page("1"), nodes=("n1",))
+        assert {"too_many": 6} == +recorder.dropped
+        assert (others, 1) == (len(totals(recorder, TOTALS["profiled_cpu"], JOB + 1)), len(totals(recorder)))
 
 
 def test_series_with_endless_labels_is_left_out(tmp_path: Path) -> None:
