@@ -125,7 +125,10 @@ def test_report_has_the_samples_beside_what_the_agent_measured(
         until(lambda: lab.run("sacct", "-nPXj", str(job), "-o", "State").strip() == "COMPLETED", PATIENCE_SECONDS)
         # The last write comes when a task ends; the agent has its numbers at the next but one scrape at the latest.
         metric = f'{CPU}{{slurm_job="{job}",step="1",task="1"}}'
-        until(lambda: prometheus.query(f"max_over_time({metric}[10m]) >= {0.9 * final['1', '1']['cpu']}"), PATIENCE_SECONDS)
+        until(
+            lambda: prometheus.query(f"max_over_time({metric}[10m]) >= {0.9 * final['1', '1']['cpu']}"),
+            PATIENCE_SECONDS,
+        )
         flags = ("--prometheus.url", prometheus.url, "--prometheus.scrape-interval", "2s")
         forms = {}
         for form in ("json", "text"):

@@ -23,14 +23,13 @@ NO_START = 0
 
 @dataclass(slots=True, kw_only=True)
 class _Step:
-    """Hold one run of a step; ``was_running`` means that the agent has found its job on this node."""
+    """Hold one run of a step."""
 
     start_seconds: int
     heard_at: float
     ended_at: float | None = None
     number: int = 0
     lost: int = 0
-    was_running: bool = False
     last_sample_seconds: int | None = None
     measured: dict[tuple[str, str], float] = field(default_factory=dict)
     samples: dict[tuple[Series, str], Sample] = field(default_factory=dict)
@@ -51,6 +50,7 @@ class ProfileSteps:
         self._events: Counter[str] = Counter({kind.value: 0 for kind in EventKind})
         self._rejected: Counter[str] = Counter(dict.fromkeys((LATE, LIMIT, REPEATED, VALUE), 0))
         self._lost = 0
+        self._running_at: dict[int, float] = {}
 
     def handle(self, event: ProfileEvent) -> None:
         """Take one event."""
@@ -84,13 +84,13 @@ class ProfileSteps:
     def end_missing(self, running: Collection[int]) -> None:
         """End the steps without a reported end whose jobs ran on this node and are not among the running ones."""
         with self._lock:
+            now = self._clock()
+            recent = {job: at for job, at in self._running_at.items() if now - at < self._timeout_seconds}
+            self._running_at = recent | dict.fromkeys(running, now)
             for key, step in self._steps.items():
-                if step.start_seconds != NO_START or step.ended_at is not None:
-                    continue
-                if key.job_id in running:
-                    step.was_running = True
-                elif step.was_running:
-                    step.ended_at = self._clock()
+                is_gone = key.job_id in recent and key.job_id not in running
+                if is_gone and step.start_seconds == NO_START and step.ended_at is None:
+                    step.ended_at = now
 
     def reject(self, reason: str) -> None:
         """Count something that was no event."""

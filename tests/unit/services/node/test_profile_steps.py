@@ -240,6 +240,18 @@ def test_step_without_a_reported_end_ends_with_its_job() -> None:
     assert () == steps.snapshot().steps
 
 
+def test_step_that_first_writes_when_it_ends_ends_with_its_job() -> None:
+    """As the batch step does, which is sampled rarely; meanwhile its job may be gone."""
+    steps = Steps()
+    steps.end_missing({12})
+    steps.end_missing(())
+    difference(steps, 10, CPUTime=1.0)
+    difference(steps, 10, key=StepKey(13, "0", "n1"), CPUTime=1.0)
+    steps.end_missing(())
+
+    assert {12: True, 13: False} == {step.key.job_id: step.has_ended for step in steps.snapshot().steps}
+
+
 def test_last_write_may_arrive_after_the_job_was_missed() -> None:
     steps = Steps()
     difference(steps, 10, CPUTime=1.0)
