@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from slurmscope.collectors.trace_samples import MalformedSample, parse_samples
 from slurmscope.log import fields
 from slurmscope.model.trace import TracedProcess, TraceSample
 from slurmscope.outputs.http.app import Route
 from slurmscope.outputs.http.negotiate import prefers_json
+from slurmscope.outputs.http.page_slots import PageSlots
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.response import NO_CONTENT, Response, Upload
 from slurmscope.services.trace.callers import Caller, has_credential, is_munge
@@ -23,6 +27,9 @@ from slurmscope.services.trace.settings import TraceLimits
 logger = logging.getLogger(__name__)
 
 BODY_LIMIT_BYTES = 64 * 1024
+PAGES = 4
+"""Pages that are made or sent at the same time: one of all processes takes 17 MB."""
+_BLOCK_BYTES = 64 * 1024
 HIDING_LABELS = frozenset({"user", "username", "jobid"})
 """Labels of the processes' series: if PrivateData hides one of them, no process is shown."""
 
@@ -111,16 +118,35 @@ class TraceEndpoint:
         self._receiver = receiver
         self._processes = processes
         self._hidden_labels = hidden_labels
+        self._pages = PageSlots(PAGES)
 
     def answer(self, request: HttpRequest) -> Response:
         """Answer a request."""
         if request.method == "POST":
             return self._receiver.receive(request)
-        is_json = prefers_json(request.headers.get("accept", ""))
         hidden = self._hidden_labels()
         if hidden & HIDING_LABELS:
             return refusal_response(Refusal(403, "hidden", "PrivateData hides the jobs of users, or it is unknown."))
-        return page_response(self._processes(), request.query, is_json=is_json, has_accounts="account" not in hidden)
+        return self._show(request, has_accounts="account" not in hidden)
+
+    def _show(self, request: HttpRequest, *, has_accounts: bool) -> Response:
+        """Return the page; if too many are being sent, that of a client that does not read is dropped."""
+        page = self._pages.take()
+        if page is None:
+            return refusal_response(Refusal(503, "unavailable", "Too many pages at the same time.", retry_seconds=1))
+        is_json = prefers_json(request.headers.get("accept", ""))
+        with contextlib.ExitStack() as stack:
+            stack.callback(page.close)
+            made = page_response(self._processes(), request.query, is_json=is_json, has_accounts=has_accounts)
+            first = page.start(_blocks(made))
+            stack.pop_all()
+        return replace(made, body=itertools.chain((first,), page), close=page.close)
+
+
+def _blocks(made: Response) -> Iterator[bytes]:
+    body = made.body if isinstance(made.body, bytes) else b"".join(made.body)
+    for start in range(0, len(body), _BLOCK_BYTES):
+        yield body[start : start + _BLOCK_BYTES]
 
 
 def _check_media_type(request: HttpRequest) -> None:

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import ExitStack
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
 from slurmscope.model.trace import JobOwner, TracedProcess, TraceSample
+from slurmscope.services.trace.endpoint import PAGES
 from slurmscope.services.trace.page import ROWS_LIMIT, page_response
-from tests.fakes.raw_http import get
+from slurmscope.services.trace.settings import TraceLimits
+from tests.fakes.raw_http import GENEROUS_SECONDS, get, read_all
 from tests.fakes.trace_endpoint import ADA, EVE, open_endpoint, token
 
 HOSTILE = "</td><script>alert(1)</script>\"'&"
@@ -106,6 +110,27 @@ def test_json_is_served_to_those_who_prefer_it() -> None:
     )  # fmt: skip
     assert "text/html; charset=utf-8" == html.headers["content-type"]
     assert "default-src 'none'" in html.headers["content-security-policy"]
+
+
+def test_clients_that_do_not_read_hold_few_pages() -> None:
+    limits = TraceLimits(processes_per_job=50_000, processes_per_user=50_000)
+    with open_endpoint(limits=limits) as endpoint, ExitStack() as stack:
+        samples = (TraceSample(ADA.job_id, pid=pid, command="x" * 64) for pid in range(30_000))
+        endpoint.store.put([TracedProcess(ADA, "n1", "token", sample) for sample in samples])
+        endpoint.owners.refresh()
+        silent = []
+        for _ in range(PAGES + 3):
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.settimeout(GENEROUS_SECONDS)
+            sock.connect((endpoint.address.host, endpoint.address.port))
+            sock.sendall(b"GET /trace HTTP/1.0\r\nAccept: application/json\r\n\r\n")
+            assert b"HTTP/1.1 200 OK" == sock.recv(15)
+            silent.append(sock)
+        assert 30_000 == len(json.loads(get(endpoint.address, "/trace", Accept="application/json").body))
+        complete = [sock for sock in silent if read_all(sock).endswith(b"]")]
+
+    assert len(complete) <= PAGES
 
 
 @pytest.mark.parametrize("hidden", [frozenset({"user", "username", "jobid"}), frozenset({"jobid"})])
