@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,19 @@ class JobKey:
     job_id: int
     node_name: str = ""
     sluid: str = ""
+
+
+class Roster(NamedTuple):
+    """Hold which jobs run on a node, as far as it takes to know whether one was alone between two moments.
+
+    ``begun`` counts the jobs that began since the agent started, ``last`` is the newest of them; ``alone`` is the only
+    running job.
+    """
+
+    begun: int = 0
+    running: int = 0
+    last: JobKey | None = None
+    alone: JobKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from slurmscope.errors import SourceError
-from slurmscope.model.job_use import JobKey, JobUse
+from slurmscope.model.job_use import JobKey, JobUse, Roster
 from slurmscope.services.node.job_finder import StepFolders
 from slurmscope.services.node.job_meter import LiveJob
 from slurmscope.services.node.read_errors import WHOLE_JOB, ReadErrors
@@ -102,6 +102,8 @@ class JobRegistry:
         self._order = itertools.count()
         self.errors = ReadErrors()
         self._failing: set[TrackedJob] = set()
+        # Replaced as a whole, so that other threads may read it.
+        self.roster = Roster()
 
     @property
     def live(self) -> tuple[TrackedJob, ...]:
@@ -204,6 +206,7 @@ class JobRegistry:
         now = self._clock()
         tracked = TrackedJob(job, self._make_reader(), earlier=ended.earlier if ended else None, now=now)
         self._live[key] = tracked
+        self._update_roster(begun=self.roster.begun + 1, last=key)
         if tracked.folder_name:
             self._in_folder[tracked.folder_name].add(tracked)
         # Jobs older than the agent are not about to end, and may be thousands.
@@ -216,12 +219,17 @@ class JobRegistry:
 
     def _end(self, key: JobKey) -> None:
         tracked = self._live.pop(key)
+        self._update_roster(begun=self.roster.begun, last=self.roster.last)
         self._failing.discard(tracked)
         self._leave_folder(tracked)
         use = replace(tracked.use, has_ended=True)
         self._ended[key] = _Ended(use, self._clock() + self._grace_seconds, tracked.earlier_steps())
         while len(self._ended) > self._ended_limit:
             self._ended.popitem(last=False)
+
+    def _update_roster(self, *, begun: int, last: JobKey | None) -> None:
+        alone = next(iter(self._live)) if len(self._live) == 1 else None
+        self.roster = Roster(begun=begun, running=len(self._live), last=last, alone=alone)
 
     def _leave_folder(self, tracked: TrackedJob) -> None:
         jobs = self._in_folder.get(tracked.folder_name, set())

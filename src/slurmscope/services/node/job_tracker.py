@@ -21,7 +21,7 @@ from typing import Self
 
 from slurmscope.errors import SourceError
 from slurmscope.log import fields
-from slurmscope.model.job_use import NodeJobs
+from slurmscope.model.job_use import NodeJobs, Roster
 from slurmscope.services.node.cpu_budget import CpuBudget
 from slurmscope.services.node.job_registry import JobRegistry, JobSource
 from slurmscope.services.node.tracked_job import TrackedJob
@@ -117,6 +117,11 @@ class JobTracker:
         for request in self._take_requests():
             request.cancel()
         self._changes.close()
+
+    @property
+    def roster(self) -> Roster:
+        """Return which jobs run, as far as the thread knows now; costs nothing."""
+        return self._registry.roster
 
     def snapshot(self) -> NodeJobs:
         """Read all jobs now, and add those that ended recently; raise SourceError if that fails."""

@@ -22,6 +22,7 @@ from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.services.exporter.settings import exporter_sections
 from slurmscope.services.node.checks import ProcessSources, cgroup_sources, check_node, has_capabilities
 from slurmscope.services.node.cpu_budget import CpuBudget
+from slurmscope.services.node.filesystems import FilesystemReader
 from slurmscope.services.node.job_finder import JobFinder
 from slurmscope.services.node.job_meter import JobMeter, ReadingOptions
 from slurmscope.services.node.job_registry import JobRegistry
@@ -36,6 +37,7 @@ from slurmscope.sources.machine.changes import ChangeWatcher
 from slurmscope.sources.machine.names import NameCache, look_up_below
 from slurmscope.sources.machine.own_process import raise_open_files_limit
 from slurmscope.sources.procfs.job_processes import ProcessDetail
+from slurmscope.sources.procfs.mounts import read_mounts
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stepd_jobs import StepdTree
 from slurmscope.sources.procfs.table import ProcessTableReader
@@ -132,6 +134,9 @@ class NodeReadings(ReadingSet):
             stack.callback(reader.close)
             self._jobs = NodeJobsReader(tracker.snapshot, names.name, host_name=self._node_name)
             table = ProcessTableReader(reader, names.name)
+            filesystems = FilesystemReader(
+                partial(read_mounts, self._procfs), lambda: tracker.roster, self._jobs.last_pids
+            )
             gpus = GpuReader(config.of(GpuSettings), environment=own_environment(), procfs_root=self._procfs)
             stack.callback(gpus.close)
             node_jobs = SharedReading("node_jobs", self._jobs.read, interval_seconds=settings.interval)
@@ -151,6 +156,7 @@ class NodeReadings(ReadingSet):
             "gpus": gpus.read,
             "traces": tracing.read,
             "profile": self._profiling.read,
+            "filesystems": filesystems.read,
         }
         super().__init__(
             node_jobs,
@@ -209,6 +215,10 @@ class NodeJobsReader:
         """Return the processes of all jobs, from the last reading or, if it had no jobs, from a new one."""
         jobs = (self.last if self.last.jobs else self._snapshot()).jobs
         return frozenset().union(*(job.pids for job in jobs if not job.has_ended))
+
+    def last_pids(self, key: JobKey) -> frozenset[int]:
+        """Return the processes that a job had at the last reading."""
+        return frozenset().union(*(job.pids for job in self.last.jobs if job.key == key and not job.has_ended))
 
     def read(self) -> NodeJobs:
         """Return the current jobs with user names and busy cores."""

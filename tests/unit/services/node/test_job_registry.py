@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.model.job_totals import WHOLE_JOB
-from slurmscope.model.job_use import GroupKey, JobKey, JobUse
+from slurmscope.model.job_use import GroupKey, JobKey, JobUse, Roster
 from slurmscope.services.node.job_registry import YOUNG_SECONDS, JobRegistry
 from slurmscope.services.node.tracked_job import CONFIRM_SECONDS, MANY_PROCESSES, PAST_GROUP_LIMIT
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReader
@@ -349,3 +349,16 @@ def test_job_that_has_ended_is_not_read_any_more(node: Node) -> None:
     job.seconds = 9.0
     node.registry.read(tracked)
     assert (False, 0.0) == (node.registry.is_live(tracked), node.seconds())
+
+
+def test_roster_counts_jobs_that_began_and_names_the_only_one(node: Node) -> None:
+    other = JobKey(8)
+    first = node.finder.add(FakeJob(KEY))
+    node.scan()
+    assert Roster(begun=1, running=1, last=KEY, alone=KEY) == node.registry.roster
+    node.finder.add(FakeJob(other))
+    node.scan()
+    assert Roster(begun=2, running=2, last=other) == node.registry.roster
+    node.finder.remove(first)
+    node.scan()
+    assert Roster(begun=2, running=1, last=other, alone=other) == node.registry.roster
