@@ -87,7 +87,7 @@ def summarise_run(run: TracedRun, measured: Measured) -> JobSummary:
 def make_record(run: TracedRun) -> JobRecord:
     """Return what accounting would have recorded about the run.
 
-    Memory counts as requested only where Slurm allocated it to this command alone: nobody asked for the whole machine.
+    Memory counts as requested only where Slurm allocated it to this command alone.
     """
     slurm, allowance = run.slurm, run.allowance
     is_allocated = slurm.job_id is not None and slurm.tasks == 1 and allowance.memory_origin == "cgroup"

@@ -92,7 +92,7 @@ class TracedRun:
     peak_processes: int = 0
     peak_threads: int = 0
     program_threads: Mapping[str, int] = field(default_factory=dict)
-    """Peak number of threads, by program."""
+    """Mean number of threads over the run, by program."""
     gpu_samples: tuple[GpuSample, ...] = ()
     """Empty where no process used a GPU, or GPUs could not be read."""
     oom_kills: int | None = None

@@ -125,6 +125,15 @@ def test_html_without_curves_and_findings_is_complete() -> None:
     assert page.endswith("</html>\n")
 
 
+def test_report_of_a_command_outside_slurm_does_not_mention_a_job_or_an_allocation() -> None:
+    page = render_run_html(report_on(slurm=SlurmContext()))
+
+    assert "How many cores the command kept busy." in page
+    assert "usable cores" in page
+    for word in ("the job", "each node", "all nodes", "allocated"):
+        assert word not in page
+
+
 def test_html_has_findings_with_their_lines() -> None:
     allowance = Allowance(cores=1.0, memory_bytes=int(1.02 * GIB), memory_origin="cgroup")
 

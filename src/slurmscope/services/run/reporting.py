@@ -14,6 +14,13 @@ from slurmscope.rules.judging import judge
 
 _ABOUT_JOBS = frozenset({Subject.TIME, Subject.NODES})
 """What a command does not choose: time limits, and where it runs."""
+_HELP = {
+    "cpu": "How many cores the command kept busy.",
+    "cpu_split": "Cores busy in user mode (the program itself) and in system mode (the kernel).",
+    "memory": "Resident memory of all processes; pages that they share count once for each.",
+    "read": "What the command read, from any file system, pipe or socket.",
+    "write": "What the command wrote, to any file system, pipe or socket.",
+}
 
 
 def make_run_report(run: TracedRun, *, made_seconds: int) -> RunReport:
@@ -31,7 +38,6 @@ def make_run_report(run: TracedRun, *, made_seconds: int) -> RunReport:
 
 
 def _as_measured(chart: Chart) -> Chart:
-    """Describe memory as it was measured here, without a cgroup."""
-    if chart.name != "memory":
-        return chart
-    return replace(chart, help="Resident memory of all processes; pages that they share count once for each.")
+    """Describe what was measured here: one command on one machine, without a cgroup."""
+    label = "usable cores" if chart.reference_label == "allocated cores" else chart.reference_label
+    return replace(chart, help=_HELP.get(chart.name, chart.help), reference_label=label)

@@ -100,7 +100,7 @@ class Runner:
             # One ran, however short.
             peak_processes=max(1, self._meter.peak_processes),
             peak_threads=max(1, self._meter.peak_threads),
-            program_threads=dict(self._meter.program_threads),
+            program_threads=self._meter.program_threads,
             oom_kills=_growth(kills_before, limits.oom_kills()),
             processes_left=self._left,
         )

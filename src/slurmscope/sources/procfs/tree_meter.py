@@ -22,14 +22,13 @@ from pathlib import Path
 from slurmscope.errors import SourceError
 from slurmscope.model.traced_run import TreeSample
 from slurmscope.sources.procfs.io_totals import Counts, KeptTotals
-from slurmscope.sources.procfs.process_totals import bounded
 from slurmscope.sources.procfs.process_tree import ProcessTree, TreeProcess
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stat import NO_IO, ProcessSample, child_ticks
+from slurmscope.sources.procfs.thread_means import ThreadMeans
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-PROGRAMS = 20
 MOST_ENDED = 500
 """Processes that may end between two scans before an extra scan takes them in."""
 
@@ -53,11 +52,16 @@ class TreeMeter:
         self._own_peak_bytes = own_peak_bytes()
         self.peak_resident_bytes = 0
         self.peak_processes = self.peak_threads = 0
-        self.program_threads: Counter[str] = Counter()
+        self._thread_means = ThreadMeans()
         self.ignored: set[int] = set()
         """Processes that are ours, not the command's."""
         self.has_unread_io = False
         """Whether the I/O of some process could not be read while it ran."""
+
+    @property
+    def program_threads(self) -> dict[str, int]:
+        """Return the mean number of threads by program."""
+        return self._thread_means.means()
 
     def close(self) -> None:
         """Close the files."""
@@ -74,9 +78,11 @@ class TreeMeter:
         self._ended = {}
         user, system, *io = self._totals.update(seen)
         alive = [process for process in found if process.sample.state != "Z"]
+        now_seconds = self._clock()
         self._note_peaks(alive)
+        self._thread_means.add(_threads_by_program(alive), now_seconds)
         return TreeSample(
-            self._clock(),
+            now_seconds,
             max(0.0, user / TICKS_PER_SECOND + self._user_correction),
             max(0.0, system / TICKS_PER_SECOND + self._system_correction),
             sum(process.sample.resident_pages for process in alive) * PAGE_BYTES,
@@ -135,20 +141,22 @@ class TreeMeter:
         return (sample.user_ticks + child_user, sample.system_ticks + child_system, *io)
 
     def _note_peaks(self, alive: Collection[TreeProcess]) -> None:
-        threads: Counter[str] = Counter()
         for process in alive:
-            threads[process.sample.command] += process.sample.threads
             self._note_largest(process.peak_resident_bytes or 0)
-        for program, count in bounded(threads, PROGRAMS).items():
-            if program in self.program_threads or len(self.program_threads) < PROGRAMS:
-                self.program_threads[program] = max(count, self.program_threads[program])
         resident_bytes = sum(process.sample.resident_pages for process in alive) * PAGE_BYTES
         self.peak_resident_bytes = max(self.peak_resident_bytes, resident_bytes)
         self.peak_processes = max(self.peak_processes, len(alive))
-        self.peak_threads = max(self.peak_threads, threads.total())
+        self.peak_threads = max(self.peak_threads, sum(process.sample.threads for process in alive))
 
     def _note_largest(self, peak_bytes: int) -> None:
         self.peak_resident_bytes = max(self.peak_resident_bytes, peak_bytes)
+
+
+def _threads_by_program(alive: Collection[TreeProcess]) -> Counter[str]:
+    threads: Counter[str] = Counter()
+    for process in alive:
+        threads[process.sample.command] += process.sample.threads
+    return threads
 
 
 def own_peak_bytes() -> int:
