@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.report_format import choose_format, format_option
 from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
 from slurmscope.config import Config, own_environment
@@ -31,13 +32,7 @@ TERMINAL_FORMATS = ("text", "seed")
 def make_command() -> click.Command:
     """Build the command."""
     job = click.Argument(["job_id"], metavar="JOBID")
-    shape = click.Option(
-        ["--format", "-f"],
-        type=click.Choice(FORMATS),
-        default="text",
-        metavar="FORMAT",
-        help="text, json, html, pdf, or seed (mail text of older tools). [default: text]",
-    )
+    shape = format_option(FORMATS, "text, json, html, pdf, or seed (mail text of older tools)")
     output = click.Option(
         ["--output", "-o"],
         type=click.Path(path_type=Path),
@@ -56,8 +51,8 @@ def make_command() -> click.Command:
         callback=_run,
         params=[job, shape, output, color, *options_for(find_sections("report"))],
         help="Show what a job requested and used, and suggest changes. JOBID is 12, 12_3 (array task) or 12+1; "
-        "the id of an array lists its tasks.",
-        examples=("slurmscope report 1234", "slurmscope report 1234 --format pdf --output 1234.pdf"),
+        "the ID of an array lists its tasks.",
+        examples=("slurmscope report 1234", "slurmscope report 1234 --output 1234.pdf"),
         shown=("archive.url", "prometheus.url"),
     )
 
@@ -94,8 +89,9 @@ def _archive_problem(config: Config) -> str:
     return ""
 
 
-def _run(*, job_id: str, format: str, output: Path | None, color: str, **given: object) -> int:
-    if format == "pdf" and output is None and sys.stdout.isatty():
+def _run(*, job_id: str, format: str | None, output: Path | None, color: str, **given: object) -> int:
+    shape = choose_format(format, output, FORMATS)
+    if shape == "pdf" and output is None and sys.stdout.isatty():
         raise ConfigError("will not write a PDF to the terminal; name a file with --output")
     config = _load(job_id, given)
     report, tasks = _read_any(job_id, config)
@@ -103,10 +99,10 @@ def _run(*, job_id: str, format: str, output: Path | None, color: str, **given: 
     if len(tasks) > 1 or render is None:
         render = partial(_render_array, job_id, tasks)
     if output is None:
-        _show(render(format, width=page_width(), use_color=wants_color(color)), format)
+        _show(render(shape, width=page_width(), use_color=wants_color(color)), shape)
         return 0
     try:
-        output.write_bytes(render(format, width=USUAL_WIDTH, use_color=color == "always"))
+        output.write_bytes(render(shape, width=USUAL_WIDTH, use_color=color == "always"))
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror}") from error
     return 0

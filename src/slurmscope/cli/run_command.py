@@ -11,12 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from slurmscope.cli.examples import format_examples
 from slurmscope.cli.live_line import LiveLine
-from slurmscope.cli.run_options import RunChoices, RunCommand, run_options
+from slurmscope.cli.report_format import choose_format
+from slurmscope.cli.run_options import FORMATS, RunChoices, RunCommand, run_options
 from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_error, write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError, OutputError
@@ -39,13 +41,17 @@ def make_command() -> click.Command:
     """Build the command."""
     return RunCommand(
         "run",
-        callback=lambda **given: _run(RunChoices(**given)),
+        callback=_run_given,
         params=run_options(),
         help="Run COMMAND, measure it with all processes that it starts, and report what it used. The exit code "
         "is that of COMMAND.",
-        epilog=format_examples("slurmscope run -- make test", "slurmscope run -f json -o run.json -- ./train.sh"),
+        epilog=format_examples("slurmscope run -- make test", "slurmscope run -o run.json -- ./train.sh"),
         context_settings={"allow_interspersed_args": False},
     )
+
+
+def _run_given(*, format: str | None, output: str | None, **given: Any) -> int:
+    return _run(RunChoices(format=choose_format(format, output, FORMATS), output=output, **given))
 
 
 def _run(choices: RunChoices) -> int:
@@ -117,8 +123,8 @@ def _execute(runner: Runner, plan: RunPlan, choices: RunChoices, environment: Ma
         token=environment.get(TOKEN_VARIABLE, ""),
         use_munge=choices.auth == "munge",
     )
-    tell = _print_attempt if choices.verbose else _print_nothing
-    return run_and_send(runner, plan, options, choices.sample_rate, tell)
+    show_attempt = _print_attempt if choices.verbose else _print_nothing
+    return run_and_send(runner, plan, options, choices.sample_rate, show_attempt)
 
 
 def _report(run: TracedRun, choices: RunChoices, file: Path | None) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from slurmscope.cli.report_format import format_option
 from slurmscope.units import parse_positive_seconds
 
 FORMATS = ("text", "json", "html")
@@ -59,10 +60,7 @@ class RunCommand(click.Command):
 def run_options() -> list[click.Parameter]:
     """Return the options in the order of the help, and the command as the only argument."""
     return [
-        click.Option(
-            ["--format", "-f"], type=click.Choice(FORMATS), default="text", metavar="FORMAT",
-            help="text, json or html. [default: text]",
-        ),
+        format_option(FORMATS, "text, json or html"),
         click.Option(["--output", "-o"], metavar="FILE", help="Write the report to this file."),
         click.Option(["--quiet", "-q"], is_flag=True, help="Print no report."),
         click.Option(["--live"], is_flag=True, help="Show the current use while the command runs."),
@@ -79,7 +77,7 @@ def run_options() -> list[click.Parameter]:
             ["--auth"], type=click.Choice(["token", "munge"]), default="token", metavar="WAY",
             help="Prove the sender with token or munge. [default: token]",
         ),
-        click.Option(["--jobid"], type=click.IntRange(1), metavar="N", help="Job id, if not in the environment."),
+        click.Option(["--jobid"], type=click.IntRange(1), metavar="N", help="Job ID, if not in the environment."),
         click.Option(["--dry-run"], is_flag=True, help="Print samples instead of sending them."),
         click.Option(["--validate"], is_flag=True, help="Print one sample and end the command."),
         click.Option(["--verbose"], is_flag=True, help="Print each sample that is sent."),

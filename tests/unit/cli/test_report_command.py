@@ -178,6 +178,14 @@ def test_report_is_written_into_a_file(
     assert made.endswith(ends)
 
 
+def test_ending_of_the_file_is_its_format(shared_archive: Path, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+
+    run_here("report", "12", "--archive.url", str(shared_archive), "--output", str(file))
+
+    assert 12 == json.loads(file.read_bytes())["summary"]["record"]["job_id"]
+
+
 def test_task_of_an_array_is_found_by_the_number_users_write(shared_archive: Path) -> None:
     assert "Job 15_3: relax" in run_here("report", "15_3", "--archive.url", str(shared_archive)).stdout
 

@@ -251,13 +251,31 @@ def test_text_report_shows_every_resource() -> None:
 
 def test_html_report_is_one_document_without_scripts(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    run_traced("-f", "html", "-o", str(file), "--", "sh", "-c", "sleep 0.2 # <script>alert(1)</script>")
+    run_traced("-o", str(file), "--", "sh", "-c", "sleep 0.2 # <script>alert(1)</script>")
 
     page = file.read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert "<svg" in page
+
+
+@pytest.mark.parametrize(
+    ("options", "begins"),
+    [
+        (("-o", "a.json"), "{"),
+        (("-o", "a.HTML"), "<!DOCTYPE"),
+        (("-f", "text", "-o", "a.json"), "="),
+        (("-o", "a.pdf"), "="),
+    ],
+)
+def test_format_is_that_of_the_ending_unless_it_is_named(options: tuple[str, ...], begins: str, tmp_path: Path) -> None:
+    *rest, name = options
+    file = tmp_path / name
+
+    run_traced(*rest, str(file), "--", "true")
+
+    assert file.read_text().startswith(begins)
 
 
 def test_file_is_replaced_as_a_whole_and_names_take_the_task(tmp_path: Path) -> None:
