@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -115,7 +116,7 @@ def _describe(report: object) -> str:
     """Return the command or the name of the job, and the nodes."""
     words = _find(report, "run.command")
     is_command = isinstance(words, list) and words and all(isinstance(word, str) for word in words)
-    name = " ".join(words) if is_command and isinstance(words, list) else _find(report, "summary.record.name")
+    name = shlex.join(words) if is_command and isinstance(words, list) else _find(report, "summary.record.name")
     nodes = _find(report, "summary.record.nodes")
     places = [node for node in nodes if isinstance(node, str)] if isinstance(nodes, list) else []
     where = f" on {places[0]}" if len(places) == 1 else f" on {len(places)} nodes" if places else ""

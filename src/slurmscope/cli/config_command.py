@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
@@ -14,6 +15,8 @@ from slurmscope.config import Config
 from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.settings import WebSettings
 from slurmscope.portal.settings import PortalSettings, check_settings
+from slurmscope.services.trace.key_file import read_keys
+from slurmscope.services.trace.settings import NodeTraceSettings, TraceSettings, check_forwarding
 from slurmscope.settings import Setting
 
 
@@ -51,11 +54,22 @@ def _role_command(name: str, role: str, action: Callable[[Config], None]) -> cli
 
 
 def _check(config: Config) -> None:
-    if any(section.type is PortalSettings for section in config.sections):
+    kinds = {section.type for section in config.sections}
+    if PortalSettings in kinds:
         check_settings(config.of(PortalSettings))
-    if any(section.type is WebSettings for section in config.sections):
+    if WebSettings in kinds:
         open_gate(config.of(WebSettings).config_file)
+    if NodeTraceSettings in kinds:
+        check_forwarding(config.of(NodeTraceSettings))
+        _check_keys(config.of(NodeTraceSettings).key_file)
+    if TraceSettings in kinds:
+        _check_keys(config.of(TraceSettings).key_file)
     click.echo(f"{config.file} is valid" if config.file else "the settings are valid")
+
+
+def _check_keys(key_file: Path | None) -> None:
+    if key_file is not None:
+        read_keys(key_file)
 
 
 def _show(config: Config) -> None:

@@ -34,7 +34,7 @@ SHOWN_VALUES = 5
 SECOND_READING_SECONDS = 1.5
 """A node agent knows how busy a job is after two readings, which are at least a second apart."""
 
-_HELP = """Print what a dashboard would lose with slurmscope instead of an older exporter; exit with 1 if it would.
+_HELP = """Print what dashboards would lose without the older exporter. The exit code is 1 if they would lose something.
 
 OLD is the URL of the older exporter's metrics page, or a file. Without --against, slurmscope reads Slurm or the jobs of
 this node once and compares that. Values that slurmscope corrects on purpose are listed and are no loss."""

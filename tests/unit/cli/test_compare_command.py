@@ -32,7 +32,7 @@ def test_text_has_both_and_their_ratio(files: tuple[str, str]) -> None:
     assert ["10", "min", "5", "min", "0.50"] == rows["Wall time"]
     assert ["10", "min", "10", "min", "1.00"] == rows["CPU time"]
     assert ["25", "%", "50", "%", "2.00"] == rows["CPU efficiency"]
-    assert "A: /opt/solver --input a b on n1" == done.stdout.splitlines()[0]
+    assert "A: /opt/solver --input 'a b' on n1" == done.stdout.splitlines()[0]
     assert "\x1b" not in done.stdout
 
 

@@ -97,6 +97,22 @@ def test_check_refuses_a_web_configuration_that_the_exporter_would_refuse(role: 
     assert 1 == len(done.stderr.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("role", "flags", "problem"),
+    [
+        ("node", ["--trace.forward", "http://c:9092/trace"], "trace.forward needs trace.socket"),
+        ("node", ["--trace.forward", "http://c:9092/trace", "--trace.socket", "/run/a"], "needs trace.key-file"),
+        ("node", ["--trace.key-file", "/nonexistent/key"], "create it with slurmscope trace key"),
+        ("cluster", ["--trace.key-file", "/nonexistent/key"], "create it with slurmscope trace key"),
+    ],
+)
+def test_check_refuses_tracing_that_could_not_work(role: str, flags: list[str], problem: str) -> None:
+    done = run_here("config", "check", role, *flags)
+
+    assert 2 == done.returncode
+    assert problem in done.stderr
+
+
 def test_check_takes_a_web_configuration_that_can_be_used(tmp_path: Path) -> None:
     web = tmp_path / "web.yml"
     web.write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")

@@ -22,8 +22,11 @@ ADVICE = {
     "bug": "report it as a bug, with what --log.level=error adds",
 }
 QUERIES_ADVICE = "check --prometheus.url and its credentials, and that this server answers queries"
+SOCKET_ADVICE = "check the path of its socket and the directory, which the unit creates while the agent runs"
 QUERYING = frozenset({"lustre"})
 """Readings that come from Prometheus, not from a command of Slurm."""
+RECEIVING = frozenset({"profile", "traces"})
+"""Readings that come from sockets of the node agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,4 +67,6 @@ def _check_readings(readings: ReadingSet, needed: dict[str, list[str]]) -> Itera
 def _advise(name: str, reason: str) -> str:
     if name in QUERYING and reason != "bug":
         return QUERIES_ADVICE
+    if name in RECEIVING and reason != "bug":
+        return SOCKET_ADVICE
     return ADVICE.get(reason, ADVICE["failed"])

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from slurmscope.errors import ConfigError
 from slurmscope.model.trace import JobOwner, TracedProcess, Traces, TraceSample
 from slurmscope.outputs.http.request import HttpRequest
 from slurmscope.outputs.http.response import Response, text_response
@@ -22,7 +21,7 @@ from slurmscope.services.trace.endpoint import TraceReceiver
 from slurmscope.services.trace.forwarding import Forwarder
 from slurmscope.services.trace.key_file import KeyFile
 from slurmscope.services.trace.refusal import Refusal
-from slurmscope.services.trace.settings import NodeTraceSettings
+from slurmscope.services.trace.settings import NodeTraceSettings, check_forwarding
 from slurmscope.services.trace.store import TraceStore
 
 # Each has a thread, and the agent's unit allows 64 of them (TasksMax): no user may keep the agent from reading jobs.
@@ -43,14 +42,16 @@ class NodeTracing:
     @contextmanager
     def open(self) -> Iterator[None]:
         """Accept samples until the block ends; do nothing if no socket is configured."""
+        check_forwarding(self._settings)
         path = self._settings.socket
         if path is None:
             yield
             return
         with ExitStack() as stack:
             deliver = self._store.put
-            if self._settings.forward is not None:
-                deliver = stack.enter_context(self._open_forwarder()).put
+            if self._settings.forward is not None and self._settings.key_file is not None:
+                keys = KeyFile(self._settings.key_file)
+                deliver = stack.enter_context(Forwarder(self._settings.forward, keys, self._store, self._settings)).put
             receiver = TraceReceiver(
                 find_caller=self._senders.find,
                 check=self._check,
@@ -85,11 +86,6 @@ class NodeTracing:
             refused=self._store.refused,
             is_enabled=True,
         )
-
-    def _open_forwarder(self) -> Forwarder:
-        if self._settings.forward is None or self._settings.key_file is None:
-            raise ConfigError("trace.forward needs trace.key-file: the endpoint accepts samples with a job token only")
-        return Forwarder(self._settings.forward, KeyFile(self._settings.key_file), self._store, self._settings)
 
     def _check(self, caller: Caller, sample: TraceSample) -> TracedProcess:
         """Name owner and node of a sample by what the kernel and the agent know."""

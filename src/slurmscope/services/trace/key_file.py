@@ -64,7 +64,8 @@ def read_keys(path: Path) -> tuple[_Stamp | None, dict[str, bytes]]:
             status = os.fstat(stream.fileno())
             text = stream.read(_SIZE_LIMIT_BYTES)
     except OSError as error:
-        raise ConfigError(f"cannot read the key file {path}: {error.strerror}") from error
+        advice = "; create it with slurmscope trace key" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(f"cannot read the key file {path}: {error.strerror}{advice}") from error
     if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077:
         raise ConfigError(f"the key file {path} must be a file that only its owner may read: chmod 600 {path}")
     try:
@@ -93,7 +94,8 @@ def rotate_keys(path: Path) -> str:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise ConfigError(f"cannot write the key file {path}: {error.strerror}") from error
+        advice = f"; create the folder {path.parent}" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(f"cannot write the key file {path}: {error.strerror}{advice}") from error
     return name
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.config import parse_path
+from slurmscope.errors import ConfigError
 from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.outputs.networks import Network, parse_networks
 from slurmscope.outputs.settings import parse_telemetry_path
@@ -100,3 +101,13 @@ class NodeTraceSettings(TraceLimits):
         parse=parse_path,
         metavar="FILE",
     )
+
+
+def check_forwarding(settings: NodeTraceSettings) -> None:
+    """Raise ConfigError if samples are to be forwarded, but cannot be received or signed."""
+    if settings.forward is None:
+        return
+    if settings.socket is None:
+        raise ConfigError("trace.forward needs trace.socket: there is nothing to forward without a socket")
+    if settings.key_file is None:
+        raise ConfigError("trace.forward needs trace.key-file: the endpoint accepts samples with a job token only")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slurmscope.errors import CommandMissing
+from slurmscope.errors import CommandMissing, SourceError
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.model.check import Check
 from slurmscope.services.exporter.doctor import examine
@@ -53,3 +53,14 @@ def test_advice_for_prometheus_is_not_that_for_commands() -> None:
 
     assert "no metrics of lustre: check --prometheus.url" in lustre.advice
     assert "no metrics of other: run the command by hand" in other.advice
+
+
+def test_advice_for_a_socket_is_not_that_for_commands() -> None:
+    def refuse() -> object:
+        raise SourceError("cannot listen on /run/a/profile.sock: No such file or directory")
+
+    readings = ReadingSet(SharedReading("profile", refuse, interval_seconds=10))
+
+    (profile,) = examine(readings, [collector("profile", "profile")]).checks
+
+    assert "no metrics of profile: check the path of its socket" in profile.advice

@@ -94,14 +94,16 @@ def test_keys_that_others_can_read_are_not_used(tmp_path: Path) -> None:
 
 
 def test_absent_or_foreign_key_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read the key file"):
+    with pytest.raises(
+        ConfigError, match=r"cannot read the key file .*missing: .*; create it with slurmscope trace key"
+    ):
         KeyFile(tmp_path / "missing")
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\n")
     binary.chmod(0o600)
     with pytest.raises(ConfigError, match="not ASCII"):
         KeyFile(binary)
-    with pytest.raises(ConfigError, match="cannot write the key file"):
+    with pytest.raises(ConfigError, match=r"cannot write the key file .*; create the folder .*missing"):
         rotate_keys(tmp_path / "missing" / "trace.key")
 
 
