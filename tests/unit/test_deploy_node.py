@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -16,6 +17,8 @@ import pytest
 from click.testing import CliRunner
 
 from slurmscope.cli import slurmscope
+from slurmscope.outputs.http.server import Server
+from slurmscope.services.node import profile_inbox, tracing
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "slurmscope-node.service"
@@ -51,6 +54,13 @@ def test_unit_has_no_unknown_keys(tmp_path: Path) -> None:
     checked = analyze("verify", "--man=no", copy)
     assert 1 == changes
     assert [] == [line for line in checked.stderr.splitlines() if UNIT.name in line]
+
+
+def test_unit_allows_a_thread_for_every_connection_and_those_that_read_jobs() -> None:
+    """Otherwise some dozens of silent clients keep the agent from reading jobs and from being scraped."""
+    metrics: int = inspect.signature(Server).parameters["max_connections"].default
+    (tasks,) = map(int, unit_values("TasksMax"))
+    assert metrics + tracing.MAX_CONNECTIONS + profile_inbox.MAX_CONNECTIONS + 100 <= tasks
 
 
 def test_unit_gives_the_two_capabilities_that_reading_processes_needs_and_no_root() -> None:

@@ -24,7 +24,7 @@ from slurmscope.services.trace.refusal import Refusal
 from slurmscope.services.trace.settings import NodeTraceSettings, check_forwarding
 from slurmscope.services.trace.store import TraceStore
 
-# Each has a thread, and the agent's unit allows 64 of them (TasksMax): no user may keep the agent from reading jobs.
+# Each has a thread; the agent's unit allows all that connections can take, and those that read jobs (TasksMax).
 MAX_CONNECTIONS = 32
 CLOSE_SECONDS = 1.0
 
