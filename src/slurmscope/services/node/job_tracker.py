@@ -38,7 +38,7 @@ POLL_SECONDS = 0.25
 POLL_COST_FACTOR = 200.0
 # On an idle node without cgroups: intervals of the check whether a job may have started, and of scans.
 QUIET_POLL_SECONDS = 0.4
-QUIET_SCAN_SECONDS = 30.0
+QUIET_SCAN_SECONDS = 60.0
 # A scan waits until slurmstepd has created or removed all directories, and this long after another scan.
 SETTLE_SECONDS = 0.01
 SCAN_GAP_SECONDS = 0.05
@@ -166,16 +166,13 @@ class JobTracker:
         self._answer()
 
     def _sleep(self) -> WakeUp:
-        """Wait for events or the next scan; go on while an idle node without cgroups shows no sign of a new job."""
-        happened = self._changes.wait(self._sleep_seconds())
-        while not (happened.events or happened.ended_pids) and self._is_quiet():
-            happened = self._changes.wait(QUIET_POLL_SECONDS)
-        return happened
-
-    def _is_quiet(self) -> bool:
-        if self._is_stopping or not self._requests.empty() or self._clock() >= self._last_scan + QUIET_SCAN_SECONDS:
-            return False
-        return self._finder.is_quiet()
+        """Wait for events or the next scan; on an idle node without cgroups, for a sign that a job has started."""
+        until = self._last_scan + QUIET_SCAN_SECONDS
+        while self._requests.empty() and self._clock() < until and self._finder.is_quiet():
+            if self._changes.has_any(QUIET_POLL_SECONDS):
+                return self._changes.wait(0.0)
+            self._next_scan = 0.0  # as soon as it is not quiet any more
+        return self._changes.wait(self._sleep_seconds())
 
     def _sleep_seconds(self) -> float:
         due = self._registry.next_due_seconds()

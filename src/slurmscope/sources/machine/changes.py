@@ -79,6 +79,10 @@ class ChangeWatcher:
         self._has_lost_events |= any(event.has_lost_others for event in happened.events)
         return happened
 
+    def has_any(self, seconds: float) -> bool:
+        """Wait as ``wait`` does, but only return whether anything happened, which ``wait`` then returns."""
+        return bool(self._epoll.poll(seconds))
+
     def rest(self, seconds: float) -> None:
         """Sleep whatever happens; only ``wake`` ends it."""
         poll = select.poll()

@@ -111,12 +111,12 @@ class ProcessReader:
             return before
         return sample if not isinstance(sample, Missing) and sample.start_ticks == before.start_ticks else None
 
-    def stat_line(self, pid: int) -> bytes:
-        """Return the ``stat`` line of a process as it is; empty if it cannot be read."""
+    def open_stat(self, pid: int) -> int | None:
+        """Open the ``stat`` file of a process, which the caller closes; None if that fails."""
         try:
-            return read_file(f"{pid}/stat", self._folder, STAT_LIMIT_BYTES)
+            return os.open(f"{pid}/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
         except OSError:
-            return b""
+            return None
 
     def process_ids(self) -> list[int]:
         """Return the PIDs of all visible processes, in ascending order."""

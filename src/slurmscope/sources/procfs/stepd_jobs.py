@@ -20,16 +20,20 @@ from slurmscope.sources.cgroup import Members
 from slurmscope.sources.procfs.process import Missing, Process
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stat import ProcessSample, child_ticks
+from slurmscope.sources.procfs.stat_watch import StatWatch
 from slurmscope.sources.procfs.stepd_node import read_node_name
 
 COMMAND = "slurmstepd"
 DAEMON = "slurmd"
 TITLE = re.compile(r"slurmstepd: \[([0-9]{1,10})\.([0-9A-Za-z+]{1,32})")
-# The PID of another process may have been reused by a job; all processes are checked again after this time.
+# The PID of another process may have been reused by a job; all processes are checked again after this time. Without
+# jobs this is most of what the agent costs, and a PID is reused only after thousands of new processes.
 RECHECK_SECONDS = 30.0
+QUIET_RECHECK_SECONDS = 300.0
 # While no slurmd runs: the first job comes some seconds after it starts.
-NO_DAEMON_SECONDS = 5.0
-# A slurmstepd listens on its socket a moment after it got its title; scans until it counts without a node name.
+NO_DAEMON_SECONDS = 10.0
+# A slurmstepd gets its title a moment after it was started, and listens on its socket a moment later; scans until it
+# counts as another process, or without a node name.
 NAME_TRIES = 8
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -104,55 +108,56 @@ class StepdTree:
         self._reader = reader
         self._clock = clock
         self._trusted_uids = (0, os.geteuid())
-        self._recheck_at = 0.0
+        self._rechecked_at = 0.0
         self._jobs: dict[JobKey, StepdJob] = {}
         self._job_of: dict[int, StepdJob] = {}
         self._others: set[int] = set()
         self._daemons: set[int] = set()
-        self._unnamed: Counter[int] = Counter()
+        self._waiting: set[int] = set()
+        self._tries: Counter[int] = Counter()
         self._scanned_at = 0.0
-        self._activity: list[bytes] = []
+        self._watch = StatWatch(reader)
+
+    def close(self) -> None:
+        """Close the files that stay open between scans; closing twice is harmless."""
+        self._watch.close()
 
     def is_quiet(self) -> bool:
         """Return whether no job runs and none can have started since the last scan, which costs next to nothing.
 
         A slurmd that starts a step forks, and then its ``stat`` line is another: it has more page faults.
         """
-        if self._jobs or self._unnamed:
+        if self._jobs or self._waiting:
             return False
         if not self._daemons:
             return self._clock() < self._scanned_at + NO_DAEMON_SECONDS
-        return self._activity == self._read_activity()
+        return self._watch.is_unchanged()
 
     def scan(self) -> dict[JobKey, StepdJob]:
         """Return the current jobs; the same job is the same object at each scan."""
         self._scanned_at = self._clock()
-        activity = {pid: self._reader.stat_line(pid) for pid in self._daemons}
+        lines = self._watch.read()
         jobs = self._scan()
-        # Of a slurmd found now it is not known what it did before; empty is never equal to what it does.
-        self._activity = [activity.get(pid, b"") for pid in sorted(self._daemons)]
+        # A slurmd found now has no line from before the scan: what it did meanwhile is not known.
+        self._watch.watch(self._daemons, lines)
         return jobs
-
-    def _read_activity(self) -> list[bytes]:
-        return [self._reader.stat_line(pid) for pid in sorted(self._daemons)]
 
     def _scan(self) -> dict[JobKey, StepdJob]:
         current = set(self._reader.process_ids())
         for pid in self._job_of.keys() - current:
             self._remove(pid)
         self._others &= current
-        self._daemons &= current
-        self._unnamed = Counter({pid: tries for pid, tries in self._unnamed.items() if pid in current})
-        if self._clock() >= self._recheck_at:
+        self._tries = Counter({pid: tries for pid, tries in self._tries.items() if pid in current})
+        is_idle = self._daemons and not self._jobs
+        if self._clock() >= self._rechecked_at + (QUIET_RECHECK_SECONDS if is_idle else RECHECK_SECONDS):
             self._recheck()
         self._assign(self._reader.read(sorted(current - self._others - self._job_of.keys())))
         self._jobs = {key: job for key, job in self._jobs.items() if job.starts}
         return dict(self._jobs)
 
     def _recheck(self) -> None:
-        self._recheck_at = self._clock() + RECHECK_SECONDS
+        self._rechecked_at = self._clock()
         self._others.clear()
-        self._daemons.clear()
         starts = {sample.pid: sample.start_ticks for sample in self._reader.read(self._job_of)}
         for pid, job in list(self._job_of.items()):
             if starts.get(pid) != job.starts[pid]:
@@ -160,26 +165,45 @@ class StepdTree:
 
     def _assign(self, samples: list[ProcessSample]) -> None:
         """Assign new processes to the jobs of their parents, which usually, but not always, have lower PIDs."""
-        self._daemons.update(sample.pid for sample in samples if self._is_daemon(sample))
-        unnamed = self._unnamed.total()
+        self._find_daemons(samples)
+        self._waiting.clear()
         while samples:
             rest = [sample for sample in samples if not self._adopt(sample)]
             if len(rest) == len(samples):
                 break
             samples = rest
+        self._tries.update(self._waiting)
         # While a new slurmstepd waits for its name, its children belong to no job yet.
-        if self._unnamed.total() == unnamed:
-            self._others.update(sample.pid for sample in samples)
+        if not self._waiting:
+            self._others.update(sample.pid for sample in samples if not self._is_of_slurm(sample))
 
     def _adopt(self, sample: ProcessSample) -> bool:
         parent = self._job_of.get(sample.parent_id)
         if parent is not None and parent.starts[sample.parent_id] <= sample.start_ticks:
             self._add(parent, sample)
             return True
-        # Any process may have this name; see _is_slurms_own.
-        if sample.command != COMMAND or sample.uid not in self._trusted_uids:
+        if not self._is_of_slurm(sample):
             return False
-        return self._adopt_stepd(sample)
+        if sample.command == COMMAND:
+            return self._adopt_stepd(sample)
+        if sample.parent_id in self._daemons:
+            self._wait(sample.pid)  # forked by a slurmd, and will be a slurmstepd in a moment
+        return False
+
+    def _is_of_slurm(self, sample: ProcessSample) -> bool:
+        """Return whether a process may be a slurmd or slurmstepd; any may have such a name, see _is_slurms_own."""
+        return sample.command in {COMMAND, DAEMON} and sample.uid in self._trusted_uids
+
+    def _find_daemons(self, samples: list[ProcessSample]) -> None:
+        self._daemons.clear()
+        self._daemons.update(sample.pid for sample in samples if self._is_daemon(sample))
+
+    def _wait(self, pid: int) -> bool:
+        """Try a process again at the next scan; return False after too many tries."""
+        if self._tries[pid] >= NAME_TRIES:
+            return False
+        self._waiting.add(pid)
+        return True
 
     def _is_daemon(self, sample: ProcessSample) -> bool:
         """Return whether a process is a slurmd, and not one that a slurmd has forked."""
@@ -195,6 +219,7 @@ class StepdTree:
             words = process.command_line()
             title = TITLE.match(words[0]) if not isinstance(words, Missing) and words else None
             if title is None:
+                self._wait(sample.pid)
                 return False
             node_name = self._node_name(process, int(title[1]))
         if node_name is None:
@@ -212,9 +237,7 @@ class StepdTree:
         name = read_node_name(process, job_id)
         if isinstance(name, str):
             return name
-        self._unnamed[process.pid] += 1
-        is_final = name is Missing.DENIED or self._unnamed[process.pid] > NAME_TRIES
-        return "" if is_final else None
+        return None if name is not Missing.DENIED and self._wait(process.pid) else ""
 
     def _is_slurms_own(self, process: Process, command: str) -> bool:
         """Return whether a process runs a program of Slurm and was started by it.

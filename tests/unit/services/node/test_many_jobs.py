@@ -57,14 +57,15 @@ def count_reads(root: Path, *, descriptors: int, has_inotify: bool) -> int:
     """Return the read calls of one snapshot, as the kernel counts them for this thread."""
     reader = ProcessReader(Path("/proc"))
     tree = CgroupTree(detect_layout(root, Path("/proc")), descriptors=descriptors, clock=lambda: 1000.0)
-    finder = JobFinder(tree, StepdTree(reader))
+    stepds = StepdTree(reader)
+    finder = JobFinder(tree, stepds)
     registry = JobRegistry(finder, lambda: JobMeter(reader, ReadingOptions()))
     tracker = JobTracker(finder, registry, ChangeWatcher(Inotify if has_inotify else no_inotify))
     tracker.snapshot()
     before = kernel_reads()
     tracker.snapshot()
     after = kernel_reads()
-    for opened in (tracker, tree, reader):
+    for opened in (tracker, tree, stepds, reader):
         opened.close()
     return after - before
 

@@ -46,6 +46,14 @@ def test_new_folder_ends_the_sleep(changes: ChangeWatcher, tmp_path: Path) -> No
     assert [Event(tmp_path, Change.CREATED | Change.IS_FOLDER, "job_7")] == changes.wait(30.0).events
 
 
+def test_what_has_happened_is_still_there_to_be_returned(changes: ChangeWatcher, tmp_path: Path) -> None:
+    changes.watch([tmp_path])
+    assert not changes.has_any(0.0)
+    (tmp_path / "job_7").mkdir()
+    assert changes.has_any(30.0)
+    assert ["job_7"] == [event.name for event in changes.wait(30.0).events]
+
+
 def test_nothing_new_to_watch_is_reported(changes: ChangeWatcher, tmp_path: Path) -> None:
     assert changes.watch([tmp_path])
     assert not changes.watch([tmp_path])

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from slurmscope.sources.procfs.reader import ProcessReader
-from slurmscope.sources.procfs.stepd_jobs import NO_DAEMON_SECONDS, StepdTree
+from slurmscope.sources.procfs.stat_watch import StatWatch
+from slurmscope.sources.procfs.stepd_jobs import NAME_TRIES, NO_DAEMON_SECONDS, QUIET_RECHECK_SECONDS, StepdTree
 from tests.unit.sources.procfs.script import Script
 from tests.unit.sources.procfs.test_stepd_jobs import Machine
 
@@ -23,6 +25,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made.tree.scan()
     made.tree.scan()
     yield made
+    made.tree.close()
     reader.close()
 
 
@@ -49,7 +52,7 @@ def test_slurmd_that_was_just_found_may_have_started_a_step(machine: Machine) ->
 
 
 def test_slurmd_that_ended_is_no_longer_waited_for(machine: Machine) -> None:
-    machine.remove(20)
+    (machine.root / "20" / "stat").write_bytes(b"")  # what the kernel has removed can no longer be read
     assert not machine.tree.is_quiet()
 
 
@@ -70,7 +73,54 @@ def test_node_without_slurmd_is_scanned_now_and_then(machine: Machine) -> None:
     assert not machine.tree.is_quiet()
 
 
-def test_fork_of_a_real_process_shows_in_its_stat_line(script: Callable[[str], Script], reader: ProcessReader) -> None:
+def test_slurmstepd_without_its_title_yet_is_waited_for(machine: Machine) -> None:
+    machine.add(50)
+    machine.add_stepd(40, "/usr/sbin/slurmstepd")
+    machine.add(41, 40)
+    assert {} == machine.tree.scan()
+    assert not machine.tree.is_quiet()
+    machine.add_stepd(40)
+    assert ((40,), (41,)) == machine.pids()
+
+
+def test_slurmstepd_that_is_still_a_fork_of_slurmd_is_waited_for(machine: Machine) -> None:
+    machine.add(40, 20, command="slurmd")
+    assert {} == machine.tree.scan()
+    assert not machine.tree.is_quiet()
+    machine.add_stepd(40)
+    assert ((40,), ()) == machine.pids()
+
+
+def test_slurmstepd_that_seemed_to_be_a_slurmd_is_found(machine: Machine) -> None:
+    machine.add(40, 1, command="slurmd")  # forked twice, so that init is its parent, but not yet slurmstepd
+    assert {} == machine.tree.scan()
+    assert not machine.tree.is_quiet()
+    machine.add_stepd(40)
+    assert ((40,), ()) == machine.pids()
+
+
+def test_slurmstepd_that_never_gets_a_title_does_not_keep_the_node_from_being_quiet(machine: Machine) -> None:
+    machine.add_stepd(40, "slurmstepd infinity")
+    for _ in range(NAME_TRIES):
+        machine.tree.scan()
+        assert not machine.tree.is_quiet()
+    machine.tree.scan()
+    assert machine.tree.is_quiet()
+
+
+def test_all_processes_of_an_idle_node_are_read_again_after_a_while(machine: Machine) -> None:
+    machine.add(50)
+    machine.tree.scan()
+    machine.add_stepd(50)  # the PID was reused between two scans
+    machine.now += QUIET_RECHECK_SECONDS - 1
+    assert {} == machine.tree.scan()
+    machine.now += 1
+    assert ((50,), ()) == machine.pids()
+
+
+def test_watched_process_is_unchanged_until_it_forks_or_ends(
+    script: Callable[[str], Script], reader: ProcessReader
+) -> None:
     program = script("""
 while sys.stdin.readline():
     pid = os.fork()
@@ -79,10 +129,35 @@ while sys.stdin.readline():
     os.waitpid(pid, 0)
     print("forked", flush=True)
 """)
-    program.go_on()
-    program.expect("forked")
+    watch = StatWatch(reader)
+    watch.watch({program.pid}, {})
+    assert not watch.is_unchanged()
     for _ in range(20):
-        before = reader.stat_line(program.pid)
+        watch.watch({program.pid}, watch.read())
         program.go_on()
         program.expect("forked")
-        assert before != reader.stat_line(program.pid)
+        assert not watch.is_unchanged()
+    program.close()
+    watch.watch({program.pid}, watch.read())
+    assert {} == watch.read()
+    assert not watch.is_unchanged()
+    watch.close()
+
+
+def test_files_of_processes_that_are_no_longer_watched_are_closed(reader: ProcessReader) -> None:
+    watch = StatWatch(reader)
+    watch.watch({1, os.getpid()}, {})
+    assert {1, os.getpid()} == watch.read().keys()
+    assert 2 == open_stat_files()
+    watch.watch({1}, watch.read())
+    assert {1} == watch.read().keys()
+    assert 1 == open_stat_files()
+    watch.close()
+    watch.close()
+    assert 0 == open_stat_files()
+
+
+def open_stat_files() -> int:
+    """Count the descriptors of this process that refer to the stat file of a process."""
+    targets = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    return sum(target.startswith("/proc/") and target.endswith("/stat") for target in targets)

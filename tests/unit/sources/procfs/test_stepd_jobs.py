@@ -83,6 +83,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(tmp_path, StepdTree(reader, clock=lambda: made.now))
     made.add(1, 0, command="init")
     yield made
+    made.tree.close()
     reader.close()
 
 

@@ -83,6 +83,7 @@ def machine(tmp_path: Path) -> Iterator[TwoDaemons]:
     for pid in (20, 30):
         made.add(pid, command="slurmd")
     yield made
+    made.tree.close()
     reader.close()
 
 
