@@ -10,7 +10,9 @@ from slurmscope.reports.formatting import show
 from slurmscope.reports.json import as_plain, encode_json
 from slurmscope.reports.run_contents import precise
 
-_FORMATS = {"seconds": precise, "bytes": format_bytes, "ratio": format_ratio, "count": format_count}
+NO_RATIO = "–"
+_TINY = 0.005
+"""Positive numbers below this would be shown as 0."""
 
 
 def render_comparison_text(comparison: Comparison, *, width: int = 80) -> str:
@@ -32,8 +34,23 @@ def render_comparison_json(comparison: Comparison) -> bytes:
 
 
 def _values(figure: ComparedFigure) -> tuple[str, str, str]:
-    form, ratio = _FORMATS[figure.unit], figure.ratio
-    return form(figure.first), form(figure.second), NOT_MEASURED if ratio is None else f"{ratio:,.2f}"
+    form = _FORMATS[figure.unit]
+    return form(figure.first), form(figure.second), _format_quotient(figure)
+
+
+def _format_quotient(figure: ComparedFigure) -> str:
+    if figure.first is None or figure.second is None:
+        return NOT_MEASURED
+    if figure.ratio is None:
+        return NO_RATIO
+    return "under 0.01" if 0 < figure.ratio < _TINY else f"{figure.ratio:,.2f}"
+
+
+def _format_number(amount: float | None) -> str:
+    return "under 0.01" if amount is not None and 0 < amount < _TINY else format_count(amount)
+
+
+_FORMATS = {"seconds": precise, "bytes": format_bytes, "ratio": format_ratio, "count": _format_number}
 
 
 def _mapping(plain: object) -> dict[str, object]:

@@ -177,8 +177,8 @@ def cpu_rows(report: JobReport) -> tuple[LabelledText, ...]:
     return (
         LabelledText("In user code", format_seconds(cpu.user_seconds)),
         LabelledText("In the kernel", format_seconds(cpu.system_seconds)),
-        LabelledText("Cores busy, mean", format_count(cpu.mean_cores)),
-        LabelledText("Cores busy, peak", format_count(cpu.peak_cores)),
+        LabelledText("Busy cores, mean", format_count(cpu.mean_cores)),
+        LabelledText("Busy cores, peak", format_count(cpu.peak_cores)),
     )
 
 

@@ -56,7 +56,7 @@ def _cpu_ratio(node: NodeSummary) -> float | None:
 
 _COLUMNS: tuple[tuple[str, Callable[[NodeSummary], float | None], Callable[[float | None], str]], ...] = (
     ("CPU", _cpu_ratio, format_ratio),
-    ("Cores busy", lambda node: node.mean_cores, format_count),
+    ("Busy cores", lambda node: node.mean_cores, format_count),
     ("Memory", lambda node: node.working_peak_bytes, format_bytes),
     ("Limit", lambda node: node.limit_bytes, format_bytes),
     ("GPU", lambda node: node.gpu_utilization, format_ratio),

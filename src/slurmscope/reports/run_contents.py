@@ -88,6 +88,8 @@ def no_findings(made: RunReport) -> str:
 
 def precise(seconds: float | None) -> str:
     """Format a duration; below a minute with hundredths of a second."""
+    if seconds is not None and 0 < seconds < 0.005:
+        return "under 0.01 s"
     return f"{seconds:.2f} s" if seconds is not None and 0 <= seconds < 60 else format_seconds(seconds)
 
 

@@ -83,3 +83,21 @@ def test_absent_file_is_named(files: tuple[str, str]) -> None:
         done.returncode,
         done.stderr,
     )
+
+
+def test_tiny_numbers_are_not_shown_as_zero_and_nothing_is_divided_by_zero(tmp_path: Path) -> None:
+    """0.004 s of CPU time in 600 s, then none."""
+    for name, cpu_seconds in (("tiny", 0.004), ("none", 0.0)):
+        run = make_run(samples=(make_sample(0, 0), make_sample(600, cpu_seconds)))
+        (tmp_path / name).write_bytes(render_run_json(make_run_report(run, made_seconds=0)))
+
+    there = run_here("compare", str(tmp_path / "tiny"), str(tmp_path / "none")).stdout
+    back = run_here("compare", str(tmp_path / "none"), str(tmp_path / "tiny")).stdout
+
+    assert ["under", "0.01", "s", "0.00", "s", "0.00"] == _row(there, "CPU time")
+    assert ["under", "0.01", "0", "0.00"] == _row(there, "Busy cores, mean")
+    assert ["0.00", "s", "under", "0.01", "s", "–"] == _row(back, "CPU time")
+
+
+def _row(text: str, label: str) -> list[str]:
+    return next(line for line in text.splitlines() if line.startswith(f"{label}  "))[len(label) :].split()
