@@ -33,7 +33,7 @@ from lab.prometheus import run_pushgateway
 from lab.requirements import find_program
 from lab.waiting import wait_until
 from slurmscope.outputs.push import PushGateway
-from tests.processes import Exporter, serving
+from tests.processes import Exporter, serving, until
 
 TIMES = {"push_time_seconds", "push_failure_time_seconds"}
 HOSTILE = ("a b", "a+b", "a/b", "", "%2F", "?x=1#y", '"\\\n\t', "ünï日本", "@base64", "=", "~")
@@ -227,6 +227,16 @@ def test_accepted_pushes_survive_a_kill(tmp_path: Path) -> None:
     with serve_inbox(tmp_path, *flags) as second:
         assert before == reached(second).page()
         assert 200 == reached(second).curl("POST", "/metrics/job/x/n/3", b"b 1\n")
+
+
+def test_reload_keeps_what_was_pushed(tmp_path: Path) -> None:
+    with serve_inbox(tmp_path) as running:
+        assert 200 == reached(running).curl("PUT", "/metrics/job/x", b"a 1\n")
+        before = reached(running).page()
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: any("configuration reloaded" in line for line in running.log))
+        assert before == reached(running).page()
+        assert 200 == reached(running).curl("POST", "/metrics/job/x", b"b 1\n")
 
 
 def test_push_that_is_cut_off_by_a_kill_leaves_the_old_group_or_the_new_one(tmp_path: Path) -> None:

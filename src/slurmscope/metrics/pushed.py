@@ -125,9 +125,13 @@ def check_beside(family: PushedFamily, other: PushedFamily) -> None:
     elif family.type is not other.type:
         types = f"{_type_text(other.type)}, not {_type_text(family.type)}"
         raise PushConflict(f"{family.name} has the type {types}, in another group")
-    elif not other.samples.keys().isdisjoint(family.samples):
-        series = min(other.samples.keys() & family.samples.keys())
-        raise PushConflict(f"{_shown(series)} is also in another group")
+
+
+def check_owners(family: PushedFamily, owners: Mapping[str, object], group: object) -> None:
+    """Raise PushConflict if another group has one of the series; ``owners`` has the group of each series."""
+    for series in family.samples:
+        if owners.get(series, group) != group:
+            raise PushConflict(f"{_shown(series)} is also in another group")
 
 
 def time_family(name: str, help: str, times: Iterable[tuple[Mapping[str, str], float]]) -> PushedFamily:

@@ -13,6 +13,7 @@ from slurmscope.metrics.pushed import (
     PushConflict,
     PushedFamily,
     check_beside,
+    check_owners,
     find_related,
     label_family,
     time_family,
@@ -109,9 +110,12 @@ def test_families_of_two_groups_need_one_type_and_different_series() -> None:
     assert "a has the type untyped, not gauge, in another group" == conflict(
         pushed("# TYPE a gauge\na 1\n"), pushed("a 1\n", grouping=other)
     )
-    assert 'a{instance="n1",job="backup"} is also in another group' == conflict(
-        pushed('a{instance="n1"} 1\n'), pushed("a 2\n", grouping={"job": "backup", "instance": "n1"})
-    )
+    family = pushed('a{instance="n1"} 1\n')
+    (series,) = family.samples
+    check_owners(family, {"b": "another"}, "this")
+    check_owners(family, {series: "this"}, "this")
+    with pytest.raises(PushConflict, match=r'a{instance="n1",job="backup"} is also in another group'):
+        check_owners(family, {series: "another"}, "this")
 
 
 @pytest.mark.parametrize(("type", "suffixes"), [("histogram", ("_bucket", "_count", "_sum")), ("summary", ("_sum",))])

@@ -57,8 +57,7 @@ class Inbox:
             return
         if before is not None and before._store is not None:
             self._store, before._is_owner = before._store, False
-            self._store.settings = self._settings
-            self._store.label_length_limit = self._label_length_limit
+            self._store.reconfigure(self._settings, self._label_length_limit)
         else:
             self._store = GroupStore(self._settings, self._own, label_length_limit=self._label_length_limit)
         self._page = InboxPage(self._store, self._own.shared)

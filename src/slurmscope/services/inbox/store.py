@@ -7,6 +7,7 @@ Pushes are handled one at a time and may wait for the disk. The page never does:
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,15 @@ from dataclasses import replace
 from slurmscope.errors import OutputError
 from slurmscope.log import fields
 from slurmscope.metrics.parse import ParsedFamily
-from slurmscope.metrics.pushed import OwnMetrics, PushConflict, PushedFamily, check_beside, find_related, label_family
+from slurmscope.metrics.pushed import (
+    OwnMetrics,
+    PushConflict,
+    PushedFamily,
+    check_beside,
+    check_owners,
+    find_related,
+    label_family,
+)
 from slurmscope.outputs.http.request import BadRequest
 from slurmscope.services.inbox.files import GroupFiles
 from slurmscope.services.inbox.group import Group, Key, key_of
@@ -53,6 +62,8 @@ class GroupStore:
         self._reading = threading.Lock()
         self._groups: dict[Key, Group] = {}
         self._by_name: dict[str, dict[Key, PushedFamily]] = {}
+        self._owners: dict[str, Key] = {}
+        self._next_expiry = math.inf
         self.series_count = 0
         self.size_bytes = 0
         self._restore()
@@ -90,6 +101,12 @@ class GroupStore:
             self._expire()
             self._remove(key_of(labels))
 
+    def reconfigure(self, settings: InboxSettings, label_length_limit: int) -> None:
+        """Use other limits from now on; the directory stays."""
+        self.settings = settings
+        self.label_length_limit = label_length_limit
+        self._next_expiry = 0.0
+
     def count_refusal(self, reason: str) -> None:
         """Count a refused push."""
         with self._reading:
@@ -121,11 +138,13 @@ class GroupStore:
     def _check(self, key: Key, pushed: Mapping[str, PushedFamily], kept: Mapping[str, PushedFamily]) -> None:
         for family in pushed.values():
             self._own.check(family)
+            check_owners(family, self._owners, key)
             for name in (family.name, *find_related(family)):
-                others = [one for other, one in self._by_name.get(name, {}).items() if other != key]
-                others += [one for one in (kept.get(name), pushed.get(name)) if one is not None and one is not family]
-                for other_family in others:
-                    check_beside(family, other_family)
+                # One other group is enough: all of them have the same type.
+                elsewhere = (one for other, one in self._by_name.get(name, {}).items() if other != key)
+                for other_family in (next(elsewhere, None), kept.get(name), pushed.get(name)):
+                    if other_family is not None:
+                        check_beside(family, other_family)
 
     def _check_room(self, group: Group) -> None:
         before = self._groups.get(group.key)
@@ -161,8 +180,10 @@ class GroupStore:
 
     def _add(self, group: Group) -> None:
         self._groups[group.key] = group
+        self._next_expiry = min(self._next_expiry, group.expires_at(self.settings.ttl))
         for name, family in group.families.items():
             self._by_name.setdefault(name, {})[group.key] = family
+            self._owners.update(dict.fromkeys(family.samples, group.key))
         self.series_count += group.series_count
         self.size_bytes += group.size_bytes
         self.version += 1
@@ -174,7 +195,9 @@ class GroupStore:
         self.version += 1
         self.series_count -= group.series_count
         self.size_bytes -= group.size_bytes
-        for name in group.families:
+        for name, family in group.families.items():
+            for series in family.samples:
+                del self._owners[series]
             del self._by_name[name][key]
             if not self._by_name[name]:
                 del self._by_name[name]
@@ -188,11 +211,15 @@ class GroupStore:
                 self._writing.release()
 
     def _expire(self) -> None:
+        if self._clock() < self._next_expiry:
+            return
         for group in [group for group in self._groups.values() if self._is_expired(group)]:
             self._remove_file(group.key)
             with self._reading:
                 self._forget(group.key)
             self.expired += 1
+        longest = self.settings.ttl
+        self._next_expiry = min((group.expires_at(longest) for group in self._groups.values()), default=math.inf)
 
     def _is_expired(self, group: Group) -> bool:
         return group.expires_at(self.settings.ttl) <= self._clock()

@@ -110,6 +110,16 @@ def test_groups_expire_and_a_push_may_ask_for_less() -> None:
     assert 3 == store.expired
 
 
+def test_reload_may_shorten_the_time_to_live() -> None:
+    clock = WallClock()
+    store = open_store(clock, settings=InboxSettings(ttl=DAY))
+    push(store, "a 1\n", job="x")
+    clock.now += 60
+    assert 1 == len(store.groups())
+    store.reconfigure(InboxSettings(ttl=60.0), 100)
+    assert () == store.groups()
+
+
 def test_group_without_ttl_stays() -> None:
     clock = WallClock()
     store = open_store(clock, settings=InboxSettings(ttl=0.0))
