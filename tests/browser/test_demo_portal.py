@@ -118,7 +118,7 @@ def test_downloaded_pdf_contains_the_findings(window: Watched, jobs: DemoJobs, t
 def test_two_jobs_are_compared(window: Watched, jobs: DemoJobs) -> None:
     page = window.open(f"/jobs/{jobs.wasteful}")
     page.get_by_role("link", name="Compare", exact=True).last.click()
-    page.get_by_label("Job ids").fill(f"{jobs.wasteful} {jobs.other_wasteful}")
+    page.get_by_label("Job IDs").fill(f"{jobs.wasteful} {jobs.other_wasteful}")
     page.get_by_role("button", name="Compare").click()
     page.wait_for_load_state("networkidle")
     heads = page.locator("table.compare thead th").all_inner_texts()

@@ -23,7 +23,7 @@ class FakeAccounting:
     windows: list[tuple[int, int]] = field(default_factory=list)
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        """Return records by job id or by the id of their array."""
+        """Return records by job ID or by the id of their array."""
         self._fail()
         return tuple(record for record in self.records if {record.job_id, record.array_job_id} & set(job_ids))
 
@@ -105,13 +105,13 @@ class FakeArchive:
         self.reports.update({(r.record.job_id, r.record.start_seconds): r for r in reports})
 
     def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
-        """Return runs by job id."""
+        """Return runs by job ID."""
         self._fail()
         self.found.append(job_id)
         return tuple(r for r in self._seen(viewer) if r.record.job_id == job_id)
 
     def find_shown(self, viewer: Viewer, shown_id: str, *, cluster: str = "") -> tuple[JobRow, ...]:
-        """Return rows by job id as users write it."""
+        """Return rows by job ID as users write it."""
         self._fail()
         return tuple(make_row(r) for r in self._seen(viewer) if r.record.shown_id == shown_id)
 

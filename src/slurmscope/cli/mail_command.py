@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Provide ``slurmscope mail``: mail a job report, also as Slurm's MailProg.
 
-Slurm calls its mail program as ``PROGRAM -s SUBJECT RECIPIENT``; the subject contains the job id and the event.
+Slurm calls its mail program as ``PROGRAM -s SUBJECT RECIPIENT``; the subject contains the job ID and the event.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make_command() -> click.Command:
 
 def _run(*, words: tuple[str, ...], subject: str | None, to: str | None, wait: float, **given: object) -> int:
     if len(words) != 1:
-        raise ConfigError("expected one job id, or -s SUBJECT and one recipient as Slurm calls its MailProg")
+        raise ConfigError("expected one job ID, or -s SUBJECT and one recipient as Slurm calls its MailProg")
     if subject is not None:
         config = load_config("report", given)
         run_mail_program(config, own_environment(), subject=subject, recipients=to or words[0], wait_seconds=wait)

@@ -69,12 +69,12 @@ def find_report(job_id: str, given: dict[str, object]) -> tuple[JobReport, MailS
 def _load(job_id: str, given: dict[str, object]) -> Config:
     config = load_config("report", given)
     if not is_shown_id(job_id):
-        raise ConfigError(f"{escape(job_id)} is not a job id; write 12, 12_3 for an array task, or 12+1")
+        raise ConfigError(f"{escape(job_id)} is not a job ID; write 12, 12_3 for an array task, or 12+1")
     return config
 
 
 def _not_found(job_id: str, config: Config) -> ConfigError:
-    return ConfigError(f"job {job_id} was not found, or you may not see it; check the job id{_archive_problem(config)}")
+    return ConfigError(f"job {job_id} was not found, or you may not see it; check the job ID{_archive_problem(config)}")
 
 
 def _archive_problem(config: Config) -> str:

@@ -96,7 +96,7 @@ def collect(options: JobUseOptions, *, node_jobs: NodeJobs) -> Iterator[Family]:
 
 
 def _labelled(jobs: Iterable[JobUse], host_name: str) -> Iterator[tuple[Labels, JobUse]]:
-    """Label each job; of two runs of one job id, the one that has not ended is exported."""
+    """Label each job; of two runs of one job ID, the one that has not ended is exported."""
     newest: dict[Labels, JobUse] = {}
     for job in sorted(jobs, key=lambda job: job.has_ended):
         newest.setdefault(job_labels(job.key, host_name), job)

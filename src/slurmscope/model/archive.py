@@ -52,7 +52,7 @@ class JobRow:
 
 
 RunId = tuple[str, int, int]
-"""Identify one run as accounting and the archive do: by cluster, job id and submit time."""
+"""Identify one run as accounting and the archive do: by cluster, job ID and submit time."""
 
 
 class PagePosition(NamedTuple):

@@ -16,7 +16,7 @@ RUN_BUCKETS_SECONDS = (10.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0, 86400
 """Upper bounds of the run time histogram: from seconds to a week."""
 
 Identity = tuple[int, int]
-"""Job id and submit time. Job ids are reused eventually, and a requeue sets a new submit time."""
+"""Job ID and submit time. Job IDs are reused eventually, and a requeue sets a new submit time."""
 
 
 class ExitClass(enum.StrEnum):

@@ -30,7 +30,7 @@ class GpuReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlace:
-    """Hold the job in whose cgroup a process runs, by job id or by SLUID; without both it is in no job."""
+    """Hold the job in whose cgroup a process runs, by job ID or by SLUID; without both it is in no job."""
 
     job_id: int | None = None
     sluid: str = ""

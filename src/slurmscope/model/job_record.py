@@ -78,7 +78,7 @@ class JobRecord:
 
     @property
     def shown_id(self) -> str:
-        """Return the job id as users write it."""
+        """Return the job ID as users write it."""
         if self.array_job_id is not None and self.array_task_id is not None:
             return f"{self.array_job_id}_{self.array_task_id}"
         if self.het_job_id is not None and self.het_offset is not None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 class JobKey:
     """Identify a job on this node.
 
-    ``sluid`` distinguishes two runs of the same job id: it is the name of the cgroup directory if Slurm uses SLUIDs,
+    ``sluid`` distinguishes two runs of the same job ID: it is the name of the cgroup directory if Slurm uses SLUIDs,
     else empty. ``node_name`` is set if several slurmd run on one machine.
     """
 

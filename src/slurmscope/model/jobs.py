@@ -115,7 +115,7 @@ class ListedJob(NamedTuple):
 
 
 class JobList(NamedTuple):
-    """Hold every job known to the controller, newest submission first for each job id."""
+    """Hold every job known to the controller, newest submission first for each job ID."""
 
     jobs: tuple[ListedJob, ...]
     unreadable_rows: int = 0

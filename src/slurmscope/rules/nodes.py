@@ -87,7 +87,7 @@ RULES = (
         subject=Subject.NODES,
         severity=Severity.CRITICAL,
         needs="the job's state",
-        advice="Submit the job again. If it happens twice, report the job id to your cluster's support.",
+        advice="Submit the job again. If it happens twice, report the job ID to your cluster's support.",
         check=_node_failed,
     ),
     Rule(

@@ -174,4 +174,4 @@ def test_two_job_numbers_are_not_understood(mailbox: Mailbox, shared_archive: Pa
     done = _mail(mailbox, shared_archive, slurm, "12", "13")
 
     assert (2, []) == (done.returncode, mailbox.mails)
-    assert "expected one job id" in done.stderr
+    assert "expected one job ID" in done.stderr

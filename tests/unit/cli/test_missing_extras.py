@@ -65,7 +65,7 @@ def test_report_on_the_terminal_needs_no_extra(tmp_path: Path) -> None:
     done = _run("report", "7", "--slurm.bin-path", str(slurm), "--archive.url", str(tmp_path / "archive.db"))
 
     assert done.stderr.startswith(
-        "slurmscope: job 7 was not found, or you may not see it; check the job id; there is no readable archive"
+        "slurmscope: job 7 was not found, or you may not see it; check the job ID; there is no readable archive"
     )
 
 

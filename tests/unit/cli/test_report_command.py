@@ -231,7 +231,7 @@ def test_unknown_job_is_reported(shared_archive: Path, slurm: Path) -> None:
     done = run_here("report", "99_1", *flags)
 
     assert (2, "") == (done.returncode, done.stdout)
-    assert "slurmscope: job 99_1 was not found, or you may not see it; check the job id\n" == done.stderr
+    assert "slurmscope: job 99_1 was not found, or you may not see it; check the job ID\n" == done.stderr
 
 
 @pytest.mark.parametrize("job", ["12; rm -rf", "abc", "12_", "12.batch", "0", "99999999999", "\x1b[2J"])
@@ -239,7 +239,7 @@ def test_invalid_job_id_is_refused(job: str) -> None:
     done = run_here("report", job)
 
     assert (2, "") == (done.returncode, done.stdout)
-    assert done.stderr.endswith(" is not a job id; write 12, 12_3 for an array task, or 12+1\n")
+    assert done.stderr.endswith(" is not a job ID; write 12, 12_3 for an array task, or 12+1\n")
     assert done.stderr.rstrip("\n").isprintable()
 
 
@@ -260,5 +260,5 @@ def test_missing_configured_archive_is_reported(slurm: Path, tmp_path: Path) -> 
 
     assert (2, "") == (done.returncode, done.stdout)
     assert (
-        "job 1 was not found, or you may not see it; check the job id; there is no readable archive at" in done.stderr
+        "job 1 was not found, or you may not see it; check the job ID; there is no readable archive at" in done.stderr
     )

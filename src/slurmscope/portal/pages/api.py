@@ -88,7 +88,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 router = APIRouter(prefix="/api/v2", responses=ERRORS, tags=["version 2"])
 
-ShownId = Annotated[str, Path(pattern=r"^[0-9]{1,10}([_+][0-9]{1,10})?$", description="Job id: 12, 12_3 or 12+1.")]
+ShownId = Annotated[str, Path(pattern=r"^[0-9]{1,10}([_+][0-9]{1,10})?$", description="Job ID: 12, 12_3 or 12+1.")]
 Text = Annotated[str, Query(max_length=200)]
 Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description="Day of submission, in UTC.")]
 

@@ -35,7 +35,7 @@ router = APIRouter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedUser:
-    """The uid of a user, and job ids."""
+    """The uid of a user, and job IDs."""
 
     user: str
     uid: int | None

@@ -34,7 +34,7 @@ ALWAYS = {
     b"x-content-type-options": b"nosniff",
     # For browsers that do not support frame-ancestors.
     b"x-frame-options": b"DENY",
-    # Page addresses contain job ids and user names: do not send them to other sites.
+    # Page addresses contain job IDs and user names: do not send them to other sites.
     b"referrer-policy": b"same-origin",
     b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin",

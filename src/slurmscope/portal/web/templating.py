@@ -109,7 +109,7 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
 
 def make_links(base: str) -> dict[str, Callable[[str], str]]:
     """Return functions that link to jobs, arrays, users, accounts and partitions."""
-    # Job ids keep their plus sign; in other names a slash is an ordinary character.
+    # Job IDs keep their plus sign; in other names a slash is an ordinary character.
     return {
         "job_url": lambda shown_id: f"{base}/jobs/{quote(shown_id, safe='+')}",
         "array_url": lambda array_id: f"{base}/arrays/{array_id}",

@@ -41,14 +41,14 @@ _ENDS = frozenset({"Ended", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class MailSubject:
-    """Hold a parsed subject: the job id as users write it, and whether the job has ended."""
+    """Hold a parsed subject: the job ID as users write it, and whether the job has ended."""
 
     job: str
     has_ended: bool
 
     @property
     def array(self) -> str:
-        """Return the job id of the array when the mail is about all of its tasks."""
+        """Return the job ID of the array when the mail is about all of its tasks."""
         return self.job.removesuffix("_*") if self.job.endswith("_*") else ""
 
 

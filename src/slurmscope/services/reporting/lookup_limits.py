@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limit how many jobs people look up in accounting: each lookup starts an sacct, or queries Slurm's database.
 
-A person who tries many job ids gets an error early, and leaves queries for others.
+A person who tries many job IDs gets an error early, and leaves queries for others.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ Read = Callable[[], tuple[str, Result]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """Hold query results by query name and job id."""
+    """Hold query results by query name and job ID."""
 
     curves: Mapping[str, Mapping[int, tuple[Series, ...]]] = field(default_factory=dict)
     totals: Mapping[str, Mapping[int, Mapping[tuple[str, ...], float]]] = field(default_factory=dict)

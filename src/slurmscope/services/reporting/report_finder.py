@@ -25,7 +25,7 @@ from slurmscope.services.runtime.clock import Clock
 logger = logging.getLogger(__name__)
 
 MAX_CONCURRENT_QUERIES = 4
-"""Limit of concurrent accounting queries: a client that tries many job ids must not start a sacct for each."""
+"""Limit of concurrent accounting queries: a client that tries many job IDs must not start a sacct for each."""
 QUEUE_TIMEOUT_SECONDS = 10.0
 """How long an accounting query waits while there are too many others."""
 OUTAGE_SECONDS = 300.0
@@ -36,7 +36,7 @@ _SHOWN_ID = re.compile(r"(?P<base>[1-9][0-9]{0,9})(?:(?P<mark>[_+])(?P<part>[0-9
 
 
 def is_shown_id(text: str) -> bool:
-    """Return whether this is a job id as users write it: 12, 12_3 or 12+1."""
+    """Return whether this is a job ID as users write it: 12, 12_3 or 12+1."""
     return _SHOWN_ID.fullmatch(text) is not None
 
 
@@ -155,7 +155,7 @@ class ReportFinder:
             raise
         except SourceError as error:
             return None, f"Accounting could not be read: {error}"
-        # The cached report may be of another job with this id: job ids repeat across clusters.
+        # The cached report may be of another job with this id: job IDs repeat across clusters.
         return (report if report and viewer.sees(report.record.user, report.record.account) else None), ""
 
     def _look_up(self, viewer: Viewer, shown_id: str) -> JobRecord | None:

@@ -119,7 +119,7 @@ def _gaps(summary: JobSummary) -> Iterator[str]:
 
 
 def split_runs(records: Iterable[tuple[int, JobRecord]]) -> list[list[tuple[int, JobRecord]]]:
-    """Put runs of the same job into different batches: query results are by job id."""
+    """Put runs of the same job into different batches: query results are by job ID."""
     batches: list[list[tuple[int, JobRecord]]] = []
     runs: dict[int, int] = {}
     for position, record in records:

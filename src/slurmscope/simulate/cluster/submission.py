@@ -133,7 +133,7 @@ class Submission:
         )
 
     def give_id(self, moment: int) -> int:
-        """Give a free job id: later submissions get larger ids, with gaps for the jobs that have left the queue."""
+        """Give a free job ID: later submissions get larger ids, with gaps for the jobs that have left the queue."""
         free = _FIRST_ID + max(0, moment - self.now + _WINDOW_SECONDS) // 3
         taken: list[int] = []
         while free in self._next_ids:

@@ -23,7 +23,7 @@ def task_texts(job: SimulatedJob) -> list[str]:
 
 
 def id_texts(job: SimulatedJob) -> list[str]:
-    """Return the job id of each row of ``squeue -r``: 17, 3_4, 9+1."""
+    """Return the job ID of each row of ``squeue -r``: 17, 3_4, 9+1."""
     if job.array_id is not None:
         return [f"{job.array_id}_{task}" for task in job.tasks]
     return [str(job.id) if job.het_id is None else f"{job.het_id}+{job.het_offset}"]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Name the kinds of workloads of simulated jobs, and make the workload of a job from its record.
 
-The same record and kind always give the same workload: what is random about it follows from the job id.
+The same record and kind always give the same workload: what is random about it follows from the job ID.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class SimulatedSeries:
     def __init__(
         self, find_workload: Callable[[int], Workload | None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Take a function that returns the workload of a job id."""
+        """Take a function that returns the workload of a job ID."""
         self._find_life = find_workload
         self._clock = clock
 

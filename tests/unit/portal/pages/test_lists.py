@@ -308,7 +308,7 @@ def test_comparison_is_available_as_a_file(backend: FakeBackend) -> None:
 
 
 def test_comparison_without_jobs_shows_the_form(backend: FakeBackend) -> None:
-    assert "Job ids, at most six" in Page(open_portal(backend, "ada").get("/compare").text).text
+    assert "Job IDs, at most six" in Page(open_portal(backend, "ada").get("/compare").text).text
 
 
 def test_help_is_well_formed(backend: FakeBackend) -> None:

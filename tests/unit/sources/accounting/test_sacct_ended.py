@@ -36,7 +36,7 @@ def parse_one(**changes: str) -> EndedJob:
 
 @pytest.fixture(scope="module")
 def captured() -> dict[tuple[int, int], EndedJob]:
-    """Give what the lab's jobs left behind, by job id and submit time."""
+    """Give what the lab's jobs left behind, by job ID and submit time."""
     answer = (FIXTURES / "slurm-22.05" / "sacct-ended.txt").read_bytes()
     jobs, unreadable_rows = parse_ended_jobs(answer, SEPARATOR)
     assert 0 == unreadable_rows
