@@ -25,6 +25,7 @@ from slurmscope.metrics.family import MetricKind
 from slurmscope.services.cluster.readings import COMMAND_METRICS
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
+from slurmscope.services.trace.key_file import rotate_keys
 from tests.fakes.certificates import make_authority
 
 ROOT = Path(__file__).parents[2]
@@ -89,9 +90,11 @@ def test_example_settings_are_valid() -> None:
 def test_examples_that_are_commented_out_are_valid(tmp_path: Path) -> None:
     # "#key = value" is an example, "# Words" are words.
     text, changes = re.subn(r"(?m)^#(?=[a-z])", "", (DEPLOY / "cluster.toml").read_text(encoding="utf-8"))
-    # The check reads the web configuration too, which is tested with its certificates elsewhere.
+    # The check reads these files too: the web configuration, which is tested with its certificates elsewhere, and keys.
     (tmp_path / "web.yml").touch()
+    rotate_keys(tmp_path / "trace.key")
     text = text.replace("/etc/slurmscope/web.yml", str(tmp_path / "web.yml"))
+    text = text.replace("/etc/slurmscope/trace.key", str(tmp_path / "trace.key"))
     (tmp_path / "cluster.toml").write_text(text, encoding="utf-8")
 
     assert changes > 3

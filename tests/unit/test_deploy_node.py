@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from slurmscope.cli import slurmscope
 from slurmscope.outputs.http.server import Server
 from slurmscope.services.node import profile_inbox, tracing
+from slurmscope.services.trace.key_file import rotate_keys
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "slurmscope-node.service"
@@ -97,9 +98,11 @@ def test_example_settings_are_the_defaults() -> None:
 def test_examples_that_are_commented_out_are_valid(tmp_path: Path) -> None:
     # "#key = value" is an example, "# Words" are words.
     text, changes = re.subn(r"(?m)^#(?=[a-z])", "", EXAMPLE.read_text(encoding="utf-8"))
-    # The check reads the web configuration too, which is tested with its certificates elsewhere.
+    # The check reads these files too: the web configuration, which is tested with its certificates elsewhere, and keys.
     (tmp_path / "web.yml").touch()
+    rotate_keys(tmp_path / "trace.key")
     text = text.replace("/etc/slurmscope/web.yml", str(tmp_path / "web.yml"))
+    text = text.replace("/etc/slurmscope/trace.key", str(tmp_path / "trace.key"))
     (tmp_path / "node.toml").write_text(text, encoding="utf-8")
     done = CliRunner().invoke(slurmscope, ["config", "check", "node", "--config.file", str(tmp_path / "node.toml")])
     assert changes >= 3

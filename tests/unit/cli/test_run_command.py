@@ -397,6 +397,4 @@ def test_cause_is_logged_if_gpus_cannot_be_read() -> None:
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
-    assert (
-        'msg="GPUs cannot be read" reason=crashed error="the process that reads GPUs ended with code 1"' in done.stderr
-    )
+    assert 'msg="GPUs cannot be read" reason=crashed error="the process that reads GPUs ' in done.stderr

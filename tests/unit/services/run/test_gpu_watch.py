@@ -50,7 +50,7 @@ class Source:
             return NvmlSample(taken_at=0.0, devices=answer)
         self.is_done.set()
         threading.Event().wait(60)
-        raise AssertionError
+        raise NvmlUnavailable(GpuReason.TIMEOUT, "no answer")
 
 
 @pytest.fixture(autouse=True)
