@@ -82,5 +82,7 @@ def test_setuid_program_adds_nothing_to_any_job(clean_lab: SlurmLab, folder: Pat
             later = clean_lab.submit(ALICE, script="sleep 600 & wait")
             until(lambda: processes(agent).get(later) == 2)
 
-            assert {victim: 3, later: 2} == processes(agent)
+            # Without cgroups the agent also finds the jobs of other clusters on this machine.
+            known = {job: count for job, count in processes(agent).items() if job in (victim, later, FORGED_JOB)}
+            assert {victim: 3, later: 2} == known
             assert f'"{FORGED_JOB}"' not in agent.get()[1]

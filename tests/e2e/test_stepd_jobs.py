@@ -44,8 +44,11 @@ def programs(use: JobUse) -> set[str]:
 
 def test_reads_of_slurmstepd_are_not_those_of_a_sleeping_job(clean_lab: SlurmLab) -> None:
     with tracking(TrackingOptions()) as tracker:
-        job = clean_lab.submit(ALICE, "--mem=100M", script="sleep 6")
-        clean_lab.wait_for(lambda: uses(tracker, clean_lab, job), what="the job to be seen")
+        job = clean_lab.submit(ALICE, "--mem=100M", script="sleep 12")
+        clean_lab.wait_for(
+            lambda: any("slurmstepd" in programs(use) for use in uses(tracker, clean_lab, job).values()),
+            what="the job to be seen with its slurmstepd",
+        )
         (running,) = uses(tracker, clean_lab, job).values()
         clean_lab.wait_for(lambda: stepd_reads(running) > 2 * MOST_READS, what="slurmstepd to sample its job")
         # From here on nothing is read until the job ends: its last interval.
