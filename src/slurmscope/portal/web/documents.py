@@ -87,7 +87,8 @@ async def _run(argv: tuple[str, ...], given: bytes) -> bytes:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            await process.wait()
+            # Not wait(): with Python 3.11.2 (Debian 12) it never returns if a pipe is full.
+            await process.communicate()
     if process.returncode != 0:
         raise OutputError(f"a document could not be made: {escape(errors.decode(errors='replace'), 300)}")
     return made
