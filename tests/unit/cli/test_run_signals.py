@@ -32,6 +32,21 @@ print("total", len(seen), flush=True)
 """
 
 
+@pytest.fixture(autouse=True)
+def no_ignored_signals() -> Iterator[None]:
+    """Start commands as from a terminal: a program in the background of a script inherits ignored signals."""
+    ignored = [number for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP) if _is_ignored(number)]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _is_ignored(number: signal.Signals) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN
+
+
 @contextmanager
 def counting(*names: str, own_group: bool = False) -> Iterator[subprocess.Popen[str]]:
     argv = [*SLURMSCOPE, "run", "--quiet", "--", *python(COUNTING), *names]
