@@ -39,7 +39,7 @@ def forging(folder: Path, job: int, program: str) -> Iterator[subprocess.Popen[b
         try:
             children = Path(f"/proc/{forger.pid}/task/{forger.pid}/children")
             until(lambda: children.read_text().split())
-            # It runs as root, and only its real user tells it apart.
+            # It runs as root; only its real user is different.
             assert ["Uid:", str(NOBODY), "0"] == _status(forger.pid, "Uid:")[:3]
             yield forger
         finally:

@@ -119,12 +119,15 @@ def left(agent: Exporter) -> list[str]:
 def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab, work: Path) -> None:
     with serving("node", *profiled.flags()) as agent:
         job = profiled.submit(two_steps(work), "--profile=task")
-        told = reports(work)
+        reported = reports(work)
         # A sample is at most two seconds old.
-        until(lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * told[t]["cpu"] for t in TASKS), PATIENCE_SECONDS)
+        until(
+            lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * reported[t]["cpu"] for t in TASKS),
+            PATIENCE_SECONDS,
+        )
         resident = of_tasks(agent, RESIDENT, job)
         # Slurm counts anonymous memory with jobacct_gather/cgroup, all resident memory with jobacct_gather/linux.
-        for task, report in told.items():
+        for task, report in reported.items():
             assert 0.95 * report["anonymous"] <= resident[task] <= 1.05 * report["resident"]
         for step in ("0", "1"):
             out = profiled.lab.run("sstat", "-nP", "--noconvert", "-j", f"{job}.{step}", "-o", "MaxRSS,MaxRSSTask")
@@ -157,8 +160,11 @@ def test_daemons_show_the_configuration_and_warn(profiled: ProfiledLab) -> None:
 def test_totals_continue_after_a_restart_of_the_agent(profiled: ProfiledLab, work: Path) -> None:
     with serving("node", *profiled.flags()) as agent:
         job = profiled.submit(two_steps(work), "--profile=task")
-        told = reports(work)
-        until(lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * told[t]["cpu"] for t in TASKS), PATIENCE_SECONDS)
+        reported = reports(work)
+        until(
+            lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * reported[t]["cpu"] for t in TASKS),
+            PATIENCE_SECONDS,
+        )
         before = of_tasks(agent, CPU, job)
         agent.end(signal.SIGKILL)  # its socket stays, and no process listens on it
     with serving("node", *profiled.flags()) as agent:
@@ -179,7 +185,7 @@ def test_pushgateway_has_running_steps_only(profiled: ProfiledLab, work: Path, t
 
         with serving("node", *flags) as agent:
             job = profiled.submit(two_steps(work), "--profile=task")
-            told = reports(work)
+            reported = reports(work)
             name = {"job": str(job), "instance": profiled.lab.nodes[0], "step": "1", "task": "1"}
             wanted = frozenset(name.items())
 
@@ -188,8 +194,8 @@ def test_pushgateway_has_running_steps_only(profiled: ProfiledLab, work: Path, t
                 samples = (sample for family in families if family.name == "RSS" for sample in family.samples)
                 return next((1024 * s.value for s in samples if wanted == frozenset(s.labels.items())), 0.0)
 
-            until(lambda: resident() >= 0.95 * told["1", "1"]["anonymous"], PATIENCE_SECONDS)
-            assert resident() <= 1.05 * told["1", "1"]["resident"]
+            until(lambda: resident() >= 0.95 * reported["1", "1"]["anonymous"], PATIENCE_SECONDS)
+            assert resident() <= 1.05 * reported["1", "1"]["resident"]
             agent.end(signal.SIGKILL)
         assert {str(job)} == groups()
         (work / "end").touch()

@@ -87,10 +87,10 @@ def agent(port: int, profiled: ProfiledLab) -> Iterator[Exporter]:
 def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab, work: Path, agent: Exporter) -> None:
     # The plugin sends when it has 16 KiB, or when a task ends.
     job = profiled.submit(two_steps(work), "--profile=task", "--acctg-freq=task=1")
-    told = reports(work)
-    until(lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * told[t]["cpu"] for t in TASKS), PATIENCE_SECONDS)
+    reported = reports(work)
+    until(lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * reported[t]["cpu"] for t in TASKS), PATIENCE_SECONDS)
     resident = of_tasks(agent, RESIDENT, job)
-    for task, report in told.items():
+    for task, report in reported.items():
         assert 0.95 * report["anonymous"] <= resident[task] <= 1.05 * report["resident"]
     for step in ("0", "1"):
         out = profiled.lab.run("sstat", "-nP", "--noconvert", "-j", f"{job}.{step}", "-o", "MaxRSS,MaxRSSTask")
@@ -116,7 +116,7 @@ def test_report_has_the_samples_beside_what_the_agent_measured(
     lab = profiled.lab
     with run_prometheus(tmp_path, SCRAPES.format(address=agent.addresses[0])) as prometheus:
         job = profiled.submit(two_steps(work), "--profile=task", "--acctg-freq=task=1")
-        told = reports(work)
+        reported = reports(work)
         until(lambda: len(of_tasks(agent, CPU, job)) == len(TASKS), PATIENCE_SECONDS)
         (work / "end").touch()
         final = reports(work, "final.json")
@@ -140,7 +140,7 @@ def test_report_has_the_samples_beside_what_the_agent_measured(
     assert {task: pytest.approx(final[task]["cpu"], rel=0.1, abs=0.3) for task in TASKS} == {
         task: found["cpu_seconds"] for task, found in tasks.items()
     }
-    for task, report in told.items():
+    for task, report in reported.items():
         assert 0.95 * report["anonymous"] <= tasks[task]["peak_memory_bytes"] <= 1.05 * report["resident"]
     assert {lab.nodes[0]} == {task["node"] for task in profile["tasks"]}
     assert {"batch": 1, "0": 2, "1": 2} == {step["step"]: step["tasks"] for step in profile["steps"]}

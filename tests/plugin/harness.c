@@ -385,7 +385,7 @@ static void run_hostile(const char *socket)
 	CHECK(!step_end());
 }
 
-/* Nobody reads: a call that blocked would never return. */
+/* The socket is never read: a call that blocked would never return. */
 static void run_flood(const char *socket)
 {
 	stepd_step_rec_t step = make_step(1, ACCT_GATHER_PROFILE_TASK);

@@ -95,7 +95,7 @@ def compile_pattern(text: str) -> re.Pattern[str]:
     if unknown := sorted(pattern.groupindex.keys() - GROUPS):
         raise ValueError(f"{text!r} has the unknown group {unknown[0]!r}; use {', '.join(sorted(GROUPS))}")
     if not pattern.groupindex.keys() & _IDENTIFYING:
-        raise ValueError(f"{text!r} identifies nobody; it needs a group named job, uid or user")
+        raise ValueError(f"{text!r} identifies no job and no user; it needs a group named job, uid or user")
     return pattern
 
 

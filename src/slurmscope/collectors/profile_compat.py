@@ -8,7 +8,7 @@
     slurmscope_profile_pushed{host="n1"} 1
 
 The labels are new: the older plugin had none, so steps and tasks overwrote each other. The last line marks groups that
-are ours, for whoever has to delete them.
+are ours, so that they can be deleted.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class SampledField:
 class Sample:
     """Hold one sample; ``task`` is empty unless the series is about tasks.
 
-    ``sampler`` is the Slurm plugin that took it. ``has_gpus`` tells whether Slurm accounts GPUs; if not, its GPU
+    ``sampler`` is the Slurm plugin that took it. ``has_gpus`` is whether Slurm accounts GPUs; if not, its GPU
     fields are uninitialised memory.
     """
 

@@ -204,7 +204,7 @@ def test_daemon_that_is_left_runs_on_and_is_counted_until_the_end(tmp_path: Path
     assert 0.3 <= report["summary"]["cpu"]["time"]["used"] < 2 * 0.3
 
 
-# Nobody waits for these children: what they used is known from samples alone.
+# These children are not waited for: what they used is known from samples alone.
 IGNORING = """
 import os, signal, time
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -159,7 +159,7 @@ class ReportFinder:
         return (report if report and viewer.sees(report.record.user, report.record.account) else None), ""
 
     def _look_up(self, viewer: Viewer, shown_id: str) -> JobRecord | None:
-        """Return the record of a job, whoever owns it; only what is not cached counts for the viewer."""
+        """Return the record of a job of any user; only what is not cached counts for the viewer."""
         if self._records.is_ready(shown_id):
             return self._records.get(shown_id)
         with self._lookups.turn(viewer.name):

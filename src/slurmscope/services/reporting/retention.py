@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 3600
 DAY_BEGINS_SECONDS = 20 * 3600
-"""Shortest time between the work of two days, by a clock that nobody sets."""
+"""Shortest time between the work of two days, by the monotonic clock."""
 MAX_STEP_SECONDS = 14 * DAY_SECONDS
 """How much older rows than those of the day before may be deleted on one day."""
 SHORTEST_KEEP_SECONDS = 7 * DAY_SECONDS

@@ -42,14 +42,14 @@ class SampleFeed:
         self._next_seconds = 0.0
 
     def take(self, sample: TreeSample) -> None:
-        """Take a sample, and give it away if it is time for that."""
+        """Take a sample, and deliver it if it is due."""
         if sample.time_seconds >= self._next_seconds:
             # A little early rather than an interval late.
             self._next_seconds = sample.time_seconds + 0.9 * self._rate
             self.give(sample)
 
     def give(self, sample: TreeSample) -> None:
-        """Give a sample away now."""
+        """Deliver a sample now."""
         self._writer = self._writer or self._make_writer()
         self._give(self._writer.write(sample))
 
@@ -69,7 +69,7 @@ class SampleFeed:
 
 
 def run_and_validate(runner: Runner, feed: SampleFeed) -> TracedRun:
-    """Run a command until a sample was given away, then end it."""
+    """Run a command until a sample was delivered, then end it."""
     given = False
 
     def take(sample: TreeSample) -> None:
@@ -87,7 +87,7 @@ def run_and_validate(runner: Runner, feed: SampleFeed) -> TracedRun:
 
 
 def run_and_give(runner: Runner, feed: SampleFeed) -> TracedRun:
-    """Run a command, and give its samples away, the last totals included."""
+    """Run a command, and deliver its samples, the last totals included."""
     before = runner.on_sample
 
     def take(sample: TreeSample) -> None:

@@ -35,7 +35,7 @@ class SlurmCheck:
     def _may_send(self, caller: Caller, owner: JobOwner) -> bool:
         if caller.uid is None or caller.uid == owner.uid:
             return True
-        # A token is for the one user it names, whoever that is.
+        # A token is for the one user it names, also if that user is privileged.
         return caller.job_id is None and caller.uid in self._privileged_uids()
 
     def _find_node(self, caller: Caller, sample: TraceSample, owner: JobOwner) -> str:

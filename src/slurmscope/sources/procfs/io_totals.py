@@ -53,7 +53,7 @@ class KeptTotals:
         """Add one scan, parents first and zombies included, and return the total.
 
         Of slurmstepd (``stepd_ids``) only what its children handed over belongs to the job. Where its own reads cannot
-        be told from theirs this time (``unsure_ids``), its children have read no more than they were seen to.
+        be separated from theirs this time (``unsure_ids``), its children have read no more than they were seen to.
         """
         self._scan += 1
         before, self._known = self._known, self._enter(seen, stepd_ids)

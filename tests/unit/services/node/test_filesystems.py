@@ -20,7 +20,7 @@ from slurmscope.services.node.readings import NodeReadings, node_sections
 
 HOME = MountedFilesystem("nfs1:/home", "nfs4")
 ONE, TWO = JobKey(1), JobKey(2)
-NOBODY = Roster()
+NO_JOB = Roster()
 FIRST = Roster(begun=1, running=1, last=ONE, alone=ONE)
 BOTH = Roster(begun=2, running=2, last=TWO)
 SECOND = Roster(begun=2, running=1, last=TWO, alone=TWO)
@@ -32,7 +32,7 @@ class FakeNode:
     def __init__(self) -> None:
         self.now = 0.0
         self.bytes = 1000
-        self.roster = NOBODY
+        self.roster = NO_JOB
         self.mounts = 1
         self.while_reading: Callable[[], None] = lambda: None
         self.pids: list[Collection[int]] = []
@@ -63,8 +63,8 @@ def read_bytes(found: NodeFilesystems) -> dict[JobKey, int | None]:
 def test_use_belongs_to_a_job_while_it_is_alone() -> None:
     node = FakeNode()
 
-    assert {} == read_bytes(node.read(NOBODY))
-    assert {} == read_bytes(node.read(NOBODY, more=500))
+    assert {} == read_bytes(node.read(NO_JOB))
+    assert {} == read_bytes(node.read(NO_JOB, more=500))
     assert {ONE: 7} == read_bytes(node.read(FIRST, more=7))
     assert {ONE: 10} == read_bytes(node.read(FIRST, more=3))
     assert {ONE: 10} == read_bytes(node.read(BOTH, more=100)), "another job began meanwhile"
@@ -108,7 +108,7 @@ def test_job_that_begins_while_mounts_are_read_already_ran() -> None:
 
 def test_mounts_are_those_of_the_host_and_of_the_only_job() -> None:
     node = FakeNode()
-    for roster in (NOBODY, FIRST, BOTH):
+    for roster in (NO_JOB, FIRST, BOTH):
         node.read(roster)
 
     assert [(), {10}, ()] == node.pids
@@ -133,7 +133,7 @@ def test_mounts_above_the_limit_are_left_out() -> None:
 
 def test_totals_of_few_ended_jobs_are_kept() -> None:
     node = FakeNode()
-    node.read(NOBODY)
+    node.read(NO_JOB)
     for number in range(1, filesystems.KEPT_JOBS + 3):
         key = JobKey(number)
         node.read(Roster(begun=number, running=1, last=key, alone=key), more=1)
