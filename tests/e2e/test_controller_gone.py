@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lab import ALICE, SlurmLab
-from tests.processes import Exporter, run_slurmscope, serving, until, values
+from tests.processes import AS_NOBODY, Exporter, run_slurmscope, serving, until, values
 
 INTERVAL_SECONDS = 1
 DEADLINE_SECONDS = 5
@@ -101,12 +101,11 @@ def test_jobs_that_private_data_hides_are_no_empty_queue(clean_lab: SlurmLab) ->
     config = clean_lab.folder / "etc" / "slurm.conf"
     text = config.read_text(encoding="utf-8")
     flags = ("--slurm.bin-path", str(clean_lab.bin_path))
-    prefix = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     try:
         config.write_text(f"{text}\nPrivateData=jobs\n", encoding="utf-8")
         clean_lab.run("scontrol", "reconfigure")
         clean_lab.wait_for(lambda: "PrivateData             = jobs" in clean_lab.run("scontrol", "show", "config"))
-        with serving("cluster", *flags, environment=clean_lab.environment, prefix=prefix) as exporter:
+        with serving("cluster", *flags, environment=clean_lab.environment, prefix=AS_NOBODY) as exporter:
             _, page = scrape(exporter)
             assert {} == values(page, "slurm_job_unreadable_rows")
             assert 0 == values(page, "slurmscope_collector_success")["jobs",]

@@ -14,9 +14,8 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from tests.fakes.browser import Page
-from tests.processes import PATIENCE_SECONDS, Exporter, run_slurmscope, running, serving, until, values
+from tests.processes import AS_NOBODY, PATIENCE_SECONDS, Exporter, run_slurmscope, running, serving, until, values
 
-NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 HIDDEN = "PrivateData hides the jobs of others from the user nobody"
 
 
@@ -73,7 +72,7 @@ def _open_portal(lab: SlurmLab, folder: Path) -> AbstractContextManager[Exporter
         *("--slurm.bin-path", str(lab.bin_path)),
         environment=lab.environment,
         wait_for="msg=listening",
-        prefix=NOBODY,
+        prefix=AS_NOBODY,
     )
 
 
@@ -120,7 +119,7 @@ def test_portal_says_what_hides_jobs_and_reads_them_when_they_become_visible(cle
 def test_doctor_of_the_portal_names_the_right_that_is_missing(clean_lab: SlurmLab, folder: Path) -> None:
     flags = ("--slurm.bin-path", str(clean_lab.bin_path), "--archive.url", str(folder / "archive.db"))
     with private_data(clean_lab, is_dbd=True):
-        done = run_slurmscope("doctor", "portal", *flags, environment=clean_lab.environment, prefix=NOBODY)
+        done = run_slurmscope("doctor", "portal", *flags, environment=clean_lab.environment, prefix=AS_NOBODY)
 
     lines = done.stdout.splitlines()
     assert 1 == done.returncode
@@ -134,7 +133,7 @@ def test_right_that_is_unknown_while_slurmdbd_is_down_hides_jobs(clean_lab: Slur
     with private_data(lab, is_dbd=False):
         lab.kill("slurmdbd")
         try:
-            with serving("cluster", *flags, environment=lab.environment, prefix=NOBODY) as exporter:
+            with serving("cluster", *flags, environment=lab.environment, prefix=AS_NOBODY) as exporter:
                 page = exporter.get()[1]
                 assert 0 == values(page, "slurmscope_collector_success")["jobs",]
                 assert {} == values(page, "slurm_jobs")
