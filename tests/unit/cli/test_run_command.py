@@ -129,6 +129,29 @@ def test_report_agrees_with_the_kernel(tmp_path: Path) -> None:
     assert 7_000_000 <= summary["io"]["write_bytes"] < 7_200_000
 
 
+# Memory that no sample sees, since the command ends at once; started by a process that is larger than it.
+LARGE_AT_THE_END = "x = bytearray(150 << 20)\nimport os\nos._exit(0)\n"
+LARGE_PARENT = """
+import os, sys
+x = bytearray(400 << 20)
+if os.fork():
+    os.wait()
+else:
+    os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_memory_of_a_short_command_is_known_also_below_a_large_process(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    options = ("--format", "json", "--output", str(file), "--sample-rate", "3600")
+
+    done = run_traced(*options, "--", *python(LARGE_AT_THE_END), prefix=python(LARGE_PARENT))
+
+    assert b"" == done.stderr
+    peak_bytes = json.loads(file.read_bytes())["summary"]["memory"]["best_peak_bytes"]
+    assert 150 * MIB <= peak_bytes < 200 * MIB
+
+
 MANY_CHILDREN = """
 import os, resource, sys
 for number in range(int(sys.argv[1])):

@@ -24,7 +24,7 @@ from slurmscope.model.traced_run import TreeSample
 from slurmscope.sources.procfs.io_totals import Counts, KeptTotals
 from slurmscope.sources.procfs.process_tree import ProcessTree, TreeProcess
 from slurmscope.sources.procfs.reader import ProcessReader
-from slurmscope.sources.procfs.stat import NO_IO, ProcessSample, child_ticks
+from slurmscope.sources.procfs.stat import NO_IO, ProcessSample, child_ticks, parse_peak_resident_bytes
 from slurmscope.sources.procfs.thread_means import ThreadMeans
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -160,5 +160,11 @@ def _threads_by_program(alive: Collection[TreeProcess]) -> Counter[str]:
 
 
 def own_peak_bytes() -> int:
-    """Return the highest resident memory of this process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Return the highest resident memory of this process since it was started.
+
+    ``ru_maxrss`` has also that of the process that started us, if it was forked: a large one would hide the command.
+    """
+    peak_bytes = None
+    with contextlib.suppress(OSError):
+        peak_bytes = parse_peak_resident_bytes(Path("/proc/self/status").read_bytes())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if peak_bytes is None else peak_bytes
