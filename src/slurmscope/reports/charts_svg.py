@@ -96,8 +96,10 @@ def find_any(chart: Chart) -> bool:
 
 
 def _highest(chart: Chart) -> float:
-    reference = [] if chart.reference is None else [[chart.reference]]
-    return find_highest([*(line.values for line in chart.lines), *reference])
+    # Shares always run to 100 %: a GPU at 20 % must not fill its chart.
+    floor = [1.0] if chart.unit == "ratio" else []
+    reference = [] if chart.reference is None else [chart.reference]
+    return find_highest([*(line.values for line in chart.lines), reference, floor])
 
 
 def _value_axis(frame: _Frame, marks: Sequence[Mark], palette: Palette) -> Iterator[Markup]:

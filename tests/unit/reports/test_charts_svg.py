@@ -63,6 +63,11 @@ def test_a_gap_is_a_gap_and_a_lone_point_a_dot() -> None:
     assert "round" == path.get("stroke-linecap")
 
 
+def test_shares_run_to_100_percent_however_low_they_are() -> None:
+    texts = _texts(_parse(render_chart_svg(_chart((0.1, 0.2), unit="ratio"))))
+    assert {"0 %", "100 %"} <= set(texts)
+
+
 def test_the_reference_is_dashed_and_named() -> None:
     chart = replace(_chart((1.0, 2.0), unit="bytes", reference=2.0**33), reference_label="limit")
     root = _parse(render_chart_svg(chart))

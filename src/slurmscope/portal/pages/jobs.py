@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter
@@ -26,6 +27,7 @@ from slurmscope.portal.views.queries import (
     render_day,
     render_position,
 )
+from slurmscope.portal.views.worth_fixing import MAX_RULES, Fix, choose_fixes
 from slurmscope.portal.web.job_file import make_job_file
 
 MAX_FILE_ROWS = 10_000
@@ -55,7 +57,7 @@ def show_first_page(context: Context) -> Response:
         rows=archive.list_jobs(viewer, own, limit=_FIRST_PAGE_ROWS).rows,
         days=_FIRST_PAGE_DAYS,
         total=next(iter(archive.total(viewer, own_recent, GroupBy.USER, limit=1)), None),
-        rules=archive.total(viewer, own_recent, GroupBy.RULE, limit=5),
+        fixes=_find_fixes(context, own_recent),
         wasters=archive.total(viewer, all_recent, GroupBy.USER, limit=8) if viewer.is_staff else (),
         critical=_find_critical(context) if viewer.is_staff else (),
         own=own,
@@ -137,6 +139,16 @@ def _iterate(archive: Archive, viewer: Viewer, wanted: JobFilter) -> Iterator[Jo
     while page.next_key is not None:
         page = archive.list_jobs(viewer, wanted, after=page.next_key, limit=_ROWS_PER_QUERY)
         yield from page.rows
+
+
+def _find_fixes(context: RequestContext, wanted: JobFilter) -> tuple[Fix, ...]:
+    totals = context.archive.total(context.viewer, wanted, GroupBy.RULE, limit=MAX_RULES)
+    newest = {
+        total.key: row
+        for total in totals
+        for row in context.archive.list_jobs(context.viewer, replace(wanted, rule=total.key), limit=1).rows
+    }
+    return choose_fixes(totals, newest, days=_FIRST_PAGE_DAYS)
 
 
 def _find_critical(context: RequestContext) -> tuple[JobRow, ...]:

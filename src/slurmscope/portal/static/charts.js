@@ -106,7 +106,7 @@
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       scales: {
         x: { time: !isRunTime, range: (_, low, high) => (zoom ? [zoom.low, zoom.high] : widen(chart.times, low, high)) },
-        y: { range: (_, low, high) => [0, Math.max(high || 0, chart.reference || 0) * 1.06 || 1] },
+        y: { range: (_, low, high) => findRange(chart, high || 0) },
       },
       axes: [
         {
@@ -121,6 +121,12 @@
       legend: { live: true },
       hooks: { setSelect: [zoomToSelection], ready: [(plot) => plot.over.addEventListener("dblclick", () => setZoom(null))] },
     };
+  }
+
+  // Values start at 0, and shares always end at 100 % or above: a GPU at 20 % must not fill its chart.
+  function findRange(chart, high) {
+    if (chart.unit === "ratio") return [0, Math.max(1, high)];
+    return [0, Math.max(high, chart.reference || 0) * 1.06 || 1];
   }
 
   // A job that has just started may have a single point, for which uPlot would show years.

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,7 +14,7 @@ from slurmscope.portal.pages.jobs import read_rows
 from slurmscope.portal.settings import PortalSettings
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import VIEWERS, FakeBackend
-from tests.fakes.reports import START, make_record, make_report
+from tests.fakes.reports import START, make_finding, make_record, make_report
 
 
 def open_portal(backend: FakeBackend, name: str) -> PortalClient:
@@ -34,6 +35,23 @@ def test_first_page_of_staff_shows_waste_of_all_users(backend: FakeBackend) -> N
     assert "/users/ada" in page.links
     assert {"/waste", "/jobs/4720", "/jobs?worst=critical"} <= set(page.links)
     assert ("sue", "/", "waste of all users") in backend.audited
+
+
+def test_first_page_names_what_is_worth_fixing_before_the_jobs(backend: FakeBackend) -> None:
+    text = open_portal(backend, "ada").get("/").text
+    page = Page(text)
+    assert text.index("Worth fixing") < text.index("My newest jobs")
+    assert re.search(r"[0-9]+ jobs? in 30 days", page.text)
+    assert any(link.startswith("/jobs?") and "rule=cpu_idle" in link for link in page.links)
+
+
+def test_list_names_the_worst_finding_and_counts_the_others(backend: FakeBackend) -> None:
+    report = make_report(make_record(8000, user="ada", name="three_findings"))
+    more = tuple(make_finding(rule) for rule in ("cpu_idle", "oom_kill", "gpu_idle"))
+    backend.archive.save([replace(report, findings=more)])
+    text = open_portal(backend, "ada").get("/jobs?name=three_findings").text
+    (cell,) = re.findall(r'<td class="cell-found">(.*?)</td>', text, re.DOTALL)
+    assert "critical: Cores were idle +2 more" == " ".join(Page(cell).text.split())
 
 
 def test_first_page_without_jobs_says_so(backend: FakeBackend) -> None:
