@@ -63,13 +63,14 @@ class ArchivePromises:
         assert (report,) == archive.find(EVERYTHING, 4712)
 
     def test_report_without_measurements_comes_back_without_zeros(self, archive: SqlArchive) -> None:
-        report = make_unmeasured_report(make_record(7, memory_bytes=None))
+        report = make_unmeasured_report(make_record(7, memory_bytes=None, cpus=None))
 
         archive.save([report])
 
         (row,) = archive.list_jobs(EVERYTHING, JobFilter()).rows
         assert (report,) == archive.find(EVERYTHING, 7)
         assert (None, None, None, None) == (row.cpu_ratio, row.memory_ratio, row.gpu_ratio, row.memory_bytes)
+        assert row.cpus is None
         assert (None, None, None, ()) == (row.wasted_core_seconds, row.wasted_gpu_seconds, row.worst, row.rules)
 
     def test_row_holds_what_the_report_says(self, archive: SqlArchive) -> None:

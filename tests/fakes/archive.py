@@ -94,7 +94,7 @@ class FakeArchive:
 def make_row(report: JobReport) -> JobRow:
     """Make the line of a list."""
     record, summary = report.record, report.summary
-    core_seconds = record.cpus * summary.run_seconds
+    core_seconds = (record.cpus or 0) * summary.run_seconds
     cpu, gpu = summary.cpu.time.ratio, summary.gpu.mean_utilization
     return JobRow(
         cluster=record.cluster,

@@ -40,8 +40,8 @@ def make_summary(
     """Make a measured job of two hours, four cores and 8 GiB without findings, then change it."""
     made = make_record(**({"time_limit_seconds": 3 * 3600} | (record or {})))
     coverage = covered(made.node_count)
-    cores = busy * made.cpus
-    cpu_time = UsedShare(asked=made.cpus * run_seconds, used=cores * run_seconds, coverage=coverage)
+    cores = busy * (made.cpus or 0)
+    cpu_time = UsedShare(asked=(made.cpus or 0) * run_seconds, used=cores * run_seconds, coverage=coverage)
     summary = JobSummary(
         record=made,
         run_seconds=run_seconds,

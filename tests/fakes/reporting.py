@@ -195,7 +195,7 @@ def make_row(report: JobReport) -> JobRow:
         submit_seconds=record.submit_seconds, start_seconds=record.start_seconds, end_seconds=record.end_seconds,
         run_seconds=summary.run_seconds, nodes=record.node_count, cpus=record.cpus, gpus=record.gpus,
         memory_bytes=record.memory_bytes, cpu_ratio=summary.cpu.time.ratio, memory_ratio=summary.memory.ratio,
-        gpu_ratio=None, time_ratio=summary.time.ratio, core_seconds=record.cpus * summary.run_seconds,
+        gpu_ratio=None, time_ratio=summary.time.ratio, core_seconds=(record.cpus or 0) * summary.run_seconds,
         wasted_core_seconds=3600.0, wasted_gpu_seconds=None, worst=report.worst,
         rules=tuple(finding.rule for finding in report.findings),
     )  # fmt: skip

@@ -74,7 +74,7 @@ def make_report(record: JobRecord | None = None, **changed: object) -> JobReport
         run_seconds=run_seconds,
         time=UsedShare(asked=record.time_limit_seconds, used=run_seconds),
         cpu=CpuSummary(
-            time=UsedShare(asked=record.cpus * run_seconds, used=2 * run_seconds, coverage=covered),
+            time=UsedShare(asked=(record.cpus or 0) * run_seconds, used=2 * run_seconds, coverage=covered),
             user_seconds=1.9 * run_seconds,
             system_seconds=0.1 * run_seconds,
             mean_cores=2.0,

@@ -26,9 +26,9 @@ USED_RATIO = 0.8
 
 def summarise_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Coverage) -> CpuSummary:
     """Summarise CPU time; sums over nodes are None unless every node reported."""
-    time = _time(run, nodes, coverage)
+    time, cpus = _time(run, nodes, coverage), run.record.cpus
     is_whole = time.coverage is None or time.coverage.nodes_measured >= time.coverage.nodes
-    mean_cores = time.ratio * run.record.cpus if is_whole and time.ratio is not None else None
+    mean_cores = time.ratio * cpus if cpus and is_whole and time.ratio is not None else None
     aligned = align(run.curves.get("cpu", ()))
     busy = sum_over(aligned) if run.is_whole(labels[0] for labels in aligned.rows) else ()
     return CpuSummary(
@@ -39,7 +39,7 @@ def summarise_cpu(run: MeasuredRun, nodes: tuple[NodeSummary, ...], coverage: Co
         peak_cores=_peak_cores(peak(busy), _scraped_peak(run), mean_cores),
         cores_used=_cores_used(run, nodes),
         idle_tail_seconds=idle_tail_seconds(
-            aligned.times[: len(busy)], busy, end_seconds=run.end_seconds, cpus=run.record.cpus
+            aligned.times[: len(busy)], busy, end_seconds=run.end_seconds, cpus=cpus or 0
         ),
     )
 

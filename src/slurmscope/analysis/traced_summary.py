@@ -80,7 +80,7 @@ def summarise_run(run: TracedRun, measured: Measured) -> JobSummary:
         nodes=(_node(run),),
         program_threads={program: float(threads) for program, threads in run.program_threads.items()},
         coverage=WHOLE,
-        node_cpus=float(record.cpus),
+        node_cpus=float(record.cpus or 0),
     )
 
 
@@ -143,7 +143,7 @@ def _cpu(run: TracedRun, measured: Measured, record: JobRecord) -> CpuSummary:
         mean_cores=mean_cores,
         peak_cores=max([*busy[0].values, mean_cores or 0.0]) if busy else mean_cores,
         idle_tail_seconds=idle_tail_seconds(
-            busy[0].times, busy[0].values, end_seconds=run.last.time_seconds, cpus=record.cpus
+            busy[0].times, busy[0].values, end_seconds=run.last.time_seconds, cpus=record.cpus or 0
         )
         if busy
         else None,

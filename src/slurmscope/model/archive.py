@@ -31,7 +31,7 @@ class JobRow:
     end_seconds: int | None
     run_seconds: float
     nodes: int
-    cpus: int
+    cpus: int | None
     gpus: int
     memory_bytes: float | None
     cpu_ratio: float | None

@@ -60,7 +60,7 @@ class JobRecord:
     time_limit_seconds: int | None = None
     nodes: tuple[str, ...] = ()
     node_count: int = 0
-    cpus: int = 0
+    cpus: int | None = None
     asked_cpus: int | None = None
     """Requested cores; fewer than ``cpus`` where Slurm allocates whole cores, sockets or nodes, or cores for memory."""
     memory_bytes: int | None = None

@@ -253,7 +253,7 @@ def _cpu(summary: JobSummary) -> str:
         return NOT_MEASURED
     if cpu.mean_cores is None:
         return f"{format_seconds(cpu.time.used)} of {format_seconds(cpu.time.asked)}"
-    busy = f"{format_count(cpu.mean_cores)} of {format_some(summary.record.cpus, 'core')} busy"
+    busy = f"{format_count(cpu.mean_cores)} of {format_some(summary.record.cpus or 0, 'core')} busy"
     return busy + _caveat(cpu.time.coverage)
 
 

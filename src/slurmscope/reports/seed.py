@@ -64,7 +64,7 @@ def _general(report: JobReport) -> Iterator[str]:
     record = report.record
     yield f"Sponsor: {show(record.account)}"
     yield f"User: {show(record.user)}"
-    yield f"Allocated CPUS: {record.cpus}"
+    yield f"Allocated CPUS: {record.cpus or 'unknown'}"
     yield f"Allocated TRES: {', '.join(_tres(report))}"
     yield f"Node(s): {show(','.join(record.nodes)) or 'none'}"
     yield f"Elapsed Time: {format_elapsed(report.summary.run_seconds)}"
@@ -72,7 +72,8 @@ def _general(report: JobReport) -> Iterator[str]:
 
 def _tres(report: JobReport) -> Iterator[str]:
     record = report.record
-    yield f"cpu={record.cpus}"
+    if record.cpus:
+        yield f"cpu={record.cpus}"
     if record.memory_bytes is not None:
         yield f"mem={record.memory_bytes >> 20}M"
     yield f"node={record.node_count}"
@@ -87,7 +88,7 @@ def _io(report: JobReport) -> Iterator[str]:
 
 def _usage(report: JobReport) -> Iterator[str]:
     cpu, memory = report.summary.cpu, report.summary.memory
-    yield f"CPU use: {format_ratio(cpu.time.ratio)} of {report.record.cpus} cores"
+    yield f"CPU use: {format_ratio(cpu.time.ratio)} of {report.record.cpus or 'unknown'} cores"
     yield f"Cores busy: {format_count(cpu.mean_cores)} on average, {format_count(cpu.peak_cores)} at most"
     yield f"Memory: {format_bytes(memory.best_peak_bytes)} at most, {format_ratio(memory.ratio)} of what was requested"
 
@@ -122,7 +123,7 @@ def render_seed_usage(report: JobReport) -> dict[str, object]:
         "uses_scratch": None if scratch is None else str(scratch),
         "alloc_tres": {
             "billing": record.billing,
-            "alloc_cpu": record.cpus,
+            "alloc_cpu": record.cpus or None,
             "alloc_mem": None if record.memory_bytes is None else f"{record.memory_bytes // _MIB}M",
             "alloc_nodes": ",".join(record.nodes),
         },
@@ -138,7 +139,7 @@ def render_seed_usage(report: JobReport) -> dict[str, object]:
 
 
 def _cpu_usage(report: JobReport) -> Mapping[str, object]:
-    cpu, cores = report.summary.cpu, report.record.cpus
+    cpu, cores = report.summary.cpu, report.record.cpus or None
     return {
         "available": {"amount": cores, "unit": "cores"},
         "used": {"amount": cpu.cores_used, "unit": "cores"},
@@ -146,7 +147,7 @@ def _cpu_usage(report: JobReport) -> Mapping[str, object]:
         "time_total": {"time": cpu.time.used, "unit": "s"},
         "avg_usage_job": {
             "usage": _percent(cpu.mean_cores),
-            "lowest_expected_usage": EXPECTED_PERCENT_PER_CORE * cores,
+            "lowest_expected_usage": None if cores is None else EXPECTED_PERCENT_PER_CORE * cores,
             "unit": "%",
         },
         "max_usage_job": {"usage": _percent(cpu.peak_cores), "unit": "%"},

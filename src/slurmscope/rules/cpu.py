@@ -18,7 +18,7 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     if ratio is None or mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
     # Cores that Slurm allocated beyond the request do not count against the job.
-    cpus, requested, enough = summary.record.cpus, requested_cores(summary), _enough_cores(summary)
+    cpus, requested, enough = summary.record.cpus or 0, requested_cores(summary), _enough_cores(summary)
     if mean >= values["min_busy_ratio"] * requested:
         return None
     text = f"Only {format_count(mean)} of {cpus:,} cores were busy on average"
@@ -86,7 +86,7 @@ def _core_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
 
 def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
     mean, peak = mean_cores(summary), peak_cores(summary)
-    cpus = summary.record.cpus
+    cpus = summary.record.cpus or 0
     if mean is None or has_gpus(summary) or summary.run_seconds < values["min_run_seconds"]:
         return None
     if requested_cores(summary) < 2 or summary.record.node_count > 1:

@@ -92,11 +92,11 @@ def was_suspended(summary: JobSummary) -> bool:
 
 
 def requested_cores(summary: JobSummary) -> int:
-    """Return how many cores were requested: Slurm may have allocated more. Whole nodes count all of their cores."""
-    record = summary.record
+    """Return how many cores were requested; 0 if unknown. Whole nodes count all of their cores."""
+    record, cpus = summary.record, summary.record.cpus or 0
     if not record.asked_cpus or "exclusive" in submit_options(record.submit_line):
-        return record.cpus
-    return min(record.asked_cpus, record.cpus)
+        return cpus
+    return min(record.asked_cpus, cpus)
 
 
 def step_tasks(summary: JobSummary) -> int | None:

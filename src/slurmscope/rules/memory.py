@@ -35,7 +35,7 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
         return None
     if summary.record.state not in SETTLED_STATES or was_oom_killed(summary):
         return None
-    is_default = requested <= values["free_bytes_per_core"] * summary.record.cpus
+    is_default = requested <= values["free_bytes_per_core"] * (summary.record.cpus or 0)
     if is_default or peak >= values["min_used_ratio"] * requested or requested - peak < values["min_unused_bytes"]:
         return None
     numbers = {"asked_bytes": requested, "peak_bytes": peak, "used_ratio": peak / requested}
@@ -68,7 +68,8 @@ def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
 def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the highest need per core of any node; the number of cores may differ between nodes."""
     sizes = [memory_per_core_bytes(suggest_memory_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
-    if len(sizes) < max(1, summary.record.node_count) or max(sizes) * summary.record.cpus >= requested:
+    cpus = summary.record.cpus
+    if not cpus or len(sizes) < max(1, summary.record.node_count) or max(sizes) * cpus >= requested:
         return ""
     return memory_line(max(sizes), "mem-per-cpu")
 
@@ -81,7 +82,7 @@ def _needs(summary: JobSummary, peak: float) -> list[tuple[float, float | None]]
     count, floor = max(1, summary.record.node_count), summary.memory.slurm_peak_bytes or 0.0
     measured = [(n.working_peak_bytes, n.cpus) for n in summary.nodes if n.working_peak_bytes is not None]
     if len(measured) < count:
-        return [(max(peak / count, floor), summary.record.cpus / count)] * count
+        return [(max(peak / count, floor), (summary.record.cpus or 0) / count)] * count
     if floor <= max(needed for needed, _ in measured):
         return measured
     return [(floor, cpus) for _, cpus in measured]
@@ -127,7 +128,9 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     return Match(
         explanation=f"The kernel killed a process because the job exceeded its memory limit{count}.{had}{ended}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
-        suggestion=memory_line_for(summary, more, summary.record.cpus / summary.record.node_count) if more else "",
+        suggestion=memory_line_for(summary, more, (summary.record.cpus or 0) / summary.record.node_count)
+        if more
+        else "",
     )
 
 
@@ -138,7 +141,7 @@ def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
         explanation=f"The job was killed while it used more memory than it had requested: {format_bytes(exceeded)} of "
         f"{format_bytes(requested)} per node ({format_ratio(exceeded / requested)}).",
         numbers={"peak_bytes": exceeded, "asked_bytes": requested, "used_ratio": exceeded / requested},
-        suggestion=memory_line_for(summary, more, summary.record.cpus / max(1, summary.record.node_count)),
+        suggestion=memory_line_for(summary, more, (summary.record.cpus or 0) / max(1, summary.record.node_count)),
     )
 
 

@@ -14,7 +14,7 @@ NAME_LENGTH = 40
 
 
 def _too_many_threads(summary: JobSummary, values: Thresholds) -> Match | None:
-    cpus = summary.record.cpus
+    cpus = summary.record.cpus or 0
     bound = max(values["max_threads_per_core"] * cpus, values["min_threads"])
     over = {name: count for name, count in summary.program_threads.items() if count > bound}
     if not cpus or not over:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peak of busy cores comes from the source with the finest resolution."""
+"""The peak of busy cores comes from the source with the finest resolution; unknown cores give no busy ones."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from slurmscope.analysis.cpu_summary import summarise_cpu
 from slurmscope.analysis.run import MeasuredRun
+from slurmscope.analysis.summary import summarise
 from slurmscope.model.summary import NOT_COVERED
-from tests.fakes.measured import curve
+from tests.fakes.measured import curve, measure_nodes
 from tests.fakes.reports import START, make_record
 
 
@@ -46,3 +49,12 @@ def test_peak_of_a_job_with_an_unmeasured_node_is_that_of_its_points() -> None:
 
 def test_peak_between_two_scrapes_is_no_more_than_there_are_cores() -> None:
     assert 16.0 == peak_cores(points=4.0, scraped={"n1": 40.0})
+
+
+def test_busy_cores_are_unknown_where_accounting_does_not_know_the_cores() -> None:
+    # The agent knows the two cores of its node, one of which was busy for the two hours.
+    measured = measure_nodes({"n1": 1.0})
+    measured = replace(measured, totals={**measured.totals, "cores": {("n1",): 2.0}})
+    cpu = summarise(make_record(cpus=None, cpu_seconds=None), measured, now_seconds=START + 7200.0).cpu
+
+    assert (0.5, None) == (pytest.approx(cpu.time.ratio), cpu.mean_cores)

@@ -100,6 +100,14 @@ def test_what_was_not_measured_is_said() -> None:
     assert "Allocated TRES: cpu=4, node=1\n" in text
 
 
+def test_unknown_cores_are_not_zero() -> None:
+    report = make_unmeasured_report(make_record(cpus=None))
+    text, usage = render_seed_text(report), render_seed_usage(report)
+
+    assert "Allocated CPUS: unknown\nAllocated TRES: mem=8192M, node=1\n" in text
+    assert (None, None) == (usage["alloc_tres"]["alloc_cpu"], usage["cpu"]["available"]["amount"])  # type: ignore[index]
+
+
 def test_a_hostile_name_cannot_forge_the_last_line() -> None:
     forged = "x\nWARNING=false"
     report = make_report(

@@ -156,10 +156,10 @@ def _find_too_little(rows: Sequence[JobRow]) -> Recommendation | None:
 
 def _recommend_cores(rows: Sequence[JobRow], examples: Sequence[JobRow]) -> Recommendation | None:
     """Report idle cores, without suggesting a number: rows have only the mean, and busy phases may need more."""
-    if any(row.cpu_ratio is None for row in examples) or any(row.gpus or row.nodes > 1 for row in rows):
+    if any(row.cpu_ratio is None for row in examples) or any(row.gpus or row.nodes > 1 or not row.cpus for row in rows):
         return None
-    busy = max(row.cpu_ratio * row.cpus for row in rows if row.cpu_ratio is not None)
-    requested = max(row.cpus for row in rows)
+    busy = max(row.cpu_ratio * (row.cpus or 0) for row in rows if row.cpu_ratio is not None)
+    requested = max(row.cpus or 0 for row in rows)
     if requested < 2 or busy > requested / 2:
         return None
     return Recommendation(
@@ -179,7 +179,7 @@ def _recommend_memory(rows: Sequence[JobRow], examples: Sequence[JobRow], task: 
     return Recommendation(
         sentence=f"No task used more than {format_bytes(used)} of the {format_bytes(requested)} it requested.",
         advice=_describe_examples(examples),
-        suggestion=memory_line_for(task, suggested, min(row.cpus for row in rows)),
+        suggestion=memory_line_for(task, suggested, min(row.cpus or 0 for row in rows)),
     )
 
 

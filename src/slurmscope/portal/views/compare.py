@@ -37,7 +37,7 @@ _ROWS: tuple[tuple[str, Callable[[JobReport], str]], ...] = (
     ("Submitted", lambda report: format_time(report.record.submit_seconds)),
     ("Run time", lambda report: format_seconds(report.summary.run_seconds)),
     ("Nodes", lambda report: format_count(report.record.node_count)),
-    ("Cores", lambda report: format_count(report.record.cpus)),
+    ("Cores", lambda report: format_count(report.record.cpus) if report.record.cpus else "unknown"),
     ("GPUs", lambda report: format_count(report.record.gpus)),
     ("Requested memory", lambda report: format_bytes(report.summary.memory.asked_bytes)),
     ("Memory used", lambda report: format_bytes(report.summary.memory.best_peak_bytes)),

@@ -89,7 +89,13 @@ def _compare_resources(report: JobReport) -> tuple[ResourceRow, ...]:
     rows = [
         ResourceRow("Time", limit, format_seconds(summary.time.used), summary.time.ratio, rating="none"),
         ResourceRow("Nodes", f"{record.node_count:,}", _count_busy_nodes(summary.nodes), None),
-        ResourceRow("Cores", f"{record.cpus:,}", _format_busy(cpu.mean_cores), cpu.time.ratio, cpu_note),
+        ResourceRow(
+            "Cores",
+            f"{record.cpus:,}" if record.cpus else "unknown",
+            _format_busy(cpu.mean_cores),
+            cpu.time.ratio,
+            cpu_note,
+        ),
         ResourceRow(
             "CPU time",
             format_seconds(cpu.time.asked),

@@ -80,7 +80,7 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
         return Measurements()
     everything = tuple(spans.values())
     small = tuple(
-        spans[record.job_id] for record in records if record.job_id in spans and record.cpus <= MAX_CORES_DRAWN
+        spans[record.job_id] for record in records if record.job_id in spans and (record.cpus or 0) <= MAX_CORES_DRAWN
     )
     reader = _Reader(series, until)
     reads = [reader.totals(name, query, everything) for name, query in TOTALS.items() if name not in _LATER_TOTALS]

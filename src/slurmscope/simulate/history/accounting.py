@@ -117,7 +117,7 @@ def _suits(kind: WorkloadKind, record: JobRecord) -> bool:
     if (kind in GPU_KINDS) != bool(record.gpus) or (kind in SEVERAL_NODES and record.node_count < 2):
         return False
     if kind in {WorkloadKind.SERIAL, WorkloadKind.CORE_IMBALANCE}:
-        return record.node_count == 1 and record.cpus > 1
+        return record.node_count == 1 and (record.cpus or 0) > 1
     return True
 
 

@@ -83,8 +83,8 @@ def make_workload(record: JobRecord, kind: WorkloadKind, *, length_seconds: floa
 
 def _good_node(record: JobRecord, random: Random, length: float) -> NodeWorkload:
     count = max(1, len(record.nodes))
-    cpus = max(1, record.cpus // count)
-    limit = (record.memory_bytes or record.cpus * DEFAULT_BYTES_PER_CPU) / count
+    cpus = max(1, (record.cpus or 0) // count)
+    limit = (record.memory_bytes or (record.cpus or 0) * DEFAULT_BYTES_PER_CPU) / count
     gpus = record.gpus // count
     best = random.uniform(0.35, 0.6) if gpus else random.uniform(0.94, 0.99)
     work = Work(

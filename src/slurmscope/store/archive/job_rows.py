@@ -60,7 +60,7 @@ def job_values(report: JobReport) -> ColumnValues:
         "end_seconds": None if record.end_seconds is None else _whole(record.end_seconds),
         "is_unfinished": record.start_seconds is not None and not record.has_ended,
         "nodes": _whole(record.node_count),
-        "cpus": _whole(record.cpus),
+        "cpus": _whole(record.cpus or 0),
         "gpus": _whole(record.gpus),
         "run_seconds": _thousandths(summary.run_seconds) or 0.0,
         "memory_bytes": _finite(summary.memory.asked_bytes if record.memory_bytes is None else record.memory_bytes),
@@ -87,6 +87,7 @@ def as_job_row(row: Sequence[Any]) -> JobRow:
     """Return a line of a list from a row of ``LIST_COLUMNS``."""
     values = dict(zip(_LIST_NAMES, row, strict=True))
     values["rules"] = rules_of(values)
+    values["cpus"] = values["cpus"] or None  # of a record that is not complete yet
     if values["worst"] is not None:
         values["worst"] = Severity(values["worst"])
     return JobRow(**values)
@@ -126,7 +127,7 @@ def _core_values(summary: JobSummary) -> ColumnValues:
 
     A job that is not bound to its cores may take more than it has. That does not make up for what others left unused.
     """
-    core_seconds = _thousandths(summary.record.cpus * summary.run_seconds) or 0.0
+    core_seconds = _thousandths((summary.record.cpus or 0) * summary.run_seconds) or 0.0
     ratio = _finite(busy_ratio(summary))
     used_seconds = None if ratio is None else _thousandths(core_seconds * min(1.0, ratio))
     return {

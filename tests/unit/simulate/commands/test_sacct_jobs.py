@@ -64,7 +64,7 @@ def test_ended_jobs_have_people_nodes_and_use(ended: list[JobRecord]) -> None:
     for record in started:
         assert record.end_seconds is not None
         assert record.start_seconds is not None
-        assert record.cpu_seconds is None or record.cpu_seconds <= record.cpus * (
+        assert record.cpu_seconds is None or record.cpu_seconds <= (record.cpus or 0) * (
             record.end_seconds - record.start_seconds
         )
         peak = record.steps[0].max_rss_bytes

@@ -156,7 +156,7 @@ def test_accounting_has_seen_what_the_job_used() -> None:
     for job in PAST:
         record = job.record
         assert record.cpu_seconds is not None
-        assert record.cpu_seconds <= record.cpus * ((record.end_seconds or 0) - (record.start_seconds or 0))
+        assert record.cpu_seconds <= (record.cpus or 0) * ((record.end_seconds or 0) - (record.start_seconds or 0))
         (step,) = record.steps
         assert step.max_rss_bytes is not None
         assert 0 < step.max_rss_bytes <= (record.memory_bytes or 0)

@@ -178,6 +178,15 @@ class TestRecord:
             )
         ]
 
+    def test_cores_of_a_running_job_with_a_partial_record_are_unknown(self) -> None:
+        half = {
+            "JobName": "allocation", "Partition": "", "ReqTRES": "", "State": "PENDING", "End": "Unknown",
+            "AllocTRES": "",
+        }  # fmt: skip
+        job = read({**JOB, **half}, {**STEP, "State": "RUNNING", "End": "Unknown"})[0]
+
+        assert ("RUNNING", None) == (job.state, job.cpus)
+
     def test_who_cancelled_it_is_left_out(self) -> None:
         assert "CANCELLED" == read_one(State="CANCELLED by 1001").state
 
@@ -257,7 +266,7 @@ class TestRecord:
     def test_odd_resources_cost_only_themselves(self, odd: str) -> None:
         job = read_one(AllocTRES=odd)
 
-        assert (0, None, "relax") == (job.cpus, job.memory_bytes, job.name)
+        assert (None, None, "relax") == (job.cpus, job.memory_bytes, job.name)
 
     @pytest.mark.parametrize("odd", ["n[1-", "n[1-999999999]"])
     def test_odd_nodes_cost_only_themselves(self, odd: str) -> None:
