@@ -29,11 +29,10 @@ from slurmscope.services.run.feed import FeedOptions, SampleFeed, run_and_give, 
 from slurmscope.services.run.launching import CommandNotStarted
 from slurmscope.services.run.runner import Runner, RunPlan
 from slurmscope.services.run.wire import Sample
+from slurmscope.sources.gpu.nvml.driver import DRIVER_SIGNS
 
 SIGNAL_CODES = 128
 LIVE_SECONDS = 1.0
-DRIVER_SIGNS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))
-"""One of these exists where NVIDIA's driver is loaded; without it, nothing about GPUs is even imported."""
 TOKEN_VARIABLE = "SLURMSCOPE_TRACE_TOKEN"  # noqa: S105 - the name of a variable
 
 
@@ -97,7 +96,7 @@ def _find_file(output: str | None, plan: RunPlan) -> Path | None:
 
 
 def _execute_with_gpus(runner: Runner, plan: RunPlan, choices: RunChoices, environment: Mapping[str, str]) -> TracedRun:
-    """Run the command, and watch its GPUs where there is a driver."""
+    """Run the command, and watch its GPUs where there is a driver; elsewhere nothing that reads GPUs is imported."""
     if not any(sign.exists() for sign in DRIVER_SIGNS):
         return _execute(runner, plan, choices, environment)
     from slurmscope.services.run.gpu_watch import watch_gpus

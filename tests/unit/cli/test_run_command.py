@@ -389,12 +389,15 @@ import sys
 import time
 for name in ("bcrypt", "fastapi", "jinja2", "msgspec", "psycopg", "pymysql", "sqlalchemy", "typst", "uvicorn", "yaml"):
     sys.modules[name] = None
-from slurmscope.cli import main
+from slurmscope.cli import main, run_command
+run_command.DRIVER_SIGNS = ()
 try:
     main(["run", "-f", sys.argv[1], "-o", sys.argv[2], "--", "sleep", "0.1"])
 except SystemExit as end:
     assert not end.code
-heavy = {"http.client", "ssl", "sqlite3", "email", "xml", "subprocess", "slurmscope.portal", "slurmscope.store"}
+heavy = {"http.client", "ssl", "sqlite3", "email", "xml", "subprocess", "slurmscope.portal", "slurmscope.store"} | {
+    "slurmscope.services.run.gpu_watch", "slurmscope.sources.gpu.nvml.reader", "slurmscope.sources.gpu.nvml.process"
+}
 print(*sorted(heavy & sys.modules.keys()))
 """
 

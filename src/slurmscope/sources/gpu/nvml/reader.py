@@ -12,6 +12,7 @@ from typing import Protocol
 from slurmscope.log import fields
 from slurmscope.model.gpus import Gpu, GpuReason
 from slurmscope.sources.gpu.nvml.decoding import NvmlSample, decode
+from slurmscope.sources.gpu.nvml.driver import DRIVER_SIGNS
 from slurmscope.sources.gpu.nvml.process import NvmlUnavailable
 
 logger = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class NvmlReader:
         timeout_seconds: float = 5.0,
         start_timeout_seconds: float = START_TIMEOUT_SECONDS,
         energy_seconds: float = 30.0,
-        driver_signs: Sequence[Path] = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl")),
+        driver_signs: Sequence[Path] = DRIVER_SIGNS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take what starts a child, how long it may take to answer, and how often energy is read.
