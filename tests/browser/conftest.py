@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.requirements import refuse
+
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = (
     "--no-sandbox",
@@ -25,8 +27,6 @@ FLAGS = (
     "--disable-sync",
 )
 PATIENCE_SECONDS = 120.0
-# With one of these set, a machine without the browser fails the tests instead of skipping them.
-REQUIRING_VARIABLES = ("CI", "SLURMSCOPE_REQUIRE_LAB")
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def browser(home: Path) -> Iterator[Browser]:
     """Start the distribution's browser; of a module only, for its event loop keeps other tests from having one."""
     if not CHROMIUM.exists():
-        _refuse(f"{CHROMIUM} is missing")
+        refuse(f"{CHROMIUM} is missing")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(
             executable_path=CHROMIUM, args=FLAGS, env={**os.environ, "HOME": str(home)}
@@ -72,9 +72,3 @@ def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.2)
     raise AssertionError(f"the demo does not answer at {address}; exit code {process.poll()}")
-
-
-def _refuse(reason: str) -> None:
-    if any(os.environ.get(name) for name in REQUIRING_VARIABLES):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)

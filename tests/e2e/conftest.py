@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Share one real Slurm cluster among all end-to-end tests of a worker."""
 
-import os
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from lab import LabUnavailable, SlurmLab
+from tests.requirements import refuse
 
-# With one of these set, a machine that cannot run the lab fails the tests instead of skipping them.
-REQUIRING_VARIABLES = ("CI", "SLURMSCOPE_REQUIRE_LAB")
 # The longest first; all others come in random order.
 LONGEST_FILES = (
     "test_looks",
@@ -67,7 +64,7 @@ def pytest_runtest_setup() -> Generator[None, object, object]:
     try:
         return (yield)
     except LabUnavailable as error:
-        _refuse(error)
+        refuse(str(error))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,10 +73,4 @@ def pytest_runtest_call() -> Generator[None, object, object]:
     try:
         return (yield)
     except LabUnavailable as error:
-        _refuse(error)
-
-
-def _refuse(error: LabUnavailable) -> NoReturn:
-    if any(os.environ.get(name) for name in REQUIRING_VARIABLES):
-        pytest.fail(str(error), pytrace=False)
-    pytest.skip(str(error))
+        refuse(str(error))

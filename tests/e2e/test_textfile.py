@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
 from slurmscope.simulate.commands.executables import write_fake_commands
 from tests.processes import running, until, values
+from tests.requirements import require_program
 
 WRITER = """
 import sys
@@ -92,17 +92,13 @@ def test_cluster_and_node_share_the_folder_of_a_node_exporter(tmp_path: Path) ->
 
 def write_traced(page: Path, calls: str, fault: str) -> subprocess.CompletedProcess[str]:
     """Replace the page in a process whose system calls go wrong as strace is told."""
-    argv = ["strace", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}"]
+    argv = [require_program("strace"), "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={calls}:{fault}"]
     argv += [sys.executable, "-B", "-c", WRITER, str(page)]
     page.write_bytes(OLD)
     # Without our environment the writer makes no calls of its own, say for coverage.
     return subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin"})
 
 
-needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-
-
-@needs_strace
 @pytest.mark.parametrize(("calls", "times"), [("write", 3), ("fchmod", 1), ("fsync", 2), (RENAMES, 1)])
 def test_kill_at_any_call_leaves_the_old_or_the_new_page(tmp_path: Path, calls: str, times: int) -> None:
     page = tmp_path / "slurm.prom"
@@ -116,7 +112,6 @@ def test_kill_at_any_call_leaves_the_old_or_the_new_page(tmp_path: Path, calls: 
     assert [page] == list(tmp_path.iterdir())
 
 
-@needs_strace
 @pytest.mark.parametrize(
     ("calls", "fault", "told"),
     [

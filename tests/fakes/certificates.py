@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.requirements import require_program
+
 CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
@@ -47,4 +49,4 @@ def encrypt_key(key: Path, encrypted: Path) -> None:
 
 
 def _openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
+    subprocess.run([require_program("openssl"), *map(str, arguments)], check=True, capture_output=True, timeout=60)

@@ -23,6 +23,7 @@ from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.services.portal.metrics import PORTAL_METRICS
 from slurmscope.services.up.recording import RECORDING_METRICS
 from slurmscope.store.recorder.settings import RECORDED_METRICS
+from tests.requirements import require_program
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTORS = [collector for role in Role for collector in all_collectors(role)]
@@ -74,12 +75,11 @@ def test_no_two_metrics_share_a_name_or_clash_in_a_format() -> None:
 
 
 def test_names_that_are_ours_follow_the_conventions(tmp_path: Path) -> None:
-    if not shutil.which("promtool"):
-        pytest.skip("promtool is not installed: apt-get install prometheus")
+    promtool = require_program("promtool")
     ours = [sample(metric) for metric in METRICS if not metric.is_compat]
 
     page = b"".join(write(ours, Format.TEXT))
-    checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
+    checked = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
 
     assert "" == checked.stderr.decode()
     assert 0 == checked.returncode

@@ -27,6 +27,7 @@ from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.services.trace.key_file import rotate_keys
 from tests.fakes.certificates import make_authority
+from tests.requirements import require_program
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -42,12 +43,10 @@ OF_PROMETHEUS = {"up", "scrape_samples_scraped"}
 DASHBOARD: dict[str, Any] = json.loads(OUTPUT.read_text(encoding="utf-8"))
 
 
-def run(*argv: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a tool of the trade, or skip where it is missing."""
-    if not shutil.which(str(argv[0])):
-        package = {"promtool": "prometheus", "systemd-analyze": "systemd"}[str(argv[0])]
-        pytest.skip(f"{argv[0]} is not installed: apt-get install {package}")
-    return subprocess.run([str(word) for word in argv], capture_output=True, text=True, timeout=60, check=False)
+def run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a checker of Prometheus or systemd."""
+    argv = [require_program(program), *map(str, arguments)]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
 def assert_good(done: subprocess.CompletedProcess[str]) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -20,6 +19,7 @@ from slurmscope.cli import slurmscope
 from slurmscope.outputs.http.server import Server
 from slurmscope.services.node import profile_inbox, tracing
 from slurmscope.services.trace.key_file import rotate_keys
+from tests.requirements import require_program
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "slurmscope-node.service"
@@ -31,10 +31,8 @@ MOST_EXPOSURE = 25
 
 
 def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Ask systemd's own checker, or skip where it is missing."""
-    if not shutil.which("systemd-analyze"):
-        pytest.skip("systemd-analyze is not installed: apt-get install systemd")
-    argv = ["systemd-analyze", *map(str, arguments)]
+    """Run systemd's own checker."""
+    argv = [require_program("systemd-analyze"), *map(str, arguments)]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,6 +17,7 @@ from slurmscope.cli import slurmscope
 from slurmscope.config import load
 from slurmscope.portal.settings import PROXY, PortalSettings, check_settings
 from slurmscope.services.portal.settings import portal_sections
+from tests.requirements import require_program
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 EXAMPLE = DEPLOY / "portal.toml"
@@ -30,10 +30,8 @@ MOST_EXPOSURE = 25
 
 
 def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Ask systemd's own checker, or skip where it is missing."""
-    if not shutil.which("systemd-analyze"):
-        pytest.skip("systemd-analyze is not installed: apt-get install systemd")
-    argv = ["systemd-analyze", *map(str, arguments)]
+    """Run systemd's own checker."""
+    argv = [require_program("systemd-analyze"), *map(str, arguments)]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 

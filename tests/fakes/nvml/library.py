@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
+from tests.requirements import require_program
 
 SOURCE = Path(__file__).parent / "fake_nvml.c"
 GIBIBYTE = 1 << 30
@@ -18,10 +17,18 @@ GIBIBYTE = 1 << 30
 
 def build_library(folder: Path) -> Path:
     """Compile it under the name that the real one has."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler is installed: apt-get install gcc libc6-dev")
-    argv = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-o", "libnvidia-ml.so.1", str(SOURCE)]
+    argv = [
+        require_program("gcc"),
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-o",
+        "libnvidia-ml.so.1",
+        str(SOURCE),
+    ]
     subprocess.run(argv, cwd=folder, check=True, timeout=120)
     return folder
 

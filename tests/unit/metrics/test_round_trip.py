@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import unicodedata
 from collections.abc import Iterable
@@ -32,6 +31,7 @@ from slurmscope.metrics.family import (
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.parse import ParsedSample, parse
 from slurmscope.metrics.write import Format, end, write
+from tests.requirements import require_program
 
 LIMIT = 64
 HOSTILE = ['"', "\\", "\n", "\r", "\x00", "\x1b[31m", "\u2028", "\ud800", "\udcff", "a" * 10_000, "", 'x"} 1\nfake{a="']
@@ -149,9 +149,7 @@ def hostile_page(*metrics: Metric) -> bytes:
 
 def promtool(page: bytes) -> int:
     """Return what promtool says: 0 fine, 1 unreadable, 3 readable but against the naming conventions."""
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("promtool is not installed")
+    program = require_program("promtool")
     done = subprocess.run([program, "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
     return done.returncode
 

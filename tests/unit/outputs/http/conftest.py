@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,8 +94,6 @@ class Authority:
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """Return certificates of one authority, and a client's of another one."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command")
     folder = tmp_path_factory.mktemp("certificates")
     ours = make_authority(folder, "ours")
     theirs = make_authority(folder, "theirs")

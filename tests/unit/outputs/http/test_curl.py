@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import bcrypt
-import pytest
 
 from tests.fakes.exposition import PAGE, BreakingExposition, FakeExposition
+from tests.requirements import require_program
 from tests.unit.outputs.http.conftest import Authority, Serve
-
-pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs the curl command")
 
 PARTIAL_TRANSFER = {18, 56}
 """Exit codes of curl for a body that ends too early and for a reset."""
@@ -23,7 +20,7 @@ PARTIAL_TRANSFER = {18, 56}
 
 def curl(*arguments: str) -> tuple[int, bytes]:
     done = subprocess.run(
-        ["curl", "--silent", "--noproxy", "*", "--max-time", "60", *arguments],
+        [require_program("curl"), "--silent", "--noproxy", "*", "--max-time", "60", *arguments],
         capture_output=True,
         timeout=90,
         check=False,

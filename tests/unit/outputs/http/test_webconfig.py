@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from slurmscope.errors import ConfigError
 from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.http.webconfig import ClientAuth, RateLimit, TlsSettings, WebConfig, read_web_config
+from tests.requirements import require_program
 from tests.unit.outputs.http.conftest import Authority
 
 Write = Callable[[str], Path]
@@ -204,17 +205,15 @@ AGREED = {
 }
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 @pytest.mark.parametrize("text", AGREED)
 def test_promtool_says_the_same(tmp_path: Path, certificates: Authority, text: str) -> None:
+    promtool = require_program("promtool")
     for identity in (certificates.authority, certificates.server, certificates.client):
         shutil.copy(identity.cert, tmp_path)
         shutil.copy(identity.key, tmp_path)
     path = tmp_path / "web.yml"
     path.write_text(text)
-    checked = subprocess.run(
-        ["promtool", "check", "web-config", str(path)], capture_output=True, timeout=60, check=False
-    )
+    checked = subprocess.run([promtool, "check", "web-config", str(path)], capture_output=True, timeout=60, check=False)
     assert AGREED[text] == (checked.returncode == 0), checked.stderr
     try:
         open_gate(path)

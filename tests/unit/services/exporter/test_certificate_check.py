@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slurmscope.model.check import Check
 from slurmscope.services.exporter.certificate_check import check_certificate
+from tests.requirements import require_program
 
 
 def make_certificate(folder: Path, *dates: str) -> Path:
@@ -18,7 +19,7 @@ def make_certificate(folder: Path, *dates: str) -> Path:
         ("req", "-new", *curve, "-subj", "/CN=a", "-keyout", str(key), "-out", str(request)),
         ("x509", "-req", "-in", str(request), "-signkey", str(key), *dates, "-out", str(cert)),
     ):
-        subprocess.run(["openssl", *argv], check=True, capture_output=True, timeout=60)
+        subprocess.run([require_program("openssl"), *argv], check=True, capture_output=True, timeout=60)
     file = folder / "web.yml"
     file.write_text(f"tls_server_config:\n  cert_file: {cert}\n  key_file: {key}\n")
     return file

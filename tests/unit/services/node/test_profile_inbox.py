@@ -27,6 +27,7 @@ from slurmscope.services.node.readings import find_running, node_sections
 from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.raw_http import Answer, connect, read_answer
 from tests.processes import until
+from tests.requirements import require_program
 
 LINE = b"CPUTime,job=12,step=0,task=1,host=n1 value=1.98 1700000012\n"
 NETWORK = (
@@ -76,7 +77,17 @@ def test_curl_can_write(inbox: ProfileInbox, tmp_path: Path) -> None:
     body = tmp_path / "body"
     body.write_bytes(LINE * 250)
     url = f"http://127.0.0.1:{inbox.port}{TARGET}"
-    argv = ["curl", "-sS", "-w", "%{http_code}", "-H", "Expect: 100-continue", "--data-binary", f"@{body}", url]
+    argv = [
+        require_program("curl"),
+        "-sS",
+        "-w",
+        "%{http_code}",
+        "-H",
+        "Expect: 100-continue",
+        "--data-binary",
+        f"@{body}",
+        url,
+    ]
     assert "204" == subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
 
     assert {("task_cpu_seconds", "1"): pytest.approx(250 * 1.98)} == measured(inbox)
@@ -93,7 +104,17 @@ def test_write_of_another_user_is_refused_and_counted() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_owner_of_the_connection_is_who_opened_it(inbox: ProfileInbox) -> None:
     url = f"http://127.0.0.1:{inbox.port}{TARGET}"
-    argv = ["curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "--data-binary", LINE.decode(), url]
+    argv = [
+        require_program("curl"),
+        "-sS",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "--data-binary",
+        LINE.decode(),
+        url,
+    ]
     run = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True, user=65534, cwd="/")
 
     assert ("403", ()) == (run.stdout, inbox.read().steps)

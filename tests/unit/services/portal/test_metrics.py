@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 from collections.abc import Callable, Iterable
 
@@ -32,6 +31,7 @@ from slurmscope.services.portal.request_metrics import RequestCounts
 from slurmscope.services.reporting.reporter import Progress
 from slurmscope.sources.prometheus.query_counters import QueryCounters, QueryCounts
 from tests.fakes.portal_backend import USER_HEADER, make_backend
+from tests.requirements import require_program
 
 
 def samples(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -135,11 +135,9 @@ def test_guard_drops_nothing() -> None:
 
 
 def test_names_follow_the_conventions() -> None:
-    if not shutil.which("promtool"):
-        pytest.skip("promtool is not installed: apt-get install prometheus")
-
+    promtool = require_program("promtool")
     page = b"".join(write(full_metrics().families(), Format.TEXT))
-    checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
+    checked = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, timeout=60, check=False)
 
     assert ("", 0) == (checked.stderr.decode(), checked.returncode)
 

@@ -24,6 +24,7 @@ from slurmscope.errors import (
     MalformedAnswer,
 )
 from slurmscope.sources.slurm.command import CommandOutput, command_environment, find_command, run
+from tests.requirements import require_program
 
 
 def run_script(
@@ -308,10 +309,10 @@ class TestEnvironment:
         assert set(command_environment(inherited)) <= allowed
 
 
-@pytest.mark.skipif(not Path("/usr/bin/squeue").exists(), reason="Slurm's squeue is not installed")
 class TestRealSqueue:
     @pytest.fixture
     def environment(self, tmp_path: Path) -> dict[str, str]:
+        require_program("squeue")
         configuration = tmp_path / "slurm.conf"
         configuration.write_text("ClusterName=none\nSlurmctldHost=localhost\n")
         return command_environment({"SLURM_CONF": str(configuration)})
