@@ -112,3 +112,7 @@ class FakeFinder:
     def watch_paths(self) -> list[Path]:
         """Return the folder of the jobs, if there is one."""
         return [self.root] if self.root.is_dir() else []
+
+    def watch_programs(self) -> list[Path] | None:
+        """Return that the program is not known."""
+        return None

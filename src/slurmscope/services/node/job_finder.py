@@ -55,6 +55,10 @@ class Stepds(Protocol):
         """Return whether no job runs and none can have started since the last scan."""
         ...
 
+    def programs(self) -> list[Path] | None:
+        """Return the files of which one is opened when a step starts; None if they are not all known."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFolders:
@@ -88,6 +92,10 @@ class JobFinder:
     def is_quiet(self) -> bool:
         """Return whether a scan for processes would find no job."""
         return self.uses_processes and self._stepds.is_quiet()
+
+    def watch_programs(self) -> list[Path] | None:
+        """Return the files of which one is opened when a step starts; None if they are not all known."""
+        return self._stepds.programs() if self.uses_processes else None
 
     @property
     def layout(self) -> str:

@@ -64,6 +64,10 @@ class JobSource(Protocol):
         """Return the directories in which job cgroups are created and removed."""
         ...
 
+    def watch_programs(self) -> list[Path] | None:
+        """Return the files of which one is opened when a step starts; None if they are not all known."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Ended:

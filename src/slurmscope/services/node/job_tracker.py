@@ -36,8 +36,10 @@ SCAN_SECONDS = 10.0
 # Without events, jobs are polled at this interval, or so that polling costs half a percent of a core.
 POLL_SECONDS = 0.25
 POLL_COST_FACTOR = 200.0
-# On an idle node without cgroups: intervals of the check whether a job may have started, and of scans.
+# On an idle node without cgroups: intervals of the check whether a job may have started, also if the kernel reports
+# every slurmstepd that is executed, and of scans.
 QUIET_POLL_SECONDS = 0.4
+WATCHED_POLL_SECONDS = 5.0
 QUIET_SCAN_SECONDS = 60.0
 # A scan waits until slurmstepd has created or removed all directories, and this long after another scan.
 SETTLE_SECONDS = 0.01
@@ -83,6 +85,8 @@ class JobTracker:
         self._next_scan = self._last_scan = 0.0
         self._last_read = clock()  # jobs found by the first scan are read when they are found
         self._poll_cost_seconds = 0.0
+        self._are_starts_reported = False
+        self._has_start = False
         self._unwatched: set[TrackedJob] = set()
         self._job_of: dict[int, TrackedJob] = {}
         self._requests: queue.SimpleQueue[Future[NodeJobs]] = queue.SimpleQueue()
@@ -168,11 +172,15 @@ class JobTracker:
     def _sleep(self) -> WakeUp:
         """Wait for events or the next scan; on an idle node without cgroups, for a sign that a job has started."""
         until = self._last_scan + QUIET_SCAN_SECONDS
-        while self._requests.empty() and self._clock() < until and self._finder.is_quiet():
-            if self._changes.has_any(QUIET_POLL_SECONDS):
+        poll_seconds = WATCHED_POLL_SECONDS if self._are_starts_reported else QUIET_POLL_SECONDS
+        while self._may_rest() and self._clock() < until and self._finder.is_quiet():
+            if self._changes.has_any(poll_seconds):
                 return self._changes.wait(0.0)
             self._next_scan = 0.0  # as soon as it is not quiet any more
         return self._changes.wait(self._sleep_seconds())
+
+    def _may_rest(self) -> bool:
+        return not self._has_start and self._requests.empty()
 
     def _sleep_seconds(self) -> float:
         due = self._registry.next_due_seconds()
@@ -183,6 +191,7 @@ class JobTracker:
         """Read jobs that may be ending at once, and schedule a scan for the others."""
         if not wake_up.events and not wake_up.ended_pids:
             return
+        self._has_start |= any(Change.OPENED in event.change for event in wake_up.events)
         with_ended_task = [self._job_of.pop(pid, None) for pid in wake_up.ended_pids]
         removals = [event for event in wake_up.events if event.change & ENDING]
         with_removal = self._registry.jobs_at({name for event in removals for name in _names(event)})
@@ -223,6 +232,7 @@ class JobTracker:
 
     def _find(self) -> None:
         """Find new and ended jobs, until all their directories are watched."""
+        self._has_start = False
         for _ in range(MAX_SCANS):
             new = self._registry.scan()
             unwatched, self._unwatched = self._unwatched, set()
@@ -252,7 +262,10 @@ class JobTracker:
             del self._job_of[pid]
             self._changes.unwatch_process(pid)
         paths = (path for tracked in self._registry.live for path in tracked.watched)
-        return self._changes.watch({*self._finder.watch_paths(), *paths})
+        programs = self._finder.watch_programs()
+        has_new = self._changes.watch({*self._finder.watch_paths(), *paths}, programs or ())
+        self._are_starts_reported = programs is not None and all(map(self._changes.is_watched, programs))
+        return has_new
 
     def _watch_leaders(self, tracked: TrackedJob) -> None:
         pids = self._registry.leaders(tracked)

@@ -17,7 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurmscope.log import fields
-from slurmscope.sources.machine.inotify import FILE_CHANGES, FOLDER_CHANGES, Event, Inotify, InotifyUnavailable
+from slurmscope.sources.machine.inotify import (
+    FILE_CHANGES,
+    FOLDER_CHANGES,
+    PROGRAM_CHANGES,
+    Event,
+    Inotify,
+    InotifyUnavailable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -94,16 +101,20 @@ class ChangeWatcher:
         """End the wait of the other thread; may be called from any thread."""
         os.eventfd_write(self._wake_up, 1)
 
-    def watch(self, paths: Collection[Path]) -> bool:
-        """Watch these folders and files and no others; return whether any is new, so that another scan is due."""
+    def watch(self, paths: Collection[Path], programs: Collection[Path] = ()) -> bool:
+        """Watch these folders and files and no others; return whether any is new, so that another scan is due.
+
+        Of programs it is watched that they are executed.
+        """
         if self._inotify is None:
             return False
-        wanted, watched = set(paths), self._inotify.paths
+        wanted, watched = {*paths, *programs}, self._inotify.paths
         for path in watched - wanted:
             self._inotify.remove(path)
         has_new = False
-        # The removal of a watched folder may be among the lost events; watching one twice is harmless.
-        unsure = wanted if self._has_lost_events else wanted - watched
+        # The removal of a watched folder may be among the lost events, and that of a program on a network file system
+        # is not reported; watching one twice is harmless.
+        unsure = wanted if self._has_lost_events else (wanted - watched) | set(programs)
         self._has_lost_events = False
         for path in unsure:
             if len(watched) >= self._watch_limit:
@@ -112,13 +123,18 @@ class ChangeWatcher:
             is_new = path not in watched
             changes = FILE_CHANGES if path.name == EVENTS_FILE else FOLDER_CHANGES
             try:
-                has_new |= self._inotify.add(path, changes) and is_new
+                added = self._inotify.add(path, PROGRAM_CHANGES if path in programs else changes)
+                has_new |= added and is_new
             except InotifyUnavailable as error:
                 self._poll_instead(str(error))
                 break
         else:
             self.is_polling = False
         return has_new
+
+    def is_watched(self, path: Path) -> bool:
+        """Return whether a folder or file is watched."""
+        return self._inotify is not None and path in self._inotify.paths
 
     def watch_processes(self, pids: Collection[int]) -> list[int]:
         """Watch the end of these processes, and return those that are watched: one may be gone already."""

@@ -34,6 +34,7 @@ class Change(enum.IntFlag):
     """Name a change; for a new watch, the changes to report."""
 
     MODIFIED = 0x002
+    OPENED = 0x020
     MOVED_FROM = 0x040
     MOVED_TO = 0x080
     CREATED = 0x100
@@ -51,6 +52,8 @@ FOLDER_CHANGES = (
     Change.CREATED | Change.DELETED | Change.MOVED_FROM | Change.MOVED_TO | Change.SELF_DELETED | Change.ONLY_FOLDER
 )
 FILE_CHANGES = Change.MODIFIED | Change.SELF_DELETED
+# The kernel opens a program to execute it.
+PROGRAM_CHANGES = Change.OPENED | Change.SELF_DELETED
 
 
 class InotifyUnavailable(SourceError):

@@ -22,6 +22,7 @@ from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stat import ProcessSample, child_ticks
 from slurmscope.sources.procfs.stat_watch import StatWatch
 from slurmscope.sources.procfs.stepd_node import read_node_name
+from slurmscope.sources.procfs.stepd_program import find_stepd_programs
 
 COMMAND = "slurmstepd"
 DAEMON = "slurmd"
@@ -132,6 +133,10 @@ class StepdTree:
         if not self._daemons:
             return self._clock() < self._scanned_at + NO_DAEMON_SECONDS
         return self._watch.is_unchanged()
+
+    def programs(self) -> list[Path] | None:
+        """Return the files of which one is opened when a step starts; None if they are not all known."""
+        return find_stepd_programs(self._reader, self._daemons)
 
     def scan(self) -> dict[JobKey, StepdJob]:
         """Return the current jobs; the same job is the same object at each scan."""

@@ -3,15 +3,25 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from slurmscope.model.job_use import JobKey
 from slurmscope.services.node.job_meter import LiveJob
 from slurmscope.services.node.job_registry import JobRegistry
-from slurmscope.services.node.job_tracker import POLL_COST_FACTOR, QUIET_SCAN_SECONDS, JobTracker
+from slurmscope.services.node.job_tracker import (
+    POLL_COST_FACTOR,
+    QUIET_POLL_SECONDS,
+    QUIET_SCAN_SECONDS,
+    WATCHED_POLL_SECONDS,
+    JobTracker,
+)
 from slurmscope.sources.machine.changes import ChangeWatcher
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReader
 from tests.processes import until
@@ -26,11 +36,16 @@ class IdleFinder(FakeFinder):
 
     quiet: bool = True
     polls: int = 0
+    programs: list[Path] | None = None
 
     def is_quiet(self) -> bool:
         """Count the polls."""
         self.polls += 1
         return self.quiet
+
+    def watch_programs(self) -> list[Path] | None:
+        """Return the programs that a test wants to be watched."""
+        return self.programs
 
 
 class SlowFinder(IdleFinder):
@@ -42,6 +57,19 @@ class SlowFinder(IdleFinder):
         while time.thread_time() < until:
             pass
         return super().scan()
+
+
+class RecordingChanges(ChangeWatcher):
+    """Note how long a quiet node is left alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quiet_waits: list[float] = []
+
+    def has_any(self, seconds: float) -> bool:
+        """Note the time, and wait."""
+        self.quiet_waits.append(seconds)
+        return super().has_any(seconds)
 
 
 class Clock:
@@ -87,3 +115,28 @@ def test_quiet_node_is_scanned_after_a_while(tmp_path: Path) -> None:
         scans = finder.scans
         clock.ahead = 1000.0
         until(lambda: finder.scans > scans)
+
+
+def test_executed_slurmstepd_is_followed_by_a_scan_at_once(tmp_path: Path) -> None:
+    program = tmp_path / "slurmstepd"
+    shutil.copy("/bin/true", program)
+    finder = IdleFinder(root=tmp_path, uses_processes=True, programs=[program])
+    with JobTracker(finder, JobRegistry(finder, FakeReader), ChangeWatcher()) as tracker:
+        tracker.snapshot()
+        for _ in range(3):
+            scans = finder.scans
+            subprocess.run([program], check=True)
+            until(lambda scans=scans: finder.scans > scans, QUIET_SCAN_SECONDS / 2)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("is_watchable", [True, False])
+def test_poll_is_rare_while_the_kernel_reports_new_steps(tmp_path: Path, is_watchable: bool) -> None:
+    program = tmp_path / "slurmstepd"
+    if is_watchable:
+        program.touch()
+    finder = IdleFinder(root=tmp_path, uses_processes=True, programs=[program])
+    changes = RecordingChanges()
+    with JobTracker(finder, JobRegistry(finder, FakeReader), changes) as tracker:
+        tracker.snapshot()
+        until(lambda: changes.quiet_waits)
+    assert (WATCHED_POLL_SECONDS if is_watchable else QUIET_POLL_SECONDS) == changes.quiet_waits[0]

@@ -53,6 +53,10 @@ class FakeStepds:
         """Return whether there is no job."""
         return not self.jobs
 
+    def programs(self) -> list[Path] | None:
+        """Return the program of the only slurmd."""
+        return [Path("/usr/sbin/slurmstepd")]
+
 
 def v1(root: Path) -> CgroupLayout:
     hierarchies = {name: root / name for name in ("freezer", "cpuacct", "memory")}
@@ -161,3 +165,12 @@ def test_steps_of_a_job_without_a_folder_come_from_its_processes(
     job = stepd_job()
     job.stepds.update(titles)
     assert expected == JobFinder(FakeCgroups(v1(tmp_path)), FakeStepds()).list_steps(job).steps
+
+
+def test_program_of_steps_is_watched_only_where_jobs_have_no_cgroups(tmp_path: Path) -> None:
+    finder = JobFinder(cgroups := FakeCgroups(v2(tmp_path)), FakeStepds())
+    finder.scan()
+    assert finder.watch_programs() is None
+    cgroups.health = TreeHealth(scopes=0)
+    finder.scan()
+    assert [Path("/usr/sbin/slurmstepd")] == finder.watch_programs()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -67,6 +68,33 @@ def test_what_is_not_wanted_any_more_is_not_reported(changes: ChangeWatcher, tmp
     (tmp_path / "b").mkdir()
     (tmp_path / "a" / "c").mkdir()
     assert ["c"] == [event.name for event in changes.wait(30.0).events]
+
+
+def test_program_that_is_executed_is_reported(changes: ChangeWatcher, tmp_path: Path) -> None:
+    program = tmp_path / "slurmstepd"
+    shutil.copy("/bin/true", program)
+    assert changes.watch([tmp_path], [program])
+    assert changes.is_watched(program)
+    subprocess.run([program], check=True)
+    assert [Event(program, Change.OPENED)] == changes.wait(30.0).events
+    assert not changes.watch([tmp_path], [program])
+
+
+def test_program_that_was_replaced_is_watched_again(changes: ChangeWatcher, tmp_path: Path) -> None:
+    program, newer = tmp_path / "slurmstepd", tmp_path / "newer"
+    for path in (program, newer):
+        shutil.copy("/bin/true", path)
+    with program.open("rb"):  # the kernel reports no end of a file that is in use
+        changes.watch([], [program])
+        newer.rename(program)
+        changes.watch([], [program])
+        subprocess.run([program], check=True)
+        assert [Event(program, Change.OPENED)] == changes.wait(30.0).events
+
+
+def test_missing_program_is_not_watched(tmp_path: Path, changes: ChangeWatcher) -> None:
+    assert not changes.watch([], [tmp_path / "slurmstepd"])
+    assert not changes.is_watched(tmp_path / "slurmstepd")
 
 
 def test_file_of_events_is_watched_for_its_content(changes: ChangeWatcher, tmp_path: Path) -> None:
