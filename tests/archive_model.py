@@ -18,7 +18,7 @@ from slurmscope.gres import Gres
 from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
 from slurmscope.model.report import JobReport
-from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, UsedShare
+from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, UsedShare
 from slurmscope.model.viewer import Viewer, ViewerRole
 from tests.fakes.reports import make_finding, make_record
 
@@ -33,6 +33,7 @@ STATES = ("COMPLETED", "FAILED", "RUNNING", "TIMEOUT")
 RULES = ("cpu_idle", "memory_over_asked", "gpu_idle")
 CLUSTERS = ("lab", "other")
 NAMES = ("relax", "relaxed", "Relax", "%", "_x", "训练")
+NODES = ("n1", "n2")
 TIMES = (
     NEW_YEAR - 1, NEW_YEAR, NEW_YEAR + 1, NEW_YEAR + DAY // 2, NEW_YEAR + DAY, NEW_YEAR + 3 * DAY + 7,
     NEW_YEAR + 11 * DAY, NEW_YEAR + 40 * DAY, NEW_YEAR + 80 * DAY + 1, NEW_YEAR + 200 * DAY,
@@ -58,6 +59,15 @@ class Fact:
     used_cores: float | None
     gpu_utilization: float | None
     findings: tuple[tuple[str, Severity], ...]
+    node: str
+    memory_share: float | None
+    """Requested memory as a share of that of a node with 16 cores; nothing of it was needed. None is not measured."""
+
+    @property
+    def blocked_seconds(self) -> float:
+        """Return the core time that the requested memory blocked, where it is known."""
+        is_known = self.memory_share is not None and self.state == "COMPLETED"
+        return max(0.0, 16 * (self.memory_share or 0.0) - self.cpus) * self.run_seconds if is_known else 0.0
 
     @property
     def worst(self) -> Severity | None:
@@ -81,6 +91,7 @@ class Fact:
             and (wanted.since_seconds is None or wanted.since_seconds <= self.submit)
             and (wanted.until_seconds is None or self.submit < wanted.until_seconds)
             and wanted.is_running in (None, self.state == "RUNNING")
+            and wanted.node in ("", self.node)
         )
 
     def keys(self, by: GroupBy, wanted: JobFilter) -> list[str]:
@@ -98,7 +109,7 @@ class Fact:
             partition=self.partition, state=self.state, submit_seconds=self.submit, array_job_id=self.array_job_id,
             array_task_id=None if self.array_job_id is None else self.job_id, cpus=self.cpus,
             start_seconds=self.submit + 60,
-            gres=(Gres(name="gpu", count=self.gpus),) if self.gpus else (),
+            gres=(Gres(name="gpu", count=self.gpus),) if self.gpus else (), nodes=(self.node,),
         )  # fmt: skip
         seen = Coverage(nodes=1, nodes_measured=1, run_ratio=1.0)
         used = None if self.used_cores is None else self.used_cores * self.run_seconds
@@ -108,6 +119,13 @@ class Fact:
             cpu=CpuSummary(time=UsedShare(asked=self.cpus * self.run_seconds, used=used, coverage=seen)),
             gpu=GpuSummary(asked=self.gpus, mean_utilization=self.gpu_utilization, coverage=seen),
             coverage=seen,
+            memory=MemorySummary(
+                asked_bytes=(self.memory_share or 0.0) * 64e9,
+                working_peak_bytes=None if self.memory_share is None else 0.0,
+                coverage=seen,
+            ),
+            node_cpus=16.0,
+            node_memory_bytes=64e9,
         )
         findings = tuple(make_finding(rule, severity=severity) for rule, severity in self.findings)
         return JobReport(summary=summary, made_seconds=self.submit + 1000, findings=findings)
@@ -133,7 +151,7 @@ class ListArchive:
 
     def sums(self, viewer: Viewer, wanted: JobFilter, by: GroupBy) -> dict[str, list[float]]:
         """Return sums in the order of the fields of ``UseTotal``."""
-        sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 8)
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 9)
         for fact in self.facts:
             if fact.matches(viewer, wanted):
                 for key in fact.keys(by, wanted):
@@ -152,6 +170,7 @@ def _amounts(fact: Fact) -> list[float]:
         gpus if fact.gpu_utilization is not None else 0,
         (fact.gpu_utilization or 0) * gpus,
         1 if fact.findings else 0,
+        fact.blocked_seconds,
     ]
 
 
@@ -178,6 +197,8 @@ def facts() -> strategies.SearchStrategy[Fact]:
         used_cores=strategies.none() | strategies.sampled_from((0.0, 0.5, 3.0)),
         gpu_utilization=strategies.none() | strategies.sampled_from((0.0, 0.25)),
         findings=findings.map(tuple),
+        node=strategies.sampled_from(NODES),
+        memory_share=strategies.none() | strategies.sampled_from((0.0, 0.25, 1.0)),
     )
 
 
@@ -196,6 +217,7 @@ def filters() -> strategies.SearchStrategy[JobFilter]:
         "since_seconds": strategies.sampled_from(TIMES),
         "until_seconds": strategies.sampled_from(TIMES),
         "is_running": strategies.booleans(),
+        "node": strategies.sampled_from(NODES),
     }
     chosen = strategies.lists(strategies.sampled_from(sorted(questions)), max_size=3, unique=True)
     answered = chosen.flatmap(lambda names: strategies.fixed_dictionaries({name: questions[name] for name in names}))

@@ -20,9 +20,11 @@ from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.audit import AuditLog
 from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.schema import METADATA, SCHEMA
 from slurmscope.store.archive.tokens import TokenStore
 from tests.archive_model import DAY, NEW_YEAR, Fact, ListArchive, facts, filters, viewers
+from tests.fakes.archive_version_1 import write_version_1
 from tests.fakes.reports import (
     GIB,
     HOSTILE_NAME,
@@ -257,6 +259,78 @@ class ArchivePromises:
             assert sorted(model.keys(viewer, wanted)) == sorted(_walk(archive, viewer, wanted, limit))
             for by in GroupBy:
                 _check_sums(archive, model, viewer, wanted, by)
+
+    def test_archive_of_version_1_is_migrated(self, archive: SqlArchive) -> None:
+        oom = make_report(make_record(5, submit_seconds=START, state="OUT_OF_MEMORY"))
+        with archive.database.writing() as connection:
+            METADATA.drop_all(connection)
+            write_version_1(connection, [make_report(), oom])
+
+        later = open_archive(archive.database.settings)
+        try:
+            rows = later.list_jobs(EVERYTHING, JobFilter()).rows
+            (before,) = later.total(EVERYTHING, JobFilter(), GroupBy.USER)
+            # Unknown, not 0; the one that is saved again is known.
+            assert [(None,) * 4] * 2 == [
+                (row.wait_seconds, row.time_limit_seconds, row.exit_code, row.blocked_core_seconds) for row in rows
+            ]
+            assert () == later.waiting_times(0)
+            later.save([make_report()])
+            (again, _) = sorted(later.list_jobs(EVERYTHING, JobFilter()).rows, key=lambda row: -row.job_id)
+            assert (600.0, 86400, 0) == (again.wait_seconds, again.time_limit_seconds, again.exit_code)
+            assert (before,) == later.total(EVERYTHING, JobFilter(), GroupBy.USER)
+            assert [1] == [waited.jobs for waited in later.waiting_times(0)]
+            assert [4711] == [row.job_id for row in later.list_jobs(EVERYTHING, JobFilter(node="n1")).rows]
+            assert 2 == later.delete_jobs(END_OF_TIME)
+            assert ((), ()) == (later.total(EVERYTHING, JobFilter(), GroupBy.RULE), later.waiting_times(0))
+        finally:
+            later.close()
+
+    def test_waiting_times_are_those_of_the_jobs(self, archive: SqlArchive) -> None:
+        # Nine jobs of 1 core waited a minute and one an hour; one of 8 cores without a time limit waited a day.
+        waits = [(job, 1, 3600, 60) for job in range(9)] + [(10, 1, 3600, 3600), (11, 8, None, DAY)]
+        reports = [
+            make_report(
+                make_record(
+                    job, cpus=cpus, time_limit_seconds=limit, submit_seconds=START - wait, eligible_seconds=START - wait
+                )
+            )
+            for job, cpus, limit, wait in waits
+        ]
+        archive.save([*reports, make_report(make_record(12, start_seconds=None, state="CANCELLED"))])
+        archive.save(reports[:3])
+
+        small, large = archive.waiting_times(START - 2 * DAY, cluster="lab", partition="batch")
+
+        assert (10, 0, 0, 1, 2, 6) == (
+            small.jobs, small.cores_class, small.limit_class, large.jobs, large.cores_class, large.limit_class,
+        )  # fmt: skip
+        assert pytest.approx(60, rel=0.3) == small.median_seconds
+        assert pytest.approx(60, rel=0.3) == small.p90_seconds
+        assert pytest.approx(DAY, rel=0.3) == large.median_seconds
+        assert () == archive.waiting_times(START - 2 * DAY, partition="gpu")
+        assert () == archive.waiting_times(START - 2 * DAY, cluster="other")
+        assert () == archive.waiting_times(START + 2 * DAY)
+
+    def test_earlier_runs_are_of_the_same_user_and_name(self, archive: SqlArchive) -> None:
+        changes: list[dict[str, object]] = [
+            {},
+            {"name": "relax2"},
+            {"user": "bob"},
+            {"cluster": "other"},
+            {"state": "RUNNING", "end_seconds": None},
+            {},
+        ]
+        archive.save(
+            [
+                make_report(make_record(number, submit_seconds=START + number, **changed))
+                for number, changed in enumerate(changes, 1)
+            ]
+        )
+        (newest,) = archive.find_shown(EVERYTHING, "6")
+
+        assert [1] == [row.job_id for row in archive.earlier_runs(EVERYTHING, newest)]
+        assert () == archive.earlier_runs(Viewer(name="bob"), newest)
 
     def test_sums_are_empty_after_everything_was_forgotten(self, archive: SqlArchive) -> None:
         archive.save([make_report(), make_gpu_report()])

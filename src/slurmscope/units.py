@@ -7,6 +7,7 @@ import math
 import re
 from decimal import Decimal
 
+HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
 
 _DURATION = re.compile(r"(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(ms|s|m|h|d|w)?")

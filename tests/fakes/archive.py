@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -11,6 +11,13 @@ from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, UseTotal
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
+from slurmscope.model.waiting_times import (
+    WaitingTime,
+    find_cores_class,
+    find_limit_class,
+    find_wait_class,
+    make_waiting_time,
+)
 
 
 class FakeArchive:
@@ -70,6 +77,28 @@ class FakeArchive:
             return tuple(sorted(totals, key=lambda total: total.key)[:limit])
         return tuple(sorted(totals, key=lambda t: t.used_core_seconds - t.measured_core_seconds)[:limit])
 
+    def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
+        rows = (make_row(report) for report in self._seen(viewer) if report.record.has_ended)
+        same = (run.cluster, run.user, run.name)
+        return tuple(
+            row for row in rows if (row.cluster, row.user, row.name) == same and row.submit_seconds < run.submit_seconds
+        )[:limit]
+
+    def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
+        self._check()
+        shapes: defaultdict[tuple[str, int, int], Counter[int]] = defaultdict(Counter)
+        for record in (report.record for report in self.reports):
+            wait = record.wait_seconds
+            if (
+                wait is not None
+                and record.cpus
+                and partition in {"", record.partition}
+                and record.submit_seconds >= since_seconds
+            ):
+                shape = (find_cores_class(record.cpus), find_limit_class(record.time_limit_seconds))
+                shapes[record.partition, *shape][find_wait_class(wait)] += 1
+        return tuple(make_waiting_time(*key, jobs) for key, jobs in sorted(shapes.items()))
+
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return nothing: no page uses this."""
         return frozenset()
@@ -123,6 +152,13 @@ def make_row(report: JobReport) -> JobRow:
         wasted_gpu_seconds=None if gpu is None else record.gpus * summary.run_seconds * (1 - gpu),
         worst=report.worst,
         rules=tuple(finding.rule for finding in report.findings),
+        eligible_seconds=record.eligible_seconds,
+        wait_seconds=record.wait_seconds,
+        time_limit_seconds=record.time_limit_seconds,
+        exit_code=record.exit_code,
+        exit_signal=record.exit_signal,
+        het_job_id=record.het_job_id,
+        het_offset=record.het_offset,
     )
 
 
@@ -141,6 +177,8 @@ def _matches(report: JobReport, wanted: JobFilter) -> bool:
         and record.name.startswith(wanted.name)
         and (not wanted.rule or wanted.rule in {finding.rule for finding in report.findings})
         and wanted.array_job_id in {None, record.array_job_id}
+        and wanted.het_job_id in {None, record.het_job_id}
+        and (not wanted.node or wanted.node in record.nodes)
         and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)
         and (wanted.until_seconds is None or record.submit_seconds < wanted.until_seconds)
         and wanted.is_running in {None, record.is_running}

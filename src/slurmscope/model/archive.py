@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from slurmscope.model.finding import MIN_JUDGED_SECONDS, Severity
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
+from slurmscope.model.waiting_times import WaitingTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,20 @@ class JobRow:
     wasted_gpu_seconds: float | None
     worst: Severity | None
     rules: tuple[str, ...]
+    eligible_seconds: int | None = None
+    wait_seconds: float | None = None
+    """From the time the job was eligible to start, else from its submission, to its start."""
+    time_limit_seconds: int | None = None
+    """None is unknown or unlimited."""
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    derived_exit_code: int | None = None
+    """Highest exit code of the steps, as Slurm's DerivedExitCode."""
+    derived_exit_signal: int | None = None
+    het_job_id: int | None = None
+    het_offset: int | None = None
+    tasks: int | None = None
+    blocked_core_seconds: float | None = None
 
     @property
     def is_too_short(self) -> bool:
@@ -76,6 +91,9 @@ class JobFilter:
     rule: str = ""
     worst: Severity | None = None
     array_job_id: int | None = None
+    het_job_id: int | None = None
+    node: str = ""
+    """Name of a node that the job ran on; jobs that an older release archived are not found by it."""
     since_seconds: int | None = None
     until_seconds: int | None = None
     is_running: bool | None = None
@@ -117,6 +135,8 @@ class UseTotal:
     measured_gpu_seconds: float
     used_gpu_seconds: float
     jobs_with_findings: int
+    blocked_core_seconds: float = 0.0
+    """Time of cores that other jobs could not use, because these jobs requested memory that they did not need."""
 
     @property
     def cpu_ratio(self) -> float | None:
@@ -157,6 +177,14 @@ class Archive(Protocol):
 
     def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
         """Return totals, largest waste of core time first; days in order."""
+        ...
+
+    def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
+        """Return ended runs of the same user, name and cluster that were submitted before this one, newest first."""
+        ...
+
+    def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
+        """Return how long jobs of each shape waited that were submitted since this day; it contains no names."""
         ...
 
     def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:

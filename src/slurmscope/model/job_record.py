@@ -96,6 +96,17 @@ class JobRecord:
         return sum(gres.count for gres in self.gres if gres.name == "gpu")
 
     @property
+    def wait_seconds(self) -> int | None:
+        """Return how long the job waited after it was eligible to start, or else after its submission.
+
+        None unless it started. Slurm sets a later eligible time for a job that was held or had a dependency.
+        """
+        if self.start_seconds is None:
+            return None
+        since = self.submit_seconds if self.eligible_seconds is None else self.eligible_seconds
+        return max(0, self.start_seconds - since)
+
+    @property
     def is_running(self) -> bool:
         """Return whether the job runs now."""
         return self.state == RUNNING

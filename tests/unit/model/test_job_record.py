@@ -69,3 +69,14 @@ def test_group_of_jobs_has_ended_in_final_states(state: str, expected: bool) -> 
     )  # fmt: skip
 
     assert expected == group.has_ended
+
+
+@pytest.mark.parametrize(
+    ("eligible", "start", "expected"), [(150, 200, 50), (None, 200, 100), (150, None, None), (250, 200, 0)]
+)
+def test_job_waits_from_when_it_was_eligible_or_submitted(
+    eligible: int | None, start: int | None, expected: int | None
+) -> None:
+    record = make_record(submit_seconds=100, eligible_seconds=eligible, start_seconds=start)
+
+    assert expected == record.wait_seconds

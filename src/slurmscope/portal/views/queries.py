@@ -19,7 +19,7 @@ SHOWN_ID = re.compile(r"[0-9]{1,10}(?:[_+][0-9]{1,10})?\Z", re.ASCII)
 NUMBER = re.compile(r"[0-9]{1,10}\Z", re.ASCII)
 
 _TEXT_LIMIT = 200
-_TEXT_KEYS = ("cluster", "user", "account", "partition", "state", "name", "rule")
+_TEXT_KEYS = ("cluster", "user", "account", "partition", "state", "name", "rule", "node")
 _KEY = re.compile(r"([0-9]{1,10})-([0-9]{1,10})\Z", re.ASCII)
 
 
@@ -35,6 +35,7 @@ def parse_filter(given: Mapping[str, str]) -> JobFilter:
         **texts,
         worst=_parse_severity(given.get("worst", "")),
         array_job_id=_parse_number(given, "array"),
+        het_job_id=_parse_number(given, "het"),
         since_seconds=_parse_day(given, "since"),
         until_seconds=_parse_last_day(given),
         is_running=_parse_choice(given, "running"),
@@ -47,6 +48,7 @@ def render_query(wanted: JobFilter, **more: str | int | None) -> str:
         **{key: getattr(wanted, key) for key in _TEXT_KEYS},
         "worst": wanted.worst.value if wanted.worst else None,
         "array": wanted.array_job_id,
+        "het": wanted.het_job_id,
         "since": render_day(wanted.since_seconds),
         "until": last_day(wanted),
         "running": {True: "yes", False: "no", None: None}[wanted.is_running],

@@ -12,15 +12,17 @@ from sqlalchemy import Connection, Row, Select, func, select
 from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, UseTotal
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
+from slurmscope.model.waiting_times import WaitingTime
 from slurmscope.store.archive.engine import ArchiveConflict, Database
-from slurmscope.store.archive.job_rows import LIST_COLUMNS, as_job_row, cluster_name
+from slurmscope.store.archive.job_rows import LIST_COLUMNS, as_job_row, cluster_name, person_name
 from slurmscope.store.archive.queries import MAX_ROWS, MAX_TIES, pages, visible_at_all
 from slurmscope.store.archive.report_coding import decode_report
 from slurmscope.store.archive.retention import delete_oldest_audit_rows, delete_oldest_curves, delete_oldest_jobs
 from slurmscope.store.archive.saving import prepare_reports, write_reports
-from slurmscope.store.archive.schema import CURVES, JOBS, REPORTS
-from slurmscope.store.archive.texts import valid_text
+from slurmscope.store.archive.schema import CURVES, JOBS, REPORTS, TITLE_LENGTH
+from slurmscope.store.archive.texts import short_text, valid_text
 from slurmscope.store.archive.totals import add_up, total_statements
+from slurmscope.store.archive.waiting_times import read_waiting_times
 
 MAX_RUNS = 100
 MAX_UNFINISHED = 100_000
@@ -101,6 +103,20 @@ class SqlArchive:
             for statement in total_statements(viewer, wanted, by):
                 rows += connection.execute(statement).all()
         return add_up(rows, by, max(1, min(limit, MAX_ROWS)))
+
+    def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
+        """Return ended runs of the same user, name and cluster that were submitted before this one, newest first."""
+        same = (JOBS.c.user == person_name(run.user), JOBS.c.name == short_text(run.name, TITLE_LENGTH))
+        statement = select(*LIST_COLUMNS).where(*same, JOBS.c.cluster == cluster_name(run.cluster))
+        before = (JOBS.c.submit_seconds < run.submit_seconds, JOBS.c.end_seconds.is_not(None))
+        statement = statement.where(*before, JOBS.c.is_unfinished.is_(False), visible_at_all(viewer, JOBS))
+        statement = statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.job_id.desc())
+        return tuple(as_job_row(row) for row in self._query(statement.limit(max(1, min(limit, MAX_ROWS)))))
+
+    def waiting_times(self, since_seconds: int, *, cluster: str = "", partition: str = "") -> tuple[WaitingTime, ...]:
+        """Return how long jobs of each shape waited that were submitted since this day; it contains no names."""
+        with self.database.reading() as connection:
+            return read_waiting_times(connection, since_seconds, cluster=cluster, partition=partition)
 
     def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
         """Return runs that had started and not ended when they were last saved."""

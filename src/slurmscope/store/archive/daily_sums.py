@@ -12,8 +12,8 @@ from itertools import product
 from typing import Any
 
 from sqlalchemy import Connection, delete
-from sqlalchemy.dialects import mysql, postgresql, sqlite
 
+from slurmscope.store.archive.adding import add_to_sums
 from slurmscope.store.archive.job_rows import ColumnValues, rules_of
 from slurmscope.store.archive.schema import DAILY, NO_RULE
 from slurmscope.units import DAY_SECONDS
@@ -45,7 +45,7 @@ class SumChanges:
         """Change the sums; always in the same order, so that two writers cannot wait for each other."""
         rows = self.rows()
         if rows:
-            connection.execute(_upsert(connection.dialect.name), rows)
+            connection.execute(add_to_sums(connection.dialect.name, DAILY), rows)
         for row in rows:
             if row["jobs"] < 0:
                 connection.execute(delete(DAILY).filter_by(**{name: row[name] for name in KEYS}, jobs=0))
@@ -79,20 +79,9 @@ def _amounts(row: Mapping[str, Any]) -> tuple[int, ...]:
         0 if used_gpus is None else _milliseconds(gpus),
         _milliseconds(used_gpus or 0.0),
         int(row["worst"] is not None),
+        _milliseconds(row["blocked_core_seconds"] or 0.0),
     )
 
 
 def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def _upsert(dialect: str) -> Any:
-    """Insert a sum, or add to the one that is there."""
-    if dialect == "mariadb":
-        added = mysql.insert(DAILY)
-        return added.on_duplicate_key_update({name: DAILY.c[name] + added.inserted[name] for name in SUMS})
-    kind = postgresql if dialect == "postgresql" else sqlite
-    inserted = kind.insert(DAILY)
-    return inserted.on_conflict_do_update(
-        index_elements=KEYS, set_={name: DAILY.c[name] + inserted.excluded[name] for name in SUMS}
-    )

@@ -7,10 +7,12 @@ replaced; every query, and every wait for a connection, has a time limit.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, text
@@ -19,14 +21,16 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from slurmscope.errors import ArchiveError, ArchiveTooLarge
-from slurmscope.log import escape
+from slurmscope.log import escape, fields
 from slurmscope.store.archive.drivers import WRITES, Driver, choose_driver
-from slurmscope.store.archive.schema import prepare_schema
+from slurmscope.store.archive.migrations import is_migration_due, one_migration_at_a_time, prepare_schema
 from slurmscope.store.archive.settings import ArchiveSettings
 
 POOL_SIZE = 10
 MAX_OVERFLOW = 14
 RECYCLE_SECONDS = 1800
+MIGRATION_SECONDS = 3600.0
+"""Time limit of a migration: an index of many million rows takes longer than any query may."""
 
 # Deadlock and lock wait in MariaDB; serialization failure and deadlock in PostgreSQL.
 _CONFLICTS = frozenset({1205, 1213, "40001", "40P01"})
@@ -40,6 +44,8 @@ _STATEMENT_BYTES = 1024
 _SURELY_REPORTED_BYTES = 64 * 1024
 _MESSAGE_LIMIT = 300
 
+logger = logging.getLogger(__name__)
+
 
 class ArchiveConflict(ArchiveError):
     """Another writer was at the same rows; the same once more will do."""
@@ -50,6 +56,7 @@ class Database:
 
     def __init__(self, settings: ArchiveSettings) -> None:
         """Keep where it is."""
+        self.settings = settings
         self._url = make_url(settings.url)
         self._driver = choose_driver(self._url, settings)
         self._engine = _make_engine(self._url, self._driver, settings)
@@ -108,15 +115,36 @@ class Database:
                 self._is_prepared = True
 
     def _prepare_schema(self) -> None:
-        """Migrate the tables; retry once if another process did so at the same moment."""
+        """Create or migrate the tables; retry once if another process did so at the same moment."""
+        # Within the ordinary time limit: an unreachable server is noticed here.
+        with self._engine.connect() as connection:
+            is_due = is_migration_due(connection)
         for is_last in (False, True):
             try:
-                with self._writer().begin() as connection:
+                with (
+                    self._migrating_engine(is_due=is_due) as engine,
+                    engine.begin() as connection,
+                    one_migration_at_a_time(connection),
+                ):
                     prepare_schema(connection)
                 return
             except DBAPIError as error:
                 if is_last or error.connection_invalidated:
                     raise
+
+    @contextmanager
+    def _migrating_engine(self, *, is_due: bool) -> Iterator[Engine]:
+        """Yield the engine for the tables: for a migration, one without the time limit of queries."""
+        if not is_due:
+            yield self._writer()
+            return
+        patient = replace(self.settings, timeout=max(MIGRATION_SECONDS, self.settings.timeout))
+        logger.info("migrating the archive to a new schema; this can take minutes", extra=fields(archive=self._shown))
+        engine = _make_engine(self._url, choose_driver(self._url, patient), patient)
+        try:
+            yield engine.execution_options(**{WRITES: True})
+        finally:
+            engine.dispose()
 
     def _writer(self) -> Engine:
         return self._engine.execution_options(**{WRITES: True})

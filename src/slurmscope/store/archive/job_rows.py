@@ -9,17 +9,22 @@ from typing import Any, NamedTuple
 
 from slurmscope.model.archive import JobRow
 from slurmscope.model.finding import Severity
+from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import GpuSummary, JobSummary
 from slurmscope.rules.known import busy_ratio
+from slurmscope.rules.waste import blocked_core_seconds
 from slurmscope.store.archive import schema
 from slurmscope.store.archive.texts import short_name, short_text
 
 MAX_RULES = 100
+MAX_NODES = 4096
+"""Nodes of one job by which it is found."""
 LATEST_SECONDS = 253_402_300_799
 """The end of the year 9999: later days have no name."""
 
 _LARGEST = 2**63 - 1
+_LARGEST_SMALL = 2**31 - 1
 _LIST_NAMES = tuple(JobRow.__dataclass_fields__)
 _SEPARATOR = ","
 
@@ -69,18 +74,53 @@ def job_values(report: JobReport) -> ColumnValues:
         "gpu_ratio": _finite(summary.gpu.mean_utilization),
         "time_ratio": _finite(summary.time.ratio),
         **_core_values(summary),
+        **_request_values(record),
+        "blocked_core_seconds": _thousandths(blocked_core_seconds(summary)),
         **_gpu_values(summary.gpu, record.gpus * summary.run_seconds),
         "worst": None if report.worst is None else report.worst.value,
         "rules": _SEPARATOR.join(_rules(report)),
     }
 
 
+def _request_values(record: JobRecord) -> ColumnValues:
+    derived = max(record.steps, key=lambda step: step.exit_code or 0, default=None)
+    return {
+        "eligible_seconds": _whole_or_none(record.eligible_seconds),
+        "wait_seconds": _finite(record.wait_seconds),
+        "time_limit_seconds": _whole_or_none(record.time_limit_seconds),
+        "exit_code": _small(record.exit_code),
+        "exit_signal": _small(record.exit_signal),
+        "derived_exit_code": _small(derived.exit_code if derived else None),
+        "derived_exit_signal": _small(derived.exit_signal if derived else None),
+        "het_job_id": _whole_or_none(record.het_job_id),
+        "het_offset": _whole_or_none(record.het_offset),
+        "tasks": _whole_or_none(max((step.tasks for step in record.steps if step.tasks is not None), default=None)),
+    }
+
+
+def node_values(report: JobReport, values: Mapping[str, Any], run_id: int) -> list[ColumnValues]:
+    """Return one row for each node, of a bounded number."""
+    shared = {name: values[name] for name in ("user", "account", "submit_seconds", "job_id")}
+    nodes = dict.fromkeys(person_name(node) for node in report.record.nodes[:MAX_NODES] if node)
+    return [{"run_id": run_id, "node": node, **shared} for node in nodes]
+
+
 def finding_values(report: JobReport, values: Mapping[str, Any], run_id: int) -> list[ColumnValues]:
     """Return one row for each rule that found something; of two findings of one rule the worse counts."""
     found = sorted(report.findings, key=lambda finding: -finding.severity.rank)
     severities = {rule_name(finding.rule): finding.severity.value for finding in found}
+    suggestions = {rule_name(finding.rule): finding.suggestion for finding in found}
     shared = {name: values[name] for name in ("user", "account", "submit_seconds", "job_id")}
-    return [{"run_id": run_id, "rule": rule, "severity": severities[rule], **shared} for rule in _rules(report)]
+    return [
+        {
+            "run_id": run_id,
+            "rule": rule,
+            "severity": severities[rule],
+            "suggestion": short_text(suggestions[rule], schema.TITLE_LENGTH),
+            **shared,
+        }
+        for rule in _rules(report)
+    ]
 
 
 def as_job_row(row: Sequence[Any]) -> JobRow:
@@ -159,6 +199,14 @@ def _thousandths(seconds: float | None) -> float | None:
 
 def _finite(number: float | None) -> float | None:
     return None if number is None or not math.isfinite(number) else float(number)
+
+
+def _whole_or_none(number: int | None) -> int | None:
+    return None if number is None else _whole(number)
+
+
+def _small(number: int | None) -> int | None:
+    return None if number is None else max(-_LARGEST_SMALL, min(number, _LARGEST_SMALL))
 
 
 def _whole(number: int) -> int:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, FromClause, Select, and_, or_, select, true, tuple_
@@ -15,7 +16,7 @@ from slurmscope.model.archive import JobFilter, PagePosition
 from slurmscope.model.job_states import RUNNING
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.job_rows import LIST_COLUMNS, cluster_name, person_name, rule_name, state_name
-from slurmscope.store.archive.schema import FINDINGS, JOBS
+from slurmscope.store.archive.schema import FINDINGS, JOB_NODES, JOBS
 from slurmscope.store.archive.texts import valid_text
 
 MAX_ROWS = 1000
@@ -59,6 +60,12 @@ def pages(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: 
         # Rule, user, account and order come from the one table, so that one of its indexes covers the page.
         source, ordered = FINDINGS.join(JOBS, FINDINGS.c.run_id == JOBS.c.run_id), FINDINGS
         narrowed = (*conditions(wanted, JOBS, FINDINGS), FINDINGS.c.rule == rule_name(wanted.rule))
+    elif wanted.node:
+        source, ordered = JOB_NODES.join(JOBS, JOB_NODES.c.run_id == JOBS.c.run_id), JOB_NODES
+        narrowed = (
+            *conditions(replace(wanted, node=""), JOBS, JOB_NODES),
+            JOB_NODES.c.node == person_name(wanted.node),
+        )
     key = tuple_(ordered.c.submit_seconds, ordered.c.job_id)
     if after is not None:
         narrowed = (*narrowed, key < tuple_(*_bounded(after)))
@@ -85,6 +92,11 @@ def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None =
         found.append(table.c.worst == wanted.worst.value)
     if wanted.array_job_id is not None:
         found.append(table.c.array_job_id == _clamp(wanted.array_job_id))
+    if wanted.het_job_id is not None:
+        found.append(table.c.het_job_id == _clamp(wanted.het_job_id))
+    if wanted.node:
+        runs = select(JOB_NODES.c.run_id).where(JOB_NODES.c.node == person_name(wanted.node))
+        found.append(table.c.run_id.in_(runs))
     return tuple(found)
 
 

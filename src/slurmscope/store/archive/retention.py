@@ -10,7 +10,8 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select
 
 from slurmscope.store.archive.daily_sums import SumChanges
-from slurmscope.store.archive.schema import AUDIT, CURVES, FINDINGS, JOBS, REPORTS
+from slurmscope.store.archive.schema import AUDIT, CURVES, JOBS, RUN_TABLES
+from slurmscope.store.archive.waiting_times import WaitChanges
 
 
 def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) -> int:
@@ -20,11 +21,11 @@ def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) 
     rows = [row._asdict() for row in connection.execute(oldest.with_for_update())]
     if rows:
         run_ids = [row["run_id"] for row in rows]
-        for table in (FINDINGS, REPORTS, CURVES, JOBS):
+        for table in RUN_TABLES:
             connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
-        changes = SumChanges()
-        changes.take(rows)
-        changes.write(connection)
+        for changes in (SumChanges(), WaitChanges()):
+            changes.take(rows)
+            changes.write(connection)
     return len(rows)
 
 

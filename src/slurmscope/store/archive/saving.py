@@ -11,9 +11,10 @@ from sqlalchemy import Connection, delete, insert, select
 
 from slurmscope.model.report import JobReport
 from slurmscope.store.archive.daily_sums import SumChanges
-from slurmscope.store.archive.job_rows import ColumnValues, RunKey, finding_values, job_values, run_key
+from slurmscope.store.archive.job_rows import ColumnValues, RunKey, finding_values, job_values, node_values, run_key
 from slurmscope.store.archive.report_coding import Encoded, encode_report
-from slurmscope.store.archive.schema import CURVES, FINDINGS, JOBS, REPORTS
+from slurmscope.store.archive.schema import CURVES, FINDINGS, JOB_NODES, JOBS, REPORTS, RUN_TABLES
+from slurmscope.store.archive.waiting_times import WaitChanges
 
 CHUNK_ROWS = 500
 """How many rows are named in one statement."""
@@ -37,15 +38,18 @@ def prepare_reports(reports: Iterable[JobReport]) -> Mapping[RunKey, Prepared]:
 
 def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -> None:
     """Write reports within the caller's transaction."""
-    changes = SumChanges()
+    changes, waits = SumChanges(), WaitChanges()
     # Always in the same order, so that two writers cannot deadlock.
     for keys in _chunks(sorted(prepared)):
         older = _rows_of_runs(connection, keys)
         _delete_runs(connection, older)
-        changes.take(older)
-        _insert_runs(connection, [prepared[key] for key in keys])
-        changes.add(prepared[key].values for key in keys)
+        newer = [prepared[key] for key in keys]
+        _insert_runs(connection, newer)
+        for change in (changes, waits):
+            change.take(older)
+            change.add(one.values for one in newer)
     changes.write(connection)
+    waits.write(connection)
 
 
 def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[ColumnValues]:
@@ -59,7 +63,7 @@ def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[Column
 def _delete_runs(connection: Connection, rows: Sequence[ColumnValues]) -> None:
     run_ids = [row["run_id"] for row in rows]
     if run_ids:
-        for table in (FINDINGS, REPORTS, CURVES, JOBS):
+        for table in RUN_TABLES:
             connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
 
 
@@ -70,6 +74,9 @@ def _insert_runs(connection: Connection, chunk: Sequence[Prepared]) -> None:
     findings = [row for run_id, one in named for row in finding_values(one.report, one.values, run_id)]
     if findings:
         connection.execute(insert(FINDINGS), findings)
+    nodes = [row for run_id, one in named for row in node_values(one.report, one.values, run_id)]
+    if nodes:
+        connection.execute(insert(JOB_NODES), nodes)
     connection.execute(
         insert(REPORTS),
         [{"run_id": run_id, "version": one.report.version, "body": one.encoded.body} for run_id, one in named],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Define the tables of the archive, and bring an older archive up to date.
+"""Define the tables of the archive; ``migrations`` brings an older archive up to date.
 
 Lists read only the narrow table of jobs; reports and curves lie apart. Every index of a list ends in the order of the
 list, newest submission first, so that a page is read from the index and nothing is sorted. Sums are kept by day, so
@@ -8,15 +8,12 @@ that a year is added up without looking at its jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Connection,
     Double,
     Index,
     Integer,
@@ -25,18 +22,10 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    insert,
-    select,
-    update,
 )
 from sqlalchemy.dialects.mysql import LONGBLOB
 
-from slurmscope.errors import ArchiveError
-
-SCHEMA_VERSION = 1
-
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = MappingProxyType({})
-"""What brings a schema of this version to the next one."""
+SCHEMA_VERSION = 2
 
 NAME_LENGTH = 128
 CLUSTER_LENGTH = 64
@@ -105,6 +94,18 @@ JOBS = Table(
     Column("wasted_gpu_seconds", Double),
     Column("worst", _name(STATE_LENGTH)),
     Column("rules", Text, nullable=False),
+    # Since version 2; None in the rows that version 1 wrote, where they are unknown.
+    Column("eligible_seconds", BigInteger),
+    Column("wait_seconds", Double),
+    Column("time_limit_seconds", BigInteger),
+    Column("exit_code", Integer),
+    Column("exit_signal", Integer),
+    Column("derived_exit_code", Integer),
+    Column("derived_exit_signal", Integer),
+    Column("het_job_id", BigInteger),
+    Column("het_offset", BigInteger),
+    Column("tasks", BigInteger),
+    Column("blocked_core_seconds", Double),
     Index("slurmscope_jobs_run", "job_id", "cluster", "submit_seconds", unique=True),
     Index("slurmscope_jobs_submit", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_user", "user", "submit_seconds", "job_id"),
@@ -118,6 +119,8 @@ JOBS = Table(
     Index("slurmscope_jobs_array", "array_job_id", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_shown", "shown_id"),
     Index("slurmscope_jobs_name", "name", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_user_name", "user", "name", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_het", "het_job_id"),
     Index("slurmscope_jobs_unfinished", "is_unfinished", "submit_seconds"),
     **_OPTIONS,
 )
@@ -133,9 +136,26 @@ FINDINGS = Table(
     Column("account", _name(), nullable=False),
     Column("submit_seconds", BigInteger, nullable=False),
     Column("job_id", BigInteger, nullable=False),
+    # Since version 2.
+    Column("suggestion", _name(TITLE_LENGTH)),
     Index("slurmscope_findings_rule", "rule", "submit_seconds", "job_id"),
     Index("slurmscope_findings_user", "user", "rule", "submit_seconds", "job_id"),
     Index("slurmscope_findings_account", "account", "rule", "submit_seconds", "job_id"),
+    **_OPTIONS,
+)
+
+# Since version 2: which nodes a job ran on. A page of one node is found without looking at other jobs.
+JOB_NODES = Table(
+    "slurmscope_job_nodes",
+    METADATA,
+    Column("run_id", _RUN, primary_key=True, autoincrement=False),
+    Column("node", _name(), primary_key=True),
+    Column("user", _name(), nullable=False),
+    Column("account", _name(), nullable=False),
+    Column("submit_seconds", BigInteger, nullable=False),
+    Column("job_id", BigInteger, nullable=False),
+    Index("slurmscope_job_nodes_node", "node", "submit_seconds", "job_id"),
+    sqlite_with_rowid=False,
     **_OPTIONS,
 )
 
@@ -179,8 +199,26 @@ DAILY = Table(
     Column("measured_gpu_milliseconds", BigInteger, nullable=False),
     Column("used_gpu_milliseconds", BigInteger, nullable=False),
     Column("jobs_with_findings", BigInteger, nullable=False),
+    # Since version 2; None in sums to which no later job was added.
+    Column("blocked_core_milliseconds", BigInteger),
     Index("slurmscope_daily_user", "user", "rule", "span", "day"),
     Index("slurmscope_daily_account", "account", "rule", "span", "day"),
+    sqlite_with_rowid=False,
+    **_OPTIONS,
+)
+
+# Since version 2: how many jobs of a shape waited how long, by the day of submission. Classes are numbered as
+# ``model.waiting_times`` does.
+WAITS = Table(
+    "slurmscope_waits",
+    METADATA,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("cluster", _name(CLUSTER_LENGTH), primary_key=True),
+    Column("partition", _name(), primary_key=True),
+    Column("cores_class", Integer, primary_key=True, autoincrement=False),
+    Column("limit_class", Integer, primary_key=True, autoincrement=False),
+    Column("wait_class", Integer, primary_key=True, autoincrement=False),
+    Column("jobs", BigInteger, nullable=False),
     sqlite_with_rowid=False,
     **_OPTIONS,
 )
@@ -235,20 +273,5 @@ AUDIT = Table(
     **_OPTIONS,
 )
 
-
-def prepare_schema(connection: Connection) -> None:
-    """Create what is missing and run the migrations that are due; refuse what a later release has made."""
-    METADATA.create_all(connection)
-    version = connection.scalar(select(SCHEMA.c.version).where(SCHEMA.c.id == 1))
-    if version is None:
-        connection.execute(insert(SCHEMA).values(id=1, version=SCHEMA_VERSION))
-        return
-    if version > SCHEMA_VERSION:
-        raise ArchiveError(
-            f"the archive has the schema {version} of a later release, and this one knows {SCHEMA_VERSION}: "
-            "update slurmscope"
-        )
-    for older in range(version, SCHEMA_VERSION):
-        MIGRATIONS[older](connection)
-    if version < SCHEMA_VERSION:
-        connection.execute(update(SCHEMA).values(version=SCHEMA_VERSION))
+RUN_TABLES = (FINDINGS, JOB_NODES, REPORTS, CURVES, JOBS)
+"""Tables with rows of single runs, in the order in which they are deleted."""

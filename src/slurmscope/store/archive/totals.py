@@ -33,7 +33,7 @@ class SubmitRange(NamedTuple):
 def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator[Select[Any]]:
     """Yield the statements whose rows, added up by their first column, are the sums."""
     whole = SubmitRange(_within_time(wanted.since_seconds), _within_time(wanted.until_seconds))
-    if wanted.name or wanted.worst is not None or wanted.array_job_id is not None:
+    if not _is_summed(wanted):
         yield _from_jobs(viewer, wanted, whole, by)
         return
     days, rest = split(whole, DAY_SECONDS)
@@ -45,6 +45,12 @@ def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator
             yield _from_sums(viewer, wanted, times, by, BLOCK)
         for times in single:
             yield _from_sums(viewer, wanted, times, by, DAY)
+
+
+def _is_summed(wanted: JobFilter) -> bool:
+    """Return whether the sums by day know all that is wanted."""
+    numbers = (wanted.worst, wanted.array_job_id, wanted.het_job_id)
+    return not wanted.name and not wanted.node and all(number is None for number in numbers)
 
 
 def split(times: SubmitRange, unit_seconds: int) -> tuple[tuple[SubmitRange, ...], tuple[SubmitRange, ...]]:
@@ -78,7 +84,9 @@ def add_up(rows: Iterable[Any], by: GroupBy, limit: int) -> tuple[UseTotal, ...]
 
 def _from_sums(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Select[Any]:
     group = DAILY.c[by.value]
-    statement = select(group, *(func.sum(DAILY.c[name]) for name in SUMS)).group_by(group).limit(MAX_GROUPS)
+    statement = (
+        select(group, *(func.coalesce(func.sum(DAILY.c[name]), 0) for name in SUMS)).group_by(group).limit(MAX_GROUPS)
+    )
     narrowed = conditions(replace(wanted, since_seconds=None, until_seconds=None), DAILY)
     statement = statement.where(*narrowed, visible_at_all(viewer, DAILY), DAILY.c.span == span)
     if wanted.rule or by is not GroupBy.RULE:
@@ -125,11 +133,12 @@ def _amounts() -> tuple[ColumnElement[Any], ...]:
         case((used_gpus.is_(None), 0.0), else_=JOBS.c.gpu_seconds) * 1000,
         func.coalesce(used_gpus, 0.0) * 1000,
         case((JOBS.c.worst.is_(None), 0), else_=1),
+        func.coalesce(JOBS.c.blocked_core_seconds, 0.0) * 1000,
     )
 
 
 def _as_total(key: str, sums: list[float]) -> UseTotal:
-    jobs, *milliseconds, jobs_with_findings = sums
+    jobs, *milliseconds, jobs_with_findings, blocked_core_milliseconds = sums
     cores, measured_cores, used_cores, gpus, measured_gpus, used_gpus = (value / 1000 for value in milliseconds)
     return UseTotal(
         key=key,
@@ -141,6 +150,7 @@ def _as_total(key: str, sums: list[float]) -> UseTotal:
         measured_gpu_seconds=measured_gpus,
         used_gpu_seconds=used_gpus,
         jobs_with_findings=round(jobs_with_findings),
+        blocked_core_seconds=blocked_core_milliseconds / 1000,
     )
 
 

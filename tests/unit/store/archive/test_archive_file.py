@@ -24,7 +24,7 @@ from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.store.archive import archive as archive_module
-from slurmscope.store.archive import schema
+from slurmscope.store.archive import migrations, schema
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.drivers import read_password, require_package
 from slurmscope.store.archive.engine import ArchiveConflict
@@ -97,7 +97,9 @@ def test_archive_of_a_later_release_is_skipped(archive: SqlArchive, path: Path) 
     with archive.database.writing() as connection:
         connection.execute(text("UPDATE slurmscope_schema SET version = 99"))
 
-    assert "update slurmscope" in refusal(open_at(path))
+    assert "the archive has the schema 99 of a later release, and this one knows 2: update slurmscope" == refusal(
+        open_at(path)
+    )
 
 
 def test_older_archive_is_brought_up_to_date_step_by_step(
@@ -110,20 +112,20 @@ def test_older_archive_is_brought_up_to_date_step_by_step(
         steps.append(number)
 
     def first(_: Connection) -> None:
-        step(1)
-
-    def second(_: Connection) -> None:
         step(2)
 
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: first, 2: second})
+    def second(_: Connection) -> None:
+        step(3)
+
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 4)
+    monkeypatch.setattr(migrations, "MIGRATIONS", {2: first, 3: second})
 
     for _ in range(2):
         again = open_at(path)
         assert (make_report(),) == again.find(EVERYTHING, 4711)
         again.close()
 
-    assert [1, 2] == steps
+    assert [2, 3] == steps
 
 
 def test_writer_that_never_ends_costs_an_error_and_readers_go_on(archive: SqlArchive, path: Path) -> None:
