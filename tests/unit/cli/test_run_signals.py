@@ -27,7 +27,7 @@ seen = []
 for name in sys.argv[1:]:
     signal.signal(getattr(signal, name), lambda number, frame: (seen.append(number), print("got", number, flush=True)))
 print("ready", flush=True)
-while sys.stdin.readline() != "end\\n": pass
+while sys.stdin.readline() not in ("end\\n", ""): pass
 print("total", len(seen), flush=True)
 """
 
