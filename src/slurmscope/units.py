@@ -14,6 +14,11 @@ _DURATION = re.compile(r"(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(ms|s|m|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _WHOLE_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_TIME_LIMIT = re.compile(
+    r"(?:(?P<days>\d{1,5})-(?P<day_hours>\d{1,6})(?::(?P<day_minutes>\d{1,6})(?::(?P<day_seconds>\d{1,6}))?)?"
+    r"|(?:(?P<hours>\d{1,6}):(?=\d+:))?(?P<minutes>\d{1,7})(?::(?P<seconds>\d{1,6}))?)\Z",
+    re.ASCII,
+)
 _SIZE = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)([KMGTPE]?)(?:i?B)?\Z", re.IGNORECASE)
 
 
@@ -45,6 +50,17 @@ def parse_bytes(text: str, *, default_unit: str = "") -> int:
         raise ValueError(f"{text!r} is not a size such as 512M or 4G")
     unit = (match[2] or default_unit).upper()
     return round(float(match[1]) * (1 << 10 * " KMGTPE".index(unit or " ")))
+
+
+def parse_time_limit(text: str) -> int:
+    """Parse a time limit as sbatch takes it: 90, 90:00, 1:30:00, 1-12, 1-12:00 or 1-12:00:00; 90 are minutes."""
+    match = _TIME_LIMIT.match(text)
+    if not match:
+        raise ValueError(f"{text!r} is not a time limit such as 90, 1:30:00 or 1-12:00:00")
+    part = {name: int(value or 0) for name, value in match.groupdict().items()}
+    hours, minutes = part["hours"] + part["day_hours"], part["minutes"] + part["day_minutes"]
+    seconds = part["seconds"] + part["day_seconds"]
+    return DAY_SECONDS * part["days"] + 3600 * hours + 60 * minutes + seconds
 
 
 def format_duration(seconds: float) -> str:

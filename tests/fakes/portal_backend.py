@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from fastapi import FastAPI
 
@@ -22,6 +23,9 @@ from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
 from slurmscope.portal.views.cluster_now import ClusterNow, NodeProblem, PartitionNow
+from slurmscope.services.reporting.resubmitting import add_resubmission
+from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
+from slurmscope.services.runtime.clock import Clock
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
 
@@ -161,6 +165,9 @@ class FakeBackend:
             csrf=self.csrf,
             identify=self.identifier.identify,
             find_report=self.find_report,
+            add_resubmission=partial(
+                add_resubmission, self.archive, WaitingTimesCache(self.archive, Clock(wall=self.clock))
+            ),
             now=lambda: self.cluster,
             problems=lambda: self.problems,
             audit=lambda viewer, route, subject: self.audited.append((viewer.name, route, subject)),

@@ -15,6 +15,7 @@ from slurmscope.units import (
     parse_bytes,
     parse_positive_seconds,
     parse_seconds,
+    parse_time_limit,
 )
 
 
@@ -136,3 +137,20 @@ def test_written_size_is_parsed_to_the_same_number(size: int) -> None:
 @given(st.floats(min_value=0, allow_nan=False, allow_infinity=False))
 def test_written_number_is_parsed_to_the_same_number(number: float) -> None:
     assert number == float(format_number(number))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400), ("90:30", 5430), ("1:30:00", 5400), ("1-12", 129_600), ("1-12:30", 131_400),
+        ("1-12:30:05", 131_405), ("00:10:00", 600), ("0", 0),
+    ],
+)  # fmt: skip
+def test_time_limit_is_parsed_as_sbatch_does(text: str, seconds: int) -> None:
+    assert seconds == parse_time_limit(text)
+
+
+@pytest.mark.parametrize("text", ["", "1h", "-5", "1:2:3:4", "1-", "1.5", "UNLIMITED", "1-2-3", "٣", "99999999", "5\n"])
+def test_wrong_time_limit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a time limit such as"):
+        parse_time_limit(text)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slurmscope.model.finding import Finding, Severity, Subject
 from slurmscope.model.job_record import JobRecord
+from slurmscope.model.resubmission import Resubmission
 from slurmscope.model.summary import JobSummary
 
 REPORT_VERSION = 1
@@ -51,6 +52,8 @@ class JobReport:
     missing: tuple[str, ...] = ()
     """Sentences: what was not measured or could not be read, and why."""
     version: int = REPORT_VERSION
+    resubmission: Resubmission | None = None
+    """The header for the next run, made whenever a report is shown: it also depends on other runs."""
 
     @property
     def record(self) -> JobRecord:

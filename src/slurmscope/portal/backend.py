@@ -59,6 +59,8 @@ class PortalBackend:
     """
     find_uid: Callable[[str], int | None]
     """Return the uid of a user name; None if the system does not know it."""
+    add_resubmission: Callable[[Viewer, JobReport], JobReport] = lambda _viewer, report: report
+    """Return a report with the header for the job's next run, by all runs that the viewer may see."""
     cluster_charts: Callable[[], tuple[Chart, ...]] = tuple
     """Return charts of the cluster's last 24 hours, if they are recorded here."""
     top_clients: Callable[[], TopClients | None] = lambda: None

@@ -16,6 +16,7 @@ from slurmscope.reports.contents import Gauge
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
+from slurmscope.reports.resubmission import describe_resubmission
 from slurmscope.reports.source_sections import source_sections
 from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette
 
@@ -75,6 +76,7 @@ def _render(report: JobReport, url: str, **pictures: object) -> str:
         facts=contents.facts(report),
         findings=contents.findings(report),
         no_findings=contents.no_findings(report),
+        header=describe_resubmission(report),
         memory=contents.memory_rows(report),
         memory_note=contents.memory_note(report),
         cpu=contents.cpu_rows(report),

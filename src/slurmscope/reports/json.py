@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
+from slurmscope.model.resubmission import OptionChange, Resubmission
 from slurmscope.model.summary import Coverage, MemorySummary, UsedShare
 from slurmscope.model.traced_run import RunReport
 
@@ -28,6 +29,8 @@ _DERIVED: Mapping[type, tuple[str, ...]] = {
     UsedShare: ("ratio",),
     MemorySummary: ("best_peak_bytes", "ratio"),
     Coverage: ("is_good",),
+    OptionChange: ("line",),
+    Resubmission: ("lines", "diff"),
 }
 """Properties to include, so that readers of JSON need not compute them."""
 

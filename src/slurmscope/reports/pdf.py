@@ -21,6 +21,7 @@ from slurmscope.reports.contents import LabelledText
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
+from slurmscope.reports.resubmission import ResubmissionText, describe_resubmission
 from slurmscope.reports.source_sections import source_sections
 
 _PICTURE = b"""#set page(width: auto, height: auto, margin: 0pt)
@@ -73,6 +74,7 @@ def _document(report: JobReport) -> dict[str, object]:
             for finding in contents.findings(report)
         ],
         "no_findings": contents.no_findings(report),
+        "header": _header(describe_resubmission(report)),
         "memory": _pairs(contents.memory_rows(report)),
         "memory_note": contents.memory_note(report),
         "cpu": _pairs(contents.cpu_rows(report)),
@@ -90,6 +92,10 @@ def _document(report: JobReport) -> dict[str, object]:
         "missing": contents.missing(report),
         "pictures": pictures,
     }
+
+
+def _header(made: ResubmissionText | None) -> dict[str, object] | None:
+    return None if made is None else {"title": made.title, "diff": made.diff, "sentences": made.sentences}
 
 
 def _pairs(rows: tuple[LabelledText, ...]) -> list[tuple[str, str]]:

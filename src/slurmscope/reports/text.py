@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, tzinfo
 
 from slurmscope.model.finding import Finding, Severity
 from slurmscope.model.report import JobReport
@@ -13,6 +12,7 @@ from slurmscope.reports.columns import cut, lay_table, measure, pad, wrap
 from slurmscope.reports.contents import Gauge, LabelledText
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
+from slurmscope.reports.resubmission import ResubmissionText, describe_resubmission
 from slurmscope.reports.source_sections import SourceSection, source_sections
 
 MIN_WIDTH = 40
@@ -24,22 +24,17 @@ _COLORS = {Severity.CRITICAL: "\x1b[1;31m", Severity.WARNING: "\x1b[33m", Severi
 _GREEN = "\x1b[32m"
 
 
-def render_text(
-    report: JobReport, *, width: int = 80, use_color: bool = False, url: str = "", zone: tzinfo | None = UTC
-) -> str:
-    """Return the report in lines of at most ``width`` columns, with no escape codes but our own.
-
-    Findings come first. Times are in ``zone``; None is the time zone of this host.
-    """
+def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, url: str = "") -> str:
+    """Return the report in lines of at most ``width`` columns, with no escape codes but our own."""
     page = TextPage(width, use_color=use_color)
     lines = [
         *page.top(contents.title(report)),
-        *page.heading("Findings"),
-        *page.findings(contents.findings(report), contents.no_findings(report)),
+        *page.rows(contents.facts(report)),
         *page.heading("Use of requested resources"),
         *(line for gauge in contents.gauges(report) for line in page.gauge(gauge)),
-        *page.heading("Job"),
-        *page.rows(contents.facts(report, zone)),
+        *page.heading("Findings"),
+        *page.findings(contents.findings(report), contents.no_findings(report)),
+        *page.resubmission(describe_resubmission(report)),
         *page.heading("Memory"),
         *page.rows(contents.memory_rows(report)),
         *page.sentence(contents.memory_note(report)),
@@ -50,7 +45,7 @@ def render_text(
         *page.nodes(report),
         *(line for section in source_sections(report) for line in page.source(section)),
         *page.missing(report),
-        *page.bottom(report, url, zone),
+        *page.bottom(report, url),
     ]
     return "\n".join(lines) + "\n"
 
@@ -103,6 +98,14 @@ class TextPage:
                 yield ""
             yield from self._finding(finding)
 
+    def resubmission(self, header: ResubmissionText | None) -> Iterator[str]:
+        if header is None:
+            return
+        yield from self.heading(header.title)
+        yield from (f"    {line}" for line in header.diff)
+        for sentence in header.sentences:
+            yield from self.sentence(sentence)
+
     def sentence(self, text: str) -> Iterator[str]:
         if text:
             yield from self._under("  ", text)
@@ -127,9 +130,9 @@ class TextPage:
         for sentence in sentences:
             yield from self._under("  - ", sentence)
 
-    def bottom(self, report: JobReport, url: str, zone: tzinfo | None = UTC) -> Iterator[str]:
+    def bottom(self, report: JobReport, url: str) -> Iterator[str]:
         yield ""
-        yield from self.sentence(f"Made by slurmscope at {format_time(report.made_seconds, zone)}.")
+        yield from self.sentence(f"Made by slurmscope at {format_time(report.made_seconds)}.")
         if url:
             yield from self._under("  ", f"Charts and more: {show(url)}")
 

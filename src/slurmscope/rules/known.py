@@ -11,7 +11,7 @@ SETTLED_STATES = frozenset({"COMPLETED", "TIMEOUT", "CANCELLED"})
 """States after which usage is representative; a failed job may not have reached its main part."""
 
 _SIGKILL = 9
-_LONG_NAMES = {"N": "nodes", "c": "cpus-per-task", "n": "ntasks"}
+_LONG_NAMES = {"G": "gpus", "N": "nodes", "c": "cpus-per-task", "n": "ntasks", "t": "time"}
 
 # Every other option takes a value, which may be the next word.
 _FLAGS = frozenset(

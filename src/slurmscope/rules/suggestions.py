@@ -50,9 +50,9 @@ def suggest_memory_bytes(needed_bytes: float, margin: float = MEMORY_MARGIN) -> 
     return math.ceil(amount / step) * step
 
 
-def suggest_time_seconds(needed_seconds: float) -> int:
+def suggest_time_seconds(needed_seconds: float, margin: float = TIME_MARGIN) -> int:
     """Return the time limit to request for this run time: with a margin, rounded up."""
-    amount = max(needed_seconds * TIME_MARGIN, 10 * _MINUTE)
+    amount = max(needed_seconds * margin, 10 * _MINUTE)
     step = next((step for bound, step in _TIME_STEPS if amount <= bound), 6 * _HOUR)
     return math.ceil(amount / step) * step
 

@@ -13,7 +13,7 @@ from tests.fakes.command_line import run_here
     [
         (["clutser"], "slurmscope"),
         (["cluster", "--nope"], "slurmscope cluster"),
-        (["report", "--limit", "0"], "slurmscope report"),
+        (["report"], "slurmscope report"),
         (["token", "revoke", "x"], "slurmscope token revoke"),
     ],
 )

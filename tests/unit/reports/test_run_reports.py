@@ -156,6 +156,7 @@ def test_json_has_the_keys_of_a_job_report_and_run() -> None:
         "made_seconds",
         "worst",
         "has_warning",
+        "resubmission",
     } == set(plain)
     assert ["/opt/solver", "--input", "a b"] == plain["run"]["command"]
 

@@ -119,8 +119,9 @@ def list_jobs(  # noqa: PLR0913 - the filters of the list
 
 @router.get("/jobs/{shown_id}", response_model=dict[str, object])
 def read_job(context: Context, shown_id: ShownId) -> Response:
-    """Return the full report of one job, including its findings and charts."""
-    return Response(render_json(context.find_report(shown_id)), media_type="application/json")
+    """Return the full report of one job, including its findings, charts and the header for its next run."""
+    report = context.add_resubmission(context.find_report(shown_id))
+    return Response(render_json(report), media_type="application/json")
 
 
 @router.get("/jobs/{shown_id}/charts", response_model=ChartsAnswer)

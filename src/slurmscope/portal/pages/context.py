@@ -76,6 +76,10 @@ class RequestContext:
         self.audit(f"job {shown_id}", owner=report.record.user)
         return report
 
+    def add_resubmission(self, report: JobReport) -> JobReport:
+        """Return the report with the header for the job's next run."""
+        return self.backend.add_resubmission(self.viewer, report)
+
     def audit(self, subject: str, *, owner: str = "") -> None:
         """Record that staff access data of other users; call this before anything is shown.
 

@@ -21,6 +21,7 @@ from slurmscope.portal.web.tables import make_chart_table, make_node_table, make
 from slurmscope.reports.charts_svg import fold, render_chart_svg
 from slurmscope.reports.html import render_html
 from slurmscope.reports.json import render_json
+from slurmscope.reports.resubmission import describe_resubmission
 from slurmscope.reports.source_sections import source_sections
 from slurmscope.reports.text import render_text
 
@@ -35,7 +36,7 @@ def show_job(context: Context, shown_id: str) -> Response:
     report = context.read_report(shown_id)
     if (report is None or report.record.is_array_rest) and _is_array(context, shown_id):
         return RedirectResponse(f"{context.base_path}/arrays/{shown_id}", 303)
-    report = context.audit_report(shown_id, report)
+    report = context.add_resubmission(context.audit_report(shown_id, report))
     body = _render_cached(context, report, is_update=False)
     return context.page("job.html", report=report, body=Markup(body))  # noqa: S704 - rendered by our own template
 
@@ -84,6 +85,7 @@ async def send_report(context: Context, shown_id: str, format: str) -> Response:
     report = await run_in_threadpool(context.find_report, shown_id)
     if format not in _MEDIA_TYPES:
         raise not_found()
+    report = await run_in_threadpool(context.add_resubmission, report)
     if format == "pdf":
         body: str | bytes = await context.documents.pdf(report)
     else:
@@ -129,6 +131,7 @@ def _render_body(context: RequestContext, report: JobReport, runs: tuple[JobRepo
         report=report,
         same_name=JobFilter(user=report.record.user, name=report.record.name[:200]),
         sections=source_sections(report),
+        header=describe_resubmission(report),
         charts=[(chart, make_data_table(chart)) for chart in folded],
         is_update=is_update,
     )

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from slurmscope.config import Config
 from slurmscope.errors import ConfigError, MissingExtraError, SlurmscopeError
@@ -38,7 +39,9 @@ from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.opening import Reporting, open_reporting
 from slurmscope.services.reporting.reporter import Reporter, ReporterSettings, open_reporter_loop
+from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.settings import MailSettings
+from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
 from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
 from slurmscope.services.runtime.signals import ReloadRequest
 from slurmscope.sources.slurm.backends import open_backend
@@ -197,6 +200,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         csrf=Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token),
         identify=identifier.identify,
         find_report=reporting.finder.report,
+        add_resubmission=partial(add_resubmission, archive, WaitingTimesCache(archive)),
         now=cluster.now,
         problems=lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find())),
         audit=AuditLog(archive.database).audit,

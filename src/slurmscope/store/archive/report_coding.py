@@ -47,7 +47,7 @@ def encode_report(report: JobReport) -> Encoded:
     missing = report.missing
     if len(curves) > BODY_LIMIT_BYTES:
         curves, missing = b"", (*missing, TOO_LARGE)
-    body = _pack(replace(report, charts=(), missing=missing), _decode_report)
+    body = _pack(replace(report, charts=(), missing=missing, resubmission=None), _decode_report)
     if len(body) > BODY_LIMIT_BYTES:
         raise ArchiveError(f"the report of job {report.record.shown_id} is too large for the archive")
     return Encoded(body, curves)

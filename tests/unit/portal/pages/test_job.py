@@ -298,3 +298,20 @@ def test_traced_processes_are_hidden_with_their_job(file: str) -> None:
 
     assert 404 == answer.status_code
     assert "secret-solver" not in answer.text
+
+
+def test_header_for_the_next_run_can_be_copied(ada: PortalClient) -> None:
+    page = Page(ada.get("/jobs/4711").text)
+    assert "Header for the next run" in page.text
+    (button,) = [attrs for attrs in page.all("button") if "data-copy" in attrs]
+    # Without scripts there is no button, but the text of this element.
+    assert "hidden" in button
+    assert 1 == len([attrs for attrs in page.all("code") if attrs.get("id") == button["data-copy"]])
+    made = json.loads(ada.get("/api/v2/jobs/4711").text)["resubmission"]
+    assert "#SBATCH --cpus-per-task=2" in made["lines"]
+    assert all(line in page.text for line in made["lines"])
+
+
+def test_running_job_has_no_header_for_the_next_run(ada: PortalClient) -> None:
+    assert "Header for the next run" not in ada.get("/jobs/4720").text
+    assert json.loads(ada.get("/api/v2/jobs/4720").text)["resubmission"] is None

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merge the lines that findings suggest with what other runs of the same name needed into one header.
+
+The next request is never below the need of this run plus a margin, nor below what completed runs needed. Without
+evidence there is no line: a failed run is none for a smaller request, and unknown memory gives no ``--mem``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from slurmscope.figures import format_bytes, format_seconds
+from slurmscope.model.report import JobReport
+from slurmscope.model.resubmission import OtherRun, Resubmission
+from slurmscope.model.summary import JobSummary
+from slurmscope.rules.header_options import (
+    Amount,
+    SizeChanges,
+    change_memory,
+    change_size,
+    change_time,
+    freed_resources,
+    in_order,
+    parse_suggestion,
+    submitted_size,
+    suggested_bytes,
+    write_note,
+)
+from slurmscope.rules.known import is_memory_measured, peak_cores, submit_options
+from slurmscope.rules.past_runs import PastNeed, past_bytes, past_seconds
+from slurmscope.rules.suggestions import suggest_memory_bytes, suggest_time_seconds
+from slurmscope.units import parse_time_limit
+
+LESS_RATIO = 0.8
+"""A smaller request must be below this share of the submitted one: less makes no difference."""
+TIGHT_RATIO = 0.95
+"""A request is too small for a need above this share of it."""
+LARGEST_MARGIN = 1.05
+"""A run as large as the largest one must fit."""
+
+_KEPT_MEMORY = "Fewer cores alone would also mean less memory."
+
+
+class _Proposal(NamedTuple):
+    """Hold an amount to request, the need behind it, and whether it may lower a request."""
+
+    amount: float
+    need: float
+    reason: str
+    may_lower: bool = False
+
+
+def suggest_resubmission(report: JobReport, runs: Sequence[OtherRun] = ()) -> Resubmission | None:
+    """Return the header for the next run, without changes where there is nothing to change; None for other jobs.
+
+    Those are jobs that have not ended, or never started. ``runs`` are other runs of the same user, name and size.
+    """
+    summary, record = report.summary, report.record
+    if not record.has_ended or record.start_seconds is None or not record.cpus:
+        return None
+    sized = change_size(report, runs)
+    limit, memory = _decide_time(report, runs, sized), _decide_memory(report, runs, sized)
+    size, changes = sized.size, list(sized.changes)
+    if memory and (change := change_memory(summary, memory, size)):
+        size = replace(size, memory_bytes=memory.value * size.nodes)
+        changes.append(change)
+    if limit:
+        size = replace(size, limit_seconds=limit.value)
+        changes.append(change_time(summary, limit))
+    submitted = submitted_size(summary)
+    return Resubmission(
+        changes=in_order(changes),
+        other_runs=len(runs),
+        submitted=submitted,
+        suggested=size,
+        freed=freed_resources(submitted, size, summary.run_seconds),
+        note=write_note(summary, changes),
+    )
+
+
+def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
+    summary, limit = report.summary, report.summary.time.asked
+    if not limit:
+        return None
+    found = [
+        _Proposal(float(seconds), 0.0, finding.title, may_lower=True)
+        for finding in report.findings
+        if (seconds := _suggested_seconds(finding.suggestion))
+    ]
+    # More time does not help a job that hangs.
+    if report.record.state == "TIMEOUT" and not found:
+        return None
+    peak = peak_cores(summary) or 0.0
+    slower = max(1.0, peak / sized.size.cpus) if _has_fewer_cores(summary, sized) else 1.0
+    own = summary.run_seconds * slower
+    proposals = [*found, _Proposal(suggest_time_seconds(own), own, f"This run took {format_seconds(own)}.")]
+    if past := past_seconds(runs):
+        proposals.append(_past_proposal(past, slower, suggest_time_seconds, format_seconds))
+    return _decide(limit, proposals)
+
+
+def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges) -> Amount | None:
+    summary, kept = report.summary, sized.size.memory_bytes
+    if kept is None or sized.is_packed:
+        return None
+    requested = kept / sized.size.nodes
+    is_smaller = _has_fewer_cores(summary, sized)
+    found = [
+        _Proposal(size, 0.0, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, may_lower=True)
+        for finding in report.findings
+        if (size := suggested_bytes(summary, finding)) and (is_smaller or not _sets_cores(finding.suggestion))
+    ]
+    need = _node_need_bytes(summary)
+    proposals = [*found, _Proposal(suggest_memory_bytes(need), need, f"This run needed {format_bytes(need)}.")]
+    if past := past_bytes(runs):
+        made = _past_proposal(past, 1.0, suggest_memory_bytes, format_bytes)
+        proposals.append(made._replace(may_lower=made.may_lower and is_memory_measured(summary.memory)))
+    options = submit_options(report.record.submit_line)
+    if found and is_smaller and "mem-per-cpu" in options:
+        return _largest(proposals)
+    decided = _decide(requested, proposals)
+    # Whole nodes come with all of their memory.
+    return None if decided and decided.value < requested and "exclusive" in options else decided
+
+
+def _decide(requested: float, proposals: Sequence[_Proposal]) -> Amount | None:
+    """Return the largest proposal where it makes a difference, and its direction has evidence."""
+    best = _largest(proposals)
+    if best.value > requested:
+        is_short = any(each.need > TIGHT_RATIO * requested for each in proposals)
+        return best if is_short or any(each.may_lower and each.amount > requested for each in proposals) else None
+    may_lower = any(each.may_lower for each in proposals)
+    return best if may_lower and best.value <= LESS_RATIO * requested else None
+
+
+def _largest(proposals: Sequence[_Proposal]) -> Amount:
+    """Return the largest amount; of equal ones the first, which is that of a finding."""
+    best = max(proposals, key=lambda proposal: proposal.amount)
+    return Amount(best.amount, best.reason)
+
+
+def _past_proposal(
+    past: PastNeed, slower: float, suggest: Callable[..., int], write: Callable[[float], str]
+) -> _Proposal:
+    need = past.expected * slower
+    amount = max(suggest(need), suggest(past.largest * slower, LARGEST_MARGIN))
+    reason = f"By {past.runs} other runs of this job, the next one may need {write(need)}."
+    return _Proposal(amount, need, reason, past.is_proven)
+
+
+def _has_fewer_cores(summary: JobSummary, sized: SizeChanges) -> bool:
+    return sized.size.cpus < submitted_size(summary).cpus
+
+
+def _suggested_seconds(suggestion: str) -> int | None:
+    text = parse_suggestion(suggestion).get("time")
+    return parse_time_limit(text) if text else None
+
+
+def _sets_cores(suggestion: str) -> bool:
+    return any(name not in {"mem", "mem-per-cpu"} for name in parse_suggestion(suggestion))
+
+
+def _node_need_bytes(summary: JobSummary) -> float:
+    """Return the memory that this run is known to have needed on a node; a lower bound where little was measured."""
+    memory, count = summary.memory, max(1, summary.record.node_count)
+    peaks = [node.working_peak_bytes for node in summary.nodes if node.working_peak_bytes is not None]
+    return max([(memory.working_peak_bytes or 0.0) / count, memory.slurm_peak_bytes or 0.0, *peaks])
