@@ -117,6 +117,17 @@ def make_report(record: JobRecord | None = None, **changed: object) -> JobReport
     return replace(report, **changed)  # type: ignore[arg-type]
 
 
+def make_two_node_report(job_id: int = 4740) -> JobReport:
+    """Make the report of a job whose second node did nothing."""
+    report = make_report(make_record(job_id, nodes=("n1", "n2"), node_count=2, cpus=8))
+    busy = report.charts[0]
+    idle = replace(busy.lines[0], label="n2", values=tuple(0.0 for _ in busy.times))
+    node = report.summary.nodes[0]
+    nodes = (node, replace(node, node="n2", mean_cores=0.0, core_seconds={}))
+    chart = replace(busy, lines=(replace(busy.lines[0], label="n1"), idle))
+    return replace(report, summary=replace(report.summary, nodes=nodes), charts=(chart, *report.charts[1:]))
+
+
 def make_gpu_report(job_id: int = 4712) -> JobReport:
     """Make the report of a job whose GPUs were idle."""
     report = make_report(make_record(job_id, gres=(Gres(name="gpu", model="h200", count=2),), user="bob"))

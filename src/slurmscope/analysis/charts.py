@@ -57,6 +57,11 @@ def make_charts(summary: JobSummary, measured: Measured) -> tuple[Chart, ...]:
     return tuple(chart for chart in made if chart is not None)
 
 
+def align_chart(name: str, run: MeasuredRun, summary: JobSummary) -> Aligned:
+    """Return the curves of a chart, with every line."""
+    return _aligned(next(plan for plan in _PLANS if plan.name == name), run, summary)
+
+
 def _aligned(plan: _Plan, run: MeasuredRun, summary: JobSummary) -> Aligned:
     if plan.name == "memory":
         return working_memory(run, points=MAX_CHART_POINTS)

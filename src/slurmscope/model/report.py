@@ -42,6 +42,25 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeatMap:
+    """Hold the nodes or cores of a job over time, thinned: each value is a mean until the next time.
+
+    ``full`` is the value of the strongest colour; None where only the highest value gives the scale.
+    """
+
+    name: str
+    title: str
+    unit: str
+    times: tuple[float, ...]
+    end_seconds: float
+    rows: tuple[ChartLine, ...]
+    rows_left_out: int = 0
+    """Further rows, all nearer to the median row than these."""
+    full: float | None = None
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
     """Hold what a job did, the findings about it, and what is unknown."""
 
@@ -49,6 +68,8 @@ class JobReport:
     made_seconds: int
     findings: tuple[Finding, ...] = ()
     charts: tuple[Chart, ...] = ()
+    heat_maps: tuple[HeatMap, ...] = ()
+    """Those that the charts do not hold: of jobs with more nodes or cores than a chart has lines."""
     missing: tuple[str, ...] = ()
     """Sentences: what was not measured or could not be read, and why."""
     version: int = REPORT_VERSION

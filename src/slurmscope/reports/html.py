@@ -6,6 +6,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from slurmscope.analysis.heat_maps import find_heat_maps
 from slurmscope.errors import MissingExtraError
 from slurmscope.figures import NOT_MEASURED
 from slurmscope.model.finding import Severity
@@ -15,6 +16,7 @@ from slurmscope.reports.charts_svg import render_chart_svg
 from slurmscope.reports.contents import Gauge
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
+from slurmscope.reports.heat_map_svg import DARK_SCALE, describe_heat_map, render_heat_map_svg
 from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.resubmission import describe_resubmission
 from slurmscope.reports.source_sections import source_sections
@@ -28,6 +30,7 @@ def render_html(report: JobReport, *, url: str = "") -> str:
     """Return a document with charts that follows the reader's light or dark colour scheme."""
     gauges = [(gauge, _bar(gauge)) for gauge in contents.gauges(report)]
     charts = [(chart.subject.value, render_chart_svg(chart), show(chart.help)) for chart in report.charts]
+    charts += [(item.name, render_heat_map_svg(item), describe_heat_map(item)) for item in find_heat_maps(report)]
     cpu = report.summary.cpu
     figures = [render_use_pie_svg(report)] if cpu.user_seconds is not None else []
     cores = render_cores_svg(report)
@@ -57,6 +60,7 @@ def make_chart_css(palette: Palette) -> Markup:
         f"text.reference {{ fill: {palette.reference} }}",
         *(f".line-{index} {{ stroke: {color} }}" for index, color in enumerate(palette.lines)),
         *(f".fill-{index} {{ fill: {color} }}" for index, color in enumerate(palette.lines)),
+        *(f".heat-{index} {{ fill: {color} }}" for index, color in enumerate(DARK_SCALE)),
         *(f"rect.{severity.value} {{ fill: {palette.of(severity)} }}" for severity in Severity),
         f"rect.fine {{ fill: {palette.fine} }}",
     ]

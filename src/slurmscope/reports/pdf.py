@@ -12,6 +12,7 @@ from functools import cache
 from importlib.resources import files
 from types import ModuleType
 
+from slurmscope.analysis.heat_maps import find_heat_maps
 from slurmscope.errors import MissingExtraError, OutputError
 from slurmscope.log import escape
 from slurmscope.model.report import Chart, JobReport
@@ -20,6 +21,7 @@ from slurmscope.reports.charts_svg import render_chart_svg
 from slurmscope.reports.contents import LabelledText
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
+from slurmscope.reports.heat_map_svg import describe_heat_map, render_heat_map_svg
 from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.resubmission import ResubmissionText, describe_resubmission
 from slurmscope.reports.source_sections import source_sections
@@ -46,6 +48,8 @@ def render_svg_png(svg: str) -> bytes:
 def _document(report: JobReport) -> dict[str, object]:
     cpu = report.summary.cpu
     pictures = [(render_chart_svg(chart, width=640, height=230), show(chart.help)) for chart in report.charts]
+    heat_maps = find_heat_maps(report)
+    pictures += [(render_heat_map_svg(item, width=640), describe_heat_map(item)) for item in heat_maps]
     if cpu.user_seconds is not None:
         pictures.append((render_use_pie_svg(report, width=640, height=180), ""))
     if (cores := render_cores_svg(report, width=640)) is not None:

@@ -10,15 +10,18 @@ from markupsafe import Markup
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from slurmscope.analysis.heat_maps import find_heat_maps
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import JobFilter
-from slurmscope.model.report import Chart, JobReport
+from slurmscope.model.report import Chart, HeatMap, JobReport
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
+from slurmscope.portal.views.heat_map import show_heat_map
 from slurmscope.portal.views.job import make_job_view
 from slurmscope.portal.views.queries import NUMBER
-from slurmscope.portal.web.tables import make_chart_table, make_node_table, make_table_response
+from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_node_table, make_table_response
 from slurmscope.reports.charts_svg import fold, render_chart_svg
+from slurmscope.reports.heat_map_svg import render_heat_map_svg
 from slurmscope.reports.html import render_html
 from slurmscope.reports.json import render_json
 from slurmscope.reports.resubmission import describe_resubmission
@@ -70,6 +73,20 @@ def send_chart_table(context: Context, shown_id: str, name: str, format: str) ->
     """Send all points of a chart."""
     chart = _find_chart(context.find_report(shown_id), name)
     return make_table_response(make_chart_table(chart), _table_format(format), f"job-{shown_id}-{name}")
+
+
+@router.get("/jobs/{shown_id}/heat/{name}.svg")
+def send_heat_image(context: Context, shown_id: str, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
+    """Draw one heat map."""
+    heat_map = _find_heat_map(context.find_report(shown_id), name)
+    return Response(render_heat_map_svg(heat_map, dark=dark), media_type="image/svg+xml")
+
+
+@router.get("/jobs/{shown_id}/heat/{name}.{format}")
+def send_heat_table(context: Context, shown_id: str, name: str, format: str) -> Response:
+    """Send all values of a heat map."""
+    heat_map = _find_heat_map(context.find_report(shown_id), name)
+    return make_table_response(make_heat_table(heat_map), _table_format(format), f"job-{shown_id}-{name}-heat")
 
 
 @router.get("/jobs/{shown_id}/nodes.{format}")
@@ -133,6 +150,7 @@ def _render_body(context: RequestContext, report: JobReport, runs: tuple[JobRepo
         sections=source_sections(report),
         header=describe_resubmission(report),
         charts=[(chart, make_data_table(chart)) for chart in folded],
+        heat_maps=() if is_update else [show_heat_map(heat_map) for heat_map in find_heat_maps(report)],
         is_update=is_update,
     )
 
@@ -157,6 +175,13 @@ def _find_chart(report: JobReport, name: str) -> Chart:
     for chart in report.charts:
         if chart.name == name and chart.times:
             return chart
+    raise not_found()
+
+
+def _find_heat_map(report: JobReport, name: str) -> HeatMap:
+    for heat_map in find_heat_maps(report):
+        if heat_map.name == name:
+            return heat_map
     raise not_found()
 
 

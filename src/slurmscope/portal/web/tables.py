@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from slurmscope.log import escape
 from slurmscope.model.archive import JobRow, UseTotal
-from slurmscope.model.report import Chart
+from slurmscope.model.report import Chart, HeatMap
 from slurmscope.model.summary import NodeSummary
 from slurmscope.portal.views.cluster_now import PartitionNow
 
@@ -95,6 +95,13 @@ def make_chart_table(chart: Chart) -> Table:
     """Make a table of a chart: one row per time, one column per line."""
     rows = zip(chart.times, *(line.values for line in chart.lines), strict=True)
     return Table(columns=("time_seconds", *(line.label for line in chart.lines)), rows=tuple(rows))
+
+
+def make_heat_table(heat_map: HeatMap) -> Table:
+    """Make a table of a heat map: one row per time, one column per node or core."""
+    rows = zip(heat_map.times, *(line.values for line in heat_map.rows), strict=True)
+    columns = ("time_seconds", *(line.label for line in heat_map.rows))
+    return Table(columns=columns, rows=tuple(rows), is_cut=heat_map.rows_left_out > 0)
 
 
 def make_partition_table(partitions: Iterable[PartitionNow]) -> Table:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from slurmscope.analysis.charts import make_charts
+from slurmscope.analysis.heat_maps import make_heat_maps
 from slurmscope.analysis.summary import summarise
 from slurmscope.errors import ServerBusy
 from slurmscope.log import fields
@@ -91,6 +92,7 @@ class ReportMaker:
                 made_seconds=int(now),
                 findings=judge(summary, self._thresholds),
                 charts=make_charts(summary, measured),
+                heat_maps=make_heat_maps(summary, measured),
                 missing=(*measured.problems, *_gaps(summary)),
             )
         except Exception:  # a bug; the accounting record is still worth a report

@@ -11,13 +11,13 @@ import math
 import re
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from slurmscope.errors import ArchiveError
-from slurmscope.model.report import Chart, JobReport
+from slurmscope.model.report import Chart, HeatMap, JobReport
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Under the largest packet that MariaDB takes by default, 16 MiB."""
@@ -30,8 +30,17 @@ _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 ReportType = TypeVar("ReportType")
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """Hold all curves of a report; without heat maps only the charts are stored."""
+
+    charts: tuple[Chart, ...]
+    heat_maps: tuple[HeatMap, ...] = ()
+
+
 _decode_report = msgspec.json.Decoder(JobReport).decode
-_decode_charts = msgspec.json.Decoder(tuple[Chart, ...]).decode
+_decode_curves = msgspec.json.Decoder(tuple[Chart, ...] | Curves).decode
 
 
 class Encoded(NamedTuple):
@@ -43,11 +52,11 @@ class Encoded(NamedTuple):
 
 def encode_report(report: JobReport) -> Encoded:
     """Write a report; curves that are too large are left out, and the report says so."""
-    curves = _pack(report.charts, _decode_charts) if report.charts else b""
+    curves = _pack(_curves(report), _decode_curves) if report.charts else b""
     missing = report.missing
     if len(curves) > BODY_LIMIT_BYTES:
         curves, missing = b"", (*missing, TOO_LARGE)
-    body = _pack(replace(report, charts=(), missing=missing, resubmission=None), _decode_report)
+    body = _pack(replace(report, charts=(), heat_maps=(), missing=missing, resubmission=None), _decode_report)
     if len(body) > BODY_LIMIT_BYTES:
         raise ArchiveError(f"the report of job {report.record.shown_id} is too large for the archive")
     return Encoded(body, curves)
@@ -58,7 +67,18 @@ def decode_report(body: bytes, curves: bytes | None) -> JobReport:
     report = _unpack(body, _decode_report)
     if curves is None:
         return replace(report, missing=(*report.missing, FORGOTTEN))
-    return replace(report, charts=_unpack(curves, _decode_charts)) if curves else report
+    if not curves:
+        return report
+    found = _unpack(curves, _decode_curves)
+    return (
+        replace(report, charts=found.charts, heat_maps=found.heat_maps)
+        if isinstance(found, Curves)
+        else replace(report, charts=found)
+    )
+
+
+def _curves(report: JobReport) -> tuple[Chart, ...] | Curves:
+    return Curves(charts=report.charts, heat_maps=report.heat_maps) if report.heat_maps else report.charts
 
 
 def _pack(value: object, decode: Callable[[bytes], object]) -> bytes:

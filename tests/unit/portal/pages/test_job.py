@@ -22,6 +22,7 @@ from tests.fakes.reports import (
     make_record,
     make_report,
     make_traced_report,
+    make_two_node_report,
     make_unmeasured_report,
 )
 
@@ -29,6 +30,23 @@ FILES = (
     "", "/live", "/charts.json", "/charts/cpu.svg", "/charts/cpu.csv", "/charts/cpu.json", "/nodes.csv", "/nodes.json",
     "/report.txt", "/report.json", "/report.html", "/report.pdf",
 )  # fmt: skip
+
+
+def test_page_says_which_node_differs_and_draws_it(backend: FakeBackend) -> None:
+    backend.archive.save([make_two_node_report()])
+    ada = PortalClient(backend.make_app(), "ada")
+    page = Page(ada.get("/jobs/4740").text)
+    assert "2 nodes of 2 differ" in page.text
+    assert "/jobs/4740/heat/cpu.svg?dark=0" in {image["src"] for image in page.all("img")}
+    assert "image/svg+xml" == ada.get("/jobs/4740/heat/cpu.svg").headers["content-type"]
+    rows = ada.get("/jobs/4740/heat/cpu.json").json()["rows"]
+    assert {0.0} == {row["n2"] for row in rows}
+    assert 404 == ada.get("/jobs/4740/heat/nothing.svg").status_code
+    assert [] == page.open
+
+
+def test_page_of_one_node_has_no_heat_map(ada: PortalClient) -> None:
+    assert "heat-maps" not in ada.get("/jobs/4711").text
 
 
 def test_page_shows_the_job_from_top_to_bottom(ada: PortalClient) -> None:

@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute
 from slurmscope.model.report import JobReport
 from slurmscope.portal.web.middleware import protect
 from tests.fakes.portal_backend import USER_HEADER, VIEWERS, make_backend, make_jobs
-from tests.fakes.reports import make_record, make_report
+from tests.fakes.reports import make_record, make_report, make_two_node_report
 
 OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN = "ada", "eve", "cora", "sue", "root"
 SIGNED_IN = (OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN)
@@ -73,6 +73,8 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/jobs/{shown_id}/charts/{name}.{format}": (
         Access.OWNER, ["/jobs/4711/charts/cpu.csv", "/jobs/4711/charts/cpu.json"],
     ),
+    "/jobs/{shown_id}/heat/{name}.svg": (Access.OWNER, ["/jobs/4740/heat/cpu.svg"]),
+    "/jobs/{shown_id}/heat/{name}.{format}": (Access.OWNER, ["/jobs/4740/heat/cpu.csv", "/jobs/4740/heat/cpu.json"]),
     "/jobs/{shown_id}/nodes.{format}": (Access.OWNER, ["/jobs/4711/nodes.csv", "/jobs/4711/nodes.json"]),
     "/jobs/{shown_id}/report.{format}": (
         Access.OWNER, [f"/jobs/4711/report.{suffix}" for suffix in ("txt", "json", "html", "pdf")],
@@ -133,7 +135,7 @@ class Portal:
 @pytest.fixture(scope="module")
 def portal() -> Portal:
     live = make_report(make_record(int(LIVE), state="RUNNING", end_seconds=None))
-    return Portal([*make_jobs(), EVES_JOB], {LIVE: live})
+    return Portal([*make_jobs(), make_two_node_report(), EVES_JOB], {LIVE: live})
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slurmscope.errors import ArchiveError
-from slurmscope.model.report import MAX_CHART_POINTS, ChartLine, JobReport
+from slurmscope.model.report import MAX_CHART_POINTS, ChartLine, HeatMap, JobReport
 from slurmscope.store.archive import report_coding
 from slurmscope.store.archive.report_coding import TOO_LARGE, decode_report, encode_report
 from tests.fakes.reports import (
@@ -26,6 +26,11 @@ from tests.fakes.reports import (
     make_unmeasured_report,
 )
 
+HEAT_MAP = HeatMap(
+    name="cpu", title="Busy cores by node", unit="ratio", times=(1.0, 2.0), end_seconds=3.0, full=1.0,
+    rows=(ChartLine(label="n1", values=(0.5, None)), ChartLine(label="n2", values=(0.0, 1.0))),
+)  # fmt: skip
+
 
 @pytest.mark.parametrize(
     "report",
@@ -36,6 +41,7 @@ from tests.fakes.reports import (
         make_profiled_report(),
         make_unmeasured_report(make_record(1)),
         make_report(charts=()),
+        make_report(heat_maps=(HEAT_MAP,)),
     ],
 )
 def test_report_comes_back_equal(report: JobReport) -> None:
