@@ -28,8 +28,9 @@ from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.daily_sums import SumChanges
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.schema import DAILY, FINDINGS, JOBS
+from slurmscope.store.archive.schema import DAILY, FINDINGS, JOB_NODES, JOBS
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.waiting_times import WaitChanges
 
 JOBS_COUNT = 1_000_000
 YEAR_SECONDS = 365 * 86_400
@@ -107,6 +108,7 @@ def _queries(archive: SqlArchive) -> Mapping[str, Ask]:
         "one user": lambda dice: walk(EVERYTHING, JobFilter(user=dice.choice(USERS))),
         "one account": lambda dice: walk(EVERYTHING, JobFilter(account=dice.choice(ACCOUNTS))),
         "one partition": lambda dice: walk(EVERYTHING, JobFilter(partition=dice.choice(PARTITIONS))),
+        "one node": lambda dice: walk(EVERYTHING, JobFilter(node=f"n{dice.randrange(500)}")),
         "one state": lambda dice: walk(EVERYTHING, JobFilter(state=dice.choice(STATES))),
         "one user's failed jobs": lambda dice: walk(EVERYTHING, JobFilter(user=dice.choice(USERS), state="FAILED")),
         "one rule": lambda dice: walk(EVERYTHING, JobFilter(rule=dice.choice(RULES))),
@@ -177,17 +179,20 @@ def fill(archive: SqlArchive, path: Path) -> None:
     """Write the rows first and the indexes afterwards, which is several times faster."""
     started = time.perf_counter()
     rows = _rows(random.Random(1))
-    indexes = [index for table in (JOBS, FINDINGS, DAILY) for index in table.indexes]
+    indexes = [index for table in (JOBS, FINDINGS, JOB_NODES, DAILY) for index in table.indexes]
     with archive.database.writing() as connection:
         connection.execute(text("PRAGMA cache_size=-300000"))
         for index in indexes:
             index.drop(connection)
-        changes = SumChanges()
+        changes, waits = SumChanges(), WaitChanges()
         while block := list(islice(rows, BLOCK_ROWS)):
             changes.add(block)
             _insert(connection, JOBS, block)
             _insert(connection, FINDINGS, [found for row in block for found in _findings(row)])
+            _insert(connection, JOB_NODES, [_nodes(row) for row in block])
+            waits.add(block)
         _insert(connection, DAILY, changes.rows())
+        waits.write(connection)
         for index in indexes:
             index.create(connection)
     archive.database.refresh_statistics()
@@ -220,13 +225,22 @@ def _rows(dice: random.Random) -> Iterator[dict[str, Any]]:
             "used_core_seconds": used_seconds, "wasted_core_seconds": cpus * run_seconds - used_seconds,
             "gpu_seconds": 0.0, "used_gpu_seconds": None, "wasted_gpu_seconds": None,
             "worst": dice.choice(("critical", "warning", "info")) if rules else None, "rules": ",".join(rules),
+            "eligible_seconds": submit_seconds, "wait_seconds": float(dice.randrange(1, 100_000)),
+            "time_limit_seconds": dice.choice((3600, 14_400, 86_400, 259_200)), "exit_code": 0, "exit_signal": 0,
+            "derived_exit_code": 0, "derived_exit_signal": 0, "het_job_id": None, "het_offset": None, "tasks": 1,
+            "blocked_core_seconds": None,
         }  # fmt: skip
 
 
 def _findings(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for rule in row["rules"].split(",") if row["rules"] else ():
         shared = {name: row[name] for name in ("run_id", "user", "account", "submit_seconds", "job_id")}
-        yield {"rule": rule, "severity": row["worst"], **shared}
+        yield {"rule": rule, "severity": row["worst"], "suggestion": "#SBATCH --mem=4G", **shared}
+
+
+def _nodes(row: Mapping[str, Any]) -> dict[str, Any]:
+    shared = {name: row[name] for name in ("run_id", "user", "account", "submit_seconds", "job_id")}
+    return {"node": f"n{row['job_id'] % 500}", **shared}
 
 
 if __name__ == "__main__":

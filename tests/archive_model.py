@@ -151,7 +151,7 @@ class ListArchive:
 
     def sums(self, viewer: Viewer, wanted: JobFilter, by: GroupBy) -> dict[str, list[float]]:
         """Return sums in the order of the fields of ``UseTotal``."""
-        sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 9)
+        sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 15)
         for fact in self.facts:
             if fact.matches(viewer, wanted):
                 for key in fact.keys(by, wanted):
@@ -171,7 +171,16 @@ def _amounts(fact: Fact) -> list[float]:
         (fact.gpu_utilization or 0) * gpus,
         1 if fact.findings else 0,
         fact.blocked_seconds,
+        *_losses(fact.state, cores, None if fact.used_cores is None else min(fact.used_cores / fact.cpus, 1.0)),
+        *_losses(fact.state, gpus, fact.gpu_utilization),
     ]
+
+
+def _losses(state: str, held: float, ratio: float | None) -> list[float]:
+    """Return what is lost to a failure, to the time limit, and to idleness."""
+    if state in {"FAILED", "TIMEOUT"}:
+        return [held, 0.0, 0.0] if state == "FAILED" else [0.0, held, 0.0]
+    return [0.0, 0.0, 0.0 if ratio is None else held * (1 - ratio)]
 
 
 def facts() -> strategies.SearchStrategy[Fact]:

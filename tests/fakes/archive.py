@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from slurmscope.errors import ArchiveError
-from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, UseTotal
+from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, TotalOrder, UseTotal
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import (
@@ -18,6 +18,7 @@ from slurmscope.model.waiting_times import (
     find_wait_class,
     make_waiting_time,
 )
+from slurmscope.model.waste import FAILED_STATES, LOST_STATES, TIMEOUT_STATES
 
 
 class FakeArchive:
@@ -65,7 +66,15 @@ class FakeArchive:
         key = PagePosition(last.submit_seconds, last.job_id) if last else None
         return JobPage(rows=tuple(rows[:limit]), next_key=key)
 
-    def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
+    def total(
+        self,
+        viewer: Viewer,
+        wanted: JobFilter,
+        by: GroupBy,
+        *,
+        limit: int = 100,
+        order: TotalOrder = TotalOrder.IDLE,
+    ) -> tuple[UseTotal, ...]:
         groups: defaultdict[str, list[JobRow]] = defaultdict(list)
         for report in self._seen(viewer):
             if _matches(report, wanted):
@@ -75,7 +84,7 @@ class FakeArchive:
         totals = [_add_up(key, rows) for key, rows in groups.items()]
         if by is GroupBy.DAY:
             return tuple(sorted(totals, key=lambda total: total.key)[:limit])
-        return tuple(sorted(totals, key=lambda t: t.used_core_seconds - t.measured_core_seconds)[:limit])
+        return tuple(sorted(totals, key=order.read, reverse=True)[:limit])
 
     def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
         rows = (make_row(report) for report in self._seen(viewer) if report.record.has_ended)
@@ -206,4 +215,10 @@ def _add_up(key: str, rows: Sequence[JobRow]) -> UseTotal:
         measured_gpu_seconds=sum(row.gpus * row.run_seconds for row in known_gpu),
         used_gpu_seconds=sum(row.gpus * row.run_seconds * (row.gpu_ratio or 0.0) for row in known_gpu),
         jobs_with_findings=sum(bool(row.rules) for row in rows),
+        failed_core_seconds=sum(row.core_seconds for row in rows if row.state in FAILED_STATES),
+        timeout_core_seconds=sum(row.core_seconds for row in rows if row.state in TIMEOUT_STATES),
+        unused_core_seconds=sum(row.wasted_core_seconds or 0.0 for row in rows if row.state not in LOST_STATES),
+        failed_gpu_seconds=sum(row.gpus * row.run_seconds for row in rows if row.state in FAILED_STATES),
+        timeout_gpu_seconds=sum(row.gpus * row.run_seconds for row in rows if row.state in TIMEOUT_STATES),
+        unused_gpu_seconds=sum(row.wasted_gpu_seconds or 0.0 for row in rows if row.state not in LOST_STATES),
     )

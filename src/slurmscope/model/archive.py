@@ -12,6 +12,7 @@ from slurmscope.model.finding import MIN_JUDGED_SECONDS, Severity
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
+from slurmscope.model.waste import find_state_cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,21 @@ class JobRow:
     het_offset: int | None = None
     tasks: int | None = None
     blocked_core_seconds: float | None = None
+
+    @property
+    def lost_core_seconds(self) -> float | None:
+        """Return the lost core time, from all causes; None when it is not known."""
+        if find_state_cause(self.state) is not None:
+            return self.core_seconds
+        if self.wasted_core_seconds is None:
+            return self.blocked_core_seconds
+        return self.wasted_core_seconds + (self.blocked_core_seconds or 0.0)
+
+    @property
+    def lost_gpu_seconds(self) -> float | None:
+        """Return the lost GPU time, from all causes; None when it is not known."""
+        is_lost = find_state_cause(self.state) is not None
+        return self.gpus * self.run_seconds if is_lost and self.gpus else self.wasted_gpu_seconds
 
     @property
     def is_too_short(self) -> bool:
@@ -137,6 +153,26 @@ class UseTotal:
     jobs_with_findings: int
     blocked_core_seconds: float = 0.0
     """Time of cores that other jobs could not use, because these jobs requested memory that they did not need."""
+    failed_core_seconds: float = 0.0
+    """All core time of jobs that failed; ``model.waste`` says in which states."""
+    timeout_core_seconds: float = 0.0
+    """All core time of jobs that reached their time limit."""
+    unused_core_seconds: float = 0.0
+    """Measured idle core time of all other jobs."""
+    failed_gpu_seconds: float = 0.0
+    timeout_gpu_seconds: float = 0.0
+    unused_gpu_seconds: float = 0.0
+
+    @property
+    def lost_core_seconds(self) -> float:
+        """Return the core time that was lost, each second to one cause."""
+        held = self.failed_core_seconds + self.timeout_core_seconds + self.unused_core_seconds
+        return held + self.blocked_core_seconds
+
+    @property
+    def lost_gpu_seconds(self) -> float:
+        """Return the GPU time that was lost, each second to one cause."""
+        return self.failed_gpu_seconds + self.timeout_gpu_seconds + self.unused_gpu_seconds
 
     @property
     def cpu_ratio(self) -> float | None:
@@ -152,6 +188,25 @@ class UseTotal:
     def gpu_ratio(self) -> float | None:
         """Return the used share of the measured GPU time."""
         return self.used_gpu_seconds / self.measured_gpu_seconds if self.measured_gpu_seconds else None
+
+
+class TotalOrder(enum.StrEnum):
+    """What totals are ordered by, largest first."""
+
+    IDLE = "idle_core_seconds"
+    LOST = "lost_core_seconds"
+    FAILED = "failed_core_seconds"
+    TIMEOUT = "timeout_core_seconds"
+    UNUSED = "unused_core_seconds"
+    BLOCKED = "blocked_core_seconds"
+    LOST_GPU = "lost_gpu_seconds"
+    CORES = "core_seconds"
+    GPUS = "gpu_seconds"
+    JOBS = "jobs"
+
+    def read(self, total: UseTotal) -> float:
+        """Return the number to order by; what was not measured comes last."""
+        return float(getattr(total, self.value) or 0.0)
 
 
 class Archive(Protocol):
@@ -175,8 +230,16 @@ class Archive(Protocol):
         """Return one page of jobs, newest first."""
         ...
 
-    def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
-        """Return totals, largest waste of core time first; days in order."""
+    def total(
+        self,
+        viewer: Viewer,
+        wanted: JobFilter,
+        by: GroupBy,
+        *,
+        limit: int = 100,
+        order: TotalOrder = TotalOrder.IDLE,
+    ) -> tuple[UseTotal, ...]:
+        """Return totals, largest first; days in order."""
         ...
 
     def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmscope.model.archive import JobRow, UseTotal
+from slurmscope.model.waste import LossCause
 
 MAX_JOBS = 10
 MAX_FIXES = 3
@@ -21,14 +22,15 @@ _HOUR = 3600.0
 class DigestSums:
     """Hold totals of this period and the one before, in any grouping without overlap.
 
-    ``rules`` are totals by rule, ``short`` those of jobs too short to judge. The ``jobs`` that wasted the most are
-    shown.
+    ``rules`` are totals by rule, ``short`` those of jobs too short to judge, ``lost`` those of jobs that failed or
+    reached their time limit, by cause. The ``jobs`` that lost the most are shown.
     """
 
     totals: Sequence[UseTotal]
     before: Sequence[UseTotal] = ()
     rules: Sequence[UseTotal] = ()
     short: Sequence[UseTotal] = ()
+    lost: Sequence[UseTotal] = ()
     jobs: Sequence[JobRow] = ()
 
 
@@ -48,18 +50,28 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """Hold one thing to change: how many jobs it would help, and how many hours these left unused."""
+    """Hold one thing to change: how many jobs it would help, and how many hours these lost."""
 
     rule: str
     title: str
     jobs: int
-    wasted_core_hours: float
-    wasted_gpu_hours: float
+    lost_core_hours: float
+    lost_gpu_hours: float
 
     @property
     def weight(self) -> float:
-        """Return the wasted hours to rank by."""
-        return self.wasted_core_hours + GPU_WEIGHT * self.wasted_gpu_hours
+        """Return the lost hours to rank by."""
+        return self.lost_core_hours + GPU_WEIGHT * self.lost_gpu_hours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Hold how many jobs failed, or reached their time limit, and all of their hours."""
+
+    cause: LossCause
+    jobs: int
+    core_hours: float
+    gpu_hours: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +92,7 @@ class Digest:
     """Jobs without findings that were too short to judge."""
     short_cores: Use = Use()
     short_gpus: Use = Use()
+    losses: tuple[Loss, ...] = ()
     worst_jobs: tuple[JobRow, ...] = ()
     fixes: tuple[Fix, ...] = ()
     opt_out: str = ""
@@ -96,14 +109,14 @@ def make_digest(
 ) -> Digest:
     """Build a digest; a rule without a title is shown by its id."""
     titles = rule_titles or {}
-    wasteful = sorted((row for row in sums.jobs if _wasted_hours(row) > 0), key=_wasted_hours, reverse=True)
+    wasteful = sorted((row for row in sums.jobs if _lost_hours(row) > 0), key=_lost_hours, reverse=True)
     fixes = [
         Fix(
             rule=rule.key,
             title=titles.get(rule.key, rule.key.replace("_", " ")),
             jobs=rule.jobs,
-            wasted_core_hours=(rule.measured_core_seconds - rule.used_core_seconds) / _HOUR,
-            wasted_gpu_hours=(rule.measured_gpu_seconds - rule.used_gpu_seconds) / _HOUR,
+            lost_core_hours=rule.lost_core_seconds / _HOUR,
+            lost_gpu_hours=rule.lost_gpu_seconds / _HOUR,
         )
         for rule in sums.rules
     ]
@@ -121,14 +134,24 @@ def make_digest(
         short_jobs=sum(total.jobs for total in sums.short),
         short_cores=_sum_cores(sums.short),
         short_gpus=_sum_gpus(sums.short),
+        losses=tuple(_make_loss(total) for total in sums.lost if total.jobs),
         worst_jobs=tuple(wasteful[:MAX_JOBS]),
         fixes=tuple(sorted(fixes, key=lambda fix: fix.weight, reverse=True)[:MAX_FIXES]),
     )
 
 
-def _wasted_hours(row: JobRow) -> float:
-    """Weigh wasted cores and GPUs: an idle GPU costs about as much as many idle cores."""
-    return ((row.wasted_core_seconds or 0.0) + GPU_WEIGHT * (row.wasted_gpu_seconds or 0.0)) / _HOUR
+def _make_loss(total: UseTotal) -> Loss:
+    return Loss(
+        cause=LossCause(total.key),
+        jobs=total.jobs,
+        core_hours=total.core_seconds / _HOUR,
+        gpu_hours=total.gpu_seconds / _HOUR,
+    )
+
+
+def _lost_hours(row: JobRow) -> float:
+    """Weigh lost cores and GPUs: an idle GPU costs about as much as many idle cores."""
+    return ((row.lost_core_seconds or 0.0) + GPU_WEIGHT * (row.lost_gpu_seconds or 0.0)) / _HOUR
 
 
 def _sum_cores(totals: Sequence[UseTotal]) -> Use:

@@ -8,14 +8,15 @@ from email.policy import Policy
 
 from slurmscope.figures import NOT_MEASURED, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.finding import MIN_JUDGED_SECONDS
+from slurmscope.model.waste import LossCause
 from slurmscope.reports.columns import lay_table, wrap
-from slurmscope.reports.digest import Digest, Fix, Use
+from slurmscope.reports.digest import Digest, Fix, Loss, Use
 from slurmscope.reports.formatting import format_day, show
 from slurmscope.reports.html import render_template, safe_url
 from slurmscope.reports.mail import MAIL_WIDTH, start_mail
 
 _HOUR = 3600.0
-_JOB_HEAD = ("Job", "Core h unused", "GPU h unused", "CPU", "Memory", "State")
+_JOB_HEAD = ("Job", "Core h lost", "GPU h lost", "CPU", "Memory", "State")
 
 
 def render_digest_text(digest: Digest, *, url: str = "") -> str:
@@ -31,7 +32,7 @@ def render_digest_text(digest: Digest, *, url: str = "") -> str:
     if digest.fixes:
         lines += ["", "What to change first", *(f"  {number}. {line}" for number, line in _numbered_fixes(digest))]
     if digest.worst_jobs:
-        lines += ["", "Jobs with the most unused hours", *lay_table(_JOB_HEAD, _job_rows(digest), MAIL_WIDTH)]
+        lines += ["", "Jobs with the most lost hours", *lay_table(_JOB_HEAD, _job_rows(digest), MAIL_WIDTH)]
     if url:
         lines += ["", f"More: {show(url)}"]
     if digest.opt_out:
@@ -83,7 +84,15 @@ def _opening(digest: Digest) -> str:
     if digest.short_jobs == digest.jobs:
         return f"{ended}. {_short_jobs(digest)}"
     found = f"{digest.jobs_with_findings:,} of them" if digest.jobs_with_findings else "none"
-    return f"{ended}, {found} with findings.{' ' + _short_jobs(digest) if digest.short_jobs else ''}"
+    short = [_short_jobs(digest)] if digest.short_jobs else []
+    return " ".join([f"{ended}, {found} with findings.", *map(_format_loss, digest.losses), *short])
+
+
+def _format_loss(loss: Loss) -> str:
+    """Say how many jobs failed or reached their time limit, and what they held."""
+    ending = "failed" if loss.cause is LossCause.FAILED else "reached the time limit"
+    hours = _core_and_gpu_hours(loss.core_hours, loss.gpu_hours)
+    return f"{format_some(loss.jobs, 'job')} {ending} after {hours}."
 
 
 def _short_jobs(digest: Digest) -> str:
@@ -133,18 +142,21 @@ def _numbered_fixes(digest: Digest) -> list[tuple[int, str]]:
 
 
 def _format_fix(fix: Fix) -> str:
-    hours = f"{format_count(fix.wasted_core_hours)} core-hours"
-    if fix.wasted_gpu_hours > 0:
-        hours += f" and {format_count(fix.wasted_gpu_hours)} GPU-hours"
-    return f"{show(fix.title, 200)}: {format_some(fix.jobs, 'job')} left {hours} unused"
+    hours = _core_and_gpu_hours(fix.lost_core_hours, fix.lost_gpu_hours)
+    return f"{show(fix.title, 200)}: {format_some(fix.jobs, 'job')} lost {hours}"
+
+
+def _core_and_gpu_hours(core_hours: float, gpu_hours: float) -> str:
+    cores = f"{_format_hours(core_hours)} core-hours"
+    return f"{cores} and {_format_hours(gpu_hours)} GPU-hours" if gpu_hours > 0 else cores
 
 
 def _job_rows(digest: Digest) -> list[tuple[str, ...]]:
     return [
         (
             f"{show(row.shown_id, 20)} {show(row.name, 60)}",
-            _hours(row.wasted_core_seconds),
-            _hours(row.wasted_gpu_seconds),
+            _hours(row.lost_core_seconds),
+            _hours(row.lost_gpu_seconds),
             format_ratio(row.cpu_ratio),
             format_ratio(row.memory_ratio),
             show(row.state, 20),

@@ -45,7 +45,9 @@ def _digest(**changed: object) -> Digest:
             _total("more", jobs=2, core_seconds=3600.0, measured_core_seconds=0.0, used_core_seconds=0.0),
         ),
         before=(_total(used_core_seconds=40 * 3600.0),),
-        rules=tuple(_total(f"rule_{index}", jobs=index, used_core_seconds=index * 3600.0) for index in range(5)),
+        rules=tuple(
+            _total(f"rule_{index}", jobs=index, unused_core_seconds=(80 - index) * 3600.0) for index in range(5)
+        ),
         jobs=(_row(1, 5.0), _row(2, None), _row(3, 2.0, 1.0), _row(4, 0.0)),
     )
     digest = make_digest("ada", WEEK, sums, rule_titles={"rule_0": "Most cores were idle"})
@@ -65,6 +67,22 @@ def test_worst_jobs_come_first_and_an_idle_gpu_weighs_more_than_a_core() -> None
     assert [3, 1] == [row.job_id for row in _digest().worst_jobs]
 
 
+def test_job_that_ran_out_of_memory_lost_all_of_its_hours() -> None:
+    # 100 cores for an hour, of which ten were idle.
+    killed = replace(_row(1, 10.0), state="OUT_OF_MEMORY", core_seconds=100 * 3600.0)
+    lost = _total("failed", jobs=1, core_seconds=100 * 3600.0, gpu_seconds=2 * 3600.0)
+    stopped = _total("timeout", jobs=2, core_seconds=7 * 3600.0)
+    sums = DigestSums(totals=(_total(),), lost=(lost, stopped), jobs=(_row(2, 20.0), killed))
+
+    text = render_digest_text(make_digest("ada", WEEK, sums))
+
+    assert "1 job failed after 100 core-hours and 2 GPU-hours. 2 jobs reached the time limit after 7 core-hours." in (
+        " ".join(text.split())
+    )
+    assert ["1 relax", "2 relax"] == [line[:7] for line in text.splitlines() if "relax" in line]
+    assert ["100", "–"] == next(line.split()[2:4] for line in text.splitlines() if line.startswith("1 relax"))
+
+
 def test_at_most_ten_jobs_are_named() -> None:
     sums = DigestSums(totals=(), jobs=tuple(_row(index, float(index)) for index in range(30)))
 
@@ -75,16 +93,17 @@ def test_three_fixes_are_named_that_save_most() -> None:
     fixes = _digest().fixes
 
     assert [("Most cores were idle", 80.0), ("rule 1", 79.0), ("rule 2", 78.0)] == [
-        (fix.title, fix.wasted_core_hours) for fix in fixes
+        (fix.title, fix.lost_core_hours) for fix in fixes
     ]
 
 
 def test_a_fix_that_saves_gpus_comes_before_one_that_saves_cores() -> None:
-    gpu = _total("gpu_idle", jobs=1, measured_gpu_seconds=10 * 3600.0)
-    digest = make_digest("ada", WEEK, DigestSums(totals=(), rules=(_total("cpu_idle"), gpu)))
+    cpu = _total("cpu_idle", unused_core_seconds=60 * 3600.0)
+    gpu = replace(cpu, key="gpu_idle", jobs=1, unused_gpu_seconds=10 * 3600.0)
+    digest = make_digest("ada", WEEK, DigestSums(totals=(), rules=(cpu, gpu)))
 
     assert ["gpu_idle", "cpu_idle"] == [fix.rule for fix in digest.fixes]
-    assert "  1. gpu idle: 1 job left 60 core-hours and 10 GPU-hours unused" in render_digest_text(digest).splitlines()
+    assert "  1. gpu idle: 1 job lost 60 core-hours and 10 GPU-hours" in render_digest_text(digest).splitlines()
 
 
 def test_the_text_says_it_all_in_76_columns() -> None:
@@ -94,7 +113,7 @@ def test_the_text_says_it_all_in_76_columns() -> None:
     assert "Use of the cluster by ada, 2026-09-21 to 2026-09-28" == lines[0]
     assert "12 jobs ended, 8 of them with findings." == lines[2]
     assert ["Cores", "101", "80", "20", "25", "%", "50", "%"] == lines[5].split()
-    assert "  1. Most cores were idle: 0 jobs left 80 core-hours unused" in lines
+    assert "  1. Most cores were idle: 0 jobs lost 80 core-hours" in lines
     assert "More: https://portal.example.org/users/ada" in lines
     assert "To stop these digests: https://jobs.example.org/users/ada#digest" == lines[-1]
     assert all(len(line) <= 76 for line in lines)
@@ -158,7 +177,7 @@ def test_html_holds_the_same_and_no_name_becomes_a_tag() -> None:
     plain = _Tags(render_digest_html(_digest(), url="https://portal.example.org/users/ada"))
     hostile = _digest(subject=HOSTILE_NAME, worst_jobs=(_row(3, 2.0, 1.0, HOSTILE_NAME), _row(1, 5.0)))
 
-    assert "Most cores were idle: 0 jobs left 80 core-hours unused" in plain.words
+    assert "Most cores were idle: 0 jobs lost 80 core-hours" in plain.words
     assert 2 == plain.tags.count("a")
     assert plain.tags == _Tags(render_digest_html(hostile, url="https://portal.example.org/users/ada")).tags
 

@@ -1,31 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show the state of the cluster, and wasted resources."""
+"""Show the state of the cluster."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.report import Chart
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queries import BadQuery, parse_days, parse_format
+from slurmscope.portal.views.queries import BadQuery, parse_format
 from slurmscope.portal.web.tables import (
     Table,
     make_chart_table,
     make_partition_table,
     make_table_response,
-    make_total_table,
 )
-from slurmscope.portal.web.templating import make_links
 from slurmscope.reports.charts_svg import render_chart_svg
 
 router = APIRouter(include_in_schema=False)
-
-_WASTE_GROUPS = (GroupBy.USER, GroupBy.ACCOUNT, GroupBy.RULE, GroupBy.PARTITION)
 
 
 @router.get("/cluster")
@@ -58,30 +52,6 @@ def send_cluster_chart_table(context: Context, name: str, format: str) -> Respon
     if format not in {"csv", "json"}:
         raise not_found()
     return make_table_response(make_chart_table(_find_chart(context, name)), format, f"cluster-{name}-day")
-
-
-@router.get("/waste")
-def show_waste(context: Context) -> Response:
-    """Show staff who wastes most, and the most frequent findings."""
-    if not context.viewer.is_staff:
-        raise HTTPException(403, "Only support staff and administrators have access to this page.")
-    days, table_format = parse_days(context.query), parse_format(context.query)
-    context.audit("waste of all users")
-    recent = JobFilter(since_seconds=context.since(days))
-    if table_format != "html":
-        by = _parse_group(context.query.get("table", "user"))
-        totals = context.archive.total(context.viewer, recent, by, limit=1000)
-        return make_table_response(make_total_table(totals), table_format, f"waste-{by}")
-    links = make_links(context.base_path)
-    link_by = {by: links.get(f"{by}_url", context.make_rule_link(recent)) for by in _WASTE_GROUPS}
-    groups = [(by, context.archive.total(context.viewer, recent, by, limit=20), link_by[by]) for by in _WASTE_GROUPS]
-    return context.page("waste.html", days=days, groups=groups)
-
-
-def _parse_group(text: str) -> GroupBy:
-    if text not in set(_WASTE_GROUPS):
-        raise BadQuery("The table must be user, account, rule or partition.")
-    return GroupBy(text)
 
 
 def _find_chart(context: RequestContext, name: str) -> Chart:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from slurmscope.model.archive import Archive, JobFilter, JobRow, UseTotal
+from slurmscope.model.waste import LossCause, find_state_cause
 from slurmscope.reports.digest import GPU_WEIGHT, MAX_JOBS, Digest, DigestSums, make_digest
 from slurmscope.rules import RULES
 from slurmscope.services.reporting.ended_jobs import read_ended
@@ -84,6 +85,13 @@ class _Sum:
     gpu_seconds: float = 0.0
     measured_gpu_seconds: float = 0.0
     used_gpu_seconds: float = 0.0
+    blocked_core_seconds: float = 0.0
+    failed_core_seconds: float = 0.0
+    timeout_core_seconds: float = 0.0
+    unused_core_seconds: float = 0.0
+    failed_gpu_seconds: float = 0.0
+    timeout_gpu_seconds: float = 0.0
+    unused_gpu_seconds: float = 0.0
 
     def add(self, row: JobRow) -> None:
         gpu_seconds = row.gpus * row.run_seconds
@@ -98,6 +106,20 @@ class _Sum:
         if row.wasted_gpu_seconds is not None:
             self.measured_gpu_seconds += gpu_seconds
             self.used_gpu_seconds += gpu_seconds - row.wasted_gpu_seconds
+        self._add_losses(row, gpu_seconds)
+
+    def _add_losses(self, row: JobRow, gpu_seconds: float) -> None:
+        cause = find_state_cause(row.state)
+        if cause is LossCause.FAILED:
+            self.failed_core_seconds += row.core_seconds
+            self.failed_gpu_seconds += gpu_seconds
+        elif cause is LossCause.TIMEOUT:
+            self.timeout_core_seconds += row.core_seconds
+            self.timeout_gpu_seconds += gpu_seconds
+        else:
+            self.unused_core_seconds += row.wasted_core_seconds or 0.0
+            self.unused_gpu_seconds += row.wasted_gpu_seconds or 0.0
+        self.blocked_core_seconds += row.blocked_core_seconds or 0.0
 
     def as_total(self, key: str) -> UseTotal:
         return UseTotal(key=key, **asdict(self))
@@ -110,6 +132,8 @@ class PeriodSums:
     now: _Sum = field(default_factory=_Sum)
     before: _Sum = field(default_factory=_Sum)
     short: _Sum = field(default_factory=_Sum)
+    lost: dict[LossCause, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    """Jobs that failed, and those that reached their time limit."""
     rules: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
     worst: list[JobRow] = field(default_factory=list)
 
@@ -121,6 +145,8 @@ class PeriodSums:
         self.now.add(row)
         if row.is_too_short:
             self.short.add(row)
+        if (cause := find_state_cause(row.state)) is not None:
+            self.lost[cause].add(row)
         for rule in row.rules:
             self.rules[rule].add(row)
         self.worst.append(row)
@@ -134,6 +160,7 @@ class PeriodSums:
             before=(self.before.as_total("before"),),
             rules=tuple(total.as_total(rule) for rule, total in self.rules.items()),
             short=(self.short.as_total("short"),),
+            lost=tuple(total.as_total(cause) for cause, total in self.lost.items()),
             jobs=tuple(self._worst()),
         )
 
@@ -158,4 +185,4 @@ def _sum_periods(
 
 
 def _wasted_seconds(row: JobRow) -> float:
-    return (row.wasted_core_seconds or 0.0) + GPU_WEIGHT * (row.wasted_gpu_seconds or 0.0)
+    return (row.lost_core_seconds or 0.0) + GPU_WEIGHT * (row.lost_gpu_seconds or 0.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, UseTotal
+from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, TotalOrder, UseTotal
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
@@ -93,8 +93,16 @@ class SqlArchive:
         next_key = _key(rows[end - 1]) if end < len(rows) else None
         return JobPage(rows=tuple(as_job_row(row) for row in rows[:end]), next_key=next_key)
 
-    def total(self, viewer: Viewer, wanted: JobFilter, by: GroupBy, *, limit: int = 100) -> tuple[UseTotal, ...]:
-        """Sum up, largest waste of core time first; of days, the latest ones in order.
+    def total(
+        self,
+        viewer: Viewer,
+        wanted: JobFilter,
+        by: GroupBy,
+        *,
+        limit: int = 100,
+        order: TotalOrder = TotalOrder.IDLE,
+    ) -> tuple[UseTotal, ...]:
+        """Sum up, largest first; of days, the latest ones in order.
 
         By rule, a job counts for each rule that found something in it; where one rule is wanted, for that one only.
         """
@@ -102,7 +110,7 @@ class SqlArchive:
         with self.database.reading() as connection:
             for statement in total_statements(viewer, wanted, by):
                 rows += connection.execute(statement).all()
-        return add_up(rows, by, max(1, min(limit, MAX_ROWS)))
+        return add_up(rows, by, max(1, min(limit, MAX_ROWS)), order)
 
     def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
         """Return ended runs of the same user, name and cluster that were submitted before this one, newest first."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, FromClause, Select, case, func, select
 
-from slurmscope.model.archive import GroupBy, JobFilter, UseTotal
+from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder, UseTotal
 from slurmscope.model.viewer import Viewer
+from slurmscope.model.waste import FAILED_STATES, LOST_STATES, TIMEOUT_STATES
 from slurmscope.store.archive.daily_sums import BLOCK, DAY, SUMS
 from slurmscope.store.archive.job_rows import LATEST_SECONDS, rule_name
 from slurmscope.store.archive.queries import conditions, visible_at_all
@@ -68,8 +69,8 @@ def split(times: SubmitRange, unit_seconds: int) -> tuple[tuple[SubmitRange, ...
     return (SubmitRange(first, end),), tuple(rest)
 
 
-def add_up(rows: Iterable[Any], by: GroupBy, limit: int) -> tuple[UseTotal, ...]:
-    """Return the largest waste of core time first; of days, the latest ones in order."""
+def add_up(rows: Iterable[Any], by: GroupBy, limit: int, order: TotalOrder = TotalOrder.IDLE) -> tuple[UseTotal, ...]:
+    """Return the largest first; of days, the latest ones in order."""
     sums: dict[Any, list[float]] = {}
     for key, *numbers in rows:
         # PostgreSQL and MariaDB add whole numbers up as decimals.
@@ -78,15 +79,15 @@ def add_up(rows: Iterable[Any], by: GroupBy, limit: int) -> tuple[UseTotal, ...]
     totals = [_as_total(_shown(key, by), numbers) for key, numbers in sums.items()]
     if by is GroupBy.DAY:
         return tuple(sorted(totals, key=attrgetter("key"))[-limit:])
-    totals.sort(key=lambda total: (total.used_core_seconds - total.measured_core_seconds, total.key))
+    totals.sort(key=lambda total: (-order.read(total), total.key))
     return tuple(totals[:limit])
 
 
 def _from_sums(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Select[Any]:
     group = DAILY.c[by.value]
-    statement = (
-        select(group, *(func.coalesce(func.sum(DAILY.c[name]), 0) for name in SUMS)).group_by(group).limit(MAX_GROUPS)
-    )
+    kept = tuple(func.coalesce(DAILY.c[name], 0) if DAILY.c[name].nullable else DAILY.c[name] for name in SUMS)
+    amounts = (*kept, *_losses(DAILY.c.state, kept))
+    statement = select(group, *(func.sum(amount) for amount in amounts)).group_by(group).limit(MAX_GROUPS)
     narrowed = conditions(replace(wanted, since_seconds=None, until_seconds=None), DAILY)
     statement = statement.where(*narrowed, visible_at_all(viewer, DAILY), DAILY.c.span == span)
     if wanted.rule or by is not GroupBy.RULE:
@@ -109,7 +110,8 @@ def _from_jobs(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupB
     if wanted.rule:
         narrowed.append(FINDINGS.c.rule == rule_name(wanted.rule))
     group = _group(by)
-    sums = (func.sum(amount) for amount in _amounts())
+    amounts = _amounts()
+    sums = (func.sum(amount) for amount in (*amounts, *_losses(JOBS.c.state, amounts)))
     return select(group, *sums).select_from(source).where(*narrowed).group_by(group).limit(MAX_GROUPS)
 
 
@@ -137,9 +139,25 @@ def _amounts() -> tuple[ColumnElement[Any], ...]:
     )
 
 
+def _losses(state: Any, amounts: Sequence[Any]) -> tuple[ColumnElement[Any], ...]:
+    """Return what is lost to failures, to time limits, and else to idle cores; the same for GPUs."""
+    _, cores, measured_cores, used_cores, gpus, measured_gpus, used_gpus, *_ = amounts
+    return tuple(
+        loss
+        for held, unused in ((cores, measured_cores - used_cores), (gpus, measured_gpus - used_gpus))
+        for loss in (
+            case((state.in_(sorted(FAILED_STATES)), held), else_=0),
+            case((state.in_(sorted(TIMEOUT_STATES)), held), else_=0),
+            case((state.in_(sorted(LOST_STATES)), 0), else_=unused),
+        )
+    )
+
+
 def _as_total(key: str, sums: list[float]) -> UseTotal:
-    jobs, *milliseconds, jobs_with_findings, blocked_core_milliseconds = sums
+    jobs, *milliseconds = sums[:7]
+    jobs_with_findings, *others = sums[7:]
     cores, measured_cores, used_cores, gpus, measured_gpus, used_gpus = (value / 1000 for value in milliseconds)
+    blocked, failed, timeout, unused, failed_gpus, timeout_gpus, unused_gpus = (value / 1000 for value in others)
     return UseTotal(
         key=key,
         jobs=round(jobs),
@@ -150,7 +168,13 @@ def _as_total(key: str, sums: list[float]) -> UseTotal:
         measured_gpu_seconds=measured_gpus,
         used_gpu_seconds=used_gpus,
         jobs_with_findings=round(jobs_with_findings),
-        blocked_core_seconds=blocked_core_milliseconds / 1000,
+        blocked_core_seconds=blocked,
+        failed_core_seconds=failed,
+        timeout_core_seconds=timeout,
+        unused_core_seconds=unused,
+        failed_gpu_seconds=failed_gpus,
+        timeout_gpu_seconds=timeout_gpus,
+        unused_gpu_seconds=unused_gpus,
     )
 
 

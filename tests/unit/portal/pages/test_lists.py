@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from slurmscope.model.archive import JobFilter
+from slurmscope.model.summary import UsedShare
 from slurmscope.portal.pages.jobs import read_rows
 from slurmscope.portal.settings import PortalSettings
 from tests.fakes.browser import Page, PortalClient
@@ -283,6 +284,29 @@ def test_waste_is_for_staff(backend: FakeBackend) -> None:
     assert 403 == open_portal(backend, "cora").get("/waste?format=csv").status_code
     page = Page(open_portal(backend, "root").get("/waste").text)
     assert {"/users/ada", "/accounts/physics"} <= set(page.links)
+
+
+def test_waste_is_attributed_to_causes_and_sorted_by_a_link(backend: FakeBackend) -> None:
+    # 5,749 core-hours, of which 10 % were idle: all of them are lost.
+    hours = 5749.0
+    killed = make_report(make_record(99, user="zed", state="OUT_OF_MEMORY", cpus=100, submit_seconds=START))
+    used = UsedShare(asked=hours * 3600, used=0.9 * hours * 3600, coverage=killed.summary.coverage)
+    summary = replace(killed.summary, run_seconds=hours * 36, cpu=replace(killed.summary.cpu, time=used))
+    backend.archive.save([replace(killed, summary=summary)])
+    browser = open_portal(backend, "sue")
+
+    page = Page(browser.get("/waste").text)
+    by_jobs = Page(browser.get("/waste?order=jobs").text)
+
+    assert "Failed jobs" in page.text
+    assert "5,749" in page.text
+    assert any("order=failed_core_seconds" in link for link in page.links)
+    assert any("state=OUT_OF_MEMORY" in link for link in page.links)
+    # Of all users the one with the largest loss is first, and the one with the most jobs if these are wanted.
+    firsts = [next(link for link in shown.links if link.startswith("/users/z") or link == "/users/ada")
+              for shown in (page, by_jobs)]  # fmt: skip
+    assert ["/users/zed", "/users/ada"] == firsts
+    assert 400 == browser.get("/waste?order=name").status_code
 
 
 @pytest.mark.parametrize("table", ["user", "account", "rule", "partition"])

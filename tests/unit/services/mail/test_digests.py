@@ -155,9 +155,20 @@ def test_fixes_are_three_with_the_titles_of_the_rules(archive: SqlArchive) -> No
 
     # Both findings of both jobs, which together left eight core hours unused.
     assert {"cpu_idle": (2, 8.0), "memory_over_asked": (2, 8.0)} == {
-        fix.rule: (fix.jobs, fix.wasted_core_hours) for fix in digest.fixes
+        fix.rule: (fix.jobs, fix.lost_core_hours) for fix in digest.fixes
     }
     assert "Much of the requested memory was not needed" in {fix.title for fix in digest.fixes}
+
+
+def test_failures_are_counted_with_all_of_their_hours(archive: SqlArchive) -> None:
+    archive.save([_job(1, state="OUT_OF_MEMORY"), _job(2, state="TIMEOUT"), _job(3), _job(4, days=-3, state="FAILED")])
+
+    digest = _digest(archive, users=("ada",))
+
+    # Eight core hours each, of which four were idle. The failure of the week before does not count.
+    losses = {loss.cause: (loss.jobs, loss.core_hours, loss.gpu_hours) for loss in digest.losses}
+    assert {"failed": (1, 8.0, 0.0), "timeout": (1, 8.0, 0.0)} == losses
+    assert {"cpu_idle": 20.0, "memory_over_asked": 20.0} == {fix.rule: fix.lost_core_hours for fix in digest.fixes}
 
 
 def test_all_users_with_jobs_get_a_digest_and_no_others(archive: SqlArchive) -> None:

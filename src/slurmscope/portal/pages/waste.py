@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show staff where resources were lost, and to which cause."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder
+from slurmscope.portal.pages.context import Context, RequestContext
+from slurmscope.portal.views.losses import LOSS_COLUMNS, sum_causes
+from slurmscope.portal.views.queries import BadQuery, parse_days, parse_format
+from slurmscope.portal.web.tables import make_table_response, make_total_table
+from slurmscope.portal.web.templating import make_links
+
+router = APIRouter(include_in_schema=False)
+
+STAFF_ONLY = "Only support staff and administrators have access to this page."
+_GROUPS = (GroupBy.USER, GroupBy.ACCOUNT, GroupBy.RULE, GroupBy.PARTITION)
+_ROWS = 20
+
+
+@router.get("/waste")
+def show_waste(context: Context) -> Response:
+    """Show lost hours by cause, and by user, account, finding and partition."""
+    require_staff(context)
+    days, table_format = parse_days(context.query), parse_format(context.query)
+    order = _parse_order(context.query.get("order", ""))
+    context.audit("waste of all users")
+    recent = JobFilter(since_seconds=context.since(days))
+    if table_format != "html":
+        by = _parse_group(context.query.get("table", "user"))
+        totals = context.archive.total(context.viewer, recent, by, limit=1000, order=order)
+        return make_table_response(make_total_table(totals), table_format, f"waste-{by}")
+    links = make_links(context.base_path)
+    link_by = {by: links.get(f"{by}_url", context.make_rule_link(recent)) for by in _GROUPS}
+    groups = [
+        (by, context.archive.total(context.viewer, recent, by, limit=_ROWS, order=order), link_by[by]) for by in _GROUPS
+    ]
+    return context.page(
+        "waste.html",
+        days=days,
+        groups=groups,
+        causes=sum_causes(context.archive.total(context.viewer, recent, GroupBy.STATE)),
+        columns=LOSS_COLUMNS,
+        order=order,
+        recent=recent,
+    )
+
+
+def require_staff(context: RequestContext) -> None:
+    """Respond 403 to viewers who are not staff."""
+    if not context.viewer.is_staff:
+        raise HTTPException(403, STAFF_ONLY)
+
+
+def _parse_group(text: str) -> GroupBy:
+    if text not in set(_GROUPS):
+        raise BadQuery("The table must be user, account, rule or partition.")
+    return GroupBy(text)
+
+
+def _parse_order(text: str) -> TotalOrder:
+    if text and text not in set(TotalOrder):
+        raise BadQuery(f"The order must be one of {', '.join(TotalOrder)}.")
+    return TotalOrder(text) if text else TotalOrder.LOST
