@@ -187,6 +187,7 @@ def _matches(report: JobReport, wanted: JobFilter) -> bool:
         and (not wanted.rule or wanted.rule in {finding.rule for finding in report.findings})
         and wanted.array_job_id in {None, record.array_job_id}
         and wanted.het_job_id in {None, record.het_job_id}
+        and (not wanted.shown_ids or {record.shown_id, str(record.array_job_id)} & set(wanted.shown_ids) != set())
         and (not wanted.node or wanted.node in record.nodes)
         and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)
         and (wanted.until_seconds is None or record.submit_seconds < wanted.until_seconds)

@@ -25,17 +25,17 @@ JOBS: tuple[tuple[int, int, dict[str, Any]], ...] = (
 """Numbers of jobs, how many days ago they ended, and what is special about them."""
 
 
-def write_archive(path: Path, now_seconds: int) -> None:
-    """Save jobs of eight core hours each, four of them used: of this week three by ada, one by bob."""
+def write_archive(path: Path, now_seconds: int, *, user: str = "ada") -> None:
+    """Save jobs of eight core hours each, four of them used: of this week three by ``user``, one by bob."""
     archive = open_archive(ArchiveSettings(url=f"sqlite:///{path}", timeout=60.0))
     try:
-        archive.save(list(_reports(now_seconds)))
+        archive.save(list(_reports(now_seconds, user)))
     finally:
         archive.close()
 
 
-def _reports(now_seconds: int) -> Iterator[JobReport]:
+def _reports(now_seconds: int, user: str) -> Iterator[JobReport]:
     for job_id, days, changed in JOBS:
         start = now_seconds - days * DAY - 7200
         times = {"submit_seconds": start - 600, "start_seconds": start, "end_seconds": start + 7200}
-        yield make_report(make_record(job_id, **(times | changed)))
+        yield make_report(make_record(job_id, **({"user": user} | times | changed)))

@@ -40,6 +40,15 @@ class FakeAccounting:
         self._fail()
         yield from (record for record in self.records if not record.has_ended)
 
+    def read_user(self, user: str, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield runs of a user that were there in a period."""
+        self.windows.append((since_seconds, until_seconds))
+        self._fail()
+        for record in self.records:
+            is_over = record.end_seconds is not None and record.end_seconds < since_seconds
+            if record.user == user and record.submit_seconds <= until_seconds and not is_over:
+                yield record
+
     def _fail(self) -> None:
         if self.error:
             raise self.error

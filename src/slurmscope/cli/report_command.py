@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provide ``slurmscope report``: what a job requested, used, and could change."""
+"""Provide ``slurmscope report``: what jobs requested, used, and could change."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,27 +13,35 @@ import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.report_format import choose_format, format_option
+from slurmscope.cli.report_rendering import render_array, render_array_json, render_jobs, render_one
 from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
 from slurmscope.config import Config, own_environment
 from slurmscope.errors import ConfigError, OutputError, SourceError
-from slurmscope.log import escape
+from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.services.mail.mailing import link_to
-from slurmscope.services.reporting.opening import no_archive, open_known_archive, read_array, read_report
+from slurmscope.services.reporting.job_choice import JobChoice, parse_choice, parse_since, parse_state
+from slurmscope.services.reporting.job_source import JobSource
+from slurmscope.services.reporting.local_jobs import open_local_jobs
+from slurmscope.services.reporting.opening import no_archive, open_known_archive, read_report
 from slurmscope.services.reporting.report_finder import is_shown_id
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.store.archive.settings import ArchiveSettings
 
-FORMATS = ("text", "json", "html", "pdf", "seed")
+FORMATS = ("text", "json", "csv", "html", "pdf", "seed")
 TERMINAL_FORMATS = ("text", "seed")
 """Formats written in the encoding of the terminal."""
+MAX_ROWS = 500
+
+Render = Callable[..., bytes]
+"""Render what was found; takes ``format``, ``width`` and ``use_color``."""
 
 
 def make_command() -> click.Command:
     """Build the command."""
-    job = click.Argument(["job_id"], metavar="JOBID")
-    shape = format_option(FORMATS, "text, json, html, pdf, or seed (mail text of older tools)")
+    jobs = click.Argument(["jobs"], nargs=-1, metavar="[JOB]...")
+    shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, or seed (mail text of older tools)")
     output = click.Option(
         ["--output", "-o"],
         type=click.Path(path_type=Path),
@@ -49,28 +58,112 @@ def make_command() -> click.Command:
     return SettingsCommand(
         "report",
         callback=_run,
-        params=[job, shape, output, color, *options_for(find_sections("report"))],
-        help="Show what a job requested and used, and suggest changes. JOBID is 12, 12_3 (array task) or 12+1; "
-        "the ID of an array lists its tasks.",
-        examples=("slurmscope report 1234", "slurmscope report 1234 --output 1234.pdf"),
-        shown=("archive.url", "prometheus.url"),
+        params=[jobs, *_filters(), shape, output, color, *options_for(find_sections("report"))],
+        help="Show what a job requested and used, and suggest changes; several jobs as a table. JOB is 12, 12_3 (array "
+        "task), 12_[1-5], 100-120, me (your jobs, the default) or last (your last job).",
+        examples=("slurmscope report last", "slurmscope report me --since 7d --state FAILED"),
+        shown=("prometheus.url",),
     )
+
+
+def _filters() -> list[click.Parameter]:
+    return [
+        click.Option(["--since"], metavar="TIME", help="Only jobs submitted since 12h, 7d or 2026-03-31T12:00."),
+        click.Option(["--state"], metavar="STATE", help="Only jobs in this state, such as FAILED or RUNNING."),
+        click.Option(
+            ["--limit"],
+            type=click.IntRange(1, MAX_ROWS),
+            default=20,
+            metavar="N",
+            help="Most jobs in a table.",
+            show_default=True,
+        ),
+    ]
 
 
 def find_report(job_id: str, given: dict[str, object]) -> tuple[JobReport, MailSettings]:
     """Return the report of a job and the mail settings; the user needs access to accounting or the archive."""
-    config = _load(job_id, given)
+    config = load_config("report", given)
+    if not is_shown_id(job_id):
+        parse_choice([job_id])
+        raise ConfigError("expected the ID of one job, such as 12, 12_3 or 12+1")
     report = read_report(config, own_environment(), job_id)
     if report is None:
         raise _not_found(job_id, config)
     return report, config.of(MailSettings)
 
 
-def _load(job_id: str, given: dict[str, object]) -> Config:
+def _run(  # noqa: PLR0913 - one per option
+    *,
+    jobs: tuple[str, ...],
+    format: str | None,
+    output: Path | None,
+    color: str,
+    since: str | None,
+    state: str | None,
+    limit: int,
+    **given: object,
+) -> int:
+    shape = choose_format(format, output, FORMATS)
+    if shape == "pdf" and output is None and sys.stdout.isatty():
+        raise ConfigError("will not write a PDF to the terminal; name a file with --output")
+    choice = parse_choice(jobs)
+    wanted = JobFilter(
+        shown_ids=choice.shown_ids,
+        state=parse_state(state) if state else "",
+        since_seconds=parse_since(since, time.time()) if since else None,
+    )
     config = load_config("report", given)
-    if not is_shown_id(job_id):
-        raise ConfigError(f"{escape(job_id)} is not a job ID; write 12, 12_3 for an array task, or 12+1")
-    return config
+    with open_local_jobs(config, own_environment()) as source:
+        render = _find(source, config, choice, wanted, limit=max(limit, len(choice.shown_ids)), shape=shape)
+    _write(partial(render, shape), shape, output, color)
+    return 0
+
+
+def _find(source: JobSource, config: Config, choice: JobChoice, wanted: JobFilter, *, limit: int, shape: str) -> Render:
+    """Read what was chosen: one job or array as its report, anything else as a table."""
+    is_filtered = bool(wanted.state) or wanted.since_seconds is not None
+    if len(choice.shown_ids) == 1 and not is_filtered and shape != "csv":
+        return _find_one(source, choice.shown_ids[0], config, shape)
+    if choice.is_own:
+        wanted = JobFilter(user=source.user(), state=wanted.state, since_seconds=wanted.since_seconds)
+    found = source.list_jobs(wanted, 1 if choice.is_last else limit)
+    if choice.is_last and found.rows and shape != "csv":
+        return _find_one(source, found.rows[0].shown_id, config, shape)
+    if choice.shown_ids and not found.rows:
+        raise ConfigError(f"none of these jobs was found, or you may not see them{_archive_problem(config)}")
+    notes = [found.problem] if found.problem else []
+    if choice.shown_ids:
+        notes.append(f"{len(found.rows):,} jobs were found for {len(choice.shown_ids):,} job IDs.")
+    elif found.is_cut and not choice.is_last:
+        notes.append(f"Only the last {len(found.rows):,} jobs are shown; see --limit.")
+    return partial(render_jobs, found, notes=notes, nothing=_no_jobs(wanted, is_filtered=is_filtered))
+
+
+def _find_one(source: JobSource, shown_id: str, config: Config, shape: str) -> Render:
+    """Return the report of a job, or the tasks of an array."""
+    try:
+        report = source.report(shown_id)
+    except SourceError:
+        # The tasks may be in the archive.
+        report = None
+        if not shown_id.isdecimal() or not source.read_array(int(shown_id)).rows:
+            raise
+    is_array = shown_id.isdecimal() and (report is None or report.record.is_array_rest)
+    tasks = source.read_array(int(shown_id)).rows if is_array else ()
+    if report and len(tasks) < 2:
+        return partial(render_one, report, link_to(report, config.of(MailSettings)))
+    if not tasks:
+        raise _not_found(shown_id, config)
+    if shape == "json":
+        made = render_array_json(source.array_reports(int(shown_id)))
+        return lambda _, **_options: made
+    return partial(render_array, shown_id, tasks)
+
+
+def _no_jobs(wanted: JobFilter, *, is_filtered: bool) -> str:
+    chosen = " that match the filter" if is_filtered else ""
+    return f"There are no jobs of {wanted.user}{chosen}." if wanted.user else "There are no such jobs."
 
 
 def _not_found(job_id: str, config: Config) -> ConfigError:
@@ -89,82 +182,16 @@ def _archive_problem(config: Config) -> str:
     return ""
 
 
-def _run(*, job_id: str, format: str | None, output: Path | None, color: str, **given: object) -> int:
-    shape = choose_format(format, output, FORMATS)
-    if shape == "pdf" and output is None and sys.stdout.isatty():
-        raise ConfigError("will not write a PDF to the terminal; name a file with --output")
-    config = _load(job_id, given)
-    report, tasks = _read_any(job_id, config)
-    render = partial(_render_one, report, link_to(report, config.of(MailSettings))) if report else None
-    if len(tasks) > 1 or render is None:
-        render = partial(_render_array, job_id, tasks)
-    if output is None:
-        _show(render(shape, width=page_width(), use_color=wants_color(color)), shape)
-        return 0
-    try:
-        output.write_bytes(render(shape, width=USUAL_WIDTH, use_color=color == "always"))
-    except OSError as error:
-        raise OutputError(f"cannot write {output}: {error.strerror}") from error
-    return 0
-
-
-def _read_any(job_id: str, config: Config) -> tuple[JobReport | None, tuple[JobReport, ...]]:
-    """Return the report of a job, or those of the tasks of an array."""
-    environment = own_environment()
-    try:
-        report = read_report(config, environment, job_id)
-    except SourceError:
-        if tasks := read_array(config, environment, job_id):
-            return None, tasks
-        raise
-    is_array = report is None or report.record.is_array_rest
-    tasks = read_array(config, environment, job_id) if is_array else ()
-    if report is None and not tasks:
-        raise _not_found(job_id, config)
-    return report, tasks
-
-
-def _show(made: bytes, format: str) -> None:
-    if format in TERMINAL_FORMATS:
+def _write(render: Render, shape: str, output: Path | None, color: str) -> None:
+    if output is not None:
+        made = render(width=USUAL_WIDTH, use_color=color == "always")
+        try:
+            output.write_bytes(made)
+        except OSError as error:
+            raise OutputError(f"cannot write {output}: {error.strerror}") from error
+        return
+    made = render(width=page_width(), use_color=wants_color(color))
+    if shape in TERMINAL_FORMATS:
         write_text(made.decode())
     else:
         write_bytes(made)
-
-
-def _render_array(array_id: str, tasks: Sequence[JobReport], format: str, *, width: int, use_color: bool) -> bytes:
-    """List the tasks of an array, as UTF-8."""
-    if format == "json":
-        from slurmscope.reports.json import render_json
-
-        return b"[" + b",\n".join(map(render_json, tasks)) + b"]\n"
-    if format != "text":
-        raise ConfigError(
-            f"{array_id} is a job array, which is shown as text or json; name one of its tasks, such as "
-            f"{tasks[0].record.shown_id}"
-        )
-    from slurmscope.reports.array_text import render_array_text
-
-    return render_array_text(array_id, tasks, width=width, use_color=use_color).encode()
-
-
-def _render_one(report: JobReport, url: str, format: str, *, width: int, use_color: bool) -> bytes:
-    """Render the report, as UTF-8."""
-    if format == "json":
-        from slurmscope.reports.json import render_json
-
-        return render_json(report) + b"\n"
-    if format == "html":
-        from slurmscope.reports.html import render_html
-
-        return render_html(report, url=url).encode()
-    if format == "pdf":
-        from slurmscope.reports.pdf import render_pdf
-
-        return render_pdf(report)
-    if format == "seed":
-        from slurmscope.reports.seed import render_seed_text
-
-        return render_seed_text(report, pdf_url=url).encode()
-    from slurmscope.reports.text import render_text
-
-    return render_text(report, width=width, use_color=use_color, url=url).encode()

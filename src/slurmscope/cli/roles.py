@@ -44,10 +44,10 @@ def find_sections(name: str) -> Iterable[Section]:
 
         return database_sections()
     from slurmscope.services.portal.settings import portal_sections
-    from slurmscope.services.reporting.settings import report_sections
+    from slurmscope.services.reporting.settings import command_sections
     from slurmscope.services.up.settings import up_sections
 
-    return {"report": report_sections, "portal": portal_sections, "up": up_sections}[name]()
+    return {"report": command_sections, "portal": portal_sections, "up": up_sections}[name]()
 
 
 def keys_of_others(name: str) -> Iterator[str]:

@@ -110,6 +110,8 @@ class JobFilter:
     het_job_id: int | None = None
     node: str = ""
     """Name of a node that the job ran on; jobs that an older release archived are not found by it."""
+    shown_ids: tuple[str, ...] = ()
+    """Job IDs as users write them; that of an array selects its tasks."""
     since_seconds: int | None = None
     until_seconds: int | None = None
     is_running: bool | None = None

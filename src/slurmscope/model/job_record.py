@@ -140,3 +140,7 @@ class JobAccounting(Protocol):
     def read_current(self) -> Iterator[JobRecord]:
         """Yield running and pending jobs."""
         ...
+
+    def read_user(self, user: str, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield the runs of a user that were pending or running at any time in this period."""
+        ...

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from slurmscope.figures import NOT_MEASURED, format_ratio, format_seconds, format_some
-from slurmscope.model.report import JobReport
+from slurmscope.model.archive import JobRow
 from slurmscope.reports.columns import cut, lay_table, wrap
 from slurmscope.reports.formatting import show
 from slurmscope.reports.text import MAX_WIDTH, MIN_WIDTH
@@ -24,34 +24,32 @@ _HEAD = ("Task", "State", "Run time", "CPU", "Memory", "Findings")
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
-def render_array_text(array_id: str, tasks: Sequence[JobReport], *, width: int = 80, use_color: bool = False) -> str:
+def render_array_text(array_id: str, tasks: Sequence[JobRow], *, width: int = 80, use_color: bool = False) -> str:
     """Return a table of the tasks in lines of at most ``width`` columns."""
     width = max(MIN_WIDTH, min(width, MAX_WIDTH))
-    states = Counter(task.record.state for task in tasks)
+    states = Counter(task.state for task in tasks)
     counted = ", ".join(f"{count:,} {show(state, 40)}" for state, count in states.most_common())
-    title = f"Array {array_id}: {show(tasks[0].record.name, 100)}, {format_some(len(tasks), 'task')} ({counted})"
+    title = f"Array {array_id}: {show(tasks[0].name, 100)}, {format_some(len(tasks), 'task')} ({counted})"
     heading = cut(title, width)
-    example = next((task for task in tasks if task.findings), tasks[0])
+    example = next((task for task in tasks if task.rules), tasks[0])
     lines = [
         f"{_BOLD}{heading}{_RESET}" if use_color else heading,
         "",
         *lay_table(_HEAD, [_row(task) for task in tasks], width),
         "",
-        *wrap(f"The report of one task: slurmscope report {example.record.shown_id}", width),
+        *wrap(f"The report of one task: slurmscope report {example.shown_id}", width),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _row(task: JobReport) -> tuple[str, ...]:
-    record, summary = task.record, task.summary
-    has_run = record.start_seconds is not None
+def _row(task: JobRow) -> tuple[str, ...]:
     return (
-        "not started" if record.is_array_rest else record.shown_id,
-        show(record.state, 20),
-        format_seconds(summary.run_seconds) if has_run else "–",
-        _share(summary.cpu.time.ratio),
-        _share(summary.memory.ratio),
-        str(len(task.findings)) if task.findings else "–",
+        "not started" if task.shown_id == str(task.array_job_id) else show(task.shown_id, 30),
+        show(task.state, 20),
+        format_seconds(task.run_seconds) if task.start_seconds is not None else "–",
+        _share(task.cpu_ratio),
+        _share(task.memory_ratio),
+        str(len(task.rules)) if task.rules else "–",
     )
 
 

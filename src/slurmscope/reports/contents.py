@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 from typing import NamedTuple
 
 from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
@@ -55,8 +56,8 @@ def title(report: JobReport) -> str:
     return show(f"Job {record.shown_id}: {record.name}" if record.name else f"Job {record.shown_id}", 200)
 
 
-def facts(report: JobReport) -> tuple[LabelledText, ...]:
-    """List what accounting reports about the job."""
+def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, ...]:
+    """List what accounting reports about the job; ``zone`` is the time zone of its times, None that of this host."""
     record = report.record
     rows = (
         LabelledText("Job", f"{record.shown_id} on {record.cluster}" if record.cluster else record.shown_id),
@@ -68,7 +69,7 @@ def facts(report: JobReport) -> tuple[LabelledText, ...]:
         LabelledText("Cores", f"{record.cpus:,}" if record.cpus else "unknown"),
         LabelledText("Memory", format_bytes(record.memory_bytes) if record.memory_bytes is not None else "unknown"),
         LabelledText("GPUs", _gpus(record)),
-        *_times(report),
+        *_times(report, zone),
         LabelledText("Restarts", str(record.restarts) if record.restarts else ""),
         LabelledText("Submitted as", record.submit_line),
         LabelledText("Directory", record.work_dir),
@@ -227,19 +228,20 @@ def _gpus(record: JobRecord) -> str:
     return named if record.gpus else "none"
 
 
-def _times(report: JobReport) -> tuple[LabelledText, ...]:
+def _times(report: JobReport, zone: tzinfo | None) -> tuple[LabelledText, ...]:
     record, summary = report.record, report.summary
     waited = (record.start_seconds or 0) - (record.eligible_seconds or record.submit_seconds)
     is_started = record.start_seconds is not None
     still_running = ", still running" if record.is_running else ""
     suspended, limit = record.suspended_seconds, record.time_limit_seconds
     return (
-        LabelledText("Submitted", format_time(record.submit_seconds)),
+        LabelledText("Submitted", format_time(record.submit_seconds, zone)),
         LabelledText("Waited", format_seconds(max(0, waited)) if is_started else ""),
         LabelledText(
-            "Started", format_time(record.start_seconds) if is_started else "never" if record.has_ended else "not yet"
+            "Started",
+            format_time(record.start_seconds, zone) if is_started else "never" if record.has_ended else "not yet",
         ),
-        LabelledText("Ended", format_time(record.end_seconds) if record.end_seconds is not None else ""),
+        LabelledText("Ended", format_time(record.end_seconds, zone) if record.end_seconds is not None else ""),
         LabelledText("Run time", format_seconds(summary.run_seconds) + still_running if is_started else ""),
         LabelledText(
             "Suspended", f"{format_seconds(suspended)}, not part of the run time" if is_started and suspended else ""

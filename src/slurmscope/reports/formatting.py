@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from slurmscope.log import escape
 
@@ -30,10 +30,19 @@ def format_elapsed(seconds: float) -> str:
     return f"{days}{whole % _DAY // _HOUR:02}:{whole % _HOUR // _MINUTE:02}:{whole % _MINUTE:02}"
 
 
-def format_time(seconds: float | None) -> str:
-    """Format a Unix time as date and time in UTC."""
+def format_time(seconds: float | None, zone: tzinfo | None = UTC) -> str:
+    """Format a Unix time as date and time with the name of the time zone; ``zone`` None is that of this host."""
+    moment = in_zone(seconds, zone)
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}" if moment else "unknown"
+
+
+def in_zone(seconds: float | None, zone: tzinfo | None = UTC) -> datetime | None:
+    """Convert a Unix time to a time zone; None for None and for times outside of the calendar."""
     moment = as_datetime(seconds)
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment else "unknown"
+    try:
+        return moment.astimezone(zone) if moment else None
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def format_day(seconds: float | None) -> str:

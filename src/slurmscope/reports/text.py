@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, tzinfo
 
 from slurmscope.model.finding import Finding, Severity
 from slurmscope.model.report import JobReport
@@ -24,17 +25,23 @@ _COLORS = {Severity.CRITICAL: "\x1b[1;31m", Severity.WARNING: "\x1b[33m", Severi
 _GREEN = "\x1b[32m"
 
 
-def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, url: str = "") -> str:
-    """Return the report in lines of at most ``width`` columns, with no escape codes but our own."""
+def render_text(
+    report: JobReport, *, width: int = 80, use_color: bool = False, url: str = "", zone: tzinfo | None = UTC
+) -> str:
+    """Return the report in lines of at most ``width`` columns, with no escape codes but our own.
+
+    Findings come first. Times are in ``zone``; None is the time zone of this host.
+    """
     page = TextPage(width, use_color=use_color)
     lines = [
         *page.top(contents.title(report)),
-        *page.rows(contents.facts(report)),
-        *page.heading("Use of requested resources"),
-        *(line for gauge in contents.gauges(report) for line in page.gauge(gauge)),
         *page.heading("Findings"),
         *page.findings(contents.findings(report), contents.no_findings(report)),
         *page.resubmission(describe_resubmission(report)),
+        *page.heading("Use of requested resources"),
+        *(line for gauge in contents.gauges(report) for line in page.gauge(gauge)),
+        *page.heading("Job"),
+        *page.rows(contents.facts(report, zone)),
         *page.heading("Memory"),
         *page.rows(contents.memory_rows(report)),
         *page.sentence(contents.memory_note(report)),
@@ -45,7 +52,7 @@ def render_text(report: JobReport, *, width: int = 80, use_color: bool = False, 
         *page.nodes(report),
         *(line for section in source_sections(report) for line in page.source(section)),
         *page.missing(report),
-        *page.bottom(report, url),
+        *page.bottom(report, url, zone),
     ]
     return "\n".join(lines) + "\n"
 
@@ -130,9 +137,9 @@ class TextPage:
         for sentence in sentences:
             yield from self._under("  - ", sentence)
 
-    def bottom(self, report: JobReport, url: str) -> Iterator[str]:
+    def bottom(self, report: JobReport, url: str, zone: tzinfo | None = UTC) -> Iterator[str]:
         yield ""
-        yield from self.sentence(f"Made by slurmscope at {format_time(report.made_seconds)}.")
+        yield from self.sentence(f"Made by slurmscope at {format_time(report.made_seconds, zone)}.")
         if url:
             yield from self._under("  ", f"Charts and more: {show(url)}")
 

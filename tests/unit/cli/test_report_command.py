@@ -7,18 +7,20 @@ import fcntl
 import json
 import os
 import pty
+import pwd
 import re
 import struct
 import subprocess
 import sys
 import termios
+import time
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.fakes.archive_file import WIDE_NAME
+from tests.fakes.archive_file import WIDE_NAME, write_archive
 from tests.fakes.command_line import run_here
 from tests.fakes.slurm_scripts import make_commands
 from tests.processes import PATIENCE_SECONDS
@@ -239,7 +241,9 @@ def test_invalid_job_id_is_refused(job: str) -> None:
     done = run_here("report", job)
 
     assert (2, "") == (done.returncode, done.stdout)
-    assert done.stderr.endswith(" is not a job ID; write 12, 12_3 for an array task, or 12+1\n")
+    assert done.stderr.endswith(
+        " is not a job ID; write 12, 12_3 for an array task, 12+1, 100-120, 12_[1-5], me or last\n"
+    )
     assert done.stderr.rstrip("\n").isprintable()
 
 
@@ -262,3 +266,53 @@ def test_missing_configured_archive_is_reported(slurm: Path, tmp_path: Path) -> 
     assert (
         "job 1 was not found, or you may not see it; check the job ID; there is no readable archive at" in done.stderr
     )
+
+
+def test_several_jobs_are_a_table(shared_archive: Path, slurm: Path) -> None:
+    flags = ("--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
+
+    lines = run_here("report", "12-17", *flags).stdout.splitlines()
+
+    # 15_3 is the task of the array; 16 is its number inside Slurm.
+    assert {"12", "13", "14", "15_3", "17"} == {line.split()[0] for line in lines[1:6]}
+    assert "5 jobs were found for 6 job IDs." == lines[7]
+    assert lines[8].startswith("Times are in ")
+    week = run_here("report", "12-17", "--since", "7d", "-f", "json", *flags).stdout
+    assert {"12", "13", "14", "15_3"} == {job["shown_id"] for job in json.loads(week)["jobs"]}
+    assert "12," in run_here("report", "12,13", "-f", "csv", *flags).stdout
+    refused = run_here("report", "12,13", "-f", "pdf", "-o", "/dev/null", *flags)
+    assert (2, "slurmscope: several jobs are shown as text, json or csv; name one job for pdf\n") == (
+        refused.returncode,
+        refused.stderr,
+    )
+
+
+def test_own_and_last_jobs_are_found_without_their_ids(tmp_path: Path, slurm: Path) -> None:
+    path = tmp_path / "own.db"
+    write_archive(path, int(time.time()), user=pwd.getpwuid(os.getuid()).pw_name)
+    flags = ("--archive.url", str(path), "--slurm.bin-path", str(slurm))
+
+    own = run_here("report", *flags).stdout
+    assert ["12", "13", "15_3", "17"] == sorted(line.split()[0] for line in own.splitlines()[1:5])
+    assert own == run_here("report", "me", *flags).stdout
+    newest = run_here("report", "me", "--limit", "1", *flags).stdout.splitlines()
+    assert "Only the last 1 jobs are shown; see --limit." == newest[3]
+    assert f"Job {newest[1].split()[0]}: " in run_here("report", "last", *flags).stdout
+    assert run_here("report", "me", "--state", "failed", *flags).stdout.endswith(" that match the filter.\n")
+
+
+def test_jobs_that_are_not_there_are_reported(shared_archive: Path, slurm: Path) -> None:
+    done = run_here("report", "98,99", "--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
+
+    assert (2, "", "slurmscope: none of these jobs was found, or you may not see them\n") == (
+        done.returncode,
+        done.stdout,
+        done.stderr,
+    )
+
+
+def test_findings_come_before_facts_and_times_are_local(shared_archive: Path) -> None:
+    text = _run_raw(shared_archive, "12", environment={"TZ": "Asia/Tokyo"}).decode()
+
+    assert text.index("WARNING: ") < text.index("Use of requested resources") < text.index("Submitted as")
+    assert re.search(r"Submitted +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d JST\n", text)

@@ -13,7 +13,7 @@ from tests.fakes.command_line import run_here
     [
         (["clutser"], "slurmscope"),
         (["cluster", "--nope"], "slurmscope cluster"),
-        (["report"], "slurmscope report"),
+        (["report", "--limit", "0"], "slurmscope report"),
         (["token", "revoke", "x"], "slurmscope token revoke"),
     ],
 )

@@ -227,7 +227,7 @@ def test_a_waiting_job_has_not_started_and_a_running_one_still_runs() -> None:
     text = render_text(make_unmeasured_report(waiting))
 
     assert "Started         not yet" == _line(text, "Started")
-    assert "Memory          unknown" == _line(text, "Memory   ")
+    assert "Memory          unknown" == _line(text, "Memory        ")
     assert "Waited" not in text
     running = make_record(state="RUNNING", end_seconds=None)
     assert "Run time        2 h, still running" == _line(render_text(make_report(running)), "Run time")

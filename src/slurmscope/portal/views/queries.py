@@ -13,6 +13,7 @@ from slurmscope.model.finding import Severity
 from slurmscope.units import DAY_SECONDS
 
 PAGE_ROWS = 50
+MAX_IDS = 1000
 MAX_DAYS = 366
 
 SHOWN_ID = re.compile(r"[0-9]{1,10}(?:[_+][0-9]{1,10})?\Z", re.ASCII)
@@ -36,6 +37,7 @@ def parse_filter(given: Mapping[str, str]) -> JobFilter:
         worst=_parse_severity(given.get("worst", "")),
         array_job_id=_parse_number(given, "array"),
         het_job_id=_parse_number(given, "het"),
+        shown_ids=_parse_ids(given),
         since_seconds=_parse_day(given, "since"),
         until_seconds=_parse_last_day(given),
         is_running=_parse_choice(given, "running"),
@@ -49,6 +51,7 @@ def render_query(wanted: JobFilter, **more: str | int | None) -> str:
         "worst": wanted.worst.value if wanted.worst else None,
         "array": wanted.array_job_id,
         "het": wanted.het_job_id,
+        "ids": ",".join(wanted.shown_ids),
         "since": render_day(wanted.since_seconds),
         "until": last_day(wanted),
         "running": {True: "yes", False: "no", None: None}[wanted.is_running],
@@ -115,6 +118,13 @@ def _parse_number(given: Mapping[str, str], key: str) -> int | None:
     if not NUMBER.match(text):
         raise BadQuery(f"'{key}' must be a whole number.")
     return int(text)
+
+
+def _parse_ids(given: Mapping[str, str]) -> tuple[str, ...]:
+    ids = tuple(filter(None, given.get("ids", "").split(",", MAX_IDS)))
+    if not all(map(SHOWN_ID.match, ids)):
+        raise BadQuery(f"'ids' must be up to {MAX_IDS:,} job IDs such as 12 or 12_3, separated by commas.")
+    return ids
 
 
 def _parse_severity(text: str) -> Severity | None:

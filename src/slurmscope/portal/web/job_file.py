@@ -19,9 +19,9 @@ from slurmscope.portal.web.tables import (
     make_file_headers,
     make_job_table,
     render_csv,
-    render_csv_rows,
     render_json_rows,
 )
+from slurmscope.reports.csv_rows import render_csv_rows
 
 PART_ROWS = 500
 _LEVEL = 1

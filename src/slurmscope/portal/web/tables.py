@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write tables as CSV and JSON.
-
-CSV cells that a spreadsheet would treat as a formula are prefixed with a quote; JSON keeps the text unchanged.
-"""
+"""Write tables as CSV and JSON."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,19 +11,15 @@ from dataclasses import dataclass
 import msgspec
 from starlette.responses import Response
 
-from slurmscope.log import escape
 from slurmscope.model.archive import JobRow, UseTotal
 from slurmscope.model.report import Chart, HeatMap
 from slurmscope.model.summary import NodeSummary
 from slurmscope.portal.views.cluster_now import PartitionNow
+from slurmscope.reports.csv_rows import Cell, render_csv_rows
 
-# The full-width forms of these characters start formulas too, in East Asian versions of spreadsheets.
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 _NOT_IN_FILE_NAME = re.compile(r"[^A-Za-z0-9_+.-]")
 
 MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
-
-Cell = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +35,6 @@ class Table:
 def render_csv(table: Table) -> str:
     """Render a table as CSV; values that were not measured are empty cells."""
     return render_csv_rows((table.columns, *table.rows))
-
-
-def render_csv_rows(rows: Iterable[tuple[Cell, ...]]) -> str:
-    """Render rows as CSV."""
-    stream = io.StringIO()
-    writer = csv.writer(stream)
-    writer.writerows([_escape_formula(cell) for cell in row] for row in rows)
-    return stream.getvalue()
 
 
 def render_table_json(table: Table) -> bytes:
@@ -119,9 +102,3 @@ def _cell(value: object) -> Cell:
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return value if value is None or isinstance(value, int | float) else str(value)
-
-
-def _escape_formula(cell: Cell) -> Cell:
-    if not isinstance(cell, str):
-        return cell
-    return f"'{escape(cell)}" if _FORMULA.match(cell) else escape(cell)

@@ -15,7 +15,6 @@ from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.report import JobReport
 from slurmscope.model.series import SeriesSource
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.array_finder import find_array
 from slurmscope.services.reporting.node_sizes import NodeSizes
 from slurmscope.services.reporting.report_finder import Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
@@ -29,6 +28,7 @@ from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.recorder.settings import RecorderSettings
 
 if TYPE_CHECKING:
     from slurmscope.sources.prometheus.series import QueryClient
@@ -99,7 +99,7 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str) -> 
 
     Raises SourceError or ArchiveError when the job was not found and a source could not be read.
     """
-    with open_reporting(config, environment) as reporting:
+    with open_reporting(config, environment, series=open_recorded(config)) as reporting:
         report = reporting.finder.report(EVERYTHING, job_id)
         if report:
             report = add_resubmission(reporting.archive, WaitingTimesCache(reporting.archive), EVERYTHING, report)
@@ -109,18 +109,14 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str) -> 
     return report
 
 
-def read_array(config: Config, environment: Mapping[str, str], job_id: str) -> tuple[JobReport, ...]:
-    """Return the last run of each task of an array; none for an id that is not that of an array."""
-    if not job_id.isdecimal():
-        return ()
-    with open_reporting(config, environment) as reporting:
-        return find_array(
-            EVERYTHING,
-            int(job_id),
-            archive=reporting.archive,
-            accounting=reporting.accounting,
-            maker=reporting.maker,
-        )
+def open_recorded(config: Config) -> SeriesSource | None:
+    """Return the samples that ``slurmscope up`` records on this host; None with Prometheus or without such a file."""
+    settings = config.of(RecorderSettings)
+    if config.of(PrometheusSettings).url is not None or not is_readable_file(settings.file):
+        return None
+    from slurmscope.store.recorder.series import RecorderSeries
+
+    return RecorderSeries(settings.file, interval_seconds=settings.interval)
 
 
 def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:

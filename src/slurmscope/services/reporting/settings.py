@@ -16,6 +16,7 @@ from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.commands import SlurmSettings
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.recorder.settings import RecorderSettings
 from slurmscope.units import parse_positive_seconds
 
 _MAIL_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}")
@@ -75,6 +76,12 @@ class MailSettings:
         20.0, help="Timeout for the SMTP server.", parse=parse_positive_seconds, metavar="DURATION"
     )
     portal_url: str = setting("", help="URL of the portal, for links in mails and reports.", metavar="URL")
+
+
+def command_sections() -> Iterator[Section]:
+    """Yield the settings of commands that show reports: also those of a recorder on this host."""
+    yield from report_sections()
+    yield Section(name="recorder", type=RecorderSettings)
 
 
 def report_sections() -> Iterator[Section]:

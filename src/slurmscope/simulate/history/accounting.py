@@ -61,6 +61,11 @@ class SimulatedAccounting:
         """Yield jobs that run or wait now."""
         yield from self._current
 
+    def read_user(self, user: str, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield the runs of a user that were pending or running at any time in this period."""
+        known = (*self._ended[bisect_left(self._ends, since_seconds) :], *self._current)
+        yield from (record for record in known if record.user == user and record.submit_seconds <= until_seconds)
+
 
 def record_of(cluster: SimulatedCluster, job: SimulatedJob) -> JobRecord:
     """Return the accounting record of a queued job."""

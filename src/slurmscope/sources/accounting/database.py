@@ -71,7 +71,12 @@ class DatabaseAccounting:
             if record.state not in ENDINGS:
                 yield record
 
-    def _find(self, conditions: Iterable[str], values: Sequence[int] = ()) -> RowCounts:
+    def read_user(self, user: str, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield the runs of a user that were pending or running at any time in this period."""
+        condition = "user_name = %s AND time_submit <= %s AND (time_end = 0 OR time_end >= %s)"
+        yield from self._read(self._find([condition], (user, until_seconds, since_seconds)))
+
+    def _find(self, conditions: Iterable[str], values: Sequence[int | str] = ()) -> RowCounts:
         """Return the rows that meet one of the conditions; rows that meet two are returned twice."""
         with open_session(self._settings) as session:
             selects = [

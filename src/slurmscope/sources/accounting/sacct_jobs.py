@@ -75,11 +75,16 @@ class SacctAccounting:
             if record.state not in ENDINGS:
                 yield record
 
+    def read_user(self, user: str, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield the runs of a user that were pending or running at any time in this period."""
+        yield from self._ask(f"--user={user}", f"--starttime=uts{since_seconds}", f"--endtime=uts{until_seconds}")
+
     def _ask(self, *which: str) -> tuple[JobRecord, ...]:
         columns = (*COLUMNS, *self._known_later_columns(), LAST_COLUMN)
         mark = f"|{random_separator()}|"
+        # With --allusers, sacct would ignore --user.
         arguments = (
-            "--allusers",
+            *(() if which[0].startswith("--user=") else ("--allusers",)),
             "--duplicates",  # every run of a job that was requeued
             "--local",
             "--noheader",

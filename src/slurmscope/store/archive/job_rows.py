@@ -133,6 +133,12 @@ def as_job_row(row: Sequence[Any]) -> JobRow:
     return JobRow(**values)
 
 
+def make_job_row(report: JobReport) -> JobRow:
+    """Return the line of a list for a report that is not stored."""
+    values = job_values(report)
+    return as_job_row([values[name] for name in _LIST_NAMES])
+
+
 def rules_of(values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the rules that found something in the job of this row."""
     return tuple(values["rules"].split(_SEPARATOR)) if values["rules"] else ()

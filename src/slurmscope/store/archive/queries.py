@@ -97,6 +97,10 @@ def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None =
     if wanted.node:
         runs = select(JOB_NODES.c.run_id).where(JOB_NODES.c.node == person_name(wanted.node))
         found.append(table.c.run_id.in_(runs))
+    if wanted.shown_ids:
+        arrays = [_clamp(int(shown_id)) for shown_id in wanted.shown_ids if shown_id.isdecimal()]
+        shown = table.c.shown_id.in_([valid_text(shown_id) for shown_id in wanted.shown_ids])
+        found.append(or_(shown, table.c.array_job_id.in_(arrays)))
     return tuple(found)
 
 

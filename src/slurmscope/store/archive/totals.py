@@ -51,7 +51,8 @@ def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator
 def _is_summed(wanted: JobFilter) -> bool:
     """Return whether the sums by day know all that is wanted."""
     numbers = (wanted.worst, wanted.array_job_id, wanted.het_job_id)
-    return not wanted.name and not wanted.node and all(number is None for number in numbers)
+    texts = (wanted.name, wanted.node, wanted.shown_ids)
+    return not any(texts) and all(number is None for number in numbers)
 
 
 def split(times: SubmitRange, unit_seconds: int) -> tuple[tuple[SubmitRange, ...], tuple[SubmitRange, ...]]:

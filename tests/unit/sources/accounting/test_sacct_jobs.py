@@ -425,6 +425,14 @@ class TestQuestions:
         assert [13] == [record.job_id for record in SacctAccounting(sacct.run).read_current()]
         assert "now" == sacct.questions[0]["starttime"]
 
+    def test_jobs_of_one_user_are_not_requested_for_all(self) -> None:
+        sacct = FakeSacct(lambda _: [JOB])
+
+        assert [12] == [record.job_id for record in SacctAccounting(sacct.run).read_user("ada", 100, 200)]
+        (question,) = sacct.questions
+        assert ("ada", "uts100", "uts200") == (question["user"], question["starttime"], question["endtime"])
+        assert "allusers" not in question
+
 
 def _uts(text: str) -> int:
     return int(text.removeprefix("uts"))

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Define where the command ``slurmscope report`` reads jobs from: this host, or a portal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from slurmscope.model.archive import JobFilter, JobRow
+from slurmscope.model.report import JobReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobList:
+    """Hold rows of jobs.
+
+    ``is_cut`` says that there are more than were requested, and ``problem`` why some may be missing.
+    """
+
+    rows: tuple[JobRow, ...]
+    is_cut: bool = False
+    problem: str = ""
+
+
+class JobSource(Protocol):
+    """Read jobs that the user may see; raises ``SlurmscopeError``."""
+
+    def user(self) -> str:
+        """Return the name of the user whose jobs are their own."""
+        ...
+
+    def report(self, shown_id: str) -> JobReport | None:
+        """Return the newest run of a job; None when there is no such job."""
+        ...
+
+    def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
+        """Return the newest run of each matching job, newest submission first."""
+        ...
+
+    def read_array(self, array_id: int) -> JobList:
+        """Return the newest run of each task of an array, in their order; none if this is no array."""
+        ...
+
+    def array_reports(self, array_id: int) -> tuple[JobReport, ...]:
+        """Return the reports of the tasks of an array."""
+        ...

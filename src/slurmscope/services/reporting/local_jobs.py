@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read jobs for ``slurmscope report`` on this host: from the archive if it is readable, and from accounting."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from slurmscope.config import Config
+from slurmscope.errors import ConfigError, SourceError
+from slurmscope.model.archive import JobFilter, JobRow
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.array_finder import find_array
+from slurmscope.services.reporting.job_source import JobList
+from slurmscope.services.reporting.opening import Reporting, open_recorded, open_reporting
+from slurmscope.services.reporting.resubmitting import add_resubmission
+from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
+from slurmscope.units import DAY_SECONDS
+
+PERIODS_DAYS = (1, 7, 30)
+"""How far back accounting is searched for a user's jobs, if no time is given: until there are enough."""
+
+
+class LocalJobs:
+    """Read jobs with the rights of the user who runs the command."""
+
+    def __init__(self, reporting: Reporting, wall_clock: Callable[[], float] = time.time) -> None:
+        """Take the opened sources, which the caller closes."""
+        self._reporting = reporting
+        self._wall_clock = wall_clock
+
+    def user(self) -> str:
+        """Return the user who runs the command."""
+        try:
+            return pwd.getpwuid(os.getuid()).pw_name
+        except KeyError as error:
+            raise ConfigError(f"user ID {os.getuid()} has no name on this host; name jobs by their IDs") from error
+
+    def report(self, shown_id: str) -> JobReport | None:
+        """Return the newest run of a job.
+
+        Raises SourceError or ArchiveError when the job was not found and a source could not be read.
+        """
+        report = self._reporting.finder.report(EVERYTHING, shown_id)
+        outages = self._reporting.outages.messages()
+        if report is None and outages:
+            raise SourceError(f"job {shown_id} was not found: {'; '.join(outages)}")
+        archive = self._reporting.archive
+        return report and add_resubmission(archive, WaitingTimesCache(archive), EVERYTHING, report)
+
+    def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
+        """Return the newest run of each matching job; without an archive, a user's jobs of the last 30 days."""
+        rows, problem = self._read_archived(wanted, limit), ""
+        try:
+            rows += self._read_live(wanted, limit, {_run_id(row) for row in rows if row.end_seconds is not None})
+        except SourceError as error:
+            if not rows:
+                raise
+            problem = f"Accounting could not be read: {error}"
+        newest: dict[tuple[str, int], JobRow] = {}
+        for row in sorted(rows, key=lambda row: (row.submit_seconds, row.start_seconds or 0)):
+            newest[row.cluster, row.job_id] = row
+        ordered = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
+        return JobList(rows=tuple(ordered[:limit]), is_cut=len(ordered) > limit, problem=problem)
+
+    def read_array(self, array_id: int) -> JobList:
+        """Return the newest run of each task of an array."""
+        from slurmscope.store.archive.job_rows import make_job_row
+
+        return JobList(rows=tuple(map(make_job_row, self.array_reports(array_id))))
+
+    def array_reports(self, array_id: int) -> tuple[JobReport, ...]:
+        """Return the reports of the tasks of an array."""
+        parts = self._reporting
+        return find_array(EVERYTHING, array_id, archive=parts.archive, accounting=parts.accounting, maker=parts.maker)
+
+    def _read_archived(self, wanted: JobFilter, limit: int) -> list[JobRow]:
+        if self._reporting.archive is None:
+            return []
+        # One more than is shown, to know whether there are more.
+        return list(self._reporting.archive.list_jobs(EVERYTHING, wanted, limit=limit + 1).rows)
+
+    def _read_live(self, wanted: JobFilter, limit: int, archived: set[tuple[str, int, int]]) -> list[JobRow]:
+        """Make rows of the jobs in accounting of which the archive does not have the end."""
+        from slurmscope.store.archive.job_rows import make_job_row
+
+        if wanted.shown_ids:
+            bases = {int(shown_id.replace("+", "_").partition("_")[0]) for shown_id in wanted.shown_ids}
+            found: Iterable[JobRecord] = self._reporting.accounting.read_jobs(sorted(bases))
+        else:
+            found = self._read_user(wanted, limit)
+        records = [record for record in found if _matches(record, wanted) and _record_id(record) not in archived]
+        records.sort(key=lambda record: record.submit_seconds, reverse=True)
+        return [make_job_row(report) for report in self._reporting.maker.make(records[: limit + 1])]
+
+    def _read_user(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
+        now = int(self._wall_clock())
+        read = self._reporting.accounting.read_user
+        if wanted.since_seconds is not None:
+            return list(read(wanted.user, wanted.since_seconds, now))
+        records: list[JobRecord] = []
+        for days in PERIODS_DAYS:
+            records = [each for each in read(wanted.user, now - days * DAY_SECONDS, now) if _matches(each, wanted)]
+            if len(records) > limit or self._reporting.archive is not None:
+                break
+        return records
+
+
+@contextmanager
+def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[LocalJobs]:
+    """Open the sources of this host."""
+    with open_reporting(config, environment, series=open_recorded(config)) as reporting:
+        yield LocalJobs(reporting)
+
+
+def _matches(record: JobRecord, wanted: JobFilter) -> bool:
+    return (
+        (not wanted.user or record.user == wanted.user)
+        and (not wanted.state or record.state == wanted.state)
+        and (not wanted.shown_ids or bool({record.shown_id, str(record.array_job_id)} & set(wanted.shown_ids)))
+        and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)
+    )
+
+
+def _run_id(row: JobRow) -> tuple[str, int, int]:
+    return row.cluster, row.job_id, row.submit_seconds
+
+
+def _record_id(record: JobRecord) -> tuple[str, int, int]:
+    return record.cluster, record.job_id, record.submit_seconds

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several jobs are one table: with what was found, in any width, and as files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from slurmscope.model.archive import JobRow
+from slurmscope.model.finding import Severity
+from slurmscope.reports.job_table import name_zone, render_job_table, render_job_table_csv, render_job_table_json
+from slurmscope.store.archive.job_rows import make_job_row
+from tests.fakes.reports import HOSTILE_NAME, START, make_gpu_report, make_record, make_report
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _row(job_id: int = 4711, **changed: object) -> JobRow:
+    return replace(
+        make_job_row(make_report(make_record(job_id, **changed))), rules=("idle", "large"), worst=Severity.CRITICAL
+    )
+
+
+def test_row_says_how_a_job_ended_what_it_used_and_what_was_found() -> None:
+    text = render_job_table([_row()], width=120, titles={"idle": "Cores were idle"}.get)  # type: ignore[arg-type]
+
+    head, row = text.splitlines()
+    assert ["Job", "State", "Submitted", "Run", "time", "CPU", "Memory", "Name", "Findings"] == head.split()
+    assert "4711  COMPLETED  2026-09-21 14:03       2 h  50 %    10 %  relax  Cores were idle, and 1 more" == row
+
+
+def test_times_are_in_the_zone_of_the_reader() -> None:
+    zone = ZoneInfo("Asia/Tokyo")
+
+    assert "2026-09-21 23:03" in render_job_table([_row()], width=120, zone=zone)
+    assert "JST" == name_zone(START, zone)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_columns_that_do_not_fit_are_left_out_before_findings(width: int) -> None:
+    lines = render_job_table([_row(), _row(job_id=2, state="OUT_OF_MEMORY")], width=width).splitlines()
+
+    assert width >= max(map(len, lines))
+    assert all("idle" in line for line in lines[1:])
+    assert ["4711", "2"] == [line.split()[0] for line in lines[1:]]
+    assert ("Submitted" in lines[0]) == (width >= 80)
+
+
+def test_jobs_of_several_users_have_their_names_and_gpus_have_a_column() -> None:
+    one = render_job_table([_row()], width=120)
+    several = render_job_table([_row(), _row(user="bob"), make_job_row(make_gpu_report())], width=120)
+
+    assert "User" not in one
+    assert "GPU" not in one
+    assert re.search(r"GPU +User +Name", several.splitlines()[0])
+    assert re.search(r"1\.0 % +bob", several)
+
+
+def test_unmeasured_waiting_and_short_jobs_are_no_zeros() -> None:
+    waiting = _row(state="PENDING", start_seconds=None, end_seconds=None)
+    plain = replace(waiting, cpu_ratio=None, memory_ratio=None, rules=(), worst=None, run_seconds=0.0)
+    short = replace(plain, start_seconds=START, end_seconds=START + 60, run_seconds=60.0)
+
+    assert re.search(r"PENDING .* –    –       –  relax  –", render_job_table([plain], width=120))
+    assert render_job_table([short], width=120).splitlines()[1].endswith("too short to judge")
+
+
+def test_hostile_names_are_shown_and_not_sent() -> None:
+    text = render_job_table([_row(name=HOSTILE_NAME)], width=120, use_color=True)
+
+    assert "\x1b" not in _COLOR.sub("", text)
+    assert "\x1b[1;31m" in text
+    cells = list(csv.reader(io.StringIO(render_job_table_csv([_row(name=HOSTILE_NAME)]))))
+    assert dict(zip(*cells, strict=True))["name"].startswith("'=cmd")
+
+
+def test_files_have_every_number_and_say_what_is_missing() -> None:
+    row = replace(_row(), gpu_ratio=None)
+    (made,) = json.loads(render_job_table_json([row], is_cut=True))["jobs"]
+
+    assert ("4711", 0.5, None, ["idle", "large"], "critical") == (
+        made["shown_id"], made["cpu_ratio"], made["gpu_ratio"], made["rules"], made["worst"]
+    )  # fmt: skip
+    assert json.loads(render_job_table_json([], is_cut=True)) == {"jobs": [], "is_cut": True}
+    head, cells = csv.reader(io.StringIO(render_job_table_csv([row])))
+    assert ("0.5", "", "idle large") == tuple(
+        dict(zip(head, cells, strict=True))[n] for n in ("cpu_ratio", "gpu_ratio", "rules")
+    )
+
+
+def test_sentences_below_are_wrapped() -> None:
+    text = render_job_table([_row()], width=40, notes=["word " * 20])
+
+    assert max(map(len, text.splitlines())) <= 40
+    assert 20 == text.count("word")
