@@ -15,7 +15,8 @@
     │   ├── ServerError        a server (slurmrestd, Prometheus, a database) returned no usable response
     │   │   ├── ServerTimedOut     no complete response arrived before the timeout
     │   │   ├── ServerRefused      the server is unreachable or denied access
-    │   │   └── ServerBusy         the server is temporarily unavailable
+    │   │   ├── ServerBusy         the server is temporarily unavailable
+    │   │   └── QueryRejected      the server cannot evaluate this query, however often it is repeated
     │   ├── SlurmRefused       a response arrived that reports an error of Slurm
     │   └── MalformedAnswer    a response arrived in an unknown format
     ├── ArchiveError           the job archive could not be read or written
@@ -111,6 +112,10 @@ class ServerRefused(ServerError):
 
 class ServerBusy(ServerError):
     """The server is temporarily unavailable."""
+
+
+class QueryRejected(ServerError):
+    """The server cannot evaluate this query; a repetition does not help, and other queries are not affected."""
 
 
 class SlurmRefused(SourceError):

@@ -137,8 +137,6 @@ class LustreReader:
         expression = rates_expression(quantity, self._options, self._settings.matchers)
         reply = self.client.query_instant(expression, now, kind=f"lustre_{quantity}", until=until)
         self._answers[quantity] = _Answer(tuple(parse_rates(quantity, self._options, reply)), now, time.monotonic())
-        if reply.is_partial:
-            raise SourceError("the answer is partial")
 
     def _attribute(self, collection: _Collection) -> FilesystemUse:
         oldest = time.monotonic() - KEEP_SECONDS

@@ -25,7 +25,7 @@ SPLITS = counter(
 )
 QUERY_FAILURES = counter(
     "slurmscope_series_failures_total",
-    "Failed Prometheus queries by reason: timeout, refused, too_much, failed or malformed.",
+    "Failed Prometheus queries by reason: timeout, refused, too_much, partial, failed or malformed.",
     "kind",
     "reason",
 )

@@ -9,7 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slurmscope.errors import MalformedAnswer, MissingExtraError, ServerBusy, ServerError, ServerRefused
+from slurmscope.errors import (
+    MalformedAnswer,
+    MissingExtraError,
+    QueryRejected,
+    ServerBusy,
+    ServerError,
+    ServerRefused,
+)
 from slurmscope.http_client.request import HttpAnswer
 from slurmscope.log import escape
 
@@ -23,16 +30,33 @@ _ACCESS_DENIED = frozenset({401, 403, 407, 511})
 _TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
 _TOO_LARGE = frozenset({413, 414})
 # Servers repeat the query in their messages, so a word that can occur in a metric name is not enough.
+_TIMED_OUT_MESSAGE = re.compile(r"timed out|timeout exceeded|context deadline exceeded", re.IGNORECASE)
 _TOO_LARGE_MESSAGE = re.compile(
-    r"too many|exceeded maximum|exceeds |cannot exceed|cannot select more than|timed out|timeout exceeded|too long",
+    # Prometheus and VictoriaMetrics
+    r"too many|exceeded maximum|exceeds |cannot exceed|cannot select more than|too long|not enough memory|"
+    r"contains more than -search\.maxResponseSeries|"
+    # Mimir, Cortex, and the store of Thanos, which Cortex uses
+    r"exceeded the (?:maximum|aggregated) |hit the (?:max|aggregated) |limit \d+ (?:violated|exceeded)",
     re.IGNORECASE,
 )
+# Remarks about the expression, which do not say that series are missing.
+_REMARK = re.compile(r"PromQL (?:info|warning): ")
 
 
 class QueryTooLarge(ServerError):
     """The server is up but rejects the query as too large; a smaller one may succeed."""
 
     reason = "too_much"
+
+
+class QueryTimedOut(QueryTooLarge):
+    """The server took too long to evaluate the query; a smaller one may be fast enough."""
+
+
+class PartialAnswer(ServerBusy):
+    """Some of the servers behind this one did not answer: what is missing cannot be told from what never was."""
+
+    reason = "partial"
 
 
 class AccessDenied(ServerRefused):
@@ -50,10 +74,9 @@ class FoundSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """Hold a parsed answer; it is partial where it has a warning, because some of the servers may not have answered."""
+    """Hold a parsed answer, which is complete."""
 
     series: tuple[FoundSeries, ...]
-    is_partial: bool
 
     @property
     def points(self) -> int:
@@ -80,8 +103,9 @@ class _Body(msgspec.Struct, frozen=True, rename="camel"):
     is_partial: bool = False
 
 
-class _Refusal(msgspec.Struct, frozen=True):
+class _Refusal(msgspec.Struct, frozen=True, rename="camel"):
     status: str = ""
+    error_type: str = ""
     error: str = ""
 
 
@@ -97,7 +121,7 @@ def parse_answer(answer: HttpAnswer) -> Reply:
         body = _decode(answer.body)
     except (msgspec.DecodeError, RecursionError) as error:
         # An error in a body of status 200 may come with any data.
-        if _error_of(answer.body):
+        if _refusal_of(answer.body).error:
             raise _failure(answer) from error
         shown = escape(answer.body[:80].decode("utf-8", "replace"), 80)
         raise MalformedAnswer(
@@ -107,8 +131,16 @@ def parse_answer(answer: HttpAnswer) -> Reply:
         raise _failure(answer)
     if body.data is None or body.data.result_type not in {"matrix", "vector"}:
         raise MalformedAnswer("it answered with something other than series: neither a matrix nor a vector")
-    found = tuple(_parse_entry(entry) for entry in body.data.result)
-    return Reply(series=found, is_partial=body.is_partial or bool(body.warnings))
+    _check_completeness(body)
+    return Reply(series=tuple(_parse_entry(entry) for entry in body.data.result))
+
+
+def _check_completeness(body: _Body) -> None:
+    """Raise PartialAnswer if some of the servers behind this one did not answer."""
+    warnings = [warning for warning in body.warnings or () if not _REMARK.match(warning)]
+    if body.is_partial or warnings:
+        why = f": {escape(warnings[0], _MESSAGE_LIMIT)}" if warnings else ""
+        raise PartialAnswer(f"it returned only a part of the series{why}")
 
 
 def _decode(body: bytes) -> _Body:
@@ -148,24 +180,32 @@ def _valid_points(times: Sequence[float], values: Sequence[float]) -> dict[float
 
 
 def _failure(answer: HttpAnswer) -> ServerError:
-    reported = _error_of(answer.body)
+    refusal = _refusal_of(answer.body)
+    reported = refusal.error
     text = reported or answer.body[:1000].decode("utf-8", "replace").strip() or "an empty body"
     message = f"it answered {answer.status}: {escape(text, _MESSAGE_LIMIT)}"
     if answer.status in _ACCESS_DENIED:
-        return AccessDenied(f"{message}; see --prometheus.bearer-token-file and --prometheus.user")
+        return AccessDenied(
+            f"{message}; see --prometheus.bearer-token-file, --prometheus.user and --prometheus.headers"
+        )
+    if _TIMED_OUT_MESSAGE.search(reported):
+        return QueryTimedOut(message)
     if answer.status in _TOO_LARGE or (reported and _TOO_LARGE_MESSAGE.search(reported)):
         return QueryTooLarge(message)
     if 300 <= answer.status < 400:
         return ServerError(
             f"it answered {answer.status}, a redirect, which is not followed; set --prometheus.url to the final address"
         )
+    if refusal.error_type == "bad_data":
+        return QueryRejected(message)
     return ServerBusy(message) if answer.status in _TEMPORARY else ServerError(message)
 
 
-def _error_of(body: bytes) -> str:
-    """Return the error message in a JSON body; empty when it has none or is not JSON."""
+def _refusal_of(body: bytes) -> _Refusal:
+    """Return the error in a JSON body; an empty one when it has none or is not JSON."""
     try:
         refusal = _decode_refusal(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    return refusal.error or ("an error without a message" if refusal.status == "error" else "")
+        return _Refusal()
+    is_silent = refusal.status == "error" and not refusal.error
+    return msgspec.structs.replace(refusal, error="an error without a message") if is_silent else refusal

@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from slurmscope.errors import (
 from slurmscope.http_client.request import AnswerTooLong, form_request, send, tls_context
 from slurmscope.log import escape
 from slurmscope.sources.prometheus.answers import AccessDenied, QueryTooLarge, Reply, parse_answer
+from slurmscope.sources.prometheus.headers import is_header_value
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
@@ -35,8 +36,11 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 _SECRET_LIMIT_BYTES = 16 * 1024
+_LEAST_SECRET_LENGTH = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
+# VictoriaMetrics and Thanos then fail instead of answering with what the reachable part of them has; others ignore it.
+_WHOLE_ANSWERS = {"deny_partial_response": "1", "partial_response": "false"}
 # The server gets a shorter timeout than ours: its error says that the query was too large, our timeout does not.
 _SERVER_SHARE = 0.9
 
@@ -59,6 +63,8 @@ class Prometheus:
         """Check the settings; no query is sent yet."""
         if settings.url is None:
             raise ConfigError("set --prometheus.url, for example http://localhost:9090")
+        if _sets_authorization(settings):
+            raise ConfigError("--prometheus.headers sets Authorization, and so do the other settings: choose one")
         if bool(settings.user) != bool(settings.password_file) or (settings.user and settings.bearer_token_file):
             raise ConfigError(
                 "set --prometheus.user together with --prometheus.password-file, or a bearer token, or neither"
@@ -113,19 +119,20 @@ class Prometheus:
 
     def _query_once(self, path: str, form: Mapping[str, str], kind: str, until: float) -> Reply:
         """Send one query and count it."""
-        secret = ""
+        secrets: tuple[str, ...] = ()
         began = self._clock()
         deadline = min(until, began + self._settings.timeout)
         limit_seconds = max(0.1, (deadline - began) * _SERVER_SHARE)
         try:
-            secret, headers = self._authorization()
+            headers = self._read_headers()
+            secrets = tuple(headers.values())
             described = {"Accept": "application/json", **headers}
-            request = form_request(path, {**form, "timeout": f"{limit_seconds:.3f}"}, described)
+            request = form_request(path, {**form, **_WHOLE_ANSWERS, "timeout": f"{limit_seconds:.3f}"}, described)
             limit_bytes = self._settings.max_answer_bytes
             answer = send(self._address, request, deadline=deadline, tls=self._tls, limit_bytes=limit_bytes)
             reply = parse_answer(answer)
         except SourceError as error:
-            failure = self._described(error, secret)
+            failure = self._described(error, secrets)
             is_up = isinstance(failure, QueryTooLarge)
             self.counters.note_failure(kind, self._clock() - began, failure.reason, is_up=is_up)
             raise failure from error
@@ -133,28 +140,30 @@ class Prometheus:
         self.counters.note_answer(kind, seconds, points=reply.points, received_bytes=len(answer.body))
         return reply
 
-    def _described(self, error: SourceError, secret: str) -> SourceError:
-        """Add the address to an error and remove our secret, which a server may repeat."""
-        message = str(error).replace(secret, "SECRET") if secret else str(error)
+    def _described(self, error: SourceError, secrets: Iterable[str]) -> SourceError:
+        """Add the address to an error and remove our secrets, which a server may repeat."""
+        message = str(error)
+        for secret in secrets:
+            # The credentials follow "Bearer" or "Basic"; a tenant of few letters is no secret, and occurs in words.
+            for part in (secret, secret.rpartition(" ")[2]):
+                message = message.replace(part, "SECRET") if len(part) >= _LEAST_SECRET_LENGTH else message
         message = message if str(self._address) in message else f"{self._address}: {message}"
         if isinstance(error, AnswerTooLong):
             return QueryTooLarge(message)
         return type(error)(message) if isinstance(error, ServerError | MalformedAnswer) else error
 
-    def _authorization(self) -> tuple[str, dict[str, str]]:
-        """Return the current secret and the header that contains it."""
+    def _read_headers(self) -> dict[str, str]:
+        """Return the configured headers and that of the current credentials; all values are secrets."""
+        headers = {
+            header.name: header.value if header.file is None else _read_header_value(header.file)
+            for header in self._settings.headers
+        }
         if self._settings.bearer_token_file is not None:
-            secret = _read_secret(self._settings.bearer_token_file)
-            if not secret.isascii():  # as a header must be
-                raise AccessDenied(
-                    escape(f"the file {self._settings.bearer_token_file} does not contain a valid token")
-                )
-            return secret, {"Authorization": f"Bearer {secret}"}
-        if self._settings.password_file is not None:
+            headers["Authorization"] = f"Bearer {_read_header_value(self._settings.bearer_token_file)}"
+        elif self._settings.password_file is not None:
             pair = f"{self._settings.user}:{_read_secret(self._settings.password_file)}"
-            secret = base64.b64encode(pair.encode("utf-8")).decode("ascii")
-            return secret, {"Authorization": f"Basic {secret}"}
-        return "", {}
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode('utf-8')).decode('ascii')}"
+        return headers
 
     def _pause(self, attempt: int) -> float:
         """Return the pause before a retry: doubled each time, and randomised so that clients do not retry in step."""
@@ -164,6 +173,19 @@ class Prometheus:
 
 def _is_temporary(error: ServerError) -> bool:
     return isinstance(error, ServerBusy) or (isinstance(error, ServerRefused) and not isinstance(error, AccessDenied))
+
+
+def _sets_authorization(settings: PrometheusSettings) -> bool:
+    """Return whether both the headers and other settings contain credentials."""
+    is_set = bool(settings.bearer_token_file or settings.password_file)
+    return is_set and any(header.name.lower() == "authorization" for header in settings.headers)
+
+
+def _read_header_value(path: Path) -> str:
+    secret = _read_secret(path)
+    if not is_header_value(secret):
+        raise AccessDenied(escape(f"the file {path} does not contain a valid token or header value"))
+    return secret
 
 
 def _read_secret(path: Path) -> str:

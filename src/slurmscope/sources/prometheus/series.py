@@ -5,8 +5,8 @@ A point of a curve covers the window that ends at its time; the last one is at t
 the same ID in all its runs. So where windows are long, the first and the last part of a run get separate queries over
 exactly their time: no other point reaches into another run, and no peak near the start or the end is lost.
 
-A query that the server rejects as too large is split in two, down to a minimum size; what is then still missing makes
-the result partial.
+A query that the server rejects as too large or too slow is split in two, down to a minimum size; what is then still too
+large makes the result partial, and a server that is then still too slow has timed out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from slurmscope.errors import ServerTimedOut
 from slurmscope.model.series import JOB_LABEL, Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals, total_of_rises
-from slurmscope.sources.prometheus.answers import FoundSeries, QueryTooLarge, Reply
+from slurmscope.sources.prometheus.answers import FoundSeries, QueryTimedOut, QueryTooLarge, Reply
 from slurmscope.sources.prometheus.curves import CurvesByJob, add_curve, cut_curve, first_parts, last_parts, make_point
 from slurmscope.sources.prometheus.plan import MAX_JOBS, CurvesQuery, TotalsQuery, plan_curves, plan_totals
 from slurmscope.sources.prometheus.promql import curves_expression, totals_expression
@@ -170,16 +171,17 @@ class _QueryRunner:
                 query = waiting.pop()
                 try:
                     reply = send(query)
-                except QueryTooLarge:
-                    waiting.extend(reversed(self._split(query)))
+                except QueryTooLarge as error:
+                    waiting.extend(reversed(self._split(query, error)))
                     continue
-                self.is_partial |= reply.is_partial
                 replies.append((query, reply))
         return replies
 
-    def _split(self, query: PlannedQuery) -> tuple[PlannedQuery, ...]:
+    def _split(self, query: PlannedQuery, error: QueryTooLarge) -> tuple[PlannedQuery, ...]:
         halves = query.split() if self._splits_left else ()
         if not halves:
+            if isinstance(error, QueryTimedOut):
+                raise ServerTimedOut(str(error)) from error
             self.is_partial = True
             return ()
         self._splits_left -= 1

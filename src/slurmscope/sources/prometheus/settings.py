@@ -11,6 +11,7 @@ from typing import NamedTuple
 from slurmscope.config import parse_path
 from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.settings import parse_list, parse_text, setting
+from slurmscope.sources.prometheus.headers import Header, parse_headers
 from slurmscope.units import parse_bytes, parse_positive_seconds
 
 _MATCHER = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=(?:"([^"\\]*)"|([^"]*))\Z')
@@ -77,6 +78,14 @@ class PrometheusSettings:
         help="File with the password of prometheus.user; it is read for every query.",
         parse=parse_path,
         metavar="FILE",
+    )
+    headers: tuple[Header, ...] = setting(
+        (),
+        help="HTTP header of every query, such as X-Scope-OrgID=TENANT for Mimir; NAME=@FILE reads the value from a "
+        "file for every query; repeatable.",
+        parse=parse_headers,
+        metavar="NAME=VALUE",
+        is_secret=True,
     )
     ca_file: Path | None = setting(
         None,

@@ -6,15 +6,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.errors import MalformedAnswer, ServerBusy, ServerError, SourceError
+from slurmscope.errors import MalformedAnswer, QueryRejected, ServerBusy, ServerError, SourceError
 from slurmscope.http_client.request import HttpAnswer
-from slurmscope.sources.prometheus.answers import AccessDenied, FoundSeries, QueryTooLarge, parse_answer
+from slurmscope.sources.prometheus.answers import (
+    AccessDenied,
+    FoundSeries,
+    PartialAnswer,
+    QueryTimedOut,
+    QueryTooLarge,
+    parse_answer,
+)
 
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "prometheus"
 GOOD = {
     "status": "success",
     "data": {"resultType": "matrix", "result": [{"metric": {"slurm_job": "7"}, "values": [[15, "1.5"], [30.25, "2"]]}]},
@@ -24,6 +33,8 @@ RESOLUTION = (
     "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)"
 )
 TIMED_OUT = "query timed out in expression evaluation"
+# As the sources of these servers word them.
+MESSAGES = json.loads((FIXTURES / "messages.json").read_text(encoding="utf-8"))
 VICTORIA = (
     'error when executing query="jobs_memory_limit_bytes" on the time range (start=1, end=2, step=1): too many points '
     "for the given step=1, start=1 and end=2: 2; cannot exceed -search.maxPointsPerTimeseries=1"
@@ -46,7 +57,7 @@ def test_matrix_is_parsed() -> None:
     reply = parse_answer(answer(GOOD))
 
     assert (FoundSeries({"slurm_job": "7"}, (15.0, 30.25), (1.5, 2.0)),) == reply.series
-    assert (2, False) == (reply.points, reply.is_partial)
+    assert 2 == reply.points
 
 
 def test_vector_is_parsed() -> None:
@@ -74,9 +85,17 @@ def test_points_that_go_back_in_time_are_skipped() -> None:
     assert (1.0, 5.0) == parse_answer(matrix([[1, "1"], [5, "2"], [5, "9"], [3, "3"]])).series[0].times
 
 
-@pytest.mark.parametrize("more", [{"warnings": ["a store did not answer"]}, {"isPartial": True}])
-def test_warning_makes_an_answer_partial(more: dict[str, object]) -> None:
-    assert parse_answer(answer({**GOOD, **more})).is_partial
+@pytest.mark.parametrize("more", MESSAGES["partial"].values(), ids=MESSAGES["partial"])
+def test_partial_answer_is_no_measurement(more: dict[str, object]) -> None:
+    with pytest.raises(PartialAnswer, match="only a part of the series"):
+        parse_answer(answer({**GOOD, **more}))
+
+
+@pytest.mark.parametrize(
+    "more", [{"isPartial": False}, {"warnings": None}, {"warnings": []}, {"warnings": MESSAGES["remarks"]}]
+)
+def test_remarks_about_the_expression_leave_an_answer_whole(more: dict[str, object]) -> None:
+    assert 2 == parse_answer(answer({**GOOD, **more})).points
 
 
 def test_invalid_utf8_in_labels_is_replaced() -> None:
@@ -106,16 +125,24 @@ def test_answer_without_series_is_malformed(body: object) -> None:
         parse_answer(answer(body))
 
 
+@pytest.mark.parametrize("words", MESSAGES["limits"].values(), ids=MESSAGES["limits"])
+def test_limits_of_other_servers_mean_a_query_too_large(words: str) -> None:
+    for status in (400, 422, 500, 503):
+        with pytest.raises(QueryTooLarge):
+            parse_answer(refusal(words, status))
+
+
 @pytest.mark.parametrize(
     ("given_answer", "expected"),
     [
         (refusal(TOO_MANY, 422), QueryTooLarge),
         (refusal(RESOLUTION, 400, "bad_data"), QueryTooLarge),
-        (refusal(TIMED_OUT, 503, "timeout"), QueryTooLarge),
+        (refusal(TIMED_OUT, 503, "timeout"), QueryTimedOut),
+        (refusal("expanding series: context deadline exceeded", 503, "timeout"), QueryTimedOut),
         (refusal(VICTORIA, 422, "422"), QueryTooLarge),
         (refusal(TOO_MANY, 200), QueryTooLarge),
         (answer(b"Request Entity Too Large", 413), QueryTooLarge),
-        (refusal('invalid parameter "query": jobs_memory_limit_bytes', 400, "bad_data"), ServerError),
+        (refusal('invalid parameter "query": jobs_memory_limit_bytes', 400, "bad_data"), QueryRejected),
         (refusal("something else", 422), ServerError),
         (answer({"status": "error", "data": 7}, 200), ServerError),
         (answer({"status": "odd"}, 200), ServerError),

@@ -16,8 +16,9 @@ import pytest
 
 from slurmscope.errors import ConfigError, MalformedAnswer, ServerBusy, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.http_client.address import parse_address
-from slurmscope.sources.prometheus.answers import AccessDenied, QueryTooLarge, Reply
+from slurmscope.sources.prometheus.answers import AccessDenied, PartialAnswer, QueryTooLarge, Reply
 from slurmscope.sources.prometheus.client import Prometheus
+from slurmscope.sources.prometheus.headers import parse_headers
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.prometheus_server import FakePrometheus, failure, matrix, read_form, vector
@@ -234,6 +235,57 @@ def test_user_and_password_are_sent(server: FakeServer, tmp_path: Path) -> None:
     assert ("Basic", "ada:pass: wörd") == (kind, base64.b64decode(sent).decode("utf-8"))
 
 
+def test_whole_answers_are_requested(server: FakeServer) -> None:
+    server.query(ONE)
+
+    form = server.fake.queries[0].form
+    assert ("1", "false") == (form["deny_partial_response"], form["partial_response"])
+
+
+def test_partial_answer_is_retried_and_then_a_failure(server: FakeServer) -> None:
+    part = vector(({"slurm_job": "7"}, (15.0, "1")), isPartial=True)
+    assert 1 == server.query(part, ONE, retries=1).points
+    client = server.client(retries=1)
+    server.fake.answers = [part]
+    with pytest.raises(PartialAnswer, match="only a part of the series"):
+        send_query(client)
+
+    counts = client.counters.snapshot()
+    assert (False, {"partial": 2}) == (counts.is_up, counts.by_kind["totals"].failures)
+
+
+def test_headers_are_sent_with_current_values(server: FakeServer, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("first\n")
+    headers = parse_headers(["X-Scope-OrgID=hpc|lab", f"X-Api-Key=@{key}"])
+    server.query(ONE, headers=headers)
+    key.write_text("second")
+    server.query(ONE, headers=headers)
+
+    sent = [(query.headers["X-Scope-OrgID"], query.headers["X-Api-Key"]) for query in server.fake.queries]
+    assert [("hpc|lab", "first"), ("hpc|lab", "second")] == sent
+
+
+def test_header_that_a_server_repeats_is_removed(server: FakeServer) -> None:
+    headers = parse_headers(["X-Api-Key=hidden-word", "X-Scope-OrgID=a"])
+    with pytest.raises(AccessDenied, match="SECRET may not read tenant a") as caught:
+        server.query(http_answer(401, b"hidden-word may not read tenant a"), headers=headers)
+
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"a\r\nHost: b", b" a", b"\xff", "gehéim".encode()])
+def test_invalid_file_of_a_header_is_reported_without_its_content(
+    server: FakeServer, tmp_path: Path, content: bytes
+) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(content)
+    with pytest.raises(AccessDenied, match=r"(does not contain|must contain)"):
+        server.query(ONE, headers=parse_headers([f"X-Api-Key=@{key}"]))
+
+    assert [] == server.fake.queries
+
+
 def test_secret_that_a_server_repeats_is_removed(server: FakeServer, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("hidden-word")
@@ -265,6 +317,7 @@ def test_invalid_secret_file_is_reported_without_its_content(
         ({"user": "ada"}, "--prometheus.password-file"),
         ({"password_file": Path("p")}, "--prometheus.user"),
         ({"user": "ada", "password_file": Path("p"), "bearer_token_file": Path("t")}, "or a bearer token"),
+        ({"headers": parse_headers("authorization=x"), "bearer_token_file": Path("t")}, "--prometheus.headers"),
         ({"url": parse_address("https://prom"), "ca_file": Path("/nonexistent/ca.pem")}, "--prometheus.ca-file"),
     ],
 )

@@ -30,7 +30,7 @@ def test_metadata_operations_keep_target_and_operation() -> None:
 
 def reply(labels: dict[str, str], *values: float) -> Reply:
     times = tuple(float(number) for number in range(len(values)))
-    return Reply(series=(FoundSeries(labels, times, values),), is_partial=False)
+    return Reply(series=(FoundSeries(labels, times, values),))
 
 
 @pytest.mark.parametrize(

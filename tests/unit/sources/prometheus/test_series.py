@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from slurmscope.errors import ServerRefused
+from slurmscope.errors import ServerRefused, ServerTimedOut
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
-from slurmscope.sources.prometheus.answers import FoundSeries, QueryTooLarge, Reply
+from slurmscope.sources.prometheus.answers import FoundSeries, QueryTimedOut, QueryTooLarge, Reply
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.series import PrometheusSeries
@@ -76,8 +76,8 @@ class FakeClient:
         return self.answer(query)
 
 
-def reply(*series: FoundSeries, is_partial: bool = False) -> Reply:
-    return Reply(series=series, is_partial=is_partial)
+def reply(*series: FoundSeries) -> Reply:
+    return Reply(series=series)
 
 
 def level(value: float) -> Callable[[Question], Reply]:
@@ -238,14 +238,6 @@ def test_higher_of_two_copies_of_a_series_is_used() -> None:
     assert {1: {("n1",): 5.0 / 60}} == source.read_totals(COUNTER, spans, until=NO_LIMIT).by_job
 
 
-def test_partial_answer_stays_partial() -> None:
-    _, source = opened(lambda _: reply(is_partial=True))
-    spans = [JobSpan(1, 0.0, 60.0)]
-
-    assert source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT).is_partial
-    assert source.read_totals(GAUGE, spans, until=NO_LIMIT).is_partial
-
-
 def test_empty_runs_are_not_queried() -> None:
     client, source = opened(level(1.0))
     spans = [JobSpan(1, 5.0, 5.0), JobSpan(2, 9.0, 3.0)]
@@ -330,6 +322,29 @@ def test_one_job_that_is_too_large_affects_no_other() -> None:
     assert len(client.queries) < 100
 
 
+def test_server_that_is_too_slow_for_all_jobs_answers_for_fewer() -> None:
+    def answer(query: Question) -> Reply:
+        if len(query.job_ids) > 1:
+            raise QueryTimedOut("query timed out in expression evaluation")
+        return level(3.0)(query)
+
+    _, source = opened(answer)
+    spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 5)]
+    totals = source.read_totals(GAUGE, spans, until=NO_LIMIT)
+
+    assert (False, {1, 2, 3, 4}) == (totals.is_partial, set(totals.by_job))
+
+
+def test_server_that_is_too_slow_for_a_part_of_one_job_has_timed_out() -> None:
+    def answer(query: Question) -> Reply:
+        raise QueryTimedOut("query timed out in expression evaluation")
+
+    client, source = opened(answer)
+    with pytest.raises(ServerTimedOut, match="query timed out"):
+        source.read_totals(GAUGE, [JobSpan(1, 0.0, 3000.0)], until=NO_LIMIT)
+    assert len(client.queries) > 1
+
+
 def test_number_of_splits_is_limited() -> None:
     def answer(query: Question) -> Reply:
         raise QueryTooLarge("too much")
@@ -371,7 +386,7 @@ def test_unusual_answers_become_curves() -> None:
     fake = FakePrometheus(
         [
             failure(503, "timeout", "query timed out in query execution"),
-            matrix(({"slurm_job": "1", "slurm_node": "n1"}, points), warnings=["a store did not answer"]),
+            matrix(({"slurm_job": "1", "slurm_node": "n1"}, points)),
             matrix(),
         ]
     )
@@ -382,4 +397,4 @@ def test_unusual_answers_become_curves() -> None:
         curves = source.read_curves(GAUGE, spans, points=300, until=time.monotonic() + GENEROUS_SECONDS)
 
     assert {1: (Series(("n1",), (15.0, 45.0, 60.0), (1.0, 2.0, 3.0)),)} == curves.by_job
-    assert curves.is_partial
+    assert not curves.is_partial

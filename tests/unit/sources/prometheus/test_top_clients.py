@@ -44,7 +44,7 @@ class FakeClient:
         if self.error and self.word in query:
             raise self.error
         labels = {"filesystem": "work", "jobid": "7", "user": "ada", "program": "cp", "account": "physics"}
-        return Reply(series=(FoundSeries(labels, (1.0,), (5.0,)), FoundSeries({}, (), ())), is_partial=False)
+        return Reply(series=(FoundSeries(labels, (1.0,), (5.0,)), FoundSeries({}, (), ())))
 
     def query_range(
         self, query: str, times: tuple[float, float], step_seconds: float, *, kind: str, until: float

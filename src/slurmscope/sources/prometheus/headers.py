@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declare further HTTP headers of queries, such as the tenant of Mimir; their values may be secrets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurmscope.settings import parse_list
+
+_HEADER = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]{1,128})=(.*)\Z")
+_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?\Z")
+_OWN = frozenset({"accept", "connection", "content-length", "content-type", "host", "transfer-encoding", "user-agent"})
+_FORM = "not of the form NAME=VALUE or NAME=@FILE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Hold the name of a header, and its value or the file that contains it."""
+
+    name: str
+    value: str = field(default="", repr=False)
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        """Return the header without its value."""
+        return f"{self.name}=@{self.file}" if self.file else f"{self.name}=<hidden>"
+
+
+def parse_headers(given: object) -> tuple[Header, ...]:
+    """Parse headers: repeated flags, a list in the file, or comma-separated values in the environment.
+
+    Raise ValueError without repeating a value.
+    """
+    try:
+        items = parse_list(given)
+    except ValueError:
+        raise ValueError(f"a header is {_FORM}") from None
+    headers = tuple(_parse_header(item.strip()) for item in items)
+    names = [header.name.lower() for header in headers]
+    if len(set(names)) < len(names):
+        raise ValueError("a header is given twice")
+    return headers
+
+
+def is_header_value(text: str) -> bool:
+    """Return whether a text can be the value of a header."""
+    return _VALUE.match(text) is not None
+
+
+def _parse_header(text: str) -> Header:
+    match = _HEADER.match(text)
+    if not match:
+        raise ValueError(f"a header is {_FORM}")
+    name, value = match.groups()
+    if name.lower() in _OWN:
+        raise ValueError(f"slurmscope sets the header {name} itself")
+    if value.startswith("@") and len(value) > 1:
+        return Header(name=name, file=Path(value[1:]))
+    if not is_header_value(value):
+        raise ValueError(f"the value of the header {name} is not one line of printable ASCII")
+    return Header(name=name, value=value)
