@@ -73,7 +73,10 @@ def make_workload(record: JobRecord, kind: WorkloadKind, *, length_seconds: floa
     shape = _SHAPES.get(kind)
     good = _good_node(record, random, length_seconds)
     made = shape(_Plan(good, random, length_seconds)) if shape else good
-    nodes = tuple(replace(made, name=name) for name in record.nodes)
+    nodes = tuple(
+        replace(made, name=name, work=replace(made.work, seed=(record.job_id + index) % 97))
+        for index, name in enumerate(record.nodes)
+    )
     if kind is WorkloadKind.NODE_IMBALANCE:
         nodes = (nodes[0], *(_idle_node(node) for node in nodes[1:]))
     if kind in _TRACED_KINDS and nodes:

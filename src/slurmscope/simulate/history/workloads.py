@@ -12,33 +12,39 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from slurmscope.simulate.history import rhythm
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Describe how busy each core is (0 to 1) at its best, how deep the load dips, and when the work stops."""
+    """Describe how busy each core is (0 to 1) at its best, how deep the load dips, and when the work stops.
+
+    ``period_seconds`` is the length of an iteration; ``seed`` sets the noise of one node apart from that of others.
+    """
 
     cores: tuple[float, ...]
     dip_ratio: float = 0.1
     period_seconds: float = 600.0
     stop_seconds: float = math.inf
     system_ratio: float = 0.05
+    seed: int = 0
 
     def done_seconds(self, at: float) -> float:
         """Return how long a core that is never idle at its best would have computed so far."""
-        worked = min(at, self.stop_seconds)
-        waves = (share * (worked - math.sin(turn * worked) / turn) for share, turn in self._waves())
-        return worked - self.dip_ratio / 2 * math.fsum(waves)
+        worked = max(0.0, min(at, self.stop_seconds))
+        width = self.period_seconds / rhythm.STEPS
+        step = math.floor(worked / width)
+        whole = rhythm.sum_before(step, dip_ratio=self.dip_ratio, seed=self.seed)
+        return width * whole + (worked - step * width) * self._load_in(step)
 
     def load(self, at: float) -> float:
         """Return the load of this moment as a share of the best one."""
         if at > self.stop_seconds:
             return 0.0
-        return 1 - self.dip_ratio / 2 * math.fsum(share * (1 - math.cos(turn * at)) for share, turn in self._waves())
+        return self._load_in(math.floor(max(0.0, at) * rhythm.STEPS / self.period_seconds))
 
-    def _waves(self) -> tuple[tuple[float, float], ...]:
-        """Return shares and frequencies of two waves that never meet again, as no real load repeats itself."""
-        turn = 2 * math.pi / self.period_seconds
-        return (0.6, turn), (0.4, 2.618 * turn)
+    def _load_in(self, step: int) -> float:
+        return rhythm.load_in(step, dip_ratio=self.dip_ratio, seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +63,7 @@ class Memory:
 
     def anon_bytes(self, at: float) -> float:
         """Return memory that is backed by no file; it breathes a little below what is charged."""
-        breath = 0.01 * (1 - math.cos(2 * math.pi * at / 420.0))
-        return self._held_bytes(at) * (1 - breath)
+        return self._held_bytes(at) * (1 - 0.02 * rhythm.noise_at(at, 70.0))
 
     def charged_bytes(self, at: float) -> float:
         """Return what the kernel charges; it never falls, because file cache takes the place of what is let go."""
@@ -131,9 +136,9 @@ class NodeWorkload:
         return files.input_bytes * min(1.0, worked / files.input_seconds) + files.read_bytes_per_second * worked
 
     def written_bytes(self, at: float) -> float:
-        """Return what was written so far: in pulses, as programs save their state now and then."""
-        worked, turn = min(at, self.work.stop_seconds), 2 * math.pi / self.work.period_seconds
-        return self.files.write_bytes_per_second * (worked - math.sin(turn * worked) / turn)
+        """Return what was written so far: a fifth as it comes, the rest with the checkpoints."""
+        worked, period = min(at, self.work.stop_seconds), self.work.period_seconds
+        return self.files.write_bytes_per_second * (0.2 * worked + 0.8 * period * rhythm.checkpoints(worked, period))
 
     def gpu_ratio(self, at: float) -> float | None:
         """Return the mean utilisation of the GPUs; None where there are none."""
