@@ -16,6 +16,7 @@ from slurmscope.model.filesystem_use import ClientKind, Period, Quantity, TopCli
 from slurmscope.model.finding import Subject
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.model.waiting import WaitingQueue
 from slurmscope.portal.app import make_app
 from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.scope import Scope, header_values
@@ -23,6 +24,7 @@ from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
 from slurmscope.portal.views.cluster_now import ClusterNow, NodeProblem, PartitionNow
+from slurmscope.portal.views.queue_facts import QueueFacts
 from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
 from slurmscope.services.runtime.clock import Clock
@@ -142,6 +144,8 @@ class FakeBackend:
     live: dict[str, JobReport] = field(default_factory=dict)
     audited: list[tuple[str, str, str]] = field(default_factory=list)
     opt_outs: FakeOptOuts = field(default_factory=FakeOptOuts)
+    waiting: WaitingQueue | None = None
+    facts: QueueFacts = field(default_factory=QueueFacts)
 
     @property
     def csrf(self) -> Csrf:
@@ -174,6 +178,8 @@ class FakeBackend:
             find_uid={"ada": 1001, "bob": 1002, "sue": 1005}.get,
             cluster_charts=lambda: self.charts,
             top_clients=lambda: self.top_clients,
+            waiting=lambda: self.waiting,
+            queue_facts=lambda _: self.facts,
             clock=self.clock,
         )
 

@@ -60,6 +60,15 @@ class JobRow:
     het_offset: int | None = None
     tasks: int | None = None
     blocked_core_seconds: float | None = None
+    reason: str = ""
+    """Why a pending job waits, in Slurm's word; empty for all others."""
+    array_tasks: int = 1
+    """How many jobs this line stands for: the pending tasks of an array are one line."""
+
+    @property
+    def is_pending(self) -> bool:
+        """Return whether this is a line of pending jobs, which are not archived."""
+        return bool(self.reason)
 
     @property
     def lost_core_seconds(self) -> float | None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,10 +12,12 @@ from slurmscope.model.archive import Archive
 from slurmscope.model.filesystem_use import TopClients
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.viewer import Viewer
+from slurmscope.model.waiting import WaitingQueue
 from slurmscope.portal.scope import Scope
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.views.cluster_now import ClusterNow
+from slurmscope.portal.views.queue_facts import QueueFacts
 
 
 class DigestOptOuts(Protocol):
@@ -65,4 +67,8 @@ class PortalBackend:
     """Return charts of the cluster's last 24 hours, if they are recorded here."""
     top_clients: Callable[[], TopClients | None] = lambda: None
     """Return who uses each shared file system most; None if that is not known."""
+    waiting: Callable[[], WaitingQueue | None] = lambda: None
+    """Return the last known pending jobs of all users; None if they are not known."""
+    queue_facts: Callable[[Collection[str]], QueueFacts] = lambda _: QueueFacts()
+    """Return what explains the queue: the fields of these names, and the nodes."""
     clock: Callable[[], float] = time.time

@@ -113,7 +113,7 @@ def list_jobs(  # noqa: PLR0913 - the filters of the list
     given = {"user": user, "account": account, "partition": partition, "state": state, "name": name, "rule": rule}
     wanted = parse_filter({**given, "worst": worst.value if worst else "", "since": since, "until": until})
     context.audit(f"jobs of {f'user {user}' if user else 'all users'}", owner=user)
-    page = context.archive.list_jobs(context.viewer, wanted, after=parse_position(after), limit=limit)
+    page = context.list_jobs(wanted, after=parse_position(after), limit=limit)
     return JobsAnswer(jobs=page.rows, next=render_position(page.next_key))
 
 

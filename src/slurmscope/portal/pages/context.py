@@ -13,12 +13,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
-from slurmscope.model.archive import Archive, JobFilter
+from slurmscope.model.archive import Archive, JobFilter, JobPage, PagePosition
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
+from slurmscope.model.waiting import WaitingJob
 from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queries import SHOWN_ID, render_query
+from slurmscope.portal.views.waiting_list import read_merged
 from slurmscope.portal.web.documents import DocumentRenderer
 from slurmscope.portal.web.person_limits import take_place
 from slurmscope.portal.web.rendering_cache import RenderingCache
@@ -90,9 +92,29 @@ class RequestContext:
             route = getattr(self.request.scope.get("route"), "path", "")
             self.backend.audit(self.viewer, route, subject)
 
+    def list_jobs(self, wanted: JobFilter, *, after: PagePosition | None = None, limit: int) -> JobPage:
+        """Return one page of archived and pending jobs that the viewer has access to, newest submission first."""
+
+        def read_archive() -> JobPage:
+            return self.archive.list_jobs(self.viewer, wanted, after=after, limit=limit)
+
+        return read_merged(self.backend.waiting(), read_archive, self.viewer, wanted, after=after, limit=limit)
+
+    def find_waiting(self, shown_id: str) -> WaitingJob | None:
+        """Return a pending job that the viewer has access to, without auditing the access."""
+        queue = self.backend.waiting()
+        job = queue.find(shown_id) if queue else None
+        return job if job and self.viewer.sees(job.user, job.account) else None
+
+    def find_waiting_array(self, array_job_id: int) -> tuple[WaitingJob, ...]:
+        """Return the pending tasks of an array that the viewer has access to, without auditing the access."""
+        queue = self.backend.waiting()
+        found = queue.find_array(array_job_id) if queue else ()
+        return tuple(job for job in found if self.viewer.sees(job.user, job.account))
+
     def has_jobs(self, wanted: JobFilter) -> bool:
         """Return whether the viewer has access to any matching job."""
-        return bool(self.archive.list_jobs(self.viewer, wanted, limit=1).rows)
+        return bool(self.list_jobs(wanted, limit=1).rows)
 
     def now(self) -> ClusterNow:
         """Return the state of the cluster; reasons of down and drained nodes are for staff, who write them."""

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response
 
-from slurmscope.model.archive import Archive, GroupBy, JobFilter, JobRow
+from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow
 from slurmscope.model.finding import Severity
-from slurmscope.model.viewer import Viewer
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.views.array import make_array_view
 from slurmscope.portal.views.queries import (
@@ -26,6 +25,7 @@ from slurmscope.portal.views.queries import (
     parse_position,
     render_day,
     render_position,
+    render_query,
 )
 from slurmscope.portal.views.worth_fixing import MAX_RULES, Fix, choose_fixes
 from slurmscope.portal.web.job_file import make_job_file
@@ -41,6 +41,9 @@ _ARRAY_ROWS = 50
 _WHOLE_ARRAY = re.compile(r"([0-9]{1,10})_\[[^\]]{0,100}\]?\Z", re.ASCII)
 
 router = APIRouter(include_in_schema=False)
+
+ListJobs = Callable[..., JobPage]
+"""Return one page of a list: takes the filter, ``limit`` and the position ``after`` which to continue."""
 
 
 @router.get("/")
@@ -72,10 +75,9 @@ def show_jobs(context: Context) -> Response:
     wanted, table_format = parse_filter(context.query), parse_format(context.query)
     context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
     if table_format != "html":
-        rows = _iterate(context.archive, context.viewer, wanted)
-        return make_job_file(rows, table_format, "jobs", limit=MAX_FILE_ROWS)
+        return make_job_file(_iterate(context.list_jobs, wanted), table_format, "jobs", limit=MAX_FILE_ROWS)
     after = parse_position(context.query.get("after", ""))
-    page = context.archive.list_jobs(context.viewer, wanted, after=after, limit=PAGE_ROWS)
+    page = context.list_jobs(wanted, after=after, limit=PAGE_ROWS)
     return context.page(
         "jobs.html",
         wanted=wanted,
@@ -93,21 +95,24 @@ def show_array(context: Context, array_id: str) -> Response:
     if not NUMBER.match(array_id):
         raise not_found()
     table_format, wanted = parse_format(context.query), JobFilter(array_job_id=int(array_id))
-    rows, is_cut = read_rows(context.archive, context.viewer, wanted, MAX_TASKS)
-    first = context.archive.find(context.viewer, rows[0].job_id, cluster=rows[0].cluster) if rows else ()
-    if not first:
+    rows, is_cut = read_rows(context.list_jobs, wanted, MAX_TASKS)
+    started = [row for row in rows if not row.is_pending]
+    if not rows:
         raise not_found()
     context.audit(f"array {array_id}", owner=rows[0].user)
     if table_format != "html":
-        tasks = _iterate(context.archive, context.viewer, wanted)
+        tasks = _iterate(context.list_jobs, wanted)
         return make_job_file(tasks, table_format, f"array-{array_id}", limit=MAX_TASKS)
+    first = context.archive.find(context.viewer, started[0].job_id, cluster=started[0].cluster) if started else ()
+    if not first:
+        return RedirectResponse(f"{context.base_path}/jobs{render_query(wanted)}", 303)
     return context.page(
         "array.html",
         array_id=int(array_id),
         view=make_array_view(rows, first[0].summary),
-        first=rows[0],
+        first=started[0],
         rows=rows[:_ARRAY_ROWS],
-        count=len(rows),
+        count=sum(row.array_tasks for row in rows),
         is_cut=is_cut,
         wanted=wanted,
     )
@@ -123,21 +128,21 @@ def search(context: Context, q: str = "") -> Response:
     return RedirectResponse(context.base_path + _find_page(context, text), 303)
 
 
-def read_rows(archive: Archive, viewer: Viewer, wanted: JobFilter, limit: int) -> tuple[list[JobRow], bool]:
+def read_rows(list_jobs: ListJobs, wanted: JobFilter, limit: int) -> tuple[list[JobRow], bool]:
     """Read a list page by page up to the limit; also return whether there are more rows."""
     rows: list[JobRow] = []
-    for row in _iterate(archive, viewer, wanted):
+    for row in _iterate(list_jobs, wanted):
         if len(rows) >= limit:
             return rows, True
         rows.append(row)
     return rows, False
 
 
-def _iterate(archive: Archive, viewer: Viewer, wanted: JobFilter) -> Iterator[JobRow]:
-    page = archive.list_jobs(viewer, wanted, limit=_ROWS_PER_QUERY)
+def _iterate(list_jobs: ListJobs, wanted: JobFilter) -> Iterator[JobRow]:
+    page = list_jobs(wanted, limit=_ROWS_PER_QUERY)
     yield from page.rows
     while page.next_key is not None:
-        page = archive.list_jobs(viewer, wanted, after=page.next_key, limit=_ROWS_PER_QUERY)
+        page = list_jobs(wanted, after=page.next_key, limit=_ROWS_PER_QUERY)
         yield from page.rows
 
 

@@ -88,11 +88,19 @@ _NUMBERS = (
 def make_array_view(rows: Sequence[JobRow], task: JobSummary) -> ArrayView:
     """Summarize the tasks; ``task`` is the summary of any of them, which knows how the array was submitted."""
     return ArrayView(
-        states=dict(Counter(row.state for row in rows).most_common()),
+        states=_count_states(rows),
         distributions=tuple(found for number in _NUMBERS if (found := _make_distribution(number, rows)) is not None),
         outliers=tuple(outlier for number in _NUMBERS for outlier in _find_outliers(number, rows))[:MAX_OUTLIERS],
         recommendation=_recommend(rows, task),
     )
+
+
+def _count_states(rows: Sequence[JobRow]) -> Mapping[str, int]:
+    """Count tasks by state, most frequent first; pending tasks share a row."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row.state] += row.array_tasks
+    return dict(counts.most_common())
 
 
 def _make_distribution(number: _Number, rows: Sequence[JobRow]) -> Distribution | None:

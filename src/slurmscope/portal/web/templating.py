@@ -15,7 +15,7 @@ from slurmscope import __version__
 from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.finding import Severity
-from slurmscope.model.job_states import ENDED_STATES, RUNNING, SUSPENDED, WAITING_STATES
+from slurmscope.model.job_states import ENDED_STATES, PENDING, RUNNING, SUSPENDED, WAITING_STATES
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.views.queries import render_query
@@ -25,8 +25,8 @@ from slurmscope.reports.charts_svg import describe
 from slurmscope.reports.formatting import as_datetime, format_day, format_time, show
 from slurmscope.rules import RULES
 
-STATES = (RUNNING, *sorted(ENDED_STATES))
-"""States to choose from in a job list; pending jobs are not archived, and are found by their id."""
+STATES = (PENDING, RUNNING, *sorted(ENDED_STATES))
+"""States to choose from in a job list."""
 RULE_TITLES = {rule.id: rule.title for rule in sorted(RULES, key=lambda rule: rule.title)}
 
 
@@ -111,12 +111,18 @@ def make_links(base: str) -> dict[str, Callable[[str], str]]:
     """Return functions that link to jobs, arrays, users, accounts and partitions."""
     # Job IDs keep their plus sign; in other names a slash is an ordinary character.
     return {
-        "job_url": lambda shown_id: f"{base}/jobs/{quote(shown_id, safe='+')}",
+        "job_url": lambda shown_id: f"{base}{job_path(shown_id)}",
         "array_url": lambda array_id: f"{base}/arrays/{array_id}",
         "user_url": lambda name: f"{base}/users/{quote(name, safe='')}",
         "account_url": lambda name: f"{base}/accounts/{quote(name, safe='')}",
         "partition_url": lambda name: f"{base}/jobs{render_query(JobFilter(partition=name))}",
     }
+
+
+def job_path(shown_id: str) -> str:
+    """Return the path of a job's page; pending tasks of an array are shown on the page of the array."""
+    array_id, bracket, _ = shown_id.partition("_[")
+    return f"/arrays/{array_id}" if bracket else f"/jobs/{quote(shown_id, safe='+')}"
 
 
 def _printable(value: object) -> object:

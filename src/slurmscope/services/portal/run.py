@@ -37,6 +37,7 @@ from slurmscope.services.portal.cluster_state import ClusterState
 from slurmscope.services.portal.filesystems import find_top_clients, make_reading
 from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
+from slurmscope.services.portal.waiting import make_waiting_readings
 from slurmscope.services.reporting.opening import Reporting, open_reporting
 from slurmscope.services.reporting.reporter import Reporter, ReporterSettings, open_reporter_loop
 from slurmscope.services.reporting.resubmitting import add_resubmission
@@ -180,10 +181,12 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
     checkpoints = Checkpoints(archive.database)
     reporter = Reporter(reporting.accounting, reporting.maker, archive, checkpoints, reporter_settings)
     identifier = Identifier(settings, TokenStore(archive.database).find, coordinators, SignInLimits())
-    readings = _make_readings(config, commands)
-    for reading in readings:
-        reading.request()  # for the first page
+    visibility = JobVisibility(commands.run, CONTROLLER)
+    readings = _make_readings(config, commands, visibility)
     cluster = ClusterState(*readings)
+    waiting = make_waiting_readings(commands, visibility, *readings)
+    for reading in (*readings, waiting.readings[0]):
+        reading.request()  # for the first page
     top_clients = make_reading(reporting)
     find_problems = (
         reporting.outages.messages,
@@ -191,6 +194,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         beside.problems,
         lambda: _reporter_problems(reporter),
         cluster.problems,
+        waiting.problems,
     )
     backend = PortalBackend(
         settings=settings,
@@ -207,12 +211,14 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         find_uid=_find_uid,
         cluster_charts=beside.charts,
         top_clients=find_top_clients(top_clients),
+        waiting=waiting.queue,
+        queue_facts=waiting.facts,
     )
     metrics = PortalMetrics(
         requests=RequestCounts(),
         progress=lambda: reporter.progress,
         query_counters=reporting.query_counters,
-        readings={reading.name: reading for reading in (*readings, *filter(None, (top_clients,)))},
+        readings={reading.name: reading for reading in (*readings, *waiting.readings, *filter(None, (top_clients,)))},
     )
     with open_reporter_loop(reporter, reporter_settings.interval):
         yield _make_app(backend, metrics, beside, config.of(MailSettings).portal_url)
@@ -242,10 +248,11 @@ def _make_app(backend: PortalBackend, metrics: PortalMetrics, beside: Companion,
     return CountedApp(app, metrics.requests)
 
 
-def _make_readings(config: Config, commands: SlurmCommands) -> tuple[SharedReading, SharedReading]:
+def _make_readings(
+    config: Config, commands: SlurmCommands, visibility: JobVisibility
+) -> tuple[SharedReading, SharedReading]:
     backend = open_backend(config.of(SlurmSettings), commands)
     no_starts = StartWindow(0, 0)
-    visibility = JobVisibility(commands.run, CONTROLLER)
     read_jobs = require_all_jobs(lambda: backend.read_jobs(no_starts, time.time()), visibility)
     return (
         SharedReading("jobs", read_jobs, interval_seconds=NOW_SECONDS),

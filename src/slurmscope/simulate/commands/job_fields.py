@@ -95,6 +95,11 @@ def _end_text(job: SimulatedJob) -> str:
     return "N/A" if job.start_time is None else "NONE"
 
 
+def _evaluated_text(job: SimulatedJob) -> str:
+    """Return when the scheduler last considered the job; held jobs are not considered."""
+    return "N/A" if job.priority == 0 else str(job.submit_time + 1)
+
+
 def _memory_text(job: SimulatedJob) -> str:
     # squeue prints the request per CPU and the request per node alike: the output does not distinguish them.
     size = job.memory_per_node_bytes // job.cpus_per_node if job.is_memory_per_cpu else job.memory_per_node_bytes
@@ -119,6 +124,7 @@ FIELDS: dict[str, Field[SimulatedJob]] = {
     ),
     "jobarrayid": Field(header="JOBID", text=_id_text),
     "jobid": Field(header="JOBID", text=lambda job: str(job.id)),
+    "lastschedeval": Field(header="LAST_SCHED_EVAL", text=_evaluated_text, is_time=True),
     "licenses": Field(header="LICENSES", text=lambda job: job.licenses or "(null)"),
     "mincpus": Field(header="MIN_CPUS", text=lambda job: str(job.cpus_per_node)),
     "minmemory": Field(header="MIN_MEMORY", text=_memory_text),
@@ -134,7 +140,9 @@ FIELDS: dict[str, Field[SimulatedJob]] = {
     "qos": Field(header="QOS", text=lambda job: job.qos or "(null)"),
     "reason": Field(header="REASON", text=lambda job: job.reason),
     "reasonlist": Field(header="NODELIST(REASON)", text=_reason_or_nodes),
+    "reservation": Field(header="RESERVATION", text=lambda _job: "(null)"),
     "restartcnt": Field(header="RESTART_COUNT", text=lambda job: str(job.restarts)),
+    "schednodes": Field(header="SCHEDNODES", text=lambda _job: "(null)"),
     "starttime": Field(
         header="START_TIME",
         text=lambda job: "N/A" if job.start_time is None else str(job.start_time),

@@ -25,7 +25,8 @@ LATEST_SECONDS = 253_402_300_799
 
 _LARGEST = 2**63 - 1
 _LARGEST_SMALL = 2**31 - 1
-_LIST_NAMES = tuple(JobRow.__dataclass_fields__)
+# Pending jobs are not archived.
+_LIST_NAMES = tuple(name for name in JobRow.__dataclass_fields__ if name not in {"reason", "array_tasks"})
 _SEPARATOR = ","
 
 ColumnValues = dict[str, Any]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Count the tasks of a job array in one record.
+"""Count the tasks of a job array in one record, or list them.
 
 ::
 
@@ -31,14 +31,19 @@ def count_tasks(text: str) -> int:
         # The text may be truncated inside a number; the rest of the last part still counts as one task.
         given, _, _ = tasks.removesuffix(_CUT).rpartition(",")
         return (count_tasks(given) if given else 0) + 1
-    return sum(_count(part) for part in tasks.split(","))
+    return sum(map(len, parse_tasks(text)))
 
 
-def _count(part: str) -> int:
+def parse_tasks(text: str) -> tuple[range, ...]:
+    """Return the tasks of a list that is not truncated; raises ValueError for text that Slurm does not print."""
+    return tuple(map(_parse_range, text.partition("%")[0].split(",")))
+
+
+def _parse_range(part: str) -> range:
     found = _PART.fullmatch(part)
     if not found:
         raise ValueError(f"{part!r} is not a task or a range of tasks")
     first, last, step = int(found[1]), int(found[2] or found[1]), int(found[3] or 1)
     if last < first or step < 1:
         raise ValueError(f"{part!r} is not a range of tasks")
-    return (last - first) // step + 1
+    return range(first, last + 1, step)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hold the jobs that wait in the queue, one by one, and their priorities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+HELD_REASONS = frozenset({"JobHeldAdmin", "JobHeldUser", "JobHoldMaxRequeue", "ReservationDeleted"})
+"""Reasons of jobs that do not start until they are released; their priority is 0."""
+
+NOT_ELIGIBLE_REASONS = HELD_REASONS | {"BeginTime", "Dependency", "DependencyNeverSatisfied"}
+"""Reasons of jobs that the scheduler does not consider yet: they delay no other job."""
+
+
+class WaitingJob(NamedTuple):
+    """Hold one pending job, or all pending tasks of an array.
+
+    ``tasks`` are the indexes of the pending tasks; empty if the job is not an array. Amounts are requested ones, of
+    one task. ``start_seconds`` is the start that Slurm expects, ``evaluated_seconds`` when its scheduler last
+    considered the job; None if Slurm has not estimated it. A time limit of None is unlimited.
+    """
+
+    job_id: int
+    name: str
+    user: str
+    account: str
+    partitions: tuple[str, ...]
+    qos: str
+    state: str
+    reason: str
+    submit_seconds: int
+    eligible_seconds: int | None = None
+    start_seconds: int | None = None
+    evaluated_seconds: int | None = None
+    time_limit_seconds: int | None = None
+    nodes: int = 1
+    cpus: int = 1
+    memory_bytes: int | None = None
+    gpus: int = 0
+    priority: int | None = None
+    array_job_id: int | None = None
+    tasks: tuple[range, ...] = ()
+    tasks_text: str = ""
+    het_job_id: int | None = None
+    het_offset: int | None = None
+    dependency: str = ""
+    licenses: str = ""
+    reservation: str = ""
+    features: str = ""
+    planned_nodes: str = ""
+
+    @property
+    def shown_id(self) -> str:
+        """Return the ID as squeue prints it: 12, 12_3, 12_[3-24%2], 12+1."""
+        if self.array_job_id is not None:
+            is_one = self.task_count == 1 and "%" not in self.tasks_text
+            return f"{self.array_job_id}_{self.tasks_text}" if is_one else f"{self.array_job_id}_[{self.tasks_text}]"
+        if self.het_job_id is not None:
+            return f"{self.het_job_id}+{self.het_offset or 0}"
+        return str(self.job_id)
+
+    @property
+    def task_count(self) -> int:
+        """Return how many jobs this is: 1, or the pending tasks of an array."""
+        return sum(map(len, self.tasks)) or 1
+
+    @property
+    def word(self) -> str:
+        """Return the reason as one word of Slurm's enumeration, without the details that Slurm may add."""
+        return self.reason.partition(",")[0].strip()
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the job does not start until it is released."""
+        return self.word in HELD_REASONS or self.priority == 0
+
+    @property
+    def is_eligible(self) -> bool:
+        """Return whether the scheduler considers the job."""
+        return not self.is_held and self.word not in NOT_ELIGIBLE_REASONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitingQueue:
+    """Hold every pending job, newest submission first; ``unreadable_rows`` counts what could not be parsed."""
+
+    jobs: tuple[WaitingJob, ...] = ()
+    cluster: str = ""
+    taken_at_seconds: float = 0.0
+    unreadable_rows: int = 0
+
+    def find(self, shown_id: str) -> WaitingJob | None:
+        """Return a job by its ID as users write it: 12, 12_3 or 12+1; None for a whole array."""
+        base, mark, part = shown_id.replace("+", "_").partition("_")
+        if not base.isdecimal() or (mark and not part.isdecimal()):
+            return None
+        found = self._by_id.get(int(base), ())
+        if not mark:
+            return next((job for job in found if job.array_job_id is None and job.job_id == int(base)), None)
+        if "+" in shown_id:
+            return next((job for job in found if job.het_job_id == int(base) and job.het_offset == int(part)), None)
+        return next((job for job in found if any(int(part) in tasks for tasks in job.tasks)), None)
+
+    def find_array(self, array_job_id: int) -> tuple[WaitingJob, ...]:
+        """Return the records with the pending tasks of an array."""
+        return tuple(job for job in self._by_id.get(array_job_id, ()) if job.array_job_id == array_job_id)
+
+    def in_partition(self, partition: str) -> tuple[WaitingJob, ...]:
+        """Return the jobs that may start in a partition, in the order of the scheduler: highest priority first."""
+        return self._by_partition.get(partition, ())
+
+    def of_user(self, user: str) -> Sequence[WaitingJob]:
+        """Return the jobs of a user, newest submission first."""
+        return self._by_user.get(user, ())
+
+    @cached_property
+    def _by_user(self) -> Mapping[str, list[WaitingJob]]:
+        found: dict[str, list[WaitingJob]] = {}
+        for job in self.jobs:
+            found.setdefault(job.user, []).append(job)
+        return found
+
+    @cached_property
+    def _by_id(self) -> Mapping[int, list[WaitingJob]]:
+        found: dict[int, list[WaitingJob]] = {}
+        for job in self.jobs:
+            for job_id in dict.fromkeys((job.job_id, job.array_job_id, job.het_job_id)):
+                if job_id is not None:
+                    found.setdefault(job_id, []).append(job)
+        return found
+
+    @cached_property
+    def _by_partition(self) -> Mapping[str, tuple[WaitingJob, ...]]:
+        found: dict[str, list[WaitingJob]] = {}
+        for job in sorted(self.jobs, key=lambda job: (-(job.priority or 0), job.submit_seconds, job.job_id)):
+            for partition in job.partitions:
+                found.setdefault(partition, []).append(job)
+        return {partition: tuple(jobs) for partition, jobs in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPriority:
+    """Hold the priority of one job in one partition, and the weighted factors that it is the sum of."""
+
+    job_id: int
+    partition: str
+    total: float
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPriorities:
+    """Hold the priorities of all eligible jobs; ``unreadable_rows`` counts what could not be parsed."""
+
+    priorities: tuple[JobPriority, ...] = ()
+    unreadable_rows: int = 0
+
+    def of(self, job: WaitingJob) -> Iterator[JobPriority]:
+        """Yield the priorities of a job: one for each of its partitions."""
+        return (priority for priority in self.priorities if priority.job_id == job.job_id)

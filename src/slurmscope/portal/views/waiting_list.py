@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merge pending jobs, which are not archived, into lists of archived jobs.
+
+Both are ordered by submission, newest first, so a page of both is found by the same position. Pending tasks of an
+array are one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+
+from slurmscope.model.archive import JobFilter, JobPage, JobRow, PagePosition
+from slurmscope.model.job_states import PENDING
+from slurmscope.model.viewer import Viewer
+from slurmscope.model.waiting import WaitingJob, WaitingQueue
+
+ReadPage = Callable[[], JobPage]
+
+
+def read_merged(
+    queue: WaitingQueue | None,
+    read: ReadPage,
+    viewer: Viewer,
+    wanted: JobFilter,
+    *,
+    after: PagePosition | None,
+    limit: int,
+) -> JobPage:
+    """Return one page of archived and pending jobs; ``read`` returns the archived ones after the same position."""
+    waiting = list(islice(list_waiting(queue, viewer, wanted, after), limit + 1)) if queue else []
+    if queue and wanted.state == PENDING:
+        return _cut(waiting, limit, has_more=False)
+    page = read()
+    known = {(row.job_id, row.submit_seconds) for row in page.rows}
+    # A job that has just started is archived before the queue is read again.
+    fresh = [row for row in waiting if (row.job_id, row.submit_seconds) not in known]
+    rows = list(merge(page.rows, fresh, key=_position, reverse=True)) if fresh else list(page.rows)
+    return _cut(rows, limit, has_more=page.next_key is not None)
+
+
+def list_waiting(
+    queue: WaitingQueue, viewer: Viewer, wanted: JobFilter, after: PagePosition | None = None
+) -> Iterator[JobRow]:
+    """Yield the rows of pending jobs that match and that the viewer may see, newest first."""
+    if not _may_match(queue, wanted):
+        return
+    for job in _candidates(queue, viewer, wanted):
+        is_after = after is None or (job.submit_seconds, job.job_id) < after
+        if is_after and _matches(job, wanted) and viewer.sees(job.user, job.account):
+            yield make_waiting_row(job, queue.cluster)
+
+
+def make_waiting_row(job: WaitingJob, cluster: str) -> JobRow:
+    """Make the line of a list; what only a started job has is not measured."""
+    return JobRow(
+        cluster=cluster,
+        job_id=job.job_id,
+        shown_id=job.shown_id,
+        array_job_id=job.array_job_id,
+        name=job.name,
+        user=job.user,
+        account=job.account,
+        partition=",".join(job.partitions),
+        state=job.state,
+        submit_seconds=job.submit_seconds,
+        start_seconds=None,
+        end_seconds=None,
+        run_seconds=0.0,
+        nodes=job.nodes,
+        cpus=job.cpus,
+        gpus=job.gpus,
+        memory_bytes=job.memory_bytes,
+        cpu_ratio=None,
+        memory_ratio=None,
+        gpu_ratio=None,
+        time_ratio=None,
+        core_seconds=0.0,
+        wasted_core_seconds=None,
+        wasted_gpu_seconds=None,
+        worst=None,
+        rules=(),
+        reason=job.reason,
+        array_tasks=job.task_count,
+        eligible_seconds=job.eligible_seconds,
+        time_limit_seconds=job.time_limit_seconds,
+        het_job_id=job.het_job_id,
+        het_offset=job.het_offset,
+    )
+
+
+def _candidates(queue: WaitingQueue, viewer: Viewer, wanted: JobFilter) -> Iterable[WaitingJob]:
+    if wanted.user:
+        return queue.of_user(wanted.user)
+    if viewer.is_staff or viewer.coordinates:
+        return queue.jobs
+    return queue.of_user(viewer.name)
+
+
+def _may_match(queue: WaitingQueue, wanted: JobFilter) -> bool:
+    """Return whether any pending job can match: none has findings, or runs."""
+    is_of_cluster = wanted.cluster in {"", queue.cluster}
+    return is_of_cluster and not wanted.rule and wanted.worst is None and wanted.is_running is None
+
+
+def _matches(job: WaitingJob, wanted: JobFilter) -> bool:
+    return (
+        wanted.state in {"", PENDING, job.state}
+        and wanted.account in {"", job.account}
+        and (not wanted.partition or wanted.partition in job.partitions)
+        and job.name.startswith(wanted.name)
+        and wanted.array_job_id in {None, job.array_job_id}
+        and (wanted.since_seconds is None or job.submit_seconds >= wanted.since_seconds)
+        and (wanted.until_seconds is None or job.submit_seconds < wanted.until_seconds)
+    )
+
+
+def _position(row: JobRow) -> PagePosition:
+    return PagePosition(row.submit_seconds, row.job_id)
+
+
+def _cut(rows: list[JobRow], limit: int, *, has_more: bool) -> JobPage:
+    page = tuple(rows[:limit])
+    return JobPage(rows=page, next_key=_position(page[-1]) if page and (has_more or len(rows) > limit) else None)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read the priority factors of all pending jobs with one sprio call.
+
+The columns are weighted: their sum is the priority. No column holds text that a user can choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from slurmscope.errors import MalformedAnswer
+from slurmscope.model.waiting import JobPriorities, JobPriority
+
+SEPARATOR = "\x1f"
+FACTORS = {"age": "A", "assoc": "B", "fairshare": "F", "jobsize": "J", "partition": "P", "qos": "Q", "site": "S"}
+"""Slurm's names of the factors, and the letters of their columns; TRES and nice follow."""
+_LETTERS = ("i", "r", "Y", *FACTORS.values(), "T", "N")
+ARGUMENTS = ("--noheader", "--format=" + SEPARATOR.join(f"%{letter}" for letter in _LETTERS))
+MAX_ROWS = 200_000
+
+
+def read_priorities(run: Callable[[str, Sequence[str]], bytes]) -> JobPriorities:
+    """Run sprio."""
+    return parse_priorities(run("sprio", ARGUMENTS))
+
+
+def parse_priorities(answer: bytes) -> JobPriorities:
+    """Parse the output of sprio; an invalid row is counted and skipped."""
+    if answer and not answer.endswith(b"\n"):
+        raise MalformedAnswer("sprio: the answer ends in the middle of a line")
+    rows = answer.decode("utf-8", "surrogateescape").split("\n")[:-1]
+    priorities: list[JobPriority] = []
+    for row in rows[:MAX_ROWS]:
+        try:
+            priorities.append(_parse_row(row.split(SEPARATOR)))
+        except ValueError:
+            continue
+    if rows and not priorities:
+        raise MalformedAnswer("sprio: no row is in a known format")
+    return JobPriorities(priorities=tuple(priorities), unreadable_rows=len(rows) - len(priorities))
+
+
+def _parse_row(fields: list[str]) -> JobPriority:
+    job_id, partition, total, *factors, tres, nice = (field.strip() for field in fields)
+    values = dict(zip(FACTORS, map(float, factors), strict=True))
+    values["tres"] = sum(float(part.partition("=")[2]) for part in tres.split(",") if part)
+    values["nice"] = -float(nice)
+    return JobPriority(
+        job_id=int(job_id),
+        partition=partition,
+        total=float(total),
+        factors={name: value for name, value in values.items() if value},
+    )
