@@ -134,6 +134,8 @@ def rules() -> Iterator[str]:
     for rule in RULES:
         yield f"### {rule.id}\n\n**{rule.title}.** {rule.severity.value.capitalize()}, about {rule.subject}.\n\n"
         yield f"Needs: {rule.needs}.\n\n{rule.advice}\n\n"
+        if rule.explains:
+            yield f"May explain: {', '.join(f'[{other}](#{other})' for other in rule.explains)}.\n\n"
         section = rule_section(rule.id)
         if section is not None:
             yield "| threshold | default | meaning |\n|---|---|---|\n"

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from slurmscope.gres import Gres
+from slurmscope.model.finding import Finding
 from slurmscope.model.summary import (
     Coverage,
     CpuSummary,
@@ -17,6 +19,7 @@ from slurmscope.model.summary import (
     NodeSummary,
     UsedShare,
 )
+from slurmscope.rules import judge
 from tests.fakes.reports import make_record
 
 GIB = float(1 << 30)
@@ -85,3 +88,8 @@ def with_cores(*seconds: float, **changed: Any) -> JobSummary:
     """Make a job with so much CPU time on each of its cores."""
     node = NodeSummary(node="n1", core_seconds={str(index): value for index, value in enumerate(seconds)})
     return make_summary(nodes=(node,), **changed)
+
+
+def all_findings(summary: JobSummary, thresholds: Mapping[str, float] | None = None) -> list[Finding]:
+    """Check a job with all rules, and return causes and consequences."""
+    return [each for finding in judge(summary, thresholds) for each in finding.with_consequences]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 MIN_JUDGED_SECONDS = 300.0
@@ -52,3 +52,15 @@ class Finding:
     """A line for the job script that fixes it, such as ``#SBATCH --mem=4G``."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """The compared values and thresholds by name, units in the names."""
+    consequences: tuple[Finding, ...] = ()
+    """Findings that this one explains: without advice, and not counted."""
+
+    @property
+    def with_consequences(self) -> tuple[Finding, ...]:
+        """Return this finding and what it explains."""
+        return (self, *self.consequences)
+
+
+def worst_severity(findings: Iterable[Finding]) -> Severity | None:
+    """Return the severity of the worst finding; None without findings."""
+    return min((finding.severity for finding in findings), key=lambda severity: severity.rank, default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurmscope.model.finding import Finding, Severity, Subject
+from slurmscope.model.finding import Finding, Severity, Subject, worst_severity
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.resubmission import Resubmission
 from slurmscope.model.summary import JobSummary
@@ -84,7 +84,7 @@ class JobReport:
     @property
     def worst(self) -> Severity | None:
         """Return the severity of the worst finding."""
-        return min((finding.severity for finding in self.findings), key=lambda severity: severity.rank, default=None)
+        return worst_severity(self.findings)
 
     @property
     def has_warning(self) -> bool:

@@ -13,13 +13,15 @@ from datetime import UTC, tzinfo
 from typing import NamedTuple
 
 from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
-from slurmscope.model.finding import MIN_JUDGED_SECONDS, Finding, Severity, Subject
+from slurmscope.model.finding import MIN_JUDGED_SECONDS, Finding, Severity, Subject, worst_severity
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, FilesystemSummary, JobSummary
 from slurmscope.reports.formatting import format_time, show
 
 LAST_SIGNAL = 64
+CONSEQUENCES = "Follows from this:"
+"""Heading of what a finding explains, in every rendering."""
 
 _MEMORY_NOTE = (
     "The values differ because the kernel also charges the file cache, which it reclaims when memory gets scarce, "
@@ -102,17 +104,19 @@ def gauges(report: JobReport) -> tuple[Gauge, ...]:
 
 def findings(report: JobReport) -> tuple[Finding, ...]:
     """Return findings, worst first, safe to show; their lines are left out where one header replaces them."""
-    has_header = report.resubmission is not None
-    return tuple(
-        replace(
-            finding,
-            rule=show(finding.rule),
-            title=show(finding.title),
-            explanation=show(finding.explanation),
-            advice=show(finding.advice),
-            suggestion="" if has_header else show(finding.suggestion),
-        )
-        for finding in sorted(report.findings, key=lambda finding: finding.severity.rank)
+    ordered = sorted(report.findings, key=lambda finding: finding.severity.rank)
+    return tuple(_shown(finding, has_line=report.resubmission is None) for finding in ordered)
+
+
+def _shown(finding: Finding, *, has_line: bool) -> Finding:
+    return replace(
+        finding,
+        rule=show(finding.rule),
+        title=show(finding.title),
+        explanation=show(finding.explanation),
+        advice=show(finding.advice),
+        suggestion=show(finding.suggestion) if has_line else "",
+        consequences=tuple(_shown(other, has_line=False) for other in finding.consequences),
     )
 
 
@@ -314,8 +318,8 @@ def _finite(ratio: float | None) -> float | None:
 
 
 def _worst(found: Sequence[Finding], subject: Subject) -> Severity | None:
-    severities = [finding.severity for finding in found if finding.subject is subject]
-    return min(severities, key=lambda severity: severity.rank, default=None)
+    every = (each for finding in found for each in finding.with_consequences)
+    return worst_severity(each for each in every if each.subject is subject)
 
 
 def _filesystem(use: FilesystemSummary) -> LabelledText:

@@ -79,6 +79,7 @@ def _render(report: JobReport, url: str, **pictures: object) -> str:
         state=show(report.record.state),
         facts=contents.facts(report),
         findings=contents.findings(report),
+        consequences_title=contents.CONSEQUENCES,
         no_findings=contents.no_findings(report),
         header=describe_resubmission(report),
         memory=contents.memory_rows(report),

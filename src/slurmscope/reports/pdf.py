@@ -74,9 +74,11 @@ def _document(report: JobReport) -> dict[str, object]:
                 "title": finding.title,
                 "text": f"{finding.explanation} {finding.advice}",
                 "suggestion": finding.suggestion,
+                "consequences": [f"{other.title}. {other.explanation}" for other in finding.consequences],
             }
             for finding in contents.findings(report)
         ],
+        "consequences_title": contents.CONSEQUENCES,
         "no_findings": contents.no_findings(report),
         "header": _header(describe_resubmission(report)),
         "memory": _pairs(contents.memory_rows(report)),

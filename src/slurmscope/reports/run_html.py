@@ -64,6 +64,10 @@ def _finding(finding: Finding) -> Iterator[str]:
     yield f"<p>{escape(finding.explanation)}</p>\n<p>{escape(finding.advice)}</p>"
     if finding.suggestion:
         yield f"<p><code>{escape(finding.suggestion)}</code></p>"
+    if finding.consequences:
+        yield f"<p>{contents.CONSEQUENCES}</p>\n<ul>"
+        yield from (f"<li>{escape(f'{each.title}. {each.explanation}')}</li>" for each in finding.consequences)
+        yield "</ul>"
 
 
 def _charts(made: RunReport) -> Iterator[str]:

@@ -109,6 +109,8 @@ def _findings(report: JobReport, subjects: frozenset[Subject]) -> Iterator[str]:
         yield f"    {finding.explanation} {finding.advice}"
         if finding.suggestion:
             yield f"        {finding.suggestion}"
+        for other in finding.consequences:
+            yield f"    {contents.CONSEQUENCES} {other.title}. {other.explanation}"
 
 
 def render_seed_usage(report: JobReport) -> dict[str, object]:

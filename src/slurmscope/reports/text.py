@@ -151,6 +151,10 @@ class TextPage:
         yield from self._under("    ", finding.advice)
         if finding.suggestion:
             yield from self._under("        ", finding.suggestion)
+        if finding.consequences:
+            yield from self._under("    ", contents.CONSEQUENCES)
+        for other in finding.consequences:
+            yield from self._under("    - ", f"{other.title}. {other.explanation}")
 
     def _under(self, prefix: str, text: str) -> Iterator[str]:
         """Wrap a text after a prefix, and indent further lines."""

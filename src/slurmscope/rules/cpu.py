@@ -4,13 +4,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 
 from slurmscope.figures import format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.finding import Severity, Subject
-from slurmscope.model.summary import JobSummary
+from slurmscope.model.summary import CpuSummary, JobSummary
 from slurmscope.rules.known import busy_ratio, has_gpus, mean_cores, peak_cores, requested_cores, was_suspended
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
-from slurmscope.rules.suggestions import fewer_cores_line, fewer_cores_sentence
+from slurmscope.rules.suggestions import (
+    fewer_cores_line,
+    fewer_cores_sentence,
+    is_worthwhile,
+    requests_memory_per_core,
+)
+
+_WAITING_ADVICE = "Find out what the program waits for: files, the network, or other processes."
+_BUSY_ADVICE = (
+    "Nearly all cores were busy at times, so fewer would slow the job down. Check whether the program waits for files, "
+    "and whether serial phases can run as separate jobs."
+)
 
 
 def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
@@ -28,13 +41,40 @@ def _cpu_idle(summary: JobSummary, values: Thresholds) -> Match | None:
     shares = f" {format_some(used, 'core')} did nearly all of the work." if used and used < cpus else ""
     origin = "requested" if requested == cpus else "allocated"
     sentence = fewer_cores_sentence(summary, enough) if enough else ""
+    is_known = peak_cores(summary) is not None and summary.record.node_count == 1
     return Match(
         explanation=f"{text}: {format_ratio(ratio)} of the {origin} CPU time.{shares}{sentence}",
         numbers={"busy_ratio": ratio, "mean_cores": mean, "cores": float(cpus)}
         | ({"enough_cores": float(enough)} if enough else {}),
         suggestion=fewer_cores_line(summary, enough) if enough else "",
         severity=Severity.CRITICAL if mean < values["critical_busy_ratio"] * requested else None,
+        advice=_WAITING_ADVICE if requested == 1 else _BUSY_ADVICE if is_known and not enough else "",
+        without=_with_cores(summary, enough) if enough else summary,
     )
+
+
+def _with_cores(summary: JobSummary, cores: int) -> JobSummary:
+    """Return a job on one node as if it had requested only its busiest cores, and kept them busy."""
+    record, memory = summary.record, summary.memory
+    asked_bytes = memory.asked_bytes
+    if asked_bytes and requests_memory_per_core(summary):
+        asked_bytes *= cores / (record.cpus or cores)
+    return replace(
+        summary,
+        record=replace(record, cpus=cores, asked_cpus=cores),
+        cpu=_with_busy_ratio(summary, 1.0),
+        memory=replace(memory, asked_bytes=asked_bytes),
+        nodes=tuple(replace(node, core_seconds=_busiest(node.core_seconds, cores)) for node in summary.nodes),
+    )
+
+
+def _busiest(core_seconds: Mapping[str, float], cores: int) -> Mapping[str, float]:
+    return dict(sorted(core_seconds.items(), key=lambda core: core[1], reverse=True)[:cores])
+
+
+def _with_busy_ratio(summary: JobSummary, ratio: float) -> CpuSummary:
+    time = summary.cpu.time
+    return replace(summary.cpu, time=replace(time, used=ratio * (time.asked or 0.0)))
 
 
 def _enough_cores(summary: JobSummary) -> int | None:
@@ -46,7 +86,7 @@ def _enough_cores(summary: JobSummary) -> int | None:
     if peak is None or summary.record.node_count > 1:
         return None
     needed = max(1, math.floor(peak + 0.5))
-    return needed if needed < requested_cores(summary) else None
+    return needed if is_worthwhile(requested_cores(summary), needed) else None
 
 
 def _uneven_over_time(summary: JobSummary, values: Thresholds) -> Match | None:
@@ -61,6 +101,7 @@ def _uneven_over_time(summary: JobSummary, values: Thresholds) -> Match | None:
         explanation=f"{format_count(peak)} cores were busy at the peak, but only {format_count(mean)} on average "
         f"({format_ratio(mean / peak)} of the peak): there were long phases with less work.",
         numbers={"mean_cores": mean, "peak_cores": peak, "mean_to_peak_ratio": mean / peak},
+        without=replace(summary, cpu=_with_busy_ratio(summary, peak / (summary.record.cpus or 1))),
     )
 
 
@@ -81,6 +122,7 @@ def _core_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
         f"of a fair share of the work. Core {core} of {node} did the least: {format_seconds(least)} of CPU time, "
         f"while the mean was {format_seconds(fair_seconds)}.",
         numbers={"cores_behind": float(len(behind)), "least_seconds": least, "mean_seconds": fair_seconds},
+        without=replace(summary, cpu=_with_busy_ratio(summary, max(cores.values()) / max(1.0, summary.run_seconds))),
     )
 
 
@@ -99,6 +141,7 @@ def _serial_code(summary: JobSummary, values: Thresholds) -> Match | None:
         numbers={"mean_cores": mean, "cores": float(cpus), "enough_cores": 1.0},
         suggestion=fewer_cores_line(summary, 1),
         severity=Severity.CRITICAL if cpus >= values["critical_cores"] else None,
+        without=_with_cores(summary, 1),
     )
 
 
@@ -109,12 +152,25 @@ def _stopped_early(summary: JobSummary, values: Thresholds) -> Match | None:
     ratio = tail / summary.run_seconds if summary.run_seconds > 0 else 0.0
     if tail < values["min_idle_seconds"] or ratio < values["min_idle_ratio"]:
         return None
+    is_late = summary.record.state == "TIMEOUT"
     when = "before it ended" if summary.record.has_ended else "up to now"
     return Match(
         explanation=f"The job was idle for the last {format_seconds(tail)} {when}: "
         f"{format_ratio(ratio)} of its {format_seconds(summary.run_seconds)}.",
         numbers={"idle_seconds": tail, "idle_ratio": ratio},
-        severity=Severity.CRITICAL if ratio >= values["critical_idle_ratio"] else None,
+        severity=Severity.CRITICAL if ratio >= values["critical_idle_ratio"] or is_late else None,
+        without=_without_tail(summary, ratio),
+    )
+
+
+def _without_tail(summary: JobSummary, idle_ratio: float) -> JobSummary:
+    """Return the job as if it had ended when it stopped working."""
+    busy = summary.cpu.time.ratio or 0.0
+    is_late = summary.record.state == "TIMEOUT"
+    return replace(
+        summary,
+        record=replace(summary.record, state="COMPLETED") if is_late else summary.record,
+        cpu=_with_busy_ratio(summary, busy / (1 - idle_ratio) if idle_ratio < 1 else 1.0),
     )
 
 
@@ -138,6 +194,7 @@ RULES = (
             Threshold(name="critical_busy_ratio", unit="ratio", default=0.25, help="Critical below this share."),
             min_run(),
         ),
+        explains=("core_imbalance", "memory_over_asked"),
     ),
     Rule(
         id="cpu_uneven_over_time",
@@ -157,6 +214,7 @@ RULES = (
             ),
             min_run(),
         ),
+        explains=("cpu_idle",),
     ),
     Rule(
         id="core_imbalance",
@@ -178,6 +236,7 @@ RULES = (
             ),
             min_run(),
         ),
+        explains=("cpu_idle",),
     ),
     Rule(
         id="serial_code",
@@ -204,7 +263,7 @@ RULES = (
             Threshold(name="critical_cores", unit="count", default=8.0, help="Critical from this many cores."),
             min_run(),
         ),
-        replaces=("cpu_idle", "cpu_uneven_over_time", "core_imbalance"),
+        explains=("cpu_idle", "cpu_uneven_over_time", "core_imbalance", "memory_over_asked"),
     ),
     Rule(
         id="stopped_early",
@@ -225,6 +284,6 @@ RULES = (
             ),
             Threshold(name="critical_idle_ratio", unit="ratio", default=0.5, help="Critical from this share."),
         ),
-        replaces=("cpu_idle", "cpu_uneven_over_time"),
+        explains=("cpu_idle", "cpu_uneven_over_time", "timed_out"),
     ),
 )

@@ -89,6 +89,7 @@ RULES = (
                 help="Report jobs that transfer less than this per file.",
             ),
         ),
+        explains=("metadata_storm",),
     ),
     Rule(
         id="metadata_storm",

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from slurmscope.figures import format_bytes, format_ratio, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
@@ -40,6 +42,15 @@ def _held_without_process(summary: JobSummary, values: Thresholds) -> Match | No
         numbers={"idle_gpus": float(idle), "gpus": float(requested)},
         suggestion=_fewer_gpus(summary, rest) if rest > 0 and summary.record.node_count == 1 else "",
         severity=Severity.CRITICAL if rest <= 0 else None,
+        without=_with_used_gpus(summary, rest) if rest > 0 else None,
+    )
+
+
+def _with_used_gpus(summary: JobSummary, count: int) -> JobSummary:
+    """Return the job as if it had requested only the GPUs that it used."""
+    gpu, mean = summary.gpu, summary.gpu.mean_utilization
+    return replace(
+        summary, gpu=replace(gpu, asked=count, mean_utilization=None if mean is None else mean * gpu.asked / count)
     )
 
 
@@ -77,7 +88,7 @@ RULES = (
         "than one.",
         check=_held_without_process,
         thresholds=(min_run(),),
-        replaces=("gpu_low",),
+        explains=("gpu_low",),
     ),
     Rule(
         id="gpu_idle",
@@ -95,7 +106,8 @@ RULES = (
             min_run(),
         ),
         # That some GPUs had no process matters less where the others were idle too.
-        replaces=("gpu_low", "gpu_held_without_process"),
+        explains=("gpu_held_without_process",),
+        replaces=("gpu_low",),
     ),
     Rule(
         id="gpu_low",

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from slurmscope.errors import ConfigError
 from slurmscope.model.finding import Finding
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules import cpu, files, gpu, memory, nodes, threads, time
+from slurmscope.rules.folding import find_root, fold
 from slurmscope.rules.rule import Match, Rule
 
 RULES: tuple[Rule, ...] = (
@@ -19,14 +20,31 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 """Every rule; among findings of the same severity this is their order."""
 
+_PER_CORE, _PER_NODE, _NODES = "#SBATCH --mem-per-cpu", "#SBATCH --mem=", "#SBATCH --nodes"
+_SPREAD = "too_many_nodes"
+
 
 def judge(summary: JobSummary, thresholds: Mapping[str, float] | None = None) -> tuple[Finding, ...]:
     """Return what all rules find in a job, worst first; keys of ``thresholds`` are ``rule.threshold``."""
     values = resolve_thresholds(thresholds or {})
     matches = [(rule, match) for rule in RULES if (match := rule.check(summary, values[rule.id])) is not None]
     replaced = {other for rule, _ in matches for other in rule.replaces}
-    findings = [_finding(rule, match, values[rule.id]) for rule, match in matches if rule.id not in replaced]
+    kept = [(rule, match) for rule, match in matches if rule.id not in replaced]
+    findings = fold([_finding(rule, match, values[rule.id]) for rule, match in kept], _find_causes(kept, values))
     return tuple(sorted(_agreeing(findings), key=lambda finding: finding.severity.rank))
+
+
+def _find_causes(matches: Sequence[tuple[Rule, Match]], values: Mapping[str, Mapping[str, float]]) -> Mapping[str, str]:
+    """Return the rule that explains the finding of another, by the ID of the other; the worst comes first."""
+    found = {rule.id: rule for rule, _ in matches}
+    causes: dict[str, str] = {}
+    for rule, match in sorted(matches, key=lambda pair: (pair[1].severity or pair[0].severity).rank):
+        for other in rule.explains:
+            if other not in found or other in causes or find_root(rule.id, causes) == other:
+                continue
+            if match.without is None or found[other].check(match.without, values[other]) is None:
+                causes[other] = rule.id
+    return causes
 
 
 def resolve_thresholds(given: Mapping[str, object]) -> Mapping[str, Mapping[str, float]]:
@@ -49,14 +67,20 @@ def resolve_thresholds(given: Mapping[str, object]) -> Mapping[str, Mapping[str,
 
 
 def _agreeing(findings: list[Finding]) -> list[Finding]:
-    """Drop lines for memory per core where another finding suggests fewer cores, with the memory to go with them.
+    """Drop lines that contradict those of another finding.
 
-    They are computed from the cores that the job had: following both would leave it with too little.
+    Memory per core is computed from the cores that the job had, and memory per node from its nodes: with fewer of them
+    it would be too little. A line for fewer cores or nodes sets the memory that goes with them.
     """
-    if not any("enough_cores" in finding.numbers for finding in findings):
-        return findings
-    per_core = "#SBATCH --mem-per-cpu"
-    return [replace(each, suggestion="") if each.suggestion.startswith(per_core) else each for each in findings]
+    if any("enough_cores" in finding.numbers for finding in findings):
+        findings = [_drop_line(each) if each.suggestion.startswith(_PER_CORE) else each for each in findings]
+    if any(each.suggestion.startswith((_PER_NODE, _NODES)) for each in findings if each.rule != _SPREAD):
+        findings = [_drop_line(each) if each.rule == _SPREAD else each for each in findings]
+    return findings
+
+
+def _drop_line(finding: Finding) -> Finding:
+    return replace(finding, suggestion="")
 
 
 def _finding(rule: Rule, match: Match, values: Mapping[str, float]) -> Finding:

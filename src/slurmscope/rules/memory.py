@@ -16,6 +16,7 @@ from slurmscope.rules.known import (
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
 from slurmscope.rules.suggestions import (
     OOM_MARGIN,
+    is_worthwhile,
     memory_line,
     memory_line_for,
     memory_per_core_bytes,
@@ -23,9 +24,15 @@ from slurmscope.rules.suggestions import (
     suggest_memory_bytes,
 )
 
+MIN_GROWTH_RATIO = 1.3
+
 _GIB = float(1 << 30)
 _UNMEASURED_ADVICE = (
     "Request less only step by step, and watch the job: a request below its real peak would get it OOM-killed."
+)
+_UNEVEN_ADVICE = (
+    "Memory is requested per node, and one node needed most of it. Divide the data more evenly between the nodes, then "
+    "request less."
 )
 
 
@@ -47,13 +54,14 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
             severity=Severity.INFO,
             advice=_UNMEASURED_ADVICE,
         )
+    suggest = _less_per_core if requests_memory_per_core(summary) else _less_per_node
+    suggestion = suggest(summary, requested, peak)
     return Match(
         explanation=f"The job requested {format_bytes(requested)} of memory and needed at most {format_bytes(peak)} "
         f"({format_ratio(peak / requested)}). Other jobs could not use the rest.",
         numbers=numbers,
-        suggestion=_less_per_core(summary, requested, peak)
-        if requests_memory_per_core(summary)
-        else _less_per_node(summary, requested, peak),
+        suggestion=suggestion,
+        advice="" if suggestion or summary.record.node_count < 2 else _UNEVEN_ADVICE,
         severity=Severity.CRITICAL if peak < values["critical_used_ratio"] * requested else None,
     )
 
@@ -62,14 +70,14 @@ def _less_per_node(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the need of the node with the highest: ``--mem`` is per node."""
     count = max(1, summary.record.node_count)
     size = suggest_memory_bytes(max(needed for needed, _ in _needs(summary, peak)))
-    return memory_line(size) if size < requested / count else ""
+    return memory_line(size) if is_worthwhile(requested / count, size) else ""
 
 
 def _less_per_core(summary: JobSummary, requested: float, peak: float) -> str:
     """Suggest the highest need per core of any node; the number of cores may differ between nodes."""
     sizes = [memory_per_core_bytes(suggest_memory_bytes(n), cpus) for n, cpus in _needs(summary, peak) if cpus]
     cpus = summary.record.cpus
-    if not cpus or len(sizes) < max(1, summary.record.node_count) or max(sizes) * cpus >= requested:
+    if not cpus or len(sizes) < max(1, summary.record.node_count) or not is_worthwhile(requested, max(sizes) * cpus):
         return ""
     return memory_line(max(sizes), "mem-per-cpu")
 
@@ -104,7 +112,7 @@ def _near_limit(summary: JobSummary, values: Thresholds) -> Match | None:
     ratio, peak, limit, node, cpus = worst
     return Match(
         explanation=f"On {node} the job needed {format_bytes(peak)} of its limit of {format_bytes(limit)} "
-        f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.",
+        f"({format_ratio(ratio)}). Slightly more, and it is OOM-killed.{_growth_sentence(summary)}",
         numbers={"peak_bytes": peak, "limit_bytes": limit, "used_ratio": ratio},
         suggestion=memory_line_for(summary, suggest_memory_bytes(peak), cpus),
     )
@@ -125,8 +133,9 @@ def _oom_kill(summary: JobSummary, _values: Thresholds) -> Match | None:
     count = f" ({kills:,} times)" if kills and kills > 1 else ""
     ended = "" if summary.record.state == "OUT_OF_MEMORY" else " The job continued: its results may be incomplete."
     had = f" It had {format_bytes(requested)} per node." if requested else ""
+    grew = _growth_sentence(summary)
     return Match(
-        explanation=f"The kernel killed a process because the job exceeded its memory limit{count}.{had}{ended}",
+        explanation=f"The kernel killed a process because the job exceeded its memory limit{count}.{had}{grew}{ended}",
         numbers={"oom_kills": float(kills)} if kills is not None else {},
         suggestion=memory_line_for(summary, more, (summary.record.cpus or 0) / summary.record.node_count)
         if more
@@ -143,6 +152,14 @@ def _exceeded(summary: JobSummary, exceeded: float, requested: float) -> Match:
         numbers={"peak_bytes": exceeded, "asked_bytes": requested, "used_ratio": exceeded / requested},
         suggestion=memory_line_for(summary, more, (summary.record.cpus or 0) / max(1, summary.record.node_count)),
     )
+
+
+def _growth_sentence(summary: JobSummary) -> str:
+    """Say that memory grew to the end, beside a finding that replaces the one about growth."""
+    growth = summary.memory.growth_ratio
+    if growth is None or growth < MIN_GROWTH_RATIO:
+        return ""
+    return f" Its memory grew until the end, to {format_count(growth)} times that of the middle of the run."
 
 
 def _growing(summary: JobSummary, values: Thresholds) -> Match | None:
@@ -206,6 +223,7 @@ RULES = (
                 help="Report jobs that needed this share of their limit or more.",
             ),
         ),
+        replaces=("memory_growing",),
     ),
     Rule(
         id="oom_kill",
@@ -215,7 +233,7 @@ RULES = (
         needs="the job's state, the kernel's count of OOM kills, or a killed job that used more than it requested",
         advice="Request more memory, or reduce what the program needs: smaller input, fewer processes at once.",
         check=_oom_kill,
-        replaces=("memory_over_asked", "memory_near_limit"),
+        replaces=("memory_over_asked", "memory_near_limit", "memory_growing"),
     ),
     Rule(
         id="memory_growing",
@@ -229,7 +247,7 @@ RULES = (
             Threshold(
                 name="min_growth_ratio",
                 unit="ratio",
-                default=1.3,
+                default=MIN_GROWTH_RATIO,
                 help="Report jobs whose memory in the last tenth of the run is this many times that of the middle.",
             ),
             Threshold(name="min_peak_bytes", unit="bytes", default=_GIB, help="Ignore jobs with a lower peak."),

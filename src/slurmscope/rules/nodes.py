@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from dataclasses import replace
 from statistics import fmean
 
 from slurmscope.figures import format_bytes, format_ratio, format_some
@@ -40,6 +42,30 @@ def _node_imbalance(summary: JobSummary, values: Thresholds) -> Match | None:
         },
         suggestion=f"#SBATCH --nodes={len(busy) - idle}" if idle else "",
         severity=Severity.CRITICAL if idle else None,
+        without=_with_nodes(summary, busy.keys() - {node for _, node in behind}),
+    )
+
+
+def _with_nodes(summary: JobSummary, names: Collection[str]) -> JobSummary:
+    """Return the job as if it had run on these nodes only, with the same cores and memory on each."""
+    record, memory, time = summary.record, summary.memory, summary.cpu.time
+    nodes = tuple(node for node in summary.nodes if node.node in names)
+    share = len(nodes) / len(summary.nodes)
+    peaks = [node.working_peak_bytes for node in nodes]
+    known = [peak for peak in peaks if peak is not None]
+    cpus = math.fsum(node.cpus or 0.0 for node in nodes)
+    asked_seconds = time.asked * cpus / record.cpus if time.asked and record.cpus else None
+    used_seconds = math.fsum(node.mean_cores or 0.0 for node in nodes) * summary.run_seconds
+    return replace(
+        summary,
+        record=replace(record, node_count=len(nodes), cpus=round(cpus), asked_cpus=None),
+        cpu=replace(summary.cpu, time=replace(time, asked=asked_seconds, used=used_seconds)),
+        memory=replace(
+            memory,
+            asked_bytes=None if memory.asked_bytes is None else memory.asked_bytes * share,
+            working_peak_bytes=math.fsum(known) if len(known) == len(peaks) else None,
+        ),
+        nodes=nodes,
     )
 
 
@@ -89,6 +115,7 @@ RULES = (
         needs="the job's state",
         advice="Submit the job again. If it happens twice, report the job ID to your cluster's support.",
         check=_node_failed,
+        explains=("node_imbalance", "stopped_early"),
     ),
     Rule(
         id="node_imbalance",
@@ -113,7 +140,7 @@ RULES = (
             ),
             min_run(),
         ),
-        replaces=("cpu_idle", "core_imbalance"),
+        explains=("cpu_idle", "core_imbalance", "memory_over_asked", "too_many_nodes"),
     ),
     Rule(
         id="too_many_nodes",

@@ -34,6 +34,8 @@ class Match:
     """Severity of this match, where it differs from that of the rule."""
     advice: str = ""
     """Advice for this match, where that of the rule does not apply."""
+    without: JobSummary | None = None
+    """The job without this problem, to find out what the rule explains in this job; None: all that it lists."""
 
 
 RuleCheck = Callable[[JobSummary, Thresholds], Match | None]
@@ -43,7 +45,9 @@ RuleCheck = Callable[[JobSummary, Thresholds], Match | None]
 class Rule:
     """Check jobs for one problem; ``check`` returns None without a finding, or when what it needs was not measured.
 
-    ``needs`` describes what must be measured. ``replaces`` lists rules whose finding is dropped beside this one.
+    ``needs`` describes what must be measured. ``explains`` lists rules whose finding may follow from this one: it does
+    unless that rule also finds something in ``Match.without``. ``replaces`` lists rules whose finding is dropped beside
+    this one, because this one includes it.
     """
 
     id: str
@@ -54,6 +58,7 @@ class Rule:
     advice: str
     check: RuleCheck
     thresholds: tuple[Threshold, ...] = ()
+    explains: tuple[str, ...] = ()
     replaces: tuple[str, ...] = ()
 
 

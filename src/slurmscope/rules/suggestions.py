@@ -2,7 +2,7 @@
 """Compute the ``#SBATCH`` lines that rules suggest.
 
 Every suggested amount comes from :func:`suggest_memory_bytes` or :func:`suggest_time_seconds`: the need plus a margin,
-rounded up to a figure people would write.
+rounded up to a figure people would write. A smaller amount is suggested only where it :func:`is_worthwhile`.
 
 A line uses the options that the job used. Slurm takes memory per node (``--mem``) or per core (``--mem-per-cpu``), not
 both. Where memory is per core, or the site's default gives so much per core, fewer cores mean less memory: such a line
@@ -30,6 +30,8 @@ MEMORY_MARGIN = 1.2
 OOM_MARGIN = 1.5
 """Half as much again as an OOM-killed job had: its real need is unknown."""
 TIME_MARGIN = 1.5
+MIN_GAIN_RATIO = 0.2
+"""Suggest a smaller request only where it is smaller by this share: less makes no difference to anyone."""
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -55,6 +57,11 @@ def suggest_time_seconds(needed_seconds: float, margin: float = TIME_MARGIN) -> 
     amount = max(needed_seconds * margin, 10 * _MINUTE)
     step = next((step for bound, step in _TIME_STEPS if amount <= bound), 6 * _HOUR)
     return math.ceil(amount / step) * step
+
+
+def is_worthwhile(requested: float, enough: float) -> bool:
+    """Return whether a smaller request is small enough to be suggested."""
+    return enough <= (1 - MIN_GAIN_RATIO) * requested
 
 
 def memory_per_core_bytes(size_bytes: float, cores: float) -> int:

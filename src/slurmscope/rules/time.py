@@ -8,7 +8,7 @@ from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules.known import was_suspended
 from slurmscope.rules.rule import Match, Rule, Threshold, Thresholds, min_run
-from slurmscope.rules.suggestions import suggest_time_seconds, time_line
+from slurmscope.rules.suggestions import is_worthwhile, suggest_time_seconds, time_line
 
 _STUCK_ADVICE = (
     "Find out what the program waited for before requesting more time: the end of its output shows how far it got."
@@ -28,7 +28,7 @@ def _over_asked(summary: JobSummary, values: Thresholds) -> Match | None:
         explanation=f"The time limit was {format_seconds(limit)}; the job ended after {format_seconds(run_seconds)} "
         f"({format_ratio(ratio)}).",
         numbers={"limit_seconds": limit, "run_seconds": run_seconds, "used_ratio": ratio},
-        suggestion=time_line(enough) if enough < limit else "",
+        suggestion=time_line(enough) if is_worthwhile(limit, enough) else "",
         severity=Severity.WARNING if ratio < values["warning_used_ratio"] else None,
     )
 

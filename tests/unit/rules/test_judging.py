@@ -25,7 +25,16 @@ from slurmscope.model.summary import (
     UsedShare,
 )
 from slurmscope.rules import RULES, Rule, judge
-from tests.fakes.job_summaries import GIB, covered, make_summary, with_cores, with_gpus, with_io, with_nodes
+from tests.fakes.job_summaries import (
+    GIB,
+    all_findings,
+    covered,
+    make_summary,
+    with_cores,
+    with_gpus,
+    with_io,
+    with_nodes,
+)
 from tests.fakes.reports import make_record, make_report
 
 EXPECTED_RULES = {
@@ -51,8 +60,9 @@ def test_every_rule_of_the_plan_is_there_once() -> None:
     assert len(EXPECTED_RULES) == len(ids)
 
 
-def test_rules_replace_only_rules_that_exist() -> None:
-    assert {other for rule in RULES for other in rule.replaces} <= EXPECTED_RULES
+def test_rules_explain_and_replace_only_rules_that_exist() -> None:
+    assert {other for rule in RULES for other in (*rule.explains, *rule.replaces)} <= EXPECTED_RULES
+    assert not [rule.id for rule in RULES if rule.id in rule.explains or set(rule.explains) & set(rule.replaces)]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
@@ -96,7 +106,7 @@ def test_findings_come_worst_first() -> None:
         cpu={"peak_cores": 4.0},
     )
 
-    assert ["timed_out", "memory_over_asked", "cpu_idle", "memory_growing", "cpu_uneven_over_time"] == [
+    assert ["timed_out", "memory_over_asked", "cpu_uneven_over_time", "memory_growing"] == [
         finding.rule for finding in judge(summary)
     ]
 
@@ -104,7 +114,8 @@ def test_findings_come_worst_first() -> None:
 def test_job_with_idle_cores_and_unused_memory_has_both_findings() -> None:
     by_rule = {finding.rule: finding for finding in judge(make_report().summary)}
 
-    assert {"cpu_idle", "memory_over_asked", "core_imbalance", "time_over_asked", "scratch_unused"} == set(by_rule)
+    assert {"cpu_idle", "memory_over_asked", "time_over_asked", "scratch_unused"} == set(by_rule)
+    assert ["core_imbalance"] == [finding.rule for finding in by_rule["cpu_idle"].consequences]
     assert (
         "Only 2 of 4 cores were busy on average: 50 % of the requested CPU time. 2 cores did nearly all of the work."
     ) == by_rule["cpu_idle"].explanation
@@ -189,7 +200,7 @@ MANY = {f"p{number:02}": 20.0 + number for number in range(12)}
     ],
 )
 def test_explanation_has_the_numbers_of_the_job(rule: str, summary: JobSummary, expected: str) -> None:
-    (explanation,) = (finding.explanation for finding in judge(summary) if finding.rule == rule)
+    (explanation,) = (finding.explanation for finding in all_findings(summary) if finding.rule == rule)
 
     assert expected in explanation
 
@@ -282,8 +293,12 @@ def test_any_job_can_be_checked(summary: JobSummary) -> None:
 
     ranks = [finding.severity.rank for finding in findings]
     assert sorted(ranks) == ranks
-    assert len({finding.rule for finding in findings}) == len(findings)
-    for finding in findings:
+    every = [each for finding in findings for each in finding.with_consequences]
+    assert len({finding.rule for finding in every}) == len(every)
+    matched = {rule.id for rule in RULES if rule.check(summary, DEFAULTS[rule.id]) is not None}
+    replaced = {other for rule in RULES if rule.id in matched for other in rule.replaces}
+    assert matched - replaced == {finding.rule for finding in every}
+    for finding in every:
         assert all(math.isfinite(number) and number >= 0 for number in finding.numbers.values()), finding
         assert finding.explanation.endswith(".")
         assert "nan" not in finding.suggestion

@@ -11,15 +11,24 @@ import pytest
 from slurmscope.model.finding import Finding
 from slurmscope.model.job_record import StepRecord
 from slurmscope.model.summary import JobSummary, NodeSummary
-from slurmscope.rules import RULES, judge
-from tests.fakes.job_summaries import GIB, covered, make_summary, with_cores, with_gpus, with_io, with_nodes
+from slurmscope.rules import RULES
+from tests.fakes.job_summaries import (
+    GIB,
+    all_findings,
+    covered,
+    make_summary,
+    with_cores,
+    with_gpus,
+    with_io,
+    with_nodes,
+)
 
 THRESHOLDS = {rule.id: {threshold.name: threshold.default for threshold in rule.thresholds} for rule in RULES}
 PER_CORE = {"submit_line": "sbatch --mem-per-cpu=2G x"}
 
 
 def found(rule: str, summary: JobSummary, thresholds: dict[str, float] | None = None) -> Finding:
-    (finding,) = (finding for finding in judge(summary, thresholds) if finding.rule == rule)
+    (finding,) = (finding for finding in all_findings(summary, thresholds) if finding.rule == rule)
     return finding
 
 
@@ -204,7 +213,7 @@ MIN_RUN_SECONDS = [
 @pytest.mark.parametrize(("rule", "seconds", "summary"), MIN_RUN_SECONDS, ids=[row[0] for row in MIN_RUN_SECONDS])
 def test_job_is_judged_from_the_minimum_run_time_on(rule: str, seconds: float, summary: JobSummary) -> None:
     def rules_after(run_seconds: float) -> set[str]:
-        return {finding.rule for finding in judge(replace(summary, run_seconds=run_seconds))}
+        return {finding.rule for finding in all_findings(replace(summary, run_seconds=run_seconds))}
 
     assert rule in rules_after(seconds)
     assert rule in rules_after(seconds + 1)
@@ -222,8 +231,8 @@ def test_rates_of_a_job_without_a_run_time_are_not_judged(rule: str) -> None:
     any_run = {f"{rule}.min_run_seconds": 0.0}
     summary = with_io(metadata_operations=1e9, **BUSY_FILES)
 
-    assert rule not in {finding.rule for finding in judge(replace(summary, run_seconds=0.0), any_run)}
-    assert rule in {finding.rule for finding in judge(replace(summary, run_seconds=0.5), any_run)}
+    assert rule not in {finding.rule for finding in all_findings(replace(summary, run_seconds=0.0), any_run)}
+    assert rule in {finding.rule for finding in all_findings(replace(summary, run_seconds=0.5), any_run)}
 
 
 def test_node_is_idle_below_a_share_of_the_mean() -> None:
@@ -293,8 +302,10 @@ def test_threads_are_limited_in_a_job_of_one_task(tasks: int, is_suggested: bool
         ("oom_kill", on_two_nodes(GIB, GIB, state="OUT_OF_MEMORY", **PER_CORE), "#SBATCH --mem-per-cpu=3G"),
         # 6.5 GiB x 1.2 = 7.8, up to 8 GiB: no less than each node had.
         ("memory_over_asked", on_two_nodes(0.0, 6.5 * GIB), ""),
-        # 5.5 GiB x 1.2 = 6.6, up to 7 GiB.
-        ("memory_over_asked", on_two_nodes(0.0, 5.5 * GIB), "#SBATCH --mem=7G"),
+        # 5.5 GiB x 1.2 = 6.6, up to 7 GiB: less than a fifth below 8 GiB makes no difference.
+        ("memory_over_asked", on_two_nodes(0.0, 5.5 * GIB), ""),
+        # 4.5 GiB x 1.2 = 5.4, up to 6 GiB.
+        ("memory_over_asked", on_two_nodes(0.0, 4.5 * GIB), "#SBATCH --mem=6G"),
         # Nodes are unknown: half of 6 GiB each, x 1.2 = 3.6, up to 3.75 GiB.
         (
             "memory_over_asked",
@@ -318,7 +329,7 @@ def test_threads_are_limited_in_a_job_of_one_task(tasks: int, is_suggested: bool
             "too_many_nodes",
             make_summary(
                 record={"node_count": 6, "cpus": 24, "submit_line": "sbatch -N6 --ntasks-per-node=4 --mem=10G x"},
-                memory={"asked_bytes": 60 * GIB},
+                memory={"asked_bytes": 60 * GIB, "working_peak_bytes": 40 * GIB},
             ),
             "#SBATCH --nodes=2 --ntasks-per-node=12 --mem=30G",
         ),

@@ -11,14 +11,23 @@ from slurmscope.gres import Gres
 from slurmscope.model.finding import Severity
 from slurmscope.model.summary import Coverage, JobSummary, NodeSummary, UsedShare
 from slurmscope.rules import judge
-from tests.fakes.job_summaries import GIB, covered, make_summary, with_cores, with_gpus, with_io, with_nodes
+from tests.fakes.job_summaries import (
+    GIB,
+    all_findings,
+    covered,
+    make_summary,
+    with_cores,
+    with_gpus,
+    with_io,
+    with_nodes,
+)
 from tests.fakes.reports import make_record
 
 CRITICAL, WARNING, INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 
 def severity(summary: JobSummary, rule: str) -> Severity | None:
-    return next((finding.severity for finding in judge(summary) if finding.rule == rule), None)
+    return next((finding.severity for finding in all_findings(summary) if finding.rule == rule), None)
 
 
 def near(working_peak_bytes: float, limit_bytes: float | None = None) -> JobSummary:
@@ -53,7 +62,7 @@ CASES: list[tuple[str, JobSummary, Severity | None]] = [
     ("cpu_idle", make_summary(busy=0.1, record={"cpus": 0}), None),
     # cpu_uneven_over_time: mean below 75 % of the peak.
     ("cpu_uneven_over_time", make_summary(busy=0.75, cpu={"peak_cores": 4.0}), None),
-    ("cpu_uneven_over_time", make_summary(busy=0.74, cpu={"peak_cores": 4.0}), INFO),
+    ("cpu_uneven_over_time", make_summary(busy=0.74, cpu={"peak_cores": 4.0}), WARNING),  # it explains idle cores
     ("cpu_uneven_over_time", make_summary(busy=0.74, cpu={"peak_cores": None}), None),
     ("cpu_uneven_over_time", make_summary(busy=0.1, cpu={"peak_cores": 0.9}), None),
     ("cpu_uneven_over_time", make_summary(busy=0.1, record={"cpus": 1}, cpu={"peak_cores": 1.0}), None),
@@ -272,7 +281,7 @@ def test_enough_nodes_are_counted_in_nodes_of_the_cluster(
     spread = make_summary(record={"node_count": 8, "cpus": 32}, memory={"asked_bytes": 32 * GIB})
     sized = replace(spread, node_cpus=cpus, node_memory_bytes=memory)
 
-    found = [finding.numbers["enough_nodes"] for finding in judge(sized) if finding.rule == "too_many_nodes"]
+    found = [finding.numbers["enough_nodes"] for finding in all_findings(sized) if finding.rule == "too_many_nodes"]
     assert ([] if expected is None else [expected]) == found
 
 
@@ -359,9 +368,9 @@ def test_job_that_hung_is_not_told_to_request_more_time() -> None:
     stuck = make_summary(record={"state": "TIMEOUT"}, cpu={"idle_tail_seconds": 3600.0})
     busy = make_summary(record={"state": "TIMEOUT"})
 
-    advice = {each.advice for each in judge(stuck) if each.rule == "timed_out"}
+    advice = {each.advice for each in all_findings(stuck) if each.rule == "timed_out"}
     assert {False} == {"Request more time" in text for text in advice}
-    assert {True} == {"Request more time" in each.advice for each in judge(busy) if each.rule == "timed_out"}
+    assert {True} == {"Request more time" in each.advice for each in all_findings(busy) if each.rule == "timed_out"}
 
 
 @pytest.mark.parametrize(

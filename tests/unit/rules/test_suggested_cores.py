@@ -11,8 +11,7 @@ from slurmscope.gres import Gres
 from slurmscope.model.finding import Finding
 from slurmscope.model.job_record import StepRecord
 from slurmscope.model.summary import JobSummary, NodeSummary
-from slurmscope.rules import judge
-from tests.fakes.job_summaries import GIB, covered, make_summary, with_gpus
+from tests.fakes.job_summaries import GIB, all_findings, covered, make_summary, with_gpus
 
 PER_CORE = "sbatch -c16 --mem-per-cpu=4G x"
 WITHOUT_STEPS = (StepRecord(name="batch", state="COMPLETED", tasks=1), StepRecord(name="extern", state="COMPLETED"))
@@ -29,7 +28,7 @@ def busy(cores: float, submit_line: str, *, peak_bytes: float | None = 40 * GIB,
 
 
 def found(summary: JobSummary, rule: str) -> Finding:
-    return next(finding for finding in judge(summary) if finding.rule == rule)
+    return next(finding for finding in all_findings(summary) if finding.rule == rule)
 
 
 @pytest.mark.parametrize(

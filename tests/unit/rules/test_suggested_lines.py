@@ -7,8 +7,7 @@ import pytest
 
 from slurmscope.model.job_record import StepRecord
 from slurmscope.model.summary import JobSummary, NodeSummary
-from slurmscope.rules import judge
-from tests.fakes.job_summaries import GIB, make_summary, with_gpus, with_nodes
+from tests.fakes.job_summaries import GIB, all_findings, make_summary, with_gpus, with_nodes
 
 
 def needed(peak_bytes: float, *, of: float = 8 * GIB) -> JobSummary:
@@ -98,7 +97,7 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
                     "cpus": 16,
                     "submit_line": "sbatch --nodes=8 --ntasks-per-node=2 --mem=4G x.sh",
                 },
-                memory={"asked_bytes": 32 * GIB},
+                memory={"asked_bytes": 32 * GIB, "working_peak_bytes": 20 * GIB},
             ),
             # 16 tasks and 32 GiB, on one node instead of eight.
             "#SBATCH --nodes=1 --ntasks-per-node=16 --mem=32G",
@@ -112,4 +111,4 @@ MIXED = (StepRecord(name="0", state="COMPLETED", tasks=2), StepRecord(name="exte
     ],
 )
 def test_suggestion_is_computed_from_what_the_job_did(rule: str, summary: JobSummary, expected: str) -> None:
-    assert [expected] == [finding.suggestion for finding in judge(summary) if finding.rule == rule]
+    assert [expected] == [finding.suggestion for finding in all_findings(summary) if finding.rule == rule]

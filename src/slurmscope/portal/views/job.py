@@ -168,5 +168,5 @@ def _core_order(core: tuple[str, float]) -> tuple[int, str]:
 
 
 def _subjects(report: JobReport) -> dict[Subject, Severity]:
-    ordered = sorted(report.findings, key=lambda finding: -finding.severity.rank)
-    return {finding.subject: finding.severity for finding in ordered}
+    every = [each for finding in report.findings for each in finding.with_consequences]
+    return {each.subject: each.severity for each in sorted(every, key=lambda each: -each.severity.rank)}
