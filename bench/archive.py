@@ -23,8 +23,8 @@ from bench.measure import judge_seconds, reference_seconds
 from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.finding import Severity
 from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.services.portal.run import THREAD_TURN_SECONDS
 from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
+from slurmscope.services.runtime.threads import shorten_thread_turns
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.daily_sums import SumChanges
 from slurmscope.store.archive.opening import open_archive
@@ -68,7 +68,7 @@ def main() -> int:
 def _be_like_the_portal() -> None:
     """Let threads take turns, and the collector rest, as in the process that people ask."""
     settle_memory(PAGE_OBJECTS)
-    sys.setswitchinterval(THREAD_TURN_SECONDS)
+    shorten_thread_turns()
 
 
 def _judge_lists(archive: SqlArchive) -> bool:

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from slurmscope.errors import CommandRefused
 from slurmscope.model.trace import JobOwner, JobOwners, TracedProcess
@@ -19,7 +21,7 @@ from slurmscope.outputs.networks import parse_networks
 from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.trace.callers import CallerFinder
-from slurmscope.services.trace.checks import SlurmCheck
+from slurmscope.services.trace.checks import SlurmCheck, is_quick
 from slurmscope.services.trace.endpoint import TraceEndpoint, TraceReceiver
 from slurmscope.services.trace.owners import OwnerFinder
 from slurmscope.services.trace.settings import TraceLimits
@@ -48,14 +50,20 @@ class Time:
 
 @dataclass(slots=True)
 class FakeSlurm:
-    """Hold the running jobs; while ``is_down``, no list can be read."""
+    """Hold the running jobs; while ``is_down``, no list can be read, and without ``answers`` squeue hangs."""
 
     jobs: dict[int, JobOwner] = field(default_factory=lambda: {ADA.job_id: ADA, EVE.job_id: EVE})
     hosts: Mapping[str, str] = field(default_factory=dict)
     is_down: bool = False
+    answers: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        """Answer at first."""
+        self.answers.set()
 
     def read_jobs(self) -> JobOwners:
         """Return the list of running jobs."""
+        self.answers.wait(60)
         if self.is_down:
             raise CommandRefused(("squeue",), "Unable to contact slurm controller")
         return JobOwners(dict(self.jobs))
@@ -128,6 +136,7 @@ def open_endpoint(
         deliver=store.put,
         count_refusal=store.count_refusal,
         limits=settings,
+        is_quick=partial(is_quick, finder, owners),
     )
     endpoint = TraceEndpoint(
         receiver, processes=lambda: store.snapshot(owners.is_known), hidden_labels=lambda: hidden_labels

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serve many connections that send quick uploads with a few threads.
+"""Serve many connections that send quick uploads with one thread.
 
-A thread for each of hundreds of senders would spend more time on switching between threads than on their posts. After
-its first upload a connection is parked here; whatever cannot be answered at once gets a thread of its own again.
+A thread for each of hundreds of senders would spend more time on switching between threads than on their posts; so do
+two threads, since both need Python's lock again after each read and write. After its first upload a connection is
+parked here; whatever cannot be answered at once gets a thread of its own again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import Callable
 
 from slurmscope.outputs.http.connection import Connection, Readiness
 
-THREADS = 2
 _BATCH = 8
 _POLL_SECONDS = 1.0
 _EVENTS = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT
@@ -32,18 +32,18 @@ class ParkedConnections:
         idle_seconds: float,
         clock: Callable[[], float],
     ) -> None:
-        """Take what ends a connection and what gives it a thread of its own; ours start with the first connection."""
+        """Take what ends a connection and what gives it a thread of its own; ours starts with the first connection."""
         self._discard = discard
         self._start_thread = start_thread
         self._idle_seconds = idle_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._epoll = select.epoll()
-        # Closing one end wakes all threads.
+        # Closing one end wakes the thread.
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._epoll.register(self._wake_reader, select.EPOLLIN)
         self._parked: dict[int, Connection] = {}
-        self._threads: list[threading.Thread] = []
+        self._thread: threading.Thread | None = None
         self._is_stopping = False
 
     def park(self, connection: Connection) -> None:
@@ -53,27 +53,25 @@ class ParkedConnections:
             if descriptor >= 0 and not self._is_stopping:
                 self._parked[descriptor] = connection
                 self._epoll.register(descriptor, _EVENTS)
-                self._start_workers()
+                self._start()
                 return
         connection.close()
         self._discard(connection)
 
     def close(self) -> None:
-        """End the threads; connections are ended by the server before."""
+        """End the thread; connections are ended by the server before."""
         with self._lock:
             self._is_stopping = True
-            threads = list(self._threads)
             self._wake_writer.close()
-        for thread in threads:
-            thread.join(2 * _POLL_SECONDS)
+        if self._thread is not None:
+            self._thread.join(2 * _POLL_SECONDS)
         self._epoll.close()
         self._wake_reader.close()
 
-    def _start_workers(self) -> None:
-        while len(self._threads) < THREADS:
-            thread = threading.Thread(target=self._work, name="http-parked", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="http-parked", daemon=True)
+            self._thread.start()
 
     def _work(self) -> None:
         while not self._is_stopping:

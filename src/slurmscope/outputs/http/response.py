@@ -79,8 +79,8 @@ class Upload:
     """Say that the body of a request is read, how much of it, and how refusals are worded.
 
     ``has_credential`` means that the app itself checks who sends the request, so no password is required as well.
-    ``is_quick`` means that it is usually answered without waiting for anything, so a few threads can answer many
-    connections. With ``accepts_gzip``, the app decompresses bodies itself.
+    ``is_quick`` means that it is answered without waiting for anything, so that one thread can answer many connections.
+    With ``accepts_gzip``, the app decompresses bodies itself.
     """
 
     limit_bytes: int

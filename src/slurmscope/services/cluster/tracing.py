@@ -17,7 +17,7 @@ from slurmscope.outputs.settings import WebSettings
 from slurmscope.services.exporter.readings import ReadingSet
 from slurmscope.services.exporter.settings import Switch
 from slurmscope.services.trace.callers import CallerFinder
-from slurmscope.services.trace.checks import SlurmCheck
+from slurmscope.services.trace.checks import SlurmCheck, is_quick
 from slurmscope.services.trace.endpoint import TraceEndpoint, TraceReceiver
 from slurmscope.services.trace.key_file import KeyFile
 from slurmscope.services.trace.owners import OwnerFinder
@@ -49,12 +49,14 @@ class ClusterTracing:
             return
         if settings.path == config.of(WebSettings).telemetry_path:
             raise ConfigError(f"trace.path {settings.path!r} is already the path of the metrics")
+        callers = _caller_finder(settings, environment)
         receiver = TraceReceiver(
-            find_caller=_caller_finder(settings, environment).find,
+            find_caller=callers.find,
             check=SlurmCheck(self._owners, self._privileged_uids),
             deliver=self._store.put,
             count_refusal=self._store.count_refusal,
             limits=settings,
+            is_quick=partial(is_quick, callers, self._owners),
         )
         endpoint = TraceEndpoint(
             receiver,

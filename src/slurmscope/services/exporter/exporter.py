@@ -29,6 +29,7 @@ from slurmscope.services.exporter.self_metrics import SelfMetrics, adapt_to_text
 from slurmscope.services.exporter.settings import LogSettings, MetricsSettings, Switch, all_collectors
 from slurmscope.services.runtime.memory import settle_memory
 from slurmscope.services.runtime.signals import Signals
+from slurmscope.services.runtime.threads import shorten_thread_turns
 
 logger = logging.getLogger(__name__)
 
@@ -146,6 +147,7 @@ def run_forever(exporter: Exporter) -> int:
     configure_log(config)
     output = config.of(OutputSettings)
     settle_memory()
+    shorten_thread_turns()  # posts of trace samples must not wait for a large page
     with Signals() as signals, closing(RunningExporter(exporter, config)) as running, ExitStack() as stack:
         if output.textfile:
             stack.enter_context(open_textfile_loop(running.make_textfile, output.textfile, output.interval))

@@ -9,7 +9,6 @@ import logging
 import pwd
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -45,6 +44,7 @@ from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
 from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
 from slurmscope.services.runtime.signals import ReloadRequest
+from slurmscope.services.runtime.threads import shorten_thread_turns
 from slurmscope.sources.slurm.backends import open_backend
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
@@ -55,7 +55,6 @@ logger = logging.getLogger(__name__)
 
 NOW_SECONDS = 30.0
 """Minimum interval between reads of queue and nodes."""
-THREAD_TURN_SECONDS = 0.0002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +133,7 @@ class _Services:
 
 def _serve(app: CountedApp, settings: PortalSettings, listener: socket.socket, reload_request: ReloadRequest) -> None:
     """Serve until a signal; the server closes a copy of the listener, not the listener itself."""
-    # Short time slices for threads: a page of a few milliseconds must not wait for those that make a large report.
-    sys.setswitchinterval(THREAD_TURN_SECONDS)
+    shorten_thread_turns()  # a page of a few milliseconds must not wait for those that make a large report
     server = make_server(app, settings)
 
     def stop() -> None:

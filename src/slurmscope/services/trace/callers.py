@@ -45,11 +45,6 @@ def has_credential(request: HttpRequest) -> bool:
     return request.headers.get("authorization", "").partition(" ")[0].lower() in _SCHEMES
 
 
-def is_munge(request: HttpRequest) -> bool:
-    """Return whether a request carries a munge credential, good or bad."""
-    return request.headers.get("authorization", "")[:6].lower() == "munge "
-
-
 class CallerFinder:
     """Authenticate posts; every method may be called from any thread."""
 
@@ -79,6 +74,12 @@ class CallerFinder:
         if scheme.lower() == "munge":
             return self._check_munge(credential.strip(), request)
         return self._check_network(request.peer)
+
+    def find_job(self, request: HttpRequest) -> int | None:
+        """Return the job that a valid token is for; None if the request has none."""
+        scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+        token = self._recall(credential.strip()) if scheme.lower() == "bearer" else None
+        return None if token is None else token.job_id
 
     def _check_token(self, text: str) -> Caller:
         token = self._recall(text)

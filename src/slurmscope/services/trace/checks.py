@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from slurmscope.model.trace import JobOwner, TracedProcess, TraceSample
-from slurmscope.services.trace.callers import Caller
+from slurmscope.outputs.http.request import HttpRequest
+from slurmscope.services.trace.callers import Caller, CallerFinder
 from slurmscope.services.trace.owners import OwnerFinder
 from slurmscope.services.trace.refusal import Refusal
 
@@ -45,6 +46,12 @@ class SlurmCheck:
         if sample.host and not self._owners.is_host_of(node, sample.host):
             raise Refusal(409, "host", f"The credential is not for host {sample.host[:64]!a}.")
         return node
+
+
+def is_quick(callers: CallerFinder, owners: OwnerFinder, request: HttpRequest) -> bool:
+    """Return whether a post can be checked without waiting for Slurm or munged: it has the token of a known job."""
+    job_id = callers.find_job(request)
+    return job_id is not None and owners.is_known(job_id)
 
 
 def check_user(sample: TraceSample, user: str) -> None:

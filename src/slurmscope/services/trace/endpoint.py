@@ -17,7 +17,7 @@ from slurmscope.outputs.http.negotiate import prefers_json
 from slurmscope.outputs.http.page_slots import PageSlots
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.response import NO_CONTENT, Response, Upload
-from slurmscope.services.trace.callers import Caller, has_credential, is_munge
+from slurmscope.services.trace.callers import Caller, has_credential
 from slurmscope.services.trace.checks import CheckSample
 from slurmscope.services.trace.page import page_response
 from slurmscope.services.trace.rates import RateBuckets
@@ -47,12 +47,17 @@ class TraceReceiver:
         deliver: Callable[[tuple[TracedProcess, ...]], None],
         count_refusal: Callable[[str], None],
         limits: TraceLimits,
+        is_quick: Callable[[HttpRequest], bool] = lambda _: False,
     ) -> None:
-        """Take the steps that differ between the cluster exporter and the node agent."""
+        """Take the steps that differ between the cluster exporter and the node agent.
+
+        ``is_quick`` returns whether a post is answered without waiting for anything, by its head.
+        """
         self._find_caller = find_caller
         self._check = check
         self._deliver = deliver
         self._count_refusal = count_refusal
+        self._is_quick = is_quick
         self._uploads = {
             (has, is_quick): Upload(
                 limit_bytes=BODY_LIMIT_BYTES, refuse=self.refuse, has_credential=has, is_quick=is_quick
@@ -67,9 +72,7 @@ class TraceReceiver:
         """Return how the body of a post is read; None for other methods."""
         if request.method != "POST":
             return None
-        # munged is a process away, and the job of a unix socket's sender may have to be found first.
-        is_quick = request.credentials is None and not is_munge(request)
-        return self._uploads[has_credential(request), is_quick]
+        return self._uploads[has_credential(request), self._is_quick(request)]
 
     def receive(self, request: HttpRequest) -> Response:
         """Answer a post: 204, or why it is refused."""

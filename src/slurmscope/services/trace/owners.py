@@ -114,8 +114,10 @@ class OwnerFinder:
 
     def _host_names(self) -> Mapping[str, str]:
         self._hosts.request()
-        value = self._hosts.wait(self._clock() + WAIT_SECONDS).value
-        return value if isinstance(value, Mapping) else {}
+        snapshot = self._hosts.wait(0.0)
+        if not snapshot.has_value:
+            snapshot = self._hosts.wait(self._clock() + WAIT_SECONDS)
+        return snapshot.value if isinstance(snapshot.value, Mapping) else {}
 
     def _update(self, snapshot: Snapshot) -> Snapshot:
         """Add the jobs of a new list, and drop those that are missing for longer than the grace period."""

@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -18,9 +19,11 @@ from slurmscope.services.trace.settings import TraceLimits
 from slurmscope.sources.slurm.unmunge import MungeCredential
 from tests.fakes.raw_http import Answer, connect, exchange, get, read_answer, status_of
 from tests.fakes.trace_endpoint import ADA, EVE, RunningEndpoint, open_endpoint, token
+from tests.processes import until
 
 SAMPLE = {"job_id": ADA.job_id, "pid": 812, "cpus": 99.5, "mem": 1000}
 PLAIN = "127.0.0.0/8"
+UNKNOWN = ADA._replace(job_id=99)
 
 
 @pytest.fixture
@@ -134,7 +137,7 @@ def test_host_must_be_a_node_of_the_job() -> None:
         assert 204 == endpoint.post({"job_id": EVE.job_id, "pid": 2}).status
         assert (400, "host") == refusal(endpoint.post({"job_id": ADA.job_id}))
         endpoint.slurm.hosts = {"n1": "machine", "n2": "other"}
-        assert 204 == endpoint.post({"job_id": ADA.job_id, "pid": 3, "hostname": "machine"}).status
+        until(lambda: 204 == endpoint.post({"job_id": ADA.job_id, "pid": 3, "hostname": "machine"}).status)
         assert ["n2", "n2", "n1"] == [process.host for process in endpoint.processes()]
 
 
@@ -229,9 +232,11 @@ def test_malformed_body_is_refused(endpoint: RunningEndpoint) -> None:
         assert (400, "malformed") == refusal(endpoint.post(body, credential=token()))
 
 
-def head(length: int, *lines: str) -> bytes:
+def head(length: int, *lines: str, credential: str | None = None) -> bytes:
     fixed = ("POST /trace HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}")
-    return "\r\n".join((*fixed, f"Authorization: {token()}", *lines, "", "")).encode()
+    credential = token() if credential is None else credential
+    authorization = (f"Authorization: {credential}",) if credential else ()
+    return "\r\n".join((*fixed, *authorization, *lines, "", "")).encode()
 
 
 def test_slow_body_is_given_up() -> None:
@@ -268,6 +273,26 @@ def test_connection_is_kept_for_many_posts(endpoint: RunningEndpoint) -> None:
         received = b""
         while received.count(b"HTTP/1.1 204") < 50:
             received += sock.recv(65536)
+
+
+@pytest.mark.parametrize("credential", ["", token(UNKNOWN)])
+def test_senders_for_unknown_jobs_do_not_hold_up_others_while_squeue_hangs(credential: str) -> None:
+    body, unknown = json.dumps(SAMPLE).encode(), json.dumps({"job_id": UNKNOWN.job_id, "hostname": "n1"}).encode()
+    post, post_unknown = head(len(body)) + body, head(len(unknown), credential=credential) + unknown
+    with open_endpoint(plain=PLAIN) as endpoint, ExitStack() as stack:
+        stack.callback(endpoint.slurm.answers.set)
+        others = [stack.enter_context(connect(endpoint.address)) for _ in range(4)]
+        ada = stack.enter_context(connect(endpoint.address))
+        for sock, data, status in ((ada, post, 204), *((other, post_unknown, 404) for other in others)):
+            sock.sendall(data)
+            assert status == read_answer(sock, method="POST").status
+        endpoint.slurm.answers.clear()
+        endpoint.time.now += 1.0
+        for _ in range(3):
+            for other in others:
+                other.sendall(post_unknown)
+            ada.sendall(post)
+            assert 204 == read_answer(ada, method="POST").status
 
 
 def test_client_that_waits_for_permission_gets_it(endpoint: RunningEndpoint) -> None:
