@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta, timezone
 from urllib.parse import quote
 
 import pytest
@@ -159,8 +160,24 @@ def test_chart_is_read_and_zoomed_out_with_the_keyboard(browser: Browser, demo: 
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowRight")
         for chart in ("cpu", "memory"):
-            expect(page.locator(f'[data-chart="{chart}"] .u-legend')).to_contain_text("UTC")
+            expect(page.locator(f'[data-chart="{chart}"] .u-legend')).to_contain_text(re.compile(r"\d\d:\d\d:\d\d"))
         window.shoot("job-keyboard")
+
+
+def test_times_are_in_the_zone_of_the_browser_with_a_switch(browser: Browser, demo: str, jobs: DemoJobs) -> None:
+    # Nine hours ahead of UTC all year.
+    with watching(browser, demo, timezone_id="Asia/Tokyo") as window:
+        page = window.open(f"/jobs/{jobs.wasteful}")
+        shown = page.locator("dl.facts time").first
+        moment = datetime.fromisoformat(shown.get_attribute("datetime") or "")
+        there = moment.astimezone(timezone(timedelta(hours=9)))
+        expect(shown).to_contain_text(f"{there:%Y-%m-%d %H:%M:%S}")
+        expect(page.locator("footer")).to_contain_text("Asia/Tokyo")
+        page.get_by_role("button", name="Show times in UTC").click()
+        expect(shown).to_have_text(f"{moment:%Y-%m-%d %H:%M:%S} UTC")
+        page.reload()
+        expect(page.locator("dl.facts time").first).to_have_text(f"{moment:%Y-%m-%d %H:%M:%S} UTC")
+        window.shoot("job-time-zone")
 
 
 def test_first_job_of_a_list_is_reached_and_opened_with_the_keyboard(browser: Browser, demo: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from slurmscope.errors import ConfigError
 from slurmscope.portal.scope import UNIX, PeerList, parse_ip, parse_peers
@@ -105,6 +106,18 @@ def parse_link(given: object) -> str:
     return link
 
 
+def parse_time_zone(given: object) -> str:
+    """Parse the name of a time zone that this system knows."""
+    name = parse_text(given)
+    if name == "UTC":
+        return name
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{given!r} is not a time zone of this system; use a name such as Europe/Berlin") from None
+    return name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalSettings:
     """Hold where the portal listens and how people sign in."""
@@ -160,6 +173,12 @@ class PortalSettings:
         help="User name in local mode; default is the user that runs the portal.",
         parse=parse_user_name,
         metavar="USER",
+    )
+    time_zone: str = setting(
+        "UTC",
+        help="Time zone of pages for browsers without scripts, such as Europe/Berlin; others show their own zone.",
+        parse=parse_time_zone,
+        metavar="ZONE",
     )
     title: str = setting("slurmscope", help="Name of the portal, shown on every page.", metavar="TEXT")
     help_link: str = setting(

@@ -18,6 +18,7 @@
 
   load();
   document.body.addEventListener("htmx:afterSwap", load);
+  document.body.addEventListener("slurmscope:zone", load);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", load);
   resetButton?.addEventListener("click", () => setZoom(null));
   addEventListener("hashchange", () => setZoom(readZoom()));
@@ -103,7 +104,7 @@
       width: place.clientWidth || 480,
       height: HEIGHT,
       series,
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone()),
       scales: {
         x: { time: !isRunTime, range: (_, low, high) => (zoom ? [zoom.low, zoom.high] : widen(chart.times, low, high)) },
         y: { range: (_, low, high) => findRange(chart, high || 0) },
@@ -179,6 +180,10 @@
     if (width && width !== plot.width) plot.setSize({ width, height: HEIGHT });
   }
 
+  function zone() {
+    return window.slurmscopeZone() === "UTC" ? "Etc/UTC" : window.slurmscopeZone();
+  }
+
   function color(name) {
     return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   }
@@ -210,14 +215,14 @@
 
   function formatTime(value) {
     if (value == null) return "–";
-    return isRunTime ? formatDuration(value) : `${new Date(value * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    return isRunTime ? formatDuration(value) : window.slurmscopeTime(value);
   }
 
   // The date is shown below the first tick, and below the first tick of each day.
   function formatTicks(ticks, step) {
     let shown = "";
     return ticks.map((seconds) => {
-      const [day, clock] = new Date(seconds * 1000).toISOString().split("T");
+      const [day, clock] = window.slurmscopeTime(seconds).split(" ");
       const time = step >= 86400 ? day.slice(5) : clock.slice(0, step < 60 ? 8 : 5);
       if (step >= 86400 || day === shown) return time;
       shown = day;

@@ -36,7 +36,7 @@
     function show(table, row, column) {
       if (!(row >= 0 && row < table.labels.length && column >= 0 && column < table.times.length)) return;
       cell = [row, column];
-      shown.textContent = `${table.labels[row]}, ${formatTime(table.times[column])}: ${formatValue(table.rows[column][table.labels[row]], map.dataset.unit)}`;
+      shown.textContent = `${table.labels[row]}, ${window.slurmscopeTime(table.times[column])}: ${formatValue(table.rows[column][table.labels[row]], map.dataset.unit)}`;
       const width = (frame.right - frame.left) / table.times.length / frame.width;
       const height = (frame.bottom - frame.top) / table.labels.length / frame.height;
       const place = {
@@ -62,10 +62,6 @@
     for (const [element, name] of [[map.querySelector("source"), "srcset"], [map.querySelector("img"), "src"]]) {
       element.setAttribute(name, `${element.getAttribute(name).replace(/&at=.*/, "")}&at=${Date.now()}`);
     }
-  }
-
-  function formatTime(seconds) {
-    return window.slurmscopeTime ? window.slurmscopeTime(seconds) : `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
   }
 
   function formatValue(value, unit) {

@@ -20,9 +20,10 @@ from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.views.queries import render_query
 from slurmscope.portal.web.static_files import StaticFiles
+from slurmscope.portal.web.times import make_time_filters
 from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import describe
-from slurmscope.reports.formatting import as_datetime, format_day, format_time, show
+from slurmscope.reports.formatting import as_datetime, format_day, show
 from slurmscope.rules import RULES
 
 STATES = (PENDING, RUNNING, *sorted(ENDED_STATES))
@@ -53,7 +54,7 @@ class PageRenderer:
 
     def __init__(self, settings: PortalSettings, static: StaticFiles) -> None:
         self._settings = settings
-        environment = _make_environment(settings.base_path, static)
+        environment = _make_environment(settings, static)
         # Compiled at the start, so that the first request is not slower than others.
         self._templates = {name: environment.get_template(name) for name in environment.list_templates()}
 
@@ -62,7 +63,8 @@ class PageRenderer:
         return self._templates[template].render(viewer=viewer, settings=self._settings, **values)
 
 
-def _make_environment(base: str, static: StaticFiles) -> Environment:
+def _make_environment(settings: PortalSettings, static: StaticFiles) -> Environment:
+    base = settings.base_path
     environment = Environment(
         loader=PackageLoader("slurmscope.portal", "templates"),
         autoescape=True,
@@ -92,8 +94,6 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         "ratio": format_ratio,
         "seconds": format_seconds,
         "some": format_some,
-        "time": format_time,
-        "short_time": lambda seconds: format_time(seconds)[:16],
         "iso": _format_iso,
         "hours": _format_hours,
         "level": _level,
@@ -103,6 +103,7 @@ def _make_environment(base: str, static: StaticFiles) -> Environment:
         "group_label": _label_group,
         "state_class": _state_class,
         "spaced": lambda text: text.replace("_", " "),
+        **make_time_filters(settings.time_zone),
     }
     return environment
 
