@@ -34,7 +34,7 @@ from slurmscope.services.node.readings import node_sections
 from slurmscope.services.portal.metrics import PORTAL_METRICS
 from slurmscope.services.portal.settings import portal_sections
 from slurmscope.services.reporting.rule_settings import rule_section
-from slurmscope.services.reporting.settings import report_sections
+from slurmscope.services.reporting.settings import command_sections, report_sections
 from slurmscope.services.up.recording import RECORDING_METRICS
 from slurmscope.services.up.settings import up_sections
 from slurmscope.settings import Section, Setting
@@ -109,8 +109,8 @@ def portal_metrics() -> Iterator[str]:
 
 def report_settings() -> Iterator[str]:
     """Describe the settings of reports; thresholds of rules have their own page."""
-    known = {"slurm", "log"}
-    sections = (section for section in report_sections() if section.name not in known)
+    known = {"slurm", "log", "recorder"}
+    sections = (section for section in command_sections() if section.name not in known)
     return _settings_table(section for section in sections if not section.name.startswith("rules."))
 
 

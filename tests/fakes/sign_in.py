@@ -12,6 +12,7 @@ from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.bearer_token import SignInLimits
 from slurmscope.portal.sign_in.identity import Identifier
 from slurmscope.portal.sign_in.local_mode import LocalUsers
+from slurmscope.portal.sign_in.munge_credential import MungeCredentials
 
 PROXY_ADDRESS = "10.0.0.5"
 STRANGER = "203.0.113.9"
@@ -79,9 +80,12 @@ def make_identifier(
     coordinators: Callable[[str], frozenset[str]] = coordinates_nothing,
     clock: Callable[[], float] | None = None,
     local_users: LocalUsers | None = None,
+    munge: MungeCredentials | None = None,
 ) -> Identifier:
     """Make an identifier; by default all local connections belong to the user ``runner``."""
     limits = SignInLimits(clock=clock or FakeClock())
     name = settings.local_user or "runner"
     local_users = local_users or LocalUsers(name=name, names={1001: name}, find_owner=owned_by(1001))
-    return Identifier(settings, (tokens or FakeTokens()).find, coordinators, limits, local_users=local_users)
+    return Identifier(
+        settings, (tokens or FakeTokens()).find, coordinators, limits, local_users=local_users, munge=munge
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +22,9 @@ from slurmscope.errors import ConfigError, OutputError, SourceError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.services.mail.mailing import link_to
+from slurmscope.services.reporting.client_settings import ClientSettings, portal_link
 from slurmscope.services.reporting.job_choice import JobChoice, parse_choice, parse_since, parse_state
 from slurmscope.services.reporting.job_source import JobSource
-from slurmscope.services.reporting.local_jobs import open_local_jobs
 from slurmscope.services.reporting.opening import no_archive, open_known_archive, read_report
 from slurmscope.services.reporting.report_finder import is_shown_id
 from slurmscope.services.reporting.settings import MailSettings
@@ -62,7 +63,7 @@ def make_command() -> click.Command:
         help="Show what a job requested and used, and suggest changes; several jobs as a table. JOB is 12, 12_3 (array "
         "task), 12_[1-5], 100-120, me (your jobs, the default) or last (your last job).",
         examples=("slurmscope report last", "slurmscope report me --since 7d --state FAILED"),
-        shown=("prometheus.url",),
+        shown=("portal.url",),
     )
 
 
@@ -114,10 +115,26 @@ def _run(  # noqa: PLR0913 - one per option
         since_seconds=parse_since(since, time.time()) if since else None,
     )
     config = load_config("report", given)
-    with open_local_jobs(config, own_environment()) as source:
+    with _open_jobs(config) as source:
         render = _find(source, config, choice, wanted, limit=max(limit, len(choice.shown_ids)), shape=shape)
     _write(partial(render, shape), shape, output, color)
     return 0
+
+
+@contextmanager
+def _open_jobs(config: Config) -> Iterator[JobSource]:
+    """Open the portal if one is configured, else the sources of this host."""
+    settings = config.of(ClientSettings)
+    if settings.url is None:
+        from slurmscope.services.reporting.local_jobs import open_local_jobs
+
+        with open_local_jobs(config, own_environment()) as jobs:
+            yield jobs
+        return
+    from slurmscope.services.reporting.portal_client import PortalClient
+    from slurmscope.services.reporting.portal_jobs import PortalJobs
+
+    yield PortalJobs(PortalClient(settings.url, settings, own_environment()))
 
 
 def _find(source: JobSource, config: Config, choice: JobChoice, wanted: JobFilter, *, limit: int, shape: str) -> Render:
@@ -152,7 +169,8 @@ def _find_one(source: JobSource, shown_id: str, config: Config, shape: str) -> R
     is_array = shown_id.isdecimal() and (report is None or report.record.is_array_rest)
     tasks = source.read_array(int(shown_id)).rows if is_array else ()
     if report and len(tasks) < 2:
-        return partial(render_one, report, link_to(report, config.of(MailSettings)))
+        link = link_to(report, config.of(MailSettings)) or portal_link(shown_id, config.of(ClientSettings))
+        return partial(render_one, report, link)
     if not tasks:
         raise _not_found(shown_id, config)
     if shape == "json":
@@ -172,7 +190,7 @@ def _not_found(job_id: str, config: Config) -> ConfigError:
 
 def _archive_problem(config: Config) -> str:
     """Report a configured archive that does not exist: the job may be in the one that was meant."""
-    if config.is_default("archive.url"):
+    if config.is_default("archive.url") or config.of(ClientSettings).url is not None:
         return ""
     settings = config.of(ArchiveSettings)
     archive = open_known_archive(settings)

@@ -180,6 +180,11 @@ class PortalSettings:
         parse=parse_time_zone,
         metavar="ZONE",
     )
+    munge: bool = setting(
+        False,
+        help="Identify users of slurmscope report on login nodes by munge, so that they need no token; needs "
+        "mail.portal-url.",
+    )
     title: str = setting("slurmscope", help="Name of the portal, shown on every page.", metavar="TEXT")
     help_link: str = setting(
         "", help="Link to a help page, or mailto: address, shown on every page.", parse=parse_link, metavar="URL"

@@ -9,6 +9,7 @@ import os
 import pty
 import pwd
 import re
+import socket
 import struct
 import subprocess
 import sys
@@ -21,7 +22,10 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.archive_file import WIDE_NAME, write_archive
+from tests.fakes.browser import PortalClient
 from tests.fakes.command_line import run_here
+from tests.fakes.portal_backend import make_backend
+from tests.fakes.scripted_server import read_whole_request, scripted_server
 from tests.fakes.slurm_scripts import make_commands
 from tests.processes import PATIENCE_SECONDS
 
@@ -316,3 +320,35 @@ def test_findings_come_before_facts_and_times_are_local(shared_archive: Path) ->
 
     assert text.index("WARNING: ") < text.index("Use of requested resources") < text.index("Submitted as")
     assert re.search(r"Submitted +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d JST\n", text)
+
+
+def _serve_portal(connection: socket.socket) -> None:
+    request = read_whole_request(connection)
+    assert "Bearer slsc_test-token-of-ada" == request.headers["Authorization"]
+    answer = PortalClient(make_backend().make_app(), "ada").get(request.line.split()[1])
+    head = f"HTTP/1.1 {answer.status_code} X\r\nContent-Length: {len(answer.content)}\r\n\r\n"
+    connection.sendall(head.encode() + answer.content)
+
+
+def test_jobs_of_a_portal_need_no_archive_and_no_slurm(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("slsc_test-token-of-ada")
+    token.chmod(0o600)
+    with scripted_server(_serve_portal) as url:
+        flags = ("--portal.url", url, "--portal.token-file", str(token), "--slurm.bin-path", str(tmp_path))
+        one = run_here("report", "4711", *flags)
+        last = run_here("report", "last", *flags)
+        own = run_here("report", "--limit", "3", *flags)
+        tasks = run_here("report", "4800", *flags)
+        # 4712 is bob's.
+        hidden, absent = (run_here("report", job, *flags) for job in ("4712", "99"))
+
+    assert (0, "") == (one.returncode, one.stderr)
+    assert "Job 4711: relax" in one.stdout
+    assert f"Charts and more: {url}/jobs/4711" in " ".join(one.stdout.split())
+    newest = own.stdout.splitlines()[1].split()[0]
+    assert re.search(rf"(Job|Array) {newest.partition('_')[0]}", last.stdout)
+    assert "Only the last 3 jobs are shown; see --limit." in own.stdout
+    assert tasks.stdout.startswith("Array 4800: ")
+    assert "slurmscope: job 4712 was not found, or you may not see it; check the job ID\n" == hidden.stderr
+    assert (hidden.returncode, hidden.stderr) == (absent.returncode, absent.stderr.replace("99", "4712"))

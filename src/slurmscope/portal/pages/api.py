@@ -12,12 +12,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
+from slurmscope import __version__
 from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
 from slurmscope.model.finding import Severity
+from slurmscope.model.viewer import ViewerRole
 from slurmscope.portal.pages.context import Context
 from slurmscope.portal.views.chart_data import encode_charts
 from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queries import MAX_DAYS, parse_filter, parse_position, render_position
+from slurmscope.portal.views.queries import MAX_DAYS, MAX_IDS, parse_filter, parse_position, render_position
 from slurmscope.reports.json import render_json
 
 MAX_JOBS = 500
@@ -28,6 +30,15 @@ class ApiError:
     """An error message."""
 
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeAnswer:
+    """The user whom the portal identified; ``version`` is the release of slurmscope that serves the portal."""
+
+    name: str
+    role: ViewerRole
+    version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +104,12 @@ Text = Annotated[str, Query(max_length=200)]
 Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description="Day of submission, in UTC.")]
 
 
+@router.get("/me")
+def read_me(context: Context) -> MeAnswer:
+    """Return the user whom the portal identified, and its release."""
+    return MeAnswer(name=context.viewer.name, role=context.viewer.role, version=__version__)
+
+
 @router.get("/jobs")
 def list_jobs(  # noqa: PLR0913 - the filters of the list
     context: Context,
@@ -103,6 +120,7 @@ def list_jobs(  # noqa: PLR0913 - the filters of the list
     state: Text = "",
     name: Annotated[str, Query(max_length=200, description="Beginning of the job name.")] = "",
     rule: Text = "",
+    ids: Annotated[str, Query(max_length=MAX_IDS * 22, description="Job IDs, separated by commas.")] = "",
     worst: Severity | None = None,
     since: Day = "",
     until: Day = "",
@@ -111,7 +129,7 @@ def list_jobs(  # noqa: PLR0913 - the filters of the list
 ) -> JobsAnswer:
     """List jobs page by page, newest submission first."""
     given = {"user": user, "account": account, "partition": partition, "state": state, "name": name, "rule": rule}
-    wanted = parse_filter({**given, "worst": worst.value if worst else "", "since": since, "until": until})
+    wanted = parse_filter({**given, "worst": worst.value if worst else "", "since": since, "until": until, "ids": ids})
     context.audit(f"jobs of {f'user {user}' if user else 'all users'}", owner=user)
     page = context.list_jobs(wanted, after=parse_position(after), limit=limit)
     return JobsAnswer(jobs=page.rows, next=render_position(page.next_key))

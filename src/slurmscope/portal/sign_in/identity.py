@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Identify the viewer behind a request.
 
-There are three ways to sign in. An API token in the Authorization header always works. In proxy mode, a trusted proxy
-passes the user name; in local mode, the user on this machine needs no credentials. There are no cookies and no
-sessions, so there is nothing to steal or to expire.
+There are four ways to sign in. An API token in the Authorization header always works; a munge credential works for the
+API, if the settings allow it. In proxy mode, a trusted proxy passes the user name; in local mode, the user on this
+machine needs no credentials. There are no cookies and no sessions, so there is nothing to steal or to expire.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from slurmscope.portal.sign_in.bearer_token import BearerTokens, FindToken, Sign
 from slurmscope.portal.sign_in.coordinated_accounts import ReadCoordinatedAccounts
 from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
 from slurmscope.portal.sign_in.local_mode import LocalMode, LocalUsers, find_local_users
+from slurmscope.portal.sign_in.munge_credential import MungeCredentials, read_credential
 from slurmscope.portal.sign_in.proxy_header import ProxyHeader, client_behind_proxy
 
 logger = logging.getLogger(__name__)
@@ -35,8 +36,10 @@ class Identifier:
         limits: SignInLimits,
         *,
         local_users: LocalUsers | None = None,
+        munge: MungeCredentials | None = None,
     ) -> None:
         """Store the settings; in local mode, ``local_users`` are looked up unless given."""
+        self._munge = munge
         self._settings = settings
         self._tokens = BearerTokens(find_token, limits)
         self._coordinators = coordinators
@@ -66,9 +69,18 @@ class Identifier:
         token = read_token(scope)
         if token is not None:
             return self._add_accounts(self._tokens.find_viewer(token, self._name_client(scope, peer)))
+        credential = read_credential(scope)
+        if credential is not None and (self._munge is not None or self._local is None):
+            return self._check_credential(credential, scope, peer)
         if self._local is not None:
             return self._local.find_viewer(scope, peer)
         return None
+
+    def _check_credential(self, credential: str, scope: Scope, peer: Peer) -> Viewer:
+        if self._munge is None:
+            raise NotSignedIn("This portal does not accept munge credentials; use a token.")
+        user = self._munge.find_user(credential, scope, self._name_client(scope, peer))
+        return self._add_accounts(Viewer(name=user, role=self._find_role(user)))
 
     def is_by_token(self, scope: Scope) -> bool:
         """Return whether an API token identifies this request.

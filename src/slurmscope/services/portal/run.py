@@ -35,6 +35,7 @@ from slurmscope.services.exporter.visible_jobs import require_all_jobs
 from slurmscope.services.portal.cluster_state import ClusterState
 from slurmscope.services.portal.filesystems import find_top_clients, make_reading
 from slurmscope.services.portal.metrics import PortalMetrics
+from slurmscope.services.portal.munge import open_munge
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.portal.waiting import make_waiting_readings
 from slurmscope.services.reporting.opening import Reporting, open_reporting
@@ -88,7 +89,7 @@ def run_portal(  # noqa: PLR0913 - every part can be replaced
     require_portal()
     settle_memory(PAGE_OBJECTS)
     services = _Services(environment, series, accounting, beside or Companion())
-    check_settings(config.of(PortalSettings))
+    _check_settings(config)
     with ExitStack() as stack, ReloadRequest() as reload_request:
         listener: socket.socket | None = None
         is_running = True
@@ -143,6 +144,11 @@ def _serve(app: CountedApp, settings: PortalSettings, listener: socket.socket, r
     asyncio.run(server.serve(sockets=[listener.dup()]))
 
 
+def _check_settings(config: Config) -> None:
+    check_settings(config.of(PortalSettings))
+    open_munge(config, {})
+
+
 def _load_again(config: Config, load: Callable[[], Config] | None, services: _Services) -> Config:
     """Return the new configuration, or the one in force if the new one cannot be used."""
     if load is None:
@@ -150,7 +156,7 @@ def _load_again(config: Config, load: Callable[[], Config] | None, services: _Se
         return config
     try:
         loaded = load()
-        check_settings(loaded.of(PortalSettings))
+        _check_settings(loaded)
         with services.open_reporting(loaded):
             pass
     except SlurmscopeError as error:
@@ -178,7 +184,13 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
     settings, reporter_settings = config.of(PortalSettings), config.of(ReporterSettings)
     checkpoints = Checkpoints(archive.database)
     reporter = Reporter(reporting.accounting, reporting.maker, archive, checkpoints, reporter_settings)
-    identifier = Identifier(settings, TokenStore(archive.database).find, coordinators, SignInLimits())
+    identifier = Identifier(
+        settings,
+        TokenStore(archive.database).find,
+        coordinators,
+        SignInLimits(),
+        munge=open_munge(config, environment),
+    )
     visibility = JobVisibility(commands.run, CONTROLLER)
     readings = _make_readings(config, commands, visibility)
     cluster = ClusterState(*readings)

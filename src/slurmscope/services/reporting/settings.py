@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slurmscope.config import parse_path
 from slurmscope.services.exporter.settings import LogSettings
+from slurmscope.services.reporting.client_settings import ClientSettings
 from slurmscope.services.reporting.rule_settings import rule_sections
 from slurmscope.settings import Section, one_of, parse_text, setting
 from slurmscope.sources.accounting.settings import AccountingSettings
@@ -79,7 +80,8 @@ class MailSettings:
 
 
 def command_sections() -> Iterator[Section]:
-    """Yield the settings of commands that show reports: also those of a recorder on this host."""
+    """Yield the settings of commands that show reports: also those of a portal, or of a recorder on this host."""
+    yield Section(name="portal", type=ClientSettings)
     yield from report_sections()
     yield Section(name="recorder", type=RecorderSettings)
 

@@ -14,12 +14,13 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
 from slurmscope.store.archive.engine import ArchiveConflict, Database
-from slurmscope.store.archive.job_rows import LIST_COLUMNS, as_job_row, cluster_name, person_name
-from slurmscope.store.archive.queries import MAX_ROWS, MAX_TIES, pages, visible_at_all
+from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
+from slurmscope.store.archive.lengths import TITLE_LENGTH
+from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, MAX_TIES, pages, visible_at_all
 from slurmscope.store.archive.report_coding import decode_report
 from slurmscope.store.archive.retention import delete_oldest_audit_rows, delete_oldest_curves, delete_oldest_jobs
 from slurmscope.store.archive.saving import prepare_reports, write_reports
-from slurmscope.store.archive.schema import CURVES, JOBS, REPORTS, TITLE_LENGTH
+from slurmscope.store.archive.schema import CURVES, JOBS, REPORTS
 from slurmscope.store.archive.texts import short_text, valid_text
 from slurmscope.store.archive.totals import add_up, total_statements
 from slurmscope.store.archive.waiting_times import read_waiting_times

@@ -14,7 +14,7 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.summary import GpuSummary, JobSummary
 from slurmscope.rules.known import busy_ratio
 from slurmscope.rules.waste import blocked_core_seconds
-from slurmscope.store.archive import schema
+from slurmscope.store.archive import lengths
 from slurmscope.store.archive.texts import short_name, short_text
 
 MAX_RULES = 100
@@ -26,13 +26,10 @@ LATEST_SECONDS = 253_402_300_799
 _LARGEST = 2**63 - 1
 _LARGEST_SMALL = 2**31 - 1
 # Pending jobs are not archived.
-_LIST_NAMES = tuple(name for name in JobRow.__dataclass_fields__ if name not in {"reason", "array_tasks"})
+LIST_NAMES = tuple(name for name in JobRow.__dataclass_fields__ if name not in {"reason", "array_tasks"})
 _SEPARATOR = ","
 
 ColumnValues = dict[str, Any]
-
-LIST_COLUMNS = tuple(schema.JOBS.c[name] for name in _LIST_NAMES)
-"""What a line of a list is made from."""
 
 
 class RunKey(NamedTuple):
@@ -55,9 +52,9 @@ def job_values(report: JobReport) -> ColumnValues:
         "cluster": cluster_name(record.cluster),
         "job_id": _whole(record.job_id),
         "submit_seconds": min(max(0, record.submit_seconds), LATEST_SECONDS),
-        "shown_id": short_text(record.shown_id, schema.SHOWN_LENGTH),
+        "shown_id": short_text(record.shown_id, lengths.SHOWN_LENGTH),
         "array_job_id": None if record.array_job_id is None else _whole(record.array_job_id),
-        "name": short_text(record.name, schema.TITLE_LENGTH),
+        "name": short_text(record.name, lengths.TITLE_LENGTH),
         "user": person_name(record.user),
         "account": person_name(record.account),
         "partition": person_name(record.partition),
@@ -117,7 +114,7 @@ def finding_values(report: JobReport, values: Mapping[str, Any], run_id: int) ->
             "run_id": run_id,
             "rule": rule,
             "severity": severities[rule],
-            "suggestion": short_text(suggestions[rule], schema.TITLE_LENGTH),
+            "suggestion": short_text(suggestions[rule], lengths.TITLE_LENGTH),
             **shared,
         }
         for rule in _rules(report)
@@ -125,8 +122,8 @@ def finding_values(report: JobReport, values: Mapping[str, Any], run_id: int) ->
 
 
 def as_job_row(row: Sequence[Any]) -> JobRow:
-    """Return a line of a list from a row of ``LIST_COLUMNS``."""
-    values = dict(zip(_LIST_NAMES, row, strict=True))
+    """Return a line of a list from the values of ``LIST_NAMES``."""
+    values = dict(zip(LIST_NAMES, row, strict=True))
     values["rules"] = rules_of(values)
     values["cpus"] = values["cpus"] or None  # of a record that is not complete yet
     if values["worst"] is not None:
@@ -137,7 +134,7 @@ def as_job_row(row: Sequence[Any]) -> JobRow:
 def make_job_row(report: JobReport) -> JobRow:
     """Return the line of a list for a report that is not stored."""
     values = job_values(report)
-    return as_job_row([values[name] for name in _LIST_NAMES])
+    return as_job_row([values[name] for name in LIST_NAMES])
 
 
 def rules_of(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -147,22 +144,22 @@ def rules_of(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def cluster_name(text: str) -> str:
     """Return the name of a cluster as the table has it."""
-    return short_name(text, schema.CLUSTER_LENGTH)
+    return short_name(text, lengths.CLUSTER_LENGTH)
 
 
 def person_name(text: str) -> str:
     """Return the name of a user, an account or a partition as the table has it."""
-    return short_name(text, schema.NAME_LENGTH)
+    return short_name(text, lengths.NAME_LENGTH)
 
 
 def state_name(text: str) -> str:
     """Return the state of a job as the table has it."""
-    return short_text(text, schema.STATE_LENGTH)
+    return short_text(text, lengths.STATE_LENGTH)
 
 
 def rule_name(text: str) -> str:
     """Return the name of a rule as the table has it."""
-    return short_name(text.replace(_SEPARATOR, " "), schema.RULE_LENGTH)
+    return short_name(text.replace(_SEPARATOR, " "), lengths.RULE_LENGTH)
 
 
 def _rules(report: JobReport) -> Sequence[str]:

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, and_, or_, select, tru
 from slurmscope.model.archive import JobFilter, PagePosition
 from slurmscope.model.job_states import RUNNING
 from slurmscope.model.viewer import Viewer
-from slurmscope.store.archive.job_rows import LIST_COLUMNS, cluster_name, person_name, rule_name, state_name
+from slurmscope.store.archive.job_rows import LIST_NAMES, cluster_name, person_name, rule_name, state_name
 from slurmscope.store.archive.schema import FINDINGS, JOB_NODES, JOBS
 from slurmscope.store.archive.texts import valid_text
 
@@ -28,6 +28,9 @@ _LARGEST = 2**63 - 1
 _LAST_CHARACTER = "\U0010ffff"
 
 SqlCondition = ColumnElement[bool]
+
+LIST_COLUMNS = tuple(JOBS.c[name] for name in LIST_NAMES)
+"""What a line of a list is made from."""
 
 
 def visible(viewer: Viewer, table: FromClause) -> tuple[SqlCondition, ...]:

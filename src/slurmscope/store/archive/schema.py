@@ -25,14 +25,17 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import LONGBLOB
 
+from slurmscope.store.archive.lengths import (
+    CLUSTER_LENGTH,
+    NAME_LENGTH,
+    RULE_LENGTH,
+    SHOWN_LENGTH,
+    STATE_LENGTH,
+    TITLE_LENGTH,
+)
+
 SCHEMA_VERSION = 2
 
-NAME_LENGTH = 128
-CLUSTER_LENGTH = 64
-STATE_LENGTH = 32
-RULE_LENGTH = 64
-SHOWN_LENGTH = 64
-TITLE_LENGTH = 512
 NO_RULE = ""
 """In the sums by day: all jobs, whatever was found in them."""
 

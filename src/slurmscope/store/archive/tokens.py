@@ -21,7 +21,8 @@ from slurmscope.log import fields
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.job_rows import person_name
-from slurmscope.store.archive.schema import NAME_LENGTH, TOKENS
+from slurmscope.store.archive.lengths import NAME_LENGTH
+from slurmscope.store.archive.schema import TOKENS
 from slurmscope.store.archive.texts import short_text
 
 PREFIX = "slsc_"

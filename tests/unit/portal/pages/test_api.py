@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import pytest
 
+from slurmscope import __version__
 from tests.fakes.browser import PortalClient
 from tests.fakes.portal_backend import FakeBackend
 
@@ -24,6 +25,19 @@ def test_invalid_parameter_is_an_error_message(ada: PortalClient, query: str) ->
     answer = ada.get(f"/api/v2/jobs?{query}")
     assert answer.status_code in {400, 422}
     assert ["error"] == list(answer.json())
+
+
+def test_jobs_are_selected_by_id_and_array(ada: PortalClient) -> None:
+    answer = ada.get("/api/v2/jobs?ids=4711,4712,4800,99").json()
+    shown = {job["shown_id"] for job in answer["jobs"]}
+    # 4712 is bob's; 4800 is an array.
+    assert {"4711"} == {shown_id for shown_id in shown if "_" not in shown_id}
+    assert {"4800"} == {shown_id.partition("_")[0] for shown_id in shown if "_" in shown_id}
+    assert 400 == ada.get("/api/v2/jobs?ids=4711,x").status_code
+
+
+def test_viewer_is_named_with_the_release(ada: PortalClient) -> None:
+    assert {"name": "ada", "role": "user", "version": __version__} == ada.get("/api/v2/me").json()
 
 
 def test_job_has_its_findings(ada: PortalClient) -> None:
@@ -66,7 +80,7 @@ def test_staff_access_is_audited(backend: FakeBackend) -> None:
 def test_document_describes_both_versions_and_no_page(ada: PortalClient) -> None:
     paths = set(ada.get("/api/openapi.json").json()["paths"])
     expected = {
-        "/api/v1/jobs/{job_id}/usage", "/api/v1/users/{name}", "/api/v2/jobs", "/api/v2/jobs/{shown_id}",
+        "/api/v1/jobs/{job_id}/usage", "/api/v1/users/{name}", "/api/v2/me", "/api/v2/jobs", "/api/v2/jobs/{shown_id}",
         "/api/v2/jobs/{shown_id}/charts", "/api/v2/totals", "/api/v2/cluster",
     }  # fmt: skip
     assert expected == paths

@@ -90,7 +90,10 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/pdf/{job_id}": (Access.OWNER, ["/pdf/4711"]),
     "/api/v1/jobs/{job_id}/usage": (Access.OWNER, ["/api/v1/jobs/4711/usage"]),
     "/api/v1/users/{name}": (Access.OWNER, ["/api/v1/users/ada"]),
-    "/api/v2/jobs": (Access.SIGNED_IN, ["/api/v2/jobs", "/api/v2/jobs?user=ada"]),
+    "/api/v2/me": (Access.SIGNED_IN, ["/api/v2/me"]),
+    "/api/v2/jobs": (
+        Access.SIGNED_IN, ["/api/v2/jobs", "/api/v2/jobs?user=ada", "/api/v2/jobs?ids=4711,4800,4999"],
+    ),
     "/api/v2/jobs/{shown_id}": (Access.OWNER, ["/api/v2/jobs/4711", "/api/v2/jobs/4800_1"]),
     "/api/v2/jobs/{shown_id}/charts": (Access.OWNER, ["/api/v2/jobs/4711/charts"]),
     "/api/v2/totals": (

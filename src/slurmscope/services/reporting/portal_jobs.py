@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read jobs for ``slurmscope report`` from a portal, which shows users what its pages show them.
+
+The user needs no access to the archive, to accounting or to Prometheus.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from slurmscope.errors import ServerError
+from slurmscope.model.archive import JobFilter, JobRow
+from slurmscope.model.report import JobReport
+from slurmscope.reports.formatting import format_day
+from slurmscope.services.reporting.job_source import JobList
+from slurmscope.services.reporting.portal_client import PortalClient
+
+PAGE_ROWS = 500
+MAX_TASKS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Me:
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    jobs: tuple[JobRow, ...]
+    next: str | None = None
+
+
+_decode_me = msgspec.json.Decoder(_Me).decode
+_decode_page = msgspec.json.Decoder(_Page).decode
+_decode_report = msgspec.json.Decoder(JobReport).decode
+
+
+class PortalJobs:
+    """Read jobs that the portal shows to the user."""
+
+    def __init__(self, client: PortalClient) -> None:
+        """Take the client of the portal."""
+        self._client = client
+
+    def user(self) -> str:
+        """Return the name by which the portal knows the user."""
+        me = self._client.get("/api/v2/me", _decode_me)
+        if me is None:
+            raise self._too_old()
+        return me.name
+
+    def report(self, shown_id: str) -> JobReport | None:
+        """Return the newest run of a job; another user's job is treated like one that does not exist."""
+        return self._client.get(f"/api/v2/jobs/{quote(shown_id, safe='')}", _decode_report)
+
+    def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
+        """Return the newest run of each matching job."""
+        query = {
+            "user": wanted.user,
+            "state": wanted.state,
+            "ids": ",".join(wanted.shown_ids),
+            # The portal filters by day.
+            "since": "" if wanted.since_seconds is None else format_day(wanted.since_seconds),
+        }
+        newest: dict[tuple[str, int], JobRow] = {}
+        after: str | None = ""
+        while after is not None and len(newest) <= limit:
+            page = self._read_page({**query, "after": after, "limit": str(min(limit + 1, PAGE_ROWS))})
+            for row in page.jobs:
+                if wanted.since_seconds is None or row.submit_seconds >= wanted.since_seconds:
+                    newest.setdefault((row.cluster, row.job_id), row)
+            after = page.next if page.jobs and page.next != after else None
+        rows = tuple(newest.values())
+        return JobList(rows=rows[:limit], is_cut=len(rows) > limit)
+
+    def read_array(self, array_id: int) -> JobList:
+        """Return the newest run of each task of an array."""
+        found = self.list_jobs(JobFilter(shown_ids=(str(array_id),)), MAX_TASKS)
+        tasks = [row for row in found.rows if row.array_job_id == array_id]
+        return JobList(rows=tuple(sorted(tasks, key=lambda row: _task_number(row.shown_id))), is_cut=found.is_cut)
+
+    def array_reports(self, array_id: int) -> tuple[JobReport, ...]:
+        """Return the reports of the tasks of an array, one request each."""
+        found = (self.report(row.shown_id) for row in self.read_array(array_id).rows)
+        return tuple(report for report in found if report is not None)
+
+    def _read_page(self, query: dict[str, str]) -> _Page:
+        kept = {name: value for name, value in query.items() if value}
+        page = self._client.get(f"/api/v2/jobs?{urlencode(kept)}", _decode_page)
+        if page is None:
+            raise self._too_old()
+        return page
+
+    def _too_old(self) -> ServerError:
+        return ServerError(
+            f"{self._client.address} has no API for slurmscope report: it is not a slurmscope portal, or an old release"
+        )
+
+
+def _task_number(shown_id: str) -> int:
+    task = shown_id.partition("_")[2]
+    return int(task) if task.isdecimal() else PAGE_ROWS**3
