@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from slurmscope.errors import ArchiveError
+from slurmscope.model.advice import AdviceGroup, Savings
 from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
-from slurmscope.model.finding import Severity, Subject
+from slurmscope.model.finding import Finding, Severity, Subject
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage
 from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
+from slurmscope.store.archive.advice_reader import SqlAdviceReader
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.audit import AuditLog
 from slurmscope.store.archive.checkpoints import Checkpoints
@@ -312,6 +314,75 @@ class ArchivePromises:
         assert () == archive.waiting_times(START - 2 * DAY, cluster="other")
         assert () == archive.waiting_times(START + 2 * DAY)
 
+    def test_advice_that_the_next_run_followed_is_recorded_with_what_it_saved(self, archive: SqlArchive) -> None:
+        # One core busy of 16 for two hours; then 4 cores, twice; then 16 again; one that another user ran.
+        fewer = (
+            make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=4"),
+            make_finding("io_small", suggestion=""),
+        )
+        archive.save([_run(1, 0, 16, fewer), _run(9, 0, 16, fewer, user="bob")])
+        archive.save([_run(2, 1, 4), _run(3, 2, 4)])
+        archive.save([_run(4, 3, 16, fewer), _run(5, 3, 16, user="carol")])
+        reader = SqlAdviceReader(archive.database)
+
+        first, other = reader.find_outcomes(EVERYTHING, "lab", 2, START + DAY)
+        (third,) = reader.find_outcomes(EVERYTHING, "lab", 3, START + 2 * DAY)
+        totals = reader.total_outcomes(EVERYTHING, AdviceGroup.RULE, since_seconds=START)
+
+        assert ("cpu_idle", True, True, True) == (first.rule, first.is_followed, first.is_gone, first.is_first)
+        assert ("1", 16, "2", 4) == (first.earlier.shown_id, first.earlier.cpus, first.later.shown_id, first.later.cpus)
+        assert Savings(core_seconds=12 * 7200.0) == first.savings
+        assert ("io_small", None, True) == (other.rule, other.is_followed, other.is_gone)
+        # Further runs save as well, and are not counted as followed once more; the relapse saves nothing.
+        assert (True, False, 12 * 7200.0) == (third.is_followed, third.is_first, third.savings.core_seconds)
+        assert [] == [found.rule for found in reader.find_outcomes(EVERYTHING, "lab", 4, START + 3 * DAY)]
+        assert {("cpu_idle", 1, 1, 0, 2, 24 * 7200.0), ("io_small", 1, 0, 0, 0, 0.0)} == {
+            (t.key, t.advised, t.followed, t.ignored, t.saving_runs, t.saved_core_seconds) for t in totals
+        }
+        # The earlier run links to the one that followed; others see nothing of it.
+        assert ["2", "2"] == [found.later.shown_id for found in reader.find_outcomes(EVERYTHING, "lab", 1, START)]
+        bob = Viewer(name="bob")
+        assert () == reader.find_outcomes(bob, "lab", 2, START + DAY)
+        assert () == reader.total_outcomes(bob, AdviceGroup.USER, since_seconds=0)
+        (mine,) = reader.total_outcomes(Viewer(name="ada"), AdviceGroup.USER, since_seconds=0, user="ada")
+        assert ("ada", 24 * 7200.0) == (mine.key, mine.saved_core_seconds)
+
+    def test_outcomes_are_replaced_with_their_run_and_kept_when_it_is_deleted(self, archive: SqlArchive) -> None:
+        fewer = (make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=4"),)
+        reader = SqlAdviceReader(archive.database)
+        archive.save([_run(1, 0, 16, fewer)])
+        for cpus in (4, 4, 16, 8):
+            archive.save([_run(2, 1, cpus)])
+        (month,) = reader.total_outcomes(EVERYTHING, AdviceGroup.MONTH, since_seconds=START)
+
+        assert ("2026-09", 1, 1, 0, 8 * 7200.0) == (
+            month.key, month.advised, month.followed, month.ignored, month.saved_core_seconds,
+        )  # fmt: skip
+        assert 2 == archive.delete_jobs(END_OF_TIME)
+        assert () == reader.find_outcomes(EVERYTHING, "lab", 2, START + DAY)
+        assert (month,) == reader.total_outcomes(EVERYTHING, AdviceGroup.MONTH, since_seconds=START)
+
+    def test_advice_is_compared_where_its_user_could_know_it(self, archive: SqlArchive) -> None:
+        fewer = (make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=4"),)
+        archive.save(
+            [
+                _run(1, 0, 16, fewer),
+                # Submitted before the first ended; of a name that says nothing; of another cluster.
+                make_report(
+                    make_record(2, submit_seconds=START + 60, end_seconds=START + 3 * DAY, cpus=16), findings=()
+                ),
+                _run(3, 0, 16, fewer, name="bash"),
+                _run(4, 1, 16, name="bash"),
+                _run(5, 1, 16, cluster="other"),
+                # A whole array counts once: the task that has its number.
+                *(_run(job, 2, 16, array_job_id=12, array_task_id=job) for job in (10, 11, 12)),
+            ]
+        )
+
+        (total,) = SqlAdviceReader(archive.database).total_outcomes(EVERYTHING, AdviceGroup.RULE, since_seconds=0)
+
+        assert ("cpu_idle", 1, 0, 1) == (total.key, total.advised, total.followed, total.ignored)
+
     def test_earlier_runs_are_of_the_same_user_and_name(self, archive: SqlArchive) -> None:
         changes: list[dict[str, object]] = [
             {},
@@ -493,6 +564,13 @@ def empty(archive: SqlArchive) -> None:
         for table in METADATA.sorted_tables:
             if table is not SCHEMA:
                 connection.execute(delete(table))
+
+
+def _run(job_id: int, day: int, cpus: int, findings: tuple[Finding, ...] = (), **changed: object) -> JobReport:
+    """Make a run of two hours on this day."""
+    start = START + day * DAY
+    times = {"submit_seconds": start, "start_seconds": start, "end_seconds": start + 7200}
+    return make_report(make_record(job_id, cpus=cpus, **times, **changed), findings=findings)
 
 
 def _small(job_id: int, submit_seconds: int = START) -> JobReport:

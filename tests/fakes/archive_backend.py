@@ -14,6 +14,7 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.app import make_app
 from slurmscope.portal.sign_in.csrf import Csrf
+from slurmscope.store.archive.advice_reader import SqlAdviceReader
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
@@ -45,6 +46,7 @@ class ArchiveBackend:
             csrf=Csrf(SECRET, is_by_token=self.fake.identifier.is_by_token, clock=lambda: self.seconds),
             find_report=lambda viewer, shown_id: find_archived(self.archive, viewer, shown_id),
             clock=lambda: self.seconds,
+            advice=SqlAdviceReader(self.archive.database),
         )
         return make_app(replace(backend, audit=self.audit) if self.audit else backend)
 

@@ -198,7 +198,10 @@ def make_unmeasured_report(record: JobRecord) -> JobReport:
 
 
 def make_finding(
-    rule: str = "cpu_idle", subject: Subject = Subject.CPU, severity: Severity = Severity.CRITICAL
+    rule: str = "cpu_idle",
+    subject: Subject = Subject.CPU,
+    severity: Severity = Severity.CRITICAL,
+    suggestion: str = "#SBATCH --cpus-per-task=2",
 ) -> Finding:
     """Make a finding with words, a suggestion and numbers."""
     return Finding(
@@ -208,7 +211,7 @@ def make_finding(
         title=f"Title of {rule}",
         explanation="Only 2 of 4 cores were busy on average.",
         advice="Request as many cores as the program uses.",
-        suggestion="#SBATCH --cpus-per-task=2",
+        suggestion=suggestion,
         numbers={"mean_cores": 2.0, "cores": 4.0},
     )
 

@@ -12,7 +12,19 @@ from starlette.routing import Route
 
 from slurmscope import __version__
 from slurmscope.portal.backend import PortalBackend
-from slurmscope.portal.pages import about, api, cluster, compare, filesystems, job, jobs, people, seed_routes, waste
+from slurmscope.portal.pages import (
+    about,
+    api,
+    cluster,
+    compare,
+    filesystems,
+    job,
+    jobs,
+    people,
+    savings,
+    seed_routes,
+    waste,
+)
 from slurmscope.portal.pages.errors import add_error_pages
 from slurmscope.portal.scope import AsgiApp, Receive, Send
 from slurmscope.portal.web.documents import DocumentRenderer
@@ -20,7 +32,7 @@ from slurmscope.portal.web.rendering_cache import RenderingCache
 from slurmscope.portal.web.static_files import StaticFiles
 from slurmscope.portal.web.templating import PageRenderer
 
-_PAGES = (jobs, job, people, cluster, waste, filesystems, compare, about, seed_routes, api)
+_PAGES = (jobs, job, people, cluster, waste, savings, filesystems, compare, about, seed_routes, api)
 
 
 def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from slurmscope.model.advice import AdviceReader
 from slurmscope.model.archive import Archive
 from slurmscope.model.filesystem_use import TopClients
 from slurmscope.model.report import Chart, JobReport
@@ -71,4 +72,6 @@ class PortalBackend:
     """Return the last known pending jobs of all users; None if they are not known."""
     queue_facts: Callable[[Collection[str]], QueueFacts] = lambda _: QueueFacts()
     """Return what explains the queue: the fields of these names, and the nodes."""
+    advice: AdviceReader = field(default_factory=AdviceReader)
+    """What became of the advice that runs got."""
     clock: Callable[[], float] = time.time

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from fastapi import APIRouter
 from markupsafe import Markup
@@ -15,6 +16,7 @@ from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import Chart, HeatMap, JobReport
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.views.advice import RunComparison, compare_runs
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.heat_map import show_heat_map
 from slurmscope.portal.views.job import make_job_view
@@ -132,19 +134,41 @@ def _is_array(context: RequestContext, shown_id: str) -> bool:
 
 
 def _render_cached(context: RequestContext, report: JobReport, *, is_update: bool) -> str:
-    """Render what all viewers of a job see alike; which earlier runs are shown depends on the viewer."""
-    runs = _find_runs(context, report)
-    if runs:
-        return _render_body(context, report, runs, is_update=is_update)
+    """Render what all viewers of a job see alike; which other runs are shown depends on the viewer."""
+    others = OtherRuns(_find_runs(context, report), _compare_runs(context, report))
+    if any(others):
+        return _render_body(context, report, others, is_update=is_update)
     name = "update" if is_update else "body"
-    return context.rendering_cache.get(report, name, lambda: _render_body(context, report, (), is_update=is_update))
+    return context.rendering_cache.get(report, name, lambda: _render_body(context, report, others, is_update=is_update))
 
 
-def _render_body(context: RequestContext, report: JobReport, runs: tuple[JobReport, ...], *, is_update: bool) -> str:
+class OtherRuns(NamedTuple):
+    """Hold earlier runs of a requeued job, and comparisons with runs of the same name that got or followed advice."""
+
+    requeued: tuple[JobReport, ...]
+    compared: tuple[RunComparison, ...]
+
+
+def _compare_runs(context: RequestContext, report: JobReport) -> tuple[RunComparison, ...]:
+    record = report.record
+    if not record.has_ended:
+        return ()
+    try:
+        outcomes = context.backend.advice.find_outcomes(
+            context.viewer, record.cluster, record.job_id, record.submit_seconds
+        )
+    except ArchiveError:
+        # The page is useful without them.
+        return ()
+    return compare_runs(outcomes)
+
+
+def _render_body(context: RequestContext, report: JobReport, others: OtherRuns, *, is_update: bool) -> str:
     folded = () if is_update else [fold(chart) for chart in report.charts if chart.times]
     return context.render_part(
         "job_body.html",
-        job=make_job_view(report, runs),
+        job=make_job_view(report, others.requeued),
+        comparisons=others.compared,
         report=report,
         same_name=JobFilter(user=report.record.user, name=report.record.name[:200]),
         sections=source_sections(report),

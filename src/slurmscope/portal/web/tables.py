@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 from starlette.responses import Response
 
+from slurmscope.model.advice import AdviceTotal
 from slurmscope.model.archive import JobRow, UseTotal
 from slurmscope.model.report import Chart, HeatMap
 from slurmscope.model.summary import NodeSummary
@@ -67,6 +68,11 @@ def make_job_table(rows: Iterable[JobRow]) -> Table:
 def make_total_table(totals: Iterable[UseTotal]) -> Table:
     """Make a table of totals."""
     return _make_table(UseTotal, totals)
+
+
+def make_advice_table(totals: Iterable[AdviceTotal]) -> Table:
+    """Make a table of what became of advice."""
+    return _make_table(AdviceTotal, totals)
 
 
 def make_node_table(nodes: Iterable[NodeSummary]) -> Table:

@@ -172,6 +172,7 @@ def _load_again(config: Config, load: Callable[[], Config] | None, services: _Se
 @contextmanager
 def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Companion) -> Iterator[CountedApp]:
     """Start the reporter, and build the application that serves its archive."""
+    from slurmscope.store.archive.advice_reader import SqlAdviceReader
     from slurmscope.store.archive.audit import AuditLog
     from slurmscope.store.archive.checkpoints import Checkpoints
     from slurmscope.store.archive.tokens import TokenStore
@@ -223,6 +224,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         top_clients=find_top_clients(top_clients),
         waiting=waiting.queue,
         queue_facts=waiting.facts,
+        advice=SqlAdviceReader(archive.database),
     )
     metrics = PortalMetrics(
         requests=RequestCounts(),

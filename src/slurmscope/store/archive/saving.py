@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from sqlalchemy import Connection, delete, insert, select
 
 from slurmscope.model.report import JobReport
+from slurmscope.store.archive.advice import forget_outcomes, record_outcomes
 from slurmscope.store.archive.daily_sums import SumChanges
 from slurmscope.store.archive.job_rows import ColumnValues, RunKey, finding_values, job_values, node_values, run_key
 from slurmscope.store.archive.report_coding import Encoded, encode_report
@@ -42,9 +43,11 @@ def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -
     # Always in the same order, so that two writers cannot deadlock.
     for keys in _chunks(sorted(prepared)):
         older = _rows_of_runs(connection, keys)
+        forget_outcomes(connection, older)
         _delete_runs(connection, older)
         newer = [prepared[key] for key in keys]
-        _insert_runs(connection, newer)
+        run_ids = _insert_runs(connection, newer)
+        record_outcomes(connection, [(run_ids[run_key(one.values)], one.values) for one in newer])
         for change in (changes, waits):
             change.take(older)
             change.add(one.values for one in newer)
@@ -67,7 +70,7 @@ def _delete_runs(connection: Connection, rows: Sequence[ColumnValues]) -> None:
             connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
 
 
-def _insert_runs(connection: Connection, chunk: Sequence[Prepared]) -> None:
+def _insert_runs(connection: Connection, chunk: Sequence[Prepared]) -> Mapping[RunKey, int]:
     connection.execute(insert(JOBS), [one.values for one in chunk])
     run_ids = {run_key(row): row["run_id"] for row in _rows_of_runs(connection, [run_key(one.values) for one in chunk])}
     named = [(run_ids[run_key(one.values)], one) for one in chunk]
@@ -88,6 +91,7 @@ def _insert_runs(connection: Connection, chunk: Sequence[Prepared]) -> None:
             for run_id, one in named
         ],
     )
+    return run_ids
 
 
 def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:

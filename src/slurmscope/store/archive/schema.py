@@ -226,6 +226,59 @@ WAITS = Table(
     **_OPTIONS,
 )
 
+# Since version 2: what the later of two runs of the same name made of the advice that the earlier one got.
+ADVICE = Table(
+    "slurmscope_advice",
+    METADATA,
+    Column("run_id", _RUN, primary_key=True, autoincrement=False),
+    Column("rule", _name(RULE_LENGTH), primary_key=True),
+    Column("cluster", _name(CLUSTER_LENGTH), nullable=False),
+    Column("suggestion", _name(TITLE_LENGTH), nullable=False),
+    Column("is_followed", Boolean),
+    Column("is_gone", Boolean),
+    Column("is_first", Boolean, nullable=False),
+    Column("saved_core_seconds", Double),
+    Column("saved_gpu_seconds", Double),
+    Column("saved_memory_byte_seconds", Double),
+    # The advised run; it may be deleted before the later one.
+    Column("advised_job_id", BigInteger, nullable=False),
+    Column("advised_submit_seconds", BigInteger, nullable=False),
+    Column("advised_account", _name(), nullable=False),
+    Column("advised_shown_id", _name(SHOWN_LENGTH), nullable=False),
+    Column("advised_state", _name(STATE_LENGTH), nullable=False),
+    Column("advised_run_seconds", Double, nullable=False),
+    Column("advised_nodes", BigInteger, nullable=False),
+    Column("advised_cpus", BigInteger, nullable=False),
+    Column("advised_gpus", BigInteger, nullable=False),
+    Column("advised_memory_bytes", Double),
+    Column("advised_time_limit_seconds", BigInteger),
+    Index("slurmscope_advice_advised", "advised_job_id", "cluster", "advised_submit_seconds"),
+    **_OPTIONS,
+)
+
+# Sums of these by month, counted from the year 0; they are kept when jobs are deleted. Thousandths of seconds, and of
+# GiB-seconds, as whole numbers.
+ADVICE_SUMS = Table(
+    "slurmscope_advice_sums",
+    METADATA,
+    Column("month", Integer, primary_key=True, autoincrement=False),
+    Column("rule", _name(RULE_LENGTH), primary_key=True),
+    Column("user", _name(), primary_key=True),
+    Column("account", _name(), primary_key=True),
+    Column("cluster", _name(CLUSTER_LENGTH), primary_key=True),
+    Column("advised", BigInteger, nullable=False),
+    Column("followed", BigInteger, nullable=False),
+    Column("ignored", BigInteger, nullable=False),
+    Column("gone", BigInteger, nullable=False),
+    Column("completed", BigInteger, nullable=False),
+    Column("saving_runs", BigInteger, nullable=False),
+    Column("saved_core_milliseconds", BigInteger, nullable=False),
+    Column("saved_gpu_milliseconds", BigInteger, nullable=False),
+    Column("saved_memory_gib_milliseconds", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **_OPTIONS,
+)
+
 CHECKPOINTS = Table(
     "slurmscope_checkpoints",
     METADATA,
@@ -276,5 +329,5 @@ AUDIT = Table(
     **_OPTIONS,
 )
 
-RUN_TABLES = (FINDINGS, JOB_NODES, REPORTS, CURVES, JOBS)
+RUN_TABLES = (FINDINGS, JOB_NODES, ADVICE, REPORTS, CURVES, JOBS)
 """Tables with rows of single runs, in the order in which they are deleted."""

@@ -65,6 +65,7 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/compare/charts.json": (Access.OWNER, ["/compare/charts.json?job=4711&job=4720"]),
     "/compare/charts/{name}.svg": (Access.OWNER, ["/compare/charts/cpu.svg?job=4711"]),
     "/waste": (Access.STAFF, ["/waste", "/waste?format=csv"]),
+    "/savings": (Access.SIGNED_IN, ["/savings", "/savings?format=csv", "/savings?table=month&format=json"]),
     "/filesystems": (Access.STAFF, ["/filesystems", "/filesystems?format=csv", "/filesystems?format=json"]),
     "/jobs/{shown_id}": (Access.OWNER, ["/jobs/4711", "/jobs/4800", "/jobs/4800_1", f"/jobs/{LIVE}"]),
     "/jobs/{shown_id}/live": (Access.OWNER, ["/jobs/4711/live", f"/jobs/{LIVE}/live"]),

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show whether advice was followed, and what that saved: to staff for all users, to others for themselves."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from slurmscope.model.advice import AdviceGroup, AdviceTotal
+from slurmscope.portal.pages.context import Context, RequestContext
+from slurmscope.portal.views.queries import BadQuery, parse_days, parse_format
+from slurmscope.portal.web.tables import make_advice_table, make_table_response
+
+router = APIRouter(include_in_schema=False)
+
+_DAYS = 365
+_ROWS = 50
+_FILE_ROWS = 1000
+
+
+@router.get("/savings")
+def show_savings(context: Context) -> Response:
+    """Show outcomes of advice by finding, user and month."""
+    days, table_format = parse_days(context.query, _DAYS), parse_format(context.query)
+    context.audit("savings of all users")
+    if table_format != "html":
+        by = _parse_group(context.query.get("table", "rule"))
+        totals = _total(context, by, days, _FILE_ROWS)
+        return make_table_response(make_advice_table(totals), table_format, f"savings-{by}")
+    shows_users = context.viewer.is_staff or bool(context.viewer.coordinates)
+    return context.page(
+        "savings.html",
+        days=days,
+        rules=_total(context, AdviceGroup.RULE, days, _FILE_ROWS),
+        users=_total(context, AdviceGroup.USER, days, _ROWS) if shows_users else (),
+        months=_total(context, AdviceGroup.MONTH, days, _ROWS),
+        shows_users=shows_users,
+    )
+
+
+def _total(context: RequestContext, by: AdviceGroup, days: int, limit: int) -> tuple[AdviceTotal, ...]:
+    since = context.since(days)
+    return context.backend.advice.total_outcomes(context.viewer, by, since_seconds=since, limit=limit)
+
+
+def _parse_group(text: str) -> AdviceGroup:
+    if text not in set(AdviceGroup):
+        raise BadQuery("The table must be rule, user or month.")
+    return AdviceGroup(text)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare the request of a run with what a finding of an earlier run suggested.
+
+A suggestion counts as followed when the request moved at least half of the way to it: people choose round figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from slurmscope.model.advice import ComparedRun, Savings
+from slurmscope.rules.header_options import parse_suggestion
+from slurmscope.units import parse_bytes, parse_time_limit
+
+COMMON_NAMES = frozenset({"", "wrap", "bash", "sh", "zsh", "interactive", "sbatch", "allocation", "python", "test"})
+"""Names that jobs get by default, or that say nothing: two such jobs are not runs of the same work."""
+
+CORES, GPUS, MEMORY, NODES, TIME = "cpus", "gpus", "memory_bytes", "nodes", "time_limit_seconds"
+_MIN_PART = 0.5
+_WHOLE_CORE_OPTIONS = ("cpus-per-task", "ntasks")
+"""Rules suggest either only where it alone sets all cores."""
+
+
+def is_followed(suggestion: str, earlier: ComparedRun, later: ComparedRun) -> bool | None:
+    """Return whether a request follows a suggestion to an earlier run; None where they cannot be compared."""
+    verdicts = [
+        _moved(before, target, getattr(later, name))
+        for name, target in find_targets(suggestion, earlier).items()
+        if (before := getattr(earlier, name)) and before != target
+    ]
+    known = [verdict for verdict in verdicts if verdict is not None]
+    return all(known) if known else None
+
+
+def find_targets(suggestion: str, earlier: ComparedRun) -> Mapping[str, float]:
+    """Return what a suggestion requests in all, by fields of ``ComparedRun``; nothing where it cannot be parsed."""
+    options = parse_suggestion(suggestion)
+    try:
+        return _parse_targets(options, earlier)
+    except ValueError:
+        return {}
+
+
+def compute_savings(earlier: ComparedRun, later: ComparedRun, names: Set[str]) -> Savings:
+    """Return how much less the later run reserved of these resources.
+
+    The earlier request is charged with the shorter of both run times, so that a smaller problem does not count as
+    saved, and a run that got slower by its smaller request is charged with all of its time. Only completed runs are
+    compared.
+    """
+    if earlier.state != "COMPLETED" or later.state != "COMPLETED":
+        return Savings()
+    shared_seconds = min(earlier.run_seconds, later.run_seconds)
+
+    def save(name: str) -> float | None:
+        before, after = getattr(earlier, name), getattr(later, name)
+        if name not in names or not before or after is None:
+            return None
+        return float(before * shared_seconds - after * later.run_seconds)
+
+    return Savings(core_seconds=save(CORES), gpu_seconds=save(GPUS), memory_byte_seconds=save(MEMORY))
+
+
+def find_resources(suggestion: str, earlier: ComparedRun) -> frozenset[str]:
+    """Return the resources that a suggestion changes: fewer nodes mean less of everything."""
+    targets = frozenset(find_targets(suggestion, earlier))
+    return targets | {CORES, GPUS, MEMORY} if NODES in targets else targets
+
+
+def _parse_targets(options: Mapping[str, str], earlier: ComparedRun) -> dict[str, float]:
+    targets: dict[str, float] = {}
+    if "nodes" in options:
+        targets[NODES] = int(options["nodes"])
+    else:
+        cores = next((int(options[name]) for name in _WHOLE_CORE_OPTIONS if name in options), None)
+        targets |= {} if cores is None else {CORES: cores}
+    if "gpus" in options:
+        targets[GPUS] = int(options["gpus"].rpartition(":")[2])
+    if "mem" in options:
+        targets[MEMORY] = parse_bytes(options["mem"], default_unit="M") * targets.get(NODES, max(1, earlier.nodes))
+    elif "mem-per-cpu" in options and (count := targets.get(CORES, earlier.cpus or 0)):
+        targets[MEMORY] = parse_bytes(options["mem-per-cpu"], default_unit="M") * count
+    if "time" in options:
+        targets[TIME] = parse_time_limit(options["time"])
+    return targets
+
+
+def _moved(before: float, target: float, after: float | None) -> bool | None:
+    """Return whether a request moved to a target by half of the way or more; None where it is unknown."""
+    if not after:
+        return None
+    return (after - before) / (target - before) >= _MIN_PART
