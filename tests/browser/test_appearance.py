@@ -28,6 +28,7 @@ PAGES = {
     "/filesystems": "/filesystems",
     "/compare": "/compare?job={wasteful}&job={gpu}",
     "/help": "/help",
+    "/api": "/api",
 }
 """An address for each route that shows a page."""
 MORE = ("/jobs/{wasteful}", "/jobs/{gpu}", "/compare", "/jobs?name=nothing-has-this-name")

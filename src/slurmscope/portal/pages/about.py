@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from starlette.responses import PlainTextResponse, Response
 
 from slurmscope.portal.pages.context import Context
+from slurmscope.portal.views.api_reference import list_errors, list_operations
 
 router = APIRouter(include_in_schema=False)
 
@@ -15,6 +16,13 @@ router = APIRouter(include_in_schema=False)
 def show_help(context: Context) -> Response:
     """Explain the terms on the pages, access rules, and the API."""
     return context.page("help.html")
+
+
+@router.get("/api")
+def show_api(context: Context) -> Response:
+    """Show the documentation of the API; the usual pages for this would load scripts from other hosts."""
+    document = context.request.app.openapi()
+    return context.page("api.html", operations=list_operations(document), errors=list_errors(document))
 
 
 @router.get("/healthz")

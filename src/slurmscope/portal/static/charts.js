@@ -15,27 +15,46 @@
   const plots = [];
   let zoom = readZoom();
   let isLoading = false;
+  let tag = "";
 
   load();
-  document.body.addEventListener("htmx:afterSwap", load);
-  document.body.addEventListener("slurmscope:zone", load);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", load);
+  document.body.addEventListener("htmx:afterSwap", () => load());
+  document.body.addEventListener("slurmscope:zone", () => load(true));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => load(true));
+  skipUnchanged();
   resetButton?.addEventListener("click", () => setZoom(null));
   addEventListener("hashchange", () => setZoom(readZoom()));
   new ResizeObserver(() => plots.forEach(fit)).observe(grid);
 
-  async function load() {
+  async function load(isRedraw = false) {
     // An update swaps several parts of the page, with one event each.
     if (isLoading) return;
     isLoading = true;
     try {
-      const response = await fetch(grid.dataset.source, { headers: { Accept: "application/json" } });
-      if (response.ok) draw((await response.json()).charts);
+      const headers = { Accept: "application/json", ...(tag && !isRedraw ? { "If-None-Match": tag } : {}) };
+      const response = await fetch(grid.dataset.source, { headers, cache: "no-store" });
+      if (!response.ok) return;
+      tag = response.headers.get("ETag") || "";
+      draw((await response.json()).charts);
     } catch {
       // The tables below the charts still have the numbers; the next update retries.
     } finally {
       isLoading = false;
     }
+  }
+
+  // The server answers 304 while there is no newer report; then nothing is swapped, and no chart is drawn again.
+  function skipUnchanged() {
+    const tags = new Map();
+    document.body.addEventListener("htmx:configRequest", (event) => {
+      const known = tags.get(event.detail.path);
+      if (known) event.detail.headers["If-None-Match"] = known;
+    });
+    document.body.addEventListener("htmx:beforeSwap", (event) => {
+      const { xhr, requestConfig } = event.detail;
+      if (xhr.status === 304) event.detail.shouldSwap = false;
+      else tags.set(requestConfig.path, xhr.getResponseHeader("ETag"));
+    });
   }
 
   function draw(charts) {

@@ -9,6 +9,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from slurmscope.portal.scope import AsgiApp, AsgiMessage, Receive, Scope, Send, header_values, iterate_headers
+from slurmscope.portal.web.compression import Compression
 from slurmscope.portal.web.person_limits import PersonLimits
 
 MAX_BODY_BYTES = 64 * 1024
@@ -49,7 +50,8 @@ _DIGITS = re.compile(rb"[0-9]{1,18}")
 
 def protect(app: AsgiApp, *, identity_header: str) -> AsgiApp:
     """Wrap an application in everything that its responses need, including its error pages."""
-    return SecurityHeaders(RequestLimits(PersonLimits(HeadRequests(app))), identity_header=identity_header)
+    limited = RequestLimits(PersonLimits(HeadRequests(Compression(app))))
+    return SecurityHeaders(limited, identity_header=identity_header)
 
 
 class SecurityHeaders:

@@ -44,6 +44,7 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/static/{address:path}": (Access.PUBLIC, []),
     "/api/openapi.json": (Access.PUBLIC, ["/api/openapi.json"]),
     "/help": (Access.SIGNED_IN, ["/help"]),
+    "/api": (Access.SIGNED_IN, ["/api"]),
     "/cluster": (Access.SIGNED_IN, ["/cluster", "/cluster?format=csv", "/cluster?format=json"]),
     "/cluster/charts.json": (Access.SIGNED_IN, ["/cluster/charts.json"]),
     "/cluster/charts/{name}.svg": (Access.SIGNED_IN, ["/cluster/charts/jobs.svg"]),
