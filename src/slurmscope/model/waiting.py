@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -151,13 +151,31 @@ class JobPriority:
     factors: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class JobPriorities:
     """Hold the priorities of all eligible jobs; ``unreadable_rows`` counts what could not be parsed."""
 
     priorities: tuple[JobPriority, ...] = ()
     unreadable_rows: int = 0
 
-    def of(self, job: WaitingJob) -> Iterator[JobPriority]:
-        """Yield the priorities of a job: one for each of its partitions."""
-        return (priority for priority in self.priorities if priority.job_id == job.job_id)
+    def of(self, job: WaitingJob) -> Sequence[JobPriority]:
+        """Return the priorities of a job: one for each of its partitions."""
+        return self._by_job.get(job.job_id, ())
+
+    def in_partition(self, partition: str) -> Sequence[JobPriority]:
+        """Return the priorities of all jobs of a partition, highest first."""
+        return self._by_partition.get(partition, ())
+
+    @cached_property
+    def _by_job(self) -> Mapping[int, list[JobPriority]]:
+        found: dict[int, list[JobPriority]] = {}
+        for priority in self.priorities:
+            found.setdefault(priority.job_id, []).append(priority)
+        return found
+
+    @cached_property
+    def _by_partition(self) -> Mapping[str, list[JobPriority]]:
+        found: dict[str, list[JobPriority]] = {}
+        for priority in sorted(self.priorities, key=lambda priority: (-priority.total, priority.job_id)):
+            found.setdefault(priority.partition, []).append(priority)
+        return found

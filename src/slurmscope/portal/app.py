@@ -23,6 +23,7 @@ from slurmscope.portal.pages import (
     people,
     savings,
     seed_routes,
+    waiting,
     waste,
 )
 from slurmscope.portal.pages.errors import add_error_pages
@@ -32,7 +33,7 @@ from slurmscope.portal.web.rendering_cache import RenderingCache
 from slurmscope.portal.web.static_files import StaticFiles
 from slurmscope.portal.web.templating import PageRenderer
 
-_PAGES = (jobs, job, people, cluster, waste, savings, filesystems, compare, about, seed_routes, api)
+_PAGES = (jobs, job, waiting, people, cluster, waste, savings, filesystems, compare, about, seed_routes, api)
 
 
 def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from slurmscope.analysis.smaller_request import WaitsByShape
 from slurmscope.model.advice import AdviceReader
 from slurmscope.model.archive import Archive
 from slurmscope.model.filesystem_use import TopClients
@@ -74,4 +75,6 @@ class PortalBackend:
     """Return what explains the queue: the fields of these names, and the nodes."""
     advice: AdviceReader = field(default_factory=AdviceReader)
     """What became of the advice that runs got."""
+    waiting_times: Callable[[str, str], WaitsByShape] = lambda _cluster, _partition: {}
+    """Return how long jobs of each shape waited in the last weeks, in one partition of one cluster."""
     clock: Callable[[], float] = time.time

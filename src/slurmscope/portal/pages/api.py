@@ -6,7 +6,7 @@ Access rules are those of the pages. ``/api/openapi.json`` describes the API.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -16,10 +16,12 @@ from slurmscope import __version__
 from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
 from slurmscope.model.finding import Severity
 from slurmscope.model.viewer import ViewerRole
-from slurmscope.portal.pages.context import Context
+from slurmscope.portal.pages.context import Context, not_found
+from slurmscope.portal.pages.waiting import explain_waiting
 from slurmscope.portal.views.chart_data import encode_charts
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queries import MAX_DAYS, MAX_IDS, parse_filter, parse_position, render_position
+from slurmscope.portal.views.waiting import WaitingView
 from slurmscope.reports.json import render_json
 
 MAX_JOBS = 500
@@ -140,6 +142,16 @@ def read_job(context: Context, shown_id: ShownId) -> Response:
     """Return the full report of one job, including its findings, charts and the header for its next run."""
     report = context.add_resubmission(context.find_report(shown_id))
     return Response(render_json(report), media_type="application/json")
+
+
+@router.get("/jobs/{shown_id}/waiting")
+def read_waiting(context: Context, shown_id: ShownId) -> WaitingView:
+    """Explain a pending job: reason, expected start, position, priority, blockers, smaller requests; 404 if started."""
+    job = context.find_waiting(shown_id)
+    if job is None:
+        raise not_found()
+    context.audit(f"job {shown_id}", owner=job.user)
+    return replace(explain_waiting(context, job), shown_id=shown_id)
 
 
 @router.get("/jobs/{shown_id}/charts", response_model=ChartsAnswer)

@@ -16,6 +16,7 @@ from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import Chart, HeatMap, JobReport
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.pages.waiting import find_pending, show_waiting
 from slurmscope.portal.views.advice import RunComparison, compare_runs
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.heat_map import show_heat_map
@@ -37,10 +38,14 @@ _SVG_WIDTH, _SVG_HEIGHT = 720, 260
 
 @router.get("/jobs/{shown_id}")
 def show_job(context: Context, shown_id: str) -> Response:
-    """Show a job; the id of an array redirects to the array."""
+    """Show a job, pending or started; the id of an array redirects to the array."""
+    if waiting := context.find_waiting(shown_id):
+        return show_waiting(context, shown_id, waiting)
     report = context.read_report(shown_id)
     if (report is None or report.record.is_array_rest) and _is_array(context, shown_id):
         return RedirectResponse(f"{context.base_path}/arrays/{shown_id}", 303)
+    if waiting := find_pending(report):
+        return show_waiting(context, shown_id, waiting)
     report = context.add_resubmission(context.audit_report(shown_id, report))
     body = _render_cached(context, report, is_update=False)
     return context.page("job.html", report=report, body=Markup(body))  # noqa: S704 - rendered by our own template

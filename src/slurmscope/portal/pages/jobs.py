@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow
 from slurmscope.model.finding import Severity
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.pages.waiting import explain_waiting, show_waiting
 from slurmscope.portal.views.array import make_array_view
 from slurmscope.portal.views.queries import (
     NUMBER,
@@ -104,8 +105,9 @@ def show_array(context: Context, array_id: str) -> Response:
         tasks = _iterate(context.list_jobs, wanted)
         return make_job_file(tasks, table_format, f"array-{array_id}", limit=MAX_TASKS)
     first = context.archive.find(context.viewer, started[0].job_id, cluster=started[0].cluster) if started else ()
+    waiting = context.find_waiting_array(int(array_id))
     if not first:
-        return RedirectResponse(f"{context.base_path}/jobs{render_query(wanted)}", 303)
+        return show_waiting(context, array_id, waiting[0]) if waiting else _list_tasks(context, wanted)
     return context.page(
         "array.html",
         array_id=int(array_id),
@@ -115,6 +117,8 @@ def show_array(context: Context, array_id: str) -> Response:
         count=sum(row.array_tasks for row in rows),
         is_cut=is_cut,
         wanted=wanted,
+        pending=[explain_waiting(context, job) for job in waiting[:1]],
+        now=context.backend.clock(),
     )
 
 
@@ -126,6 +130,10 @@ def search(context: Context, q: str = "") -> Response:
     """
     text = q.strip()[:200]
     return RedirectResponse(context.base_path + _find_page(context, text), 303)
+
+
+def _list_tasks(context: RequestContext, wanted: JobFilter) -> Response:
+    return RedirectResponse(f"{context.base_path}/jobs{render_query(wanted)}", 303)
 
 
 def read_rows(list_jobs: ListJobs, wanted: JobFilter, limit: int) -> tuple[list[JobRow], bool]:
@@ -176,7 +184,7 @@ def _find_page(context: RequestContext, text: str) -> str:
 
 def _find_job_page(context: RequestContext, shown_id: str) -> str:
     """Return the page of the job or array with this id, or nothing."""
-    if context.read_report(shown_id) is not None:
+    if context.find_waiting(shown_id) or context.read_report(shown_id) is not None:
         return f"/jobs/{quote(shown_id, safe='+')}"
     is_array = shown_id.isdecimal() and context.has_jobs(JobFilter(array_job_id=int(shown_id)))
     return f"/arrays/{shown_id}" if is_array else ""

@@ -195,6 +195,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
     visibility = JobVisibility(commands.run, CONTROLLER)
     readings = _make_readings(config, commands, visibility)
     cluster = ClusterState(*readings)
+    waiting_times = WaitingTimesCache(archive)
     waiting = make_waiting_readings(commands, visibility, *readings)
     for reading in (*readings, waiting.readings[0]):
         reading.request()  # for the first page
@@ -215,7 +216,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         csrf=Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token),
         identify=identifier.identify,
         find_report=reporting.finder.report,
-        add_resubmission=partial(add_resubmission, archive, WaitingTimesCache(archive)),
+        add_resubmission=partial(add_resubmission, archive, waiting_times),
         now=cluster.now,
         problems=lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find())),
         audit=AuditLog(archive.database).audit,
@@ -223,6 +224,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         cluster_charts=beside.charts,
         top_clients=find_top_clients(top_clients),
         waiting=waiting.queue,
+        waiting_times=waiting_times.find,
         queue_facts=waiting.facts,
         advice=SqlAdviceReader(archive.database),
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
 from slurmscope.errors import SourceError
+from slurmscope.model.controllers import ControllerConfig
 from slurmscope.model.diag import Diag
 from slurmscope.model.licenses import Licenses
 from slurmscope.model.limits import Limits
@@ -38,6 +39,9 @@ INTERVAL_SECONDS = 30.0
 WAIT_SECONDS = 0.5
 """How long a page waits for a source of which nothing recent is known."""
 
+CONFIG_SECONDS = 600.0
+"""How long the configuration of the controller is kept."""
+
 T = TypeVar("T")
 
 
@@ -50,8 +54,14 @@ class WaitingReadings:
         jobs: SharedReading,
         nodes: SharedReading,
         others: Mapping[str, SharedReading],
+        *,
+        hidden: Callable[[], Collection[str]],
     ) -> None:
-        """Take the readings; ``others`` are those of :class:`QueueFacts` by the name of its field."""
+        """Take the readings; ``others`` are those of :class:`QueueFacts` by the name of its field.
+
+        ``hidden`` returns what PrivateData hides from users.
+        """
+        self._hidden = hidden
         self._jobs = jobs
         self.readings = (queue, *others.values())
         self._queue = queue
@@ -65,13 +75,14 @@ class WaitingReadings:
     def facts(self, names: Collection[str]) -> QueueFacts:
         """Return what is known of these fields; nodes are always included."""
         found = {name: _refresh(self._others[name]) for name in names}
+        hidden = self._hidden()
         return QueueFacts(
             nodes=_value(_refresh(self._nodes), Nodes),
             priorities=_value(found.get("priorities"), JobPriorities),
             diag=_value(found.get("diag"), Diag),
-            limits=_value(found.get("limits"), Limits),
+            limits=None if "usage" in hidden else _value(found.get("limits"), Limits),
             licenses=_value(found.get("licenses"), Licenses),
-            reservations=_value(found.get("reservations"), Reservations),
+            reservations=None if "reservations" in hidden else _value(found.get("reservations"), Reservations),
         )
 
     def problems(self) -> Iterator[str]:
@@ -86,11 +97,11 @@ def make_waiting_readings(
     commands: SlurmCommands, visibility: JobVisibility, jobs: SharedReading, nodes: SharedReading
 ) -> WaitingReadings:
     """Return the readings by Slurm's commands."""
-    find_cluster = _ClusterName(commands).find
+    config = _KnownConfig(commands)
 
     def read_queue() -> WaitingQueue:
         return squeue_waiting.read_waiting(
-            commands.run, random_separator(), now_seconds=time.time(), cluster=find_cluster()
+            commands.run, random_separator(), now_seconds=time.time(), cluster=config.cluster()
         )
 
     def scontrol(arguments: tuple[str, ...], parse: Callable[[bytes], T]) -> Callable[[], T]:
@@ -108,23 +119,31 @@ def make_waiting_readings(
         jobs,
         nodes,
         {name: SharedReading(name, read, interval_seconds=INTERVAL_SECONDS) for name, read in others.items()},
+        hidden=config.hidden,
     )
 
 
-class _ClusterName:
-    """Read the name of the cluster once; without it, pending jobs have none."""
+class _KnownConfig:
+    """Read the configuration of the controller with the queue, and keep the last that could be read."""
 
     def __init__(self, commands: SlurmCommands) -> None:
         self._commands = commands
-        self._name = ""
+        self._config: ControllerConfig | None = None
+        self._read_at = 0.0
 
-    def find(self) -> str:
-        if not self._name:
+    def cluster(self) -> str:
+        """Return the name of the cluster; without it, pending jobs have none."""
+        if self._config is None or time.monotonic() - self._read_at > CONFIG_SECONDS:
             try:
-                self._name = read_config(self._commands.run).cluster_name
+                self._config = read_config(self._commands.run)
+                self._read_at = time.monotonic()
             except SourceError:
-                return ""
-        return self._name
+                pass
+        return self._config.cluster_name if self._config else ""
+
+    def hidden(self) -> frozenset[str]:
+        """Return what PrivateData hides; everything while it is not known."""
+        return self._config.private_data if self._config else frozenset({"usage", "reservations"})
 
 
 def _refresh(reading: SharedReading) -> Snapshot:

@@ -23,13 +23,13 @@ from pathlib import Path
 
 from slurmscope.errors import OutputError
 from slurmscope.simulate.cluster.records import SimulatedCluster
-from slurmscope.simulate.commands import sacct, sacctmgr, scontrol, sdiag, sinfo, squeue, sshare
+from slurmscope.simulate.commands import sacct, sacctmgr, scontrol, sdiag, sinfo, sprio, squeue, sshare
 from slurmscope.simulate.commands.call import CURRENT, RUNS, SEPARATOR
 from slurmscope.simulate.commands.listing import Command
 
 # All commands that have a fake; each is the COMMAND of the module of its name.
 COMMANDS: Mapping[str, Command] = {
-    module.COMMAND.name: module.COMMAND for module in (squeue, sinfo, sshare, scontrol, sdiag, sacctmgr, sacct)
+    module.COMMAND.name: module.COMMAND for module in (squeue, sinfo, sprio, sshare, scontrol, sdiag, sacctmgr, sacct)
 }
 
 _COLUMNS = "columns-"

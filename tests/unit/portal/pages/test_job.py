@@ -277,9 +277,10 @@ def test_pending_job_shows_requested_resources_only(backend: FakeBackend) -> Non
     record = make_record(8, state="PENDING", start_seconds=None, end_seconds=None, nodes=(), cpu_seconds=None)
     backend.live["8"] = JobReport(summary=summarise(record, Measured(), now_seconds=START), made_seconds=START)
     text = Page(PortalClient(backend.make_app(), "ada").get("/jobs/8").text).text
-    assert "not started, time limit 1 d" in text
+    assert "Time limit 1 d" in text
     assert "Memory 8 GiB" in text
     assert "from Slurm accounting" not in text
+    assert "not measured" not in text
 
 
 def test_number_from_accounting_names_its_source(backend: FakeBackend, ada: PortalClient) -> None:

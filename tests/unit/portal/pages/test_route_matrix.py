@@ -20,6 +20,7 @@ from slurmscope.model.report import JobReport
 from slurmscope.portal.web.middleware import protect
 from tests.fakes.portal_backend import USER_HEADER, VIEWERS, make_backend, make_jobs
 from tests.fakes.reports import make_record, make_report, make_two_node_report
+from tests.fakes.waiting import make_queue, make_waiting
 
 OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN = "ada", "eve", "cora", "sue", "root"
 SIGNED_IN = (OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN)
@@ -68,8 +69,12 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/waste": (Access.STAFF, ["/waste", "/waste?format=csv"]),
     "/savings": (Access.SIGNED_IN, ["/savings", "/savings?format=csv", "/savings?table=month&format=json"]),
     "/filesystems": (Access.STAFF, ["/filesystems", "/filesystems?format=csv", "/filesystems?format=json"]),
-    "/jobs/{shown_id}": (Access.OWNER, ["/jobs/4711", "/jobs/4800", "/jobs/4800_1", f"/jobs/{LIVE}"]),
+    "/jobs/{shown_id}": (
+        Access.OWNER,
+        ["/jobs/4711", "/jobs/4800", "/jobs/4800_1", f"/jobs/{LIVE}", "/jobs/4998", "/jobs/4997", "/jobs/4997_3"],
+    ),
     "/jobs/{shown_id}/live": (Access.OWNER, ["/jobs/4711/live", f"/jobs/{LIVE}/live"]),
+    "/jobs/{shown_id}/waiting": (Access.OWNER, ["/jobs/4998/waiting", "/jobs/4997_3/waiting"]),
     "/jobs/{shown_id}/charts.json": (Access.OWNER, ["/jobs/4711/charts.json", f"/jobs/{LIVE}/charts.json"]),
     "/jobs/{shown_id}/charts/{name}.svg": (Access.OWNER, ["/jobs/4711/charts/cpu.svg"]),
     "/jobs/{shown_id}/charts/{name}.{format}": (
@@ -81,7 +86,9 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/jobs/{shown_id}/report.{format}": (
         Access.OWNER, [f"/jobs/4711/report.{suffix}" for suffix in ("txt", "json", "html", "pdf")],
     ),
-    "/arrays/{array_id}": (Access.OWNER, ["/arrays/4800", "/arrays/4800?format=csv", "/arrays/4800?format=json"]),
+    "/arrays/{array_id}": (
+        Access.OWNER, ["/arrays/4800", "/arrays/4997", "/arrays/4800?format=csv", "/arrays/4800?format=json"],
+    ),
     "/users/{name:path}": (Access.OWNER, ["/users/ada", "/users/ada?format=csv"]),
     "/users/{name:path}/letter": (Access.PERSON, []),
     "/accounts/{name:path}": (Access.OWNER, ["/accounts/physics", "/accounts/physics?format=json"]),
@@ -97,6 +104,7 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
         Access.SIGNED_IN, ["/api/v2/jobs", "/api/v2/jobs?user=ada", "/api/v2/jobs?ids=4711,4800,4999"],
     ),
     "/api/v2/jobs/{shown_id}": (Access.OWNER, ["/api/v2/jobs/4711", "/api/v2/jobs/4800_1"]),
+    "/api/v2/jobs/{shown_id}/waiting": (Access.OWNER, ["/api/v2/jobs/4998/waiting", "/api/v2/jobs/4997_3/waiting"]),
     "/api/v2/jobs/{shown_id}/charts": (Access.OWNER, ["/api/v2/jobs/4711/charts"]),
     "/api/v2/totals": (
         Access.SIGNED_IN,
@@ -107,6 +115,10 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
 CHANGING = {"/users/{name:path}/letter": ("/users/ada/letter", {"wish": "stop"})}
 """Routes that change something, with an address and form fields; each has to check the form token."""
 
+WAITING = make_queue(
+    make_waiting(4998, name="relax"),
+    make_waiting(4997, array_job_id=4997, tasks=(range(9),), tasks_text="0-8", name="relax"),
+)
 CASES = [(access, url) for access, urls in ROUTES.values() for url in urls]
 PERSONAL = [url for access, url in CASES if access in {Access.OWNER, Access.SIGNED_IN}]
 REJECTED = {Access.OWNER: {OTHER: 404}, Access.STAFF: dict.fromkeys((OWNER, OTHER, COORDINATOR), 403)}
@@ -118,6 +130,8 @@ class Portal:
     def __init__(self, jobs: Iterable[JobReport], live: Mapping[str, JobReport]) -> None:
         self.backend = make_backend(jobs)
         self.backend.live.update(live)
+        # Pending jobs of ada, in the account physics, if she has any other.
+        self.backend.waiting = WAITING if live else make_queue()
         self._app = protect(self.backend.make_app(), identity_header=self.backend.settings.proxy_header)
 
     def request(self, url: str, who: str = "", fields: Mapping[str, str] | None = None) -> httpx.Response:

@@ -13,6 +13,7 @@ from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulate.commands.executables import count_runs, write_fake_commands
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.job_visibility import CONTROLLER, JobVisibility
+from tests.fakes.slurm_scripts import make_commands
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,24 @@ def test_facts_are_read_as_far_as_requested(folder: Path) -> None:
         time.sleep(0.05)
     assert readings.facts(("diag",)).diag is not None
     assert 1 == count_runs(folder, "sdiag")
+
+
+@pytest.mark.parametrize(("private_data", "is_shown"), [("none", True), ("jobs,usage", False)])
+def test_limits_are_hidden_where_private_data_hides_usage(
+    tmp_path: Path, folder: Path, private_data: str, is_shown: bool
+) -> None:
+    config = f"PrivateData             = {private_data}\\nSlurmUser               = slurm(64030)\\n"
+    wrapped = make_commands(
+        tmp_path / "wrapped",
+        {
+            "scontrol": f'[ "$2" = config ] && printf "{config}" && exit; exec {folder}/scontrol "$@"',
+            "squeue": f'exec {folder}/squeue "$@"',
+            "sacctmgr": "echo operator",
+        },
+    )
+    readings = open_readings(wrapped)
+    assert readings.queue() is not None
+    limits = next(reading for reading in readings.readings if reading.name == "limits")
+    limits.request()
+    assert limits.wait(time.monotonic() + 60.0).has_value
+    assert is_shown == (readings.facts(("limits",)).limits is not None)
