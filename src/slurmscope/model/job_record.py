@@ -28,6 +28,8 @@ class StepRecord:
     max_rss_bytes: int | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
+    node_list: str = ""
+    """Its nodes as Slurm writes them: n[1-2]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,11 @@ class JobRecord:
     reason: str = ""
     submit_line: str = ""
     work_dir: str = ""
+    stdout: str = ""
+    """Where its output goes, with patterns such as %j; empty before Slurm 24.05. The same holds for ``stderr``."""
+    stderr: str = ""
+    failed_node: str = ""
+    """The node whose failure ended the job."""
     steps: tuple[StepRecord, ...] = ()
 
     @property

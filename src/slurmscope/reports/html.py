@@ -14,6 +14,8 @@ from slurmscope.model.report import JobReport
 from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import render_chart_svg
 from slurmscope.reports.contents import Gauge
+from slurmscope.reports.failure import TITLE as FAILURE
+from slurmscope.reports.failure import failure_rows
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.heat_map_svg import DARK_SCALE, describe_heat_map, render_heat_map_svg
@@ -78,6 +80,8 @@ def _render(report: JobReport, url: str, **pictures: object) -> str:
         title=contents.title(report),
         state=show(report.record.state),
         facts=contents.facts(report),
+        failure_title=FAILURE,
+        failure=failure_rows(report),
         findings=contents.findings(report),
         consequences_title=contents.CONSEQUENCES,
         no_findings=contents.no_findings(report),

@@ -5,7 +5,7 @@
 
     {"version": 1, "made_seconds": 1790007300, "has_warning": true, "worst": "critical",
      "summary": {"record": {"job_id": 4711, "shown_id": "4711", ...}, "cpu": {"time": {"ratio": 0.5, ...}}, ...},
-     "findings": [...], "charts": [...], "missing": [...]}
+     "failure": null, "findings": [...], "charts": [...], "missing": [...]}
 
 A key is never left out; what was not measured is null. Keys are added, never renamed, within one ``version``.
 """
@@ -22,6 +22,7 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.resubmission import OptionChange, Resubmission
 from slurmscope.model.summary import Coverage, MemorySummary, UsedShare
 from slurmscope.model.traced_run import RunReport
+from slurmscope.rules.failure import explain_failure
 
 _DERIVED: Mapping[type, tuple[str, ...]] = {
     JobReport: ("worst", "has_warning"),
@@ -37,7 +38,7 @@ _DERIVED: Mapping[type, tuple[str, ...]] = {
 
 def render_json(report: JobReport) -> bytes:
     """Return the report as one JSON object in ASCII, without any HTML markup."""
-    return encode_json(as_plain(report))
+    return encode_json({**_mapping(as_plain(report)), "failure": as_plain(explain_failure(report))})
 
 
 def render_run_json(made: RunReport) -> bytes:

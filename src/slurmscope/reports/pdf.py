@@ -19,6 +19,8 @@ from slurmscope.model.report import Chart, JobReport
 from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import render_chart_svg
 from slurmscope.reports.contents import LabelledText
+from slurmscope.reports.failure import TITLE as FAILURE
+from slurmscope.reports.failure import failure_rows
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.heat_map_svg import describe_heat_map, render_heat_map_svg
@@ -68,6 +70,8 @@ def _document(report: JobReport) -> dict[str, object]:
             }
             for gauge in contents.gauges(report)
         ],
+        "failure_title": FAILURE,
+        "failure": _pairs(failure_rows(report)),
         "findings": [
             {
                 "severity": finding.severity.value,

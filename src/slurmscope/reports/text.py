@@ -11,6 +11,8 @@ from slurmscope.model.report import JobReport
 from slurmscope.reports import contents
 from slurmscope.reports.columns import cut, lay_table, measure, pad, wrap
 from slurmscope.reports.contents import Gauge, LabelledText
+from slurmscope.reports.failure import TITLE as FAILURE
+from slurmscope.reports.failure import failure_rows
 from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.resubmission import ResubmissionText, describe_resubmission
@@ -35,6 +37,7 @@ def render_text(
     page = TextPage(width, use_color=use_color)
     lines = [
         *page.top(contents.title(report)),
+        *page.failure(failure_rows(report, zone)),
         *page.heading("Findings"),
         *page.findings(contents.findings(report), contents.no_findings(report)),
         *page.resubmission(describe_resubmission(report)),
@@ -104,6 +107,11 @@ class TextPage:
             if index:
                 yield ""
             yield from self._finding(finding)
+
+    def failure(self, rows: tuple[LabelledText, ...]) -> Iterator[str]:
+        if rows:
+            yield from self.heading(FAILURE)
+            yield from self.rows(rows)
 
     def resubmission(self, header: ResubmissionText | None) -> Iterator[str]:
         if header is None:

@@ -23,6 +23,8 @@ from slurmscope.portal.web.static_files import StaticFiles
 from slurmscope.portal.web.times import make_time_filters
 from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import describe
+from slurmscope.reports.failure import TITLE as FAILURE
+from slurmscope.reports.failure import failure_rows
 from slurmscope.reports.formatting import as_datetime, format_day, show
 from slurmscope.rules import RULES
 
@@ -79,6 +81,8 @@ def _make_environment(settings: PortalSettings, static: StaticFiles) -> Environm
         "base": base,
         "version": __version__,
         "contents": contents,
+        "failure_rows": failure_rows,
+        "failure_title": FAILURE,
         "query": render_query,
         "describe": describe,
         "states": STATES,

@@ -19,6 +19,7 @@ from slurmscope.simulate.cluster.records import Partition, SimulatedCluster, Use
 from slurmscope.simulate.cluster.texts import duration_text, memory_text
 from slurmscope.simulate.history.requests import (
     ENDINGS,
+    FAILURES,
     GPU_KINDS,
     SHARES,
     SimulatedRequest,
@@ -149,6 +150,8 @@ class History:
         if partition is None:
             return None
         state, exit_code, exit_signal = ENDINGS.get(kind, ("COMPLETED", 0, 0))
+        if kind is WorkloadKind.FAILED:
+            exit_code, exit_signal = Random(f"failure of {job_id}").choice(FAILURES)
         record = JobRecord(
             cluster=self._cluster.name,
             job_id=job_id,
@@ -212,6 +215,7 @@ def _with_use(record: JobRecord, workload: Workload, asked: SimulatedRequest) ->
         max_rss_bytes=int(seen / (asked.cpus if asked.is_parallel else 1)),
         exit_code=record.exit_code,
         exit_signal=record.exit_signal,
+        node_list=",".join(record.nodes),
     )
     return replace(record, cpu_seconds=0.998 * used, steps=(step,))
 

@@ -56,6 +56,8 @@ ENDINGS: Mapping[WorkloadKind, tuple[str, int, int]] = MappingProxyType(
     }
 )
 """State, exit code and signal of jobs that do not end well."""
+FAILURES = ((1, 0), (1, 0), (2, 0), (127, 0), (126, 0), (0, 11), (0, 11), (0, 6), (0, 7))
+"""Exit code and signal of failed jobs: errors, commands that are not found, crashes."""
 
 _MANY_CORES = frozenset(
     {

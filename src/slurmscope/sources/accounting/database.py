@@ -20,6 +20,7 @@ from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.accounting.views import (
     JOB_COLUMNS,
     LATER_JOB_COLUMNS,
+    LATER_STEP_COLUMNS,
     STEP_COLUMNS,
     TRES_COLUMNS,
     TRES_VIEW,
@@ -110,12 +111,14 @@ class DatabaseAccounting:
     def _read_piece(self, cluster: str, numbers: Sequence[int]) -> list[JobRecord]:
         with open_session(self._settings) as session:
             tres_rows = session.query(render_select(TRES_COLUMNS, quote_name(TRES_VIEW)))
-            jobs = _select(session, job_view(cluster), self._job_columns(session, cluster), numbers)
-            steps = _select(session, step_view(cluster), tuple(STEP_COLUMNS), numbers)
+            job_columns = self._columns(session, job_view(cluster), JOB_COLUMNS, LATER_JOB_COLUMNS)
+            step_columns = self._columns(session, step_view(cluster), STEP_COLUMNS, LATER_STEP_COLUMNS)
+            jobs = _select(session, job_view(cluster), (*job_columns, NOW), numbers)
+            steps = _select(session, step_view(cluster), step_columns, numbers)
         names = name_tres(tres_rows)
         steps_of: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
         for step in steps:
-            steps_of[step["job_db_inx"]].append(step)
+            steps_of[step["job_db_inx"]].append(dict.fromkeys(LATER_STEP_COLUMNS) | step)
         unknown = dict.fromkeys(LATER_JOB_COLUMNS)
         by_number = {job["job_db_inx"]: unknown | job for job in jobs}
         records = (
@@ -125,14 +128,14 @@ class DatabaseAccounting:
         )
         return [record for record in records if record is not None]
 
-    def _job_columns(self, session: Session, cluster: str) -> tuple[str, ...]:
-        """Return the columns that the job view has: an earlier release may have created it."""
+    def _columns(self, session: Session, view: str, columns: Iterable[str], later: frozenset[str]) -> tuple[str, ...]:
+        """Return the columns that a view has: an earlier release may have created it."""
         rows = session.query(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
-            [self._settings.database, job_view(cluster)],
+            [self._settings.database, view],
         )
-        missing = LATER_JOB_COLUMNS - {str(name) for (name,) in rows}
-        return (*(name for name in JOB_COLUMNS if name not in missing), NOW)
+        missing = later - {str(name) for (name,) in rows}
+        return tuple(name for name in columns if name not in missing)
 
 
 def _select(session: Session, view: str, columns: Sequence[str], numbers: Sequence[int]) -> list[dict[str, Any]]:

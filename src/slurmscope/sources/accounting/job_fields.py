@@ -133,6 +133,9 @@ JOB_FIELDS = (
     ),
     _text("submit_line", "SubmitLine", "submit_line", "j.submit_line", is_later=True, is_optional=True),
     _text("work_dir", "WorkDir", "work_dir", "j.work_dir", is_optional=True),
+    _text("stdout", "StdOut", "std_out", "j.std_out", is_later=True, is_optional=True),
+    _text("stderr", "StdErr", "std_err", "j.std_err", is_later=True, is_optional=True),
+    _text("failed_node", "FailedNode", "failed_node", "j.failed_node", is_later=True, is_optional=True),
 )  # fmt: skip
 """Fields of ``JobRecord``, and the texts that have its nodes and resources: node_list, allocated, requested."""
 
@@ -176,6 +179,7 @@ STEP_FIELDS = (
         name="exit_signal", sacct="ExitCode", parse=lambda cell: sacct.parse_exit_status(cell)[1],
         view={"exit_code": "s.exit_code"}, decode=lambda row: database.decode_exit_status(row)[1],
     ),
+    _text("node_list", "NodeList", "nodelist", "s.nodelist"),
 )  # fmt: skip
 """Fields of ``StepRecord``, and whether the step was sampled."""
 
@@ -184,7 +188,7 @@ _SACCT_COLUMNS = {each.sacct: each.is_later for each in (*JOB_FIELDS, *STEP_FIEL
 COLUMNS = tuple(column for column, is_later in _SACCT_COLUMNS.items() if not is_later)
 """Columns that every release of sacct has; the state comes after all others."""
 LATER_COLUMNS = tuple(column for column, is_later in _SACCT_COLUMNS.items() if is_later)
-"""Columns to request where sacct has them: 20.11 has neither SubmitLine nor Restarts, 22.05 no Restarts."""
+"""Columns to request where sacct has them: 20.11 lacks SubmitLine and Restarts, 22.05 Restarts, 23.11 StdOut."""
 
 
 def columns_of_view(declared: Iterable[Field]) -> dict[str, str]:

@@ -26,11 +26,13 @@ JOB: dict[str, Any] = {
     "tres_alloc": "1=2,2=200,3=18446744073709551614,4=2,5=2,1001=4", "tres_req": "1=2,2=200,4=2,5=2,1001=4",
     "exit_code": 0, "id_array_job": 0, "id_array_task": NO_VALUE, "het_job_id": 0, "het_job_offset": NO_VALUE,
     "state_reason_prev": 0, "work_dir": "/home/bob", "submit_line": "sbatch x", "restart_cnt": None, NOW: 1794742200,
+    "std_out": None, "std_err": None, "failed_node": None,
 }  # fmt: skip
 STEP: dict[str, Any] = {
     "job_db_inx": 6, "id_step": 0, "step_het_comp": NO_VALUE, "state": 3, "time_start": 1794742130,
     "time_end": 1794742132, "task_cnt": 2, "nodes_alloc": 1, "exit_code": 0, "user_sec": 5, "user_usec": 716312,
     "sys_sec": 1, "sys_usec": 85889, "tres_usage_in_max": "1=2900,2=65785856,3=0,6=43830,7=70885376,8=10",
+    "nodelist": "lab0n3",
 }  # fmt: skip
 
 
@@ -46,6 +48,19 @@ def test_resources_are_named_and_unknown_amounts_left_out() -> None:
     assert (2, 200 << 20, 2) == (job.cpus, job.memory_bytes, job.node_count)
     assert (Gres(name="gpu", count=4),) == job.gres
     assert ("lab0n3", "lab0n4") == job.nodes
+
+
+def test_output_files_and_failed_nodes_are_read_where_the_table_has_them() -> None:
+    later = read(std_out=b"/home/bob/%j.out", std_err="/home/bob/%j.err", failed_node="lab0n4")
+
+    assert ("", "", "") == (read().stdout, read().stderr, read().failed_node)
+    assert ("/home/bob/%j.out", "/home/bob/%j.err", "lab0n4") == (later.stdout, later.stderr, later.failed_node)
+
+
+def test_step_knows_its_nodes() -> None:
+    assert ["lab0n3"] == [step.node_list for step in read(STEP).steps]
+    # The view of an earlier version.
+    assert [""] == [step.node_list for step in read({**STEP, "nodelist": None}).steps]
 
 
 def test_cores_asked_for_are_told_beside_those_given() -> None:

@@ -36,7 +36,7 @@ JOB = {
     "AllocTRES": "billing=4,cpu=4,gres/gpu=2,mem=400M,node=2", "ReqTRES": "cpu=1,mem=1G,node=1",
     "NodeList": "n[1-2]", "NNodes": "2", "NTasks": "", "ExitCode": "0:0", "TotalCPU": "00:00.000", "MaxRSS": "",
     "Reason": "None", "WorkDir": "/home/ada", "SubmitLine": "sbatch relax.sh", "Suspended": "00:00:00",
-    "State": "COMPLETED",
+    "StdOut": "/home/ada/%j.out", "StdErr": "/home/ada/%j.err", "FailedNode": "n2", "State": "COMPLETED",
 }  # fmt: skip
 STEP = {
     **dict.fromkeys(JOB, ""), "JobIDRaw": "12.0", "JobID": "12.0", "JobName": "relax", "Cluster": "lab",
@@ -144,6 +144,20 @@ class TestCapturedAnswer:
     def test_job_without_limit_has_none(self, captured: dict[tuple[str, str], JobRecord]) -> None:
         assert captured["11", "PENDING"].time_limit_seconds is None
         assert 600 == captured["1", "COMPLETED"].time_limit_seconds
+
+
+def test_output_files_and_failed_node_are_read_where_sacct_has_them() -> None:
+    columns = (*COLUMNS, "StdOut", "StdErr", "FailedNode", LAST_COLUMN)
+    (later,) = parse_records(rows(JOB, columns=columns), columns, MARK)
+
+    assert ("/home/ada/%j.out", "/home/ada/%j.err", "n2") == (later.stdout, later.stderr, later.failed_node)
+    assert ("", "", "") == (read_one().stdout, read_one().stderr, read_one().failed_node)
+
+
+def test_step_knows_its_nodes() -> None:
+    (job,) = read(JOB, {**STEP, "NodeList": "n2"})
+
+    assert ["n2"] == [step.node_list for step in job.steps]
 
 
 class TestRecord:
