@@ -108,12 +108,14 @@ def show_array(context: Context, array_id: str) -> Response:
     waiting = context.find_waiting_array(int(array_id))
     if not first:
         return show_waiting(context, array_id, waiting[0]) if waiting else _list_tasks(context, wanted)
+    view = make_array_view(rows, first[0].summary)
+    shown = {row.shown_id for row in view.incomplete}
     return context.page(
         "array.html",
         array_id=int(array_id),
-        view=make_array_view(rows, first[0].summary),
+        view=view,
         first=started[0],
-        rows=rows[:_ARRAY_ROWS],
+        rows=[row for row in rows if row.shown_id not in shown][:_ARRAY_ROWS],
         count=sum(row.array_tasks for row in rows),
         is_cut=is_cut,
         wanted=wanted,

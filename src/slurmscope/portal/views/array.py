@@ -3,39 +3,23 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from slurmscope.figures import format_bytes, format_ratio, format_seconds, format_some
+from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.archive import JobRow
 from slurmscope.model.summary import JobSummary
+from slurmscope.portal.views.histogram import Distribution, Number, make_distribution
 from slurmscope.rules.suggestions import memory_line_for, suggest_memory_bytes, suggest_time_seconds, time_line
 
-BINS = 12
+COMPLETED = "COMPLETED"
 MAX_OUTLIERS = 20
 _MIN_TASKS_FOR_OUTLIERS = 8
 _MIN_RUN_SECONDS = 300.0
 """Shorter tasks mostly started up and shut down; the rules ignore them too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """Hold how one number is distributed over the tasks for which it is known."""
-
-    label: str
-    known: int
-    lowest: str
-    median: str
-    highest: str
-    bins: tuple[int, ...]
-
-    @property
-    def tallest(self) -> int:
-        """Return the largest number of tasks in a bin."""
-        return max(self.bins, default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +43,14 @@ class Recommendation:
 class ArrayView:
     """Hold what the page of an array shows."""
 
+    sentence: str
+    """The whole array in one line."""
     states: Mapping[str, int]
+    incomplete: tuple[JobRow, ...]
+    """Every task that ended without completing."""
     distributions: tuple[Distribution, ...]
     outliers: tuple[Outlier, ...]
     recommendation: Recommendation | None
-
-
-class _Number(NamedTuple):
-    """Read and format one number of a task."""
-
-    label: str
-    read: Callable[[JobRow], float | None]
-    format: Callable[[float], str]
 
 
 def _used_memory_bytes(row: JobRow) -> float | None:
@@ -78,10 +58,10 @@ def _used_memory_bytes(row: JobRow) -> float | None:
 
 
 _NUMBERS = (
-    _Number("Run time", lambda row: row.run_seconds if row.start_seconds is not None else None, format_seconds),
-    _Number("CPU use", lambda row: row.cpu_ratio, format_ratio),
-    _Number("Memory used", _used_memory_bytes, format_bytes),
-    _Number("GPU use", lambda row: row.gpu_ratio, format_ratio),
+    Number("Run time", lambda row: row.run_seconds if row.start_seconds is not None else None, format_seconds),
+    Number("CPU use", lambda row: row.cpu_ratio, format_ratio),
+    Number("Memory used", _used_memory_bytes, format_bytes),
+    Number("GPU use", lambda row: row.gpu_ratio, format_ratio),
 )
 
 
@@ -89,8 +69,10 @@ def make_array_view(rows: Sequence[JobRow], task: JobSummary) -> ArrayView:
     """Summarize the tasks; ``task`` is the summary of any of them, which knows how the array was submitted."""
     return ArrayView(
         states=_count_states(rows),
-        distributions=tuple(found for number in _NUMBERS if (found := _make_distribution(number, rows)) is not None),
-        outliers=tuple(outlier for number in _NUMBERS for outlier in _find_outliers(number, rows))[:MAX_OUTLIERS],
+        sentence=_describe(rows),
+        incomplete=tuple(row for row in rows if row.end_seconds is not None and row.state != COMPLETED),
+        distributions=tuple(found for number in _NUMBERS if (found := make_distribution(number, rows)) is not None),
+        outliers=_join_outliers(outlier for number in _NUMBERS for outlier in _find_outliers(number, rows)),
         recommendation=_recommend(rows, task),
     )
 
@@ -103,24 +85,33 @@ def _count_states(rows: Sequence[JobRow]) -> Mapping[str, int]:
     return dict(counts.most_common())
 
 
-def _make_distribution(number: _Number, rows: Sequence[JobRow]) -> Distribution | None:
-    known = [value for row in rows if (value := number.read(row)) is not None]
-    if not known:
-        return None
-    lowest, highest = min(known), max(known)
-    width = (highest - lowest) / BINS or 1.0
-    counts = Counter(min(BINS - 1, int((value - lowest) / width)) for value in known)
-    return Distribution(
-        label=number.label,
-        known=len(known),
-        lowest=number.format(lowest),
-        median=number.format(statistics.median(known)),
-        highest=number.format(highest),
-        bins=tuple(counts[index] for index in range(BINS)),
-    )
+def _describe(rows: Sequence[JobRow]) -> str:
+    """Describe the whole array: its tasks by state, their core-hours and run times."""
+    states = ", ".join(f"{count:,} {state.lower().replace('_', ' ')}" for state, count in _count_states(rows).items())
+    held = math.fsum(row.core_seconds for row in rows)
+    known = [row for row in rows if row.cpu_ratio is not None]
+    parts = [f"{format_some(sum(row.array_tasks for row in rows), 'task')}: {states}"]
+    if held:
+        parts.append(f"{format_count(round(held / 3600, 1))} core-hours")
+    if measured := math.fsum(row.core_seconds for row in known):
+        used = math.fsum(row.core_seconds * min(1.0, row.cpu_ratio or 0.0) for row in known)
+        parts.append(f"CPU use {format_ratio(used / measured)}")
+    runs = [row.run_seconds for row in rows if row.start_seconds is not None]
+    if runs:
+        parts.append(f"median run time {format_seconds(statistics.median(runs))}")
+    return "; ".join(parts) + "."
 
 
-def _find_outliers(number: _Number, rows: Sequence[JobRow]) -> list[Outlier]:
+def _join_outliers(found: Iterable[Outlier]) -> tuple[Outlier, ...]:
+    """List each task once, with everything in which it differs."""
+    reasons: dict[str, list[Outlier]] = {}
+    for outlier in found:
+        reasons.setdefault(outlier.row.shown_id, []).append(outlier)
+    joined = (replace(some[0], why="; ".join(each.why for each in some)) for some in reasons.values())
+    return tuple(joined)[:MAX_OUTLIERS]
+
+
+def _find_outliers(number: Number, rows: Sequence[JobRow]) -> list[Outlier]:
     """Find tasks beyond 1.5 times the interquartile range, as in box plots."""
     known = [(value, row) for row in rows if row.end_seconds is not None and (value := number.read(row)) is not None]
     if len(known) < _MIN_TASKS_FOR_OUTLIERS:
@@ -141,7 +132,7 @@ def _recommend(rows: Sequence[JobRow], task: JobSummary) -> Recommendation | Non
 
     Only completed tasks show what a task needs. The use of other tasks still counts as a lower bound.
     """
-    examples = [row for row in rows if row.state == "COMPLETED" and row.run_seconds >= _MIN_RUN_SECONDS]
+    examples = [row for row in rows if row.state == COMPLETED and row.run_seconds >= _MIN_RUN_SECONDS]
     if (too_little := _find_too_little(rows)) is not None or not examples:
         return too_little
     return (

@@ -196,3 +196,41 @@ def test_fitting_array_and_unmeasured_array_get_no_recommendation() -> None:
 def test_tasks_that_still_run_recommend_nothing() -> None:
     rows = [replace(row, state="RUNNING", end_seconds=None, cpus=8, cpu_ratio=0.1) for row in make_rows()]
     assert None is summarize(rows).recommendation
+
+
+def test_whole_array_is_one_line() -> None:
+    rows = [replace(row, core_seconds=3600.0, run_seconds=600.0 + 60 * index) for index, row in enumerate(make_rows(9))]
+    rows.append(replace(rows[0], job_id=9, state="OUT_OF_MEMORY", cpu_ratio=None, core_seconds=1800.0))
+    expected = "10 tasks: 9 completed, 1 out of memory; 9.5 core-hours; CPU use 98 %; median run time 13 min 30 s."
+    assert expected == summarize(rows).sentence
+
+
+def test_array_that_has_not_started_has_only_its_tasks() -> None:
+    rows = [replace(row, state="PENDING", start_seconds=None, core_seconds=0.0, cpu_ratio=None) for row in make_rows(2)]
+    assert "2 tasks: 2 pending." == summarize(rows).sentence
+
+
+def test_every_task_that_did_not_complete_is_listed() -> None:
+    states = ["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "RUNNING"]
+    rows = [replace(row, state=state) for row, state in zip(make_rows(6), states, strict=True)]
+    rows[-1] = replace(rows[-1], end_seconds=None)
+    assert ["FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"] == [row.state for row in summarize(rows).incomplete]
+
+
+def test_task_that_differs_in_two_numbers_is_one_outlier() -> None:
+    rows = [replace(row, shown_id=f"1_{index}") for index, row in enumerate(make_rows(12))]
+    rows[3] = replace(rows[3], run_seconds=90000.0, cpu_ratio=0.1)
+    (outlier,) = summarize(rows).outliers
+    assert "1_3" == outlier.row.shown_id
+    assert outlier.why.startswith("Run time: 1 d 1 h")
+    assert "; CPU use: 10 %" in outlier.why
+
+
+def test_bar_links_to_its_tasks_unless_they_are_too_many() -> None:
+    rows = [
+        replace(row, shown_id=f"1_{index}", run_seconds=100.0 * (index + 1)) for index, row in enumerate(make_rows(24))
+    ]
+    first = summarize(rows).distributions[0].bars[0]
+    assert (2, "1 min 40 s to 4 min 52 s", "?ids=1_0%2C1_1") == (first.count, first.span, first.query)
+    many = [replace(row, shown_id=f"1_{index}") for index, row in enumerate(make_rows(201))]
+    assert {""} == {bar.query for bar in summarize(many).distributions[0].bars}
