@@ -77,6 +77,21 @@ class ArchivePromises:
         assert row.cpus is None
         assert (None, None, None, ()) == (row.wasted_core_seconds, row.wasted_gpu_seconds, row.worst, row.rules)
 
+    def test_incomplete_runs_are_listed_until_they_are_complete(self, archive: SqlArchive) -> None:
+        ended = [replace(make_report(make_record(number)), is_incomplete=True) for number in (1, 2, 3)]
+        older = replace(make_report(make_record(4, end_seconds=START + 60)), is_incomplete=True)
+        running = replace(make_report(make_record(5, state="RUNNING", end_seconds=None)), is_incomplete=True)
+        archive.save([*ended, older, running, make_report(make_record(6))])
+
+        runs = archive.incomplete_runs(START + 3600)
+        assert [report.record for report in ended] == [run.record for run in runs]
+        assert runs[1:2] == archive.incomplete_runs(START + 3600, after=runs[0].number, limit=1)
+
+        archive.save([make_report(make_record(2))])
+        assert [1, 3] == [run.record.job_id for run in archive.incomplete_runs(START + 3600)]
+        archive.delete_jobs(START + 365 * 86400)
+        assert () == archive.incomplete_runs(0)
+
     def test_row_holds_what_the_report_says(self, archive: SqlArchive) -> None:
         archive.save([make_gpu_report()])
 

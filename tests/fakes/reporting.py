@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from slurmscope.errors import ArchiveError, ArchiveTooLarge, SourceError
-from slurmscope.model.archive import JobFilter, JobPage, JobRow, PagePosition, RunId
+from slurmscope.model.archive import IncompleteRun, JobFilter, JobPage, JobRow, PagePosition, RunId
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.series import Curves, JobSpan, Series, SeriesQuery, Totals
@@ -148,6 +148,13 @@ class FakeArchive:
             for record in records
             if record.job_id in job_ids and record.has_ended
         )
+
+    def incomplete_runs(self, since_seconds: int, *, after: int = 0, limit: int = 500) -> tuple[IncompleteRun, ...]:
+        """Return ended runs whose reports miss numbers."""
+        self._fail()
+        marked = [(number, report) for number, report in enumerate(self.reports.values(), 1) if report.is_incomplete]
+        ended = [(n, report.record) for n, report in marked if (report.record.end_seconds or 0) >= since_seconds]
+        return tuple(IncompleteRun(number, record) for number, record in ended if number > after)[:limit]
 
     def flush(self) -> None:
         """Have nothing to do in memory."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from slurmscope.model.finding import MIN_JUDGED_SECONDS, Severity
+from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
@@ -93,6 +94,13 @@ class JobRow:
 
 RunId = tuple[str, int, int]
 """Identify one run as accounting and the archive do: by cluster, job ID and submit time."""
+
+
+class IncompleteRun(NamedTuple):
+    """Identify a run whose report misses numbers by its number in the archive, which grows with every save."""
+
+    number: int
+    record: JobRecord
 
 
 class PagePosition(NamedTuple):

@@ -72,6 +72,8 @@ class JobReport:
     """Those that the charts do not hold: of jobs with more nodes or cores than a chart has lines."""
     missing: tuple[str, ...] = ()
     """Sentences: what was not measured or could not be read, and why."""
+    is_incomplete: bool = False
+    """Whether numbers are missing that the time series server may return later."""
     version: int = REPORT_VERSION
     resubmission: Resubmission | None = None
     """The header for the next run, made whenever a report is shown: it also depends on other runs."""

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from typing import TypeGuard
 
 from slurmscope.analysis.queries import (
     CURVES,
@@ -24,7 +25,7 @@ from slurmscope.analysis.queries import (
     TRACED_TOTALS,
 )
 from slurmscope.analysis.traced_processes import MAX_PROCESSES, order_processes
-from slurmscope.errors import ServerBusy, ServerRefused, ServerTimedOut, SourceError
+from slurmscope.errors import QueryRejected, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.model.series import Curves, JobSpan, Measured, Series, SeriesQuery, SeriesSource, Totals
@@ -58,8 +59,8 @@ class Measurements:
     curves: Mapping[str, Mapping[int, tuple[Series, ...]]] = field(default_factory=dict)
     totals: Mapping[str, Mapping[int, Mapping[tuple[str, ...], float]]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
-    busy: ServerBusy | None = None
-    """Set when the server was too busy to answer a query."""
+    failure: SourceError | None = None
+    """The first failure after which the same query may succeed later."""
 
     def of(self, job_id: int) -> Measured:
         """Return the measurements of one job."""
@@ -164,8 +165,13 @@ def _join(results: Sequence[tuple[str, Result]]) -> Measurements:
         curves=curves,
         totals=totals,
         problems=tuple(dict.fromkeys(problem for problem in problems if problem)),
-        busy=next((result for _, result in results if isinstance(result, ServerBusy)), None),
+        failure=next((result for _, result in results if _may_succeed_later(result)), None),
     )
+
+
+def _may_succeed_later(result: Result) -> TypeGuard[SourceError]:
+    """Return whether a query failed for a reason that may pass, also one that is not known."""
+    return isinstance(result, SourceError) and not isinstance(result, QueryRejected)
 
 
 def _problem(result: Result) -> str:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from slurmscope.analysis.charts import make_charts
 from slurmscope.analysis.heat_maps import make_heat_maps
 from slurmscope.analysis.summary import summarise
-from slurmscope.errors import ServerBusy
 from slurmscope.log import fields
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
@@ -33,9 +32,6 @@ PARTIAL = "Accounting has only part of this job's record so far: name, partition
 LONG_RUN_SECONDS = 600.0
 """A job that ran this long should have a curve at any scrape interval."""
 
-TRANSIENT = (*UNREACHABLE, ServerBusy)
-"""Errors after which the same query may succeed later."""
-
 
 class ReportMaker:
     """Turn accounting records into reports."""
@@ -56,17 +52,24 @@ class ReportMaker:
         self._timeout_seconds = timeout_seconds
         self._wall_clock = wall_clock
 
+    @property
+    def has_series(self) -> bool:
+        """Return whether there is a time series source."""
+        return self._series is not None
+
     def make(self, records: Sequence[JobRecord], *, must_measure: bool = False) -> list[JobReport]:
         """Return a report for each record, in their order; ``missing`` lists failed queries.
 
-        With ``must_measure``, raise one of :data:`TRANSIENT` when the time series server did not answer: it may later.
+        With ``must_measure``, raise the SourceError of a query that the time series server may answer later; without,
+        mark the reports as incomplete.
         """
         now = self._wall_clock()
         reports: dict[int, JobReport] = {}
         for batch in split_runs(enumerate(records)):
             measurements = self._measure([record for _, record in batch], now, must_measure=must_measure)
             for position, record in batch:
-                reports[position] = self._make_one(record, measurements.of(record.job_id), now)
+                report = self._make_one(record, measurements.of(record.job_id), now)
+                reports[position] = replace(report, is_incomplete=measurements.failure is not None)
         return [reports[position] for position in range(len(records))]
 
     def _measure(self, records: Sequence[JobRecord], now: float, *, must_measure: bool) -> Measurements:
@@ -78,9 +81,9 @@ class ReportMaker:
         except UNREACHABLE as error:
             if must_measure:
                 raise
-            return Measurements(problems=(f"The time series server is unreachable: {error}",))
-        if must_measure and measurements.busy:
-            raise measurements.busy
+            return Measurements(problems=(f"The time series server is unreachable: {error}",), failure=error)
+        if must_measure and measurements.failure:
+            raise measurements.failure
         return measurements
 
     def _make_one(self, record: JobRecord, measured: Measured, now: float) -> JobReport:

@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from slurmscope.errors import ArchiveTooLarge, SlurmscopeError
+from slurmscope.errors import ArchiveTooLarge, SlurmscopeError, SourceError
 from slurmscope.log import fields
 from slurmscope.model.archive import Archive, JobRow, RunId
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
-from slurmscope.services.reporting.report_maker import TRANSIENT, ReportMaker
+from slurmscope.services.reporting.ended_reports import BATCH_JOBS, EndedReports
+from slurmscope.services.reporting.incomplete_reports import IncompleteArchive, IncompleteReports
+from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.retention import ReporterCheckpoints, Retention, RetentionTask, parse_keep_seconds
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.runtime.periodic import run_periodically
@@ -36,7 +38,6 @@ CHECKPOINT = "accounting read until"
 OVERLAP_SECONDS = 3600
 FAR_OVERLAP_SECONDS = 86400
 WINDOW_SECONDS = 6 * 3600
-BATCH_JOBS = 100
 REFRESHED_JOBS = 500
 """Running jobs that are measured again in one round; if there are more, they take turns."""
 NO_ROOM = "The curves of this job could not be archived."
@@ -88,7 +89,7 @@ class ReporterSettings:
     )
 
 
-class ReporterArchive(Archive, Protocol):
+class ReporterArchive(Archive, IncompleteArchive, Protocol):
     """Store reports, and delete a part of what is older than a time; returns the number of rows."""
 
     def flush(self) -> None:
@@ -150,7 +151,8 @@ class Reporter:
         self._clock = clock or Clock()
         self._far_overlap_due = 0.0
         self._next_refreshed = 0
-        self._unreachable_since: float | None = None
+        self._ended = EndedReports(maker, accounting, archive, give_up_seconds=settings.give_up)
+        self._incomplete = IncompleteReports(archive, self._ended, self._save, self._clock)
         self._retention = Retention(
             _retention_tasks(archive, settings),
             self._clock,
@@ -164,6 +166,7 @@ class Reporter:
         try:
             self._archive_ended()
             self._refresh_running()
+            self._incomplete.work()
             self._archive.flush()
         except SlurmscopeError as error:
             logger.warning("archiving of jobs failed; retrying in the next round", extra=fields(reason=str(error)))
@@ -182,6 +185,7 @@ class Reporter:
         now = self._clock.wall()
         since, until = self._read_checkpoint(now), int(now - self._settings.settle)
         overlap = self._overlap_seconds()
+        self._ended.begin_round()
         while since < until:
             end = min(until, since + WINDOW_SECONDS)
             for batch in _batches(self._not_stored(self._accounting.read_ended(since - overlap, end))):
@@ -217,26 +221,9 @@ class Reporter:
         return record.is_partial and self._clock.wall() - (record.end_seconds or 0) < OVERLAP_SECONDS
 
     def _store_ended(self, batch: Sequence[JobRecord], now: float) -> None:
-        must_measure = self._must_measure(batch, now)
-        try:
-            reports = self._maker.make(batch, must_measure=must_measure)
-        except TRANSIENT:
-            self._unreachable_since = now if self._unreachable_since is None else self._unreachable_since
-            raise
-        if must_measure:
-            self._unreachable_since = None
-        self._save(reports)
-        self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + len(batch))
-
-    def _must_measure(self, batch: Sequence[JobRecord], now: float) -> bool:
-        """Return whether to wait for an unreachable server: until it was unreachable for long, and these jobs are old.
-
-        Either condition alone would lose curves: a server may be down for a moment while a week of jobs is read, and it
-        may return after days with everything about the jobs of today.
-        """
-        youngest = max(record.end_seconds or now for record in batch)
-        unreachable_since = now if self._unreachable_since is None else self._unreachable_since
-        return now - max(youngest, unreachable_since) < self._settings.give_up
+        for reports in self._ended.make(batch, now):
+            self._save(reports)
+            self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + len(reports))
 
     def _save(self, reports: Sequence[JobReport]) -> None:
         """Store a batch; one by one where it is too large, so that only the report that is too large loses its curves.
@@ -270,7 +257,7 @@ class Reporter:
         for batch in _batches(records):
             try:
                 reports = self._maker.make(batch, must_measure=True)
-            except TRANSIENT:
+            except SourceError:
                 return
             self._save(reports)
 

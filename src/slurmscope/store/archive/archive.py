@@ -9,7 +9,17 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select
 
-from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, TotalOrder, UseTotal
+from slurmscope.model.archive import (
+    GroupBy,
+    IncompleteRun,
+    JobFilter,
+    JobPage,
+    JobRow,
+    PagePosition,
+    RunId,
+    TotalOrder,
+    UseTotal,
+)
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
@@ -20,7 +30,7 @@ from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, MAX_TIES, p
 from slurmscope.store.archive.report_coding import decode_report
 from slurmscope.store.archive.retention import delete_oldest_audit_rows, delete_oldest_curves, delete_oldest_jobs
 from slurmscope.store.archive.saving import prepare_reports, write_reports
-from slurmscope.store.archive.schema import CURVES, JOBS, REPORTS
+from slurmscope.store.archive.schema import CURVES, INCOMPLETE, JOBS, REPORTS
 from slurmscope.store.archive.texts import short_text, valid_text
 from slurmscope.store.archive.totals import add_up, total_statements
 from slurmscope.store.archive.waiting_times import read_waiting_times
@@ -143,6 +153,14 @@ class SqlArchive:
             ended = select(*columns).where(JOBS.c.job_id.in_(some), JOBS.c.is_unfinished.is_(False))
             known.update(tuple(row) for row in self._query(ended))
         return frozenset(known)
+
+    def incomplete_runs(self, since_seconds: int, *, after: int = 0, limit: int = 500) -> tuple[IncompleteRun, ...]:
+        """Return runs that ended since this time and are marked as incomplete, in the order of their numbers."""
+        source = INCOMPLETE.join(REPORTS, REPORTS.c.run_id == INCOMPLETE.c.run_id)
+        statement = select(INCOMPLETE.c.run_id, REPORTS.c.body).select_from(source)
+        statement = statement.where(INCOMPLETE.c.run_id > after, INCOMPLETE.c.end_seconds >= since_seconds)
+        rows = self._query(statement.order_by(INCOMPLETE.c.run_id).limit(max(1, min(limit, MAX_ROWS))))
+        return tuple(IncompleteRun(row.run_id, decode_report(row.body, b"").record) for row in rows)
 
     def newest_submit_seconds(self) -> int | None:
         """Return when the newest job was submitted; None for an empty archive."""

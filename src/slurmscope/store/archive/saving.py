@@ -14,7 +14,7 @@ from slurmscope.store.archive.advice import forget_outcomes, record_outcomes
 from slurmscope.store.archive.daily_sums import SumChanges
 from slurmscope.store.archive.job_rows import ColumnValues, RunKey, finding_values, job_values, node_values, run_key
 from slurmscope.store.archive.report_coding import Encoded, encode_report
-from slurmscope.store.archive.schema import CURVES, FINDINGS, JOB_NODES, JOBS, REPORTS, RUN_TABLES
+from slurmscope.store.archive.schema import CURVES, FINDINGS, INCOMPLETE, JOB_NODES, JOBS, REPORTS, RUN_TABLES
 from slurmscope.store.archive.waiting_times import WaitChanges
 
 CHUNK_ROWS = 500
@@ -80,6 +80,13 @@ def _insert_runs(connection: Connection, chunk: Sequence[Prepared]) -> Mapping[R
     nodes = [row for run_id, one in named for row in node_values(one.report, one.values, run_id)]
     if nodes:
         connection.execute(insert(JOB_NODES), nodes)
+    incomplete = [
+        {"run_id": run_id, "end_seconds": one.values["end_seconds"]}
+        for run_id, one in named
+        if one.report.is_incomplete and one.report.record.has_ended and one.values["end_seconds"] is not None
+    ]
+    if incomplete:
+        connection.execute(insert(INCOMPLETE), incomplete)
     connection.execute(
         insert(REPORTS),
         [{"run_id": run_id, "version": one.report.version, "body": one.encoded.body} for run_id, one in named],

@@ -162,6 +162,15 @@ JOB_NODES = Table(
     **_OPTIONS,
 )
 
+# Since version 2: ended runs without numbers that the time series server may return later.
+INCOMPLETE = Table(
+    "slurmscope_incomplete",
+    METADATA,
+    Column("run_id", _RUN, primary_key=True, autoincrement=False),
+    Column("end_seconds", BigInteger, nullable=False),
+    **_OPTIONS,
+)
+
 REPORTS = Table(
     "slurmscope_reports",
     METADATA,
@@ -329,5 +338,5 @@ AUDIT = Table(
     **_OPTIONS,
 )
 
-RUN_TABLES = (FINDINGS, JOB_NODES, ADVICE, REPORTS, CURVES, JOBS)
+RUN_TABLES = (FINDINGS, JOB_NODES, ADVICE, INCOMPLETE, REPORTS, CURVES, JOBS)
 """Tables with rows of single runs, in the order in which they are deleted."""

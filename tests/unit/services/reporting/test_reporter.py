@@ -15,9 +15,9 @@ import pytest
 from slurmscope.errors import ArchiveError, CommandRefused, CommandTimedOut, ServerRefused
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting import reporter as reporter_module
+from slurmscope.services.reporting.ended_reports import BATCH_JOBS
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import (
-    BATCH_JOBS,
     CHECKPOINT,
     FAR_OVERLAP_SECONDS,
     OVERLAP_SECONDS,
