@@ -17,6 +17,7 @@ from hypothesis import strategies
 from slurmscope.gres import Gres
 from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
+from slurmscope.model.metric_ranges import Metric, MetricRange
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, UsedShare
 from slurmscope.model.viewer import Viewer, ViewerRole
@@ -34,6 +35,13 @@ RULES = ("cpu_idle", "memory_over_asked", "gpu_idle")
 CLUSTERS = ("lab", "other")
 NAMES = ("relax", "relaxed", "Relax", "%", "_x", "训练")
 NODES = ("n1", "n2")
+RANGES = (
+    MetricRange(Metric.CPU, None, 0.25),
+    MetricRange(Metric.CPU, 0.0, None),
+    MetricRange(Metric.CORES, 3.0, 6.0),
+    MetricRange(Metric.RUN, 1.5, None),
+    MetricRange(Metric.WAIT, 61.0, None),
+)
 TIMES = (
     NEW_YEAR - 1, NEW_YEAR, NEW_YEAR + 1, NEW_YEAR + DAY // 2, NEW_YEAR + DAY, NEW_YEAR + 3 * DAY + 7,
     NEW_YEAR + 11 * DAY, NEW_YEAR + 40 * DAY, NEW_YEAR + 80 * DAY + 1, NEW_YEAR + 200 * DAY,
@@ -64,6 +72,12 @@ class Fact:
     """Requested memory as a share of that of a node with 16 cores; nothing of it was needed. None is not measured."""
 
     @property
+    def numbers(self) -> Mapping[Metric, float | None]:
+        """Return the numbers by which lists are filtered."""
+        ratio = None if self.used_cores is None or not self.run_seconds else self.used_cores / self.cpus
+        return {Metric.CPU: ratio, Metric.RUN: self.run_seconds, Metric.CORES: self.cpus, Metric.WAIT: 60.0}
+
+    @property
     def blocked_seconds(self) -> float:
         """Return the core time that the requested memory blocked, where it is known."""
         is_known = self.memory_share is not None and self.state == "COMPLETED"
@@ -92,6 +106,7 @@ class Fact:
             and (wanted.until_seconds is None or self.submit < wanted.until_seconds)
             and wanted.is_running in (None, self.state == "RUNNING")
             and wanted.node in ("", self.node)
+            and all(each.contains(self.numbers[each.metric]) for each in wanted.ranges)
         )
 
     def keys(self, by: GroupBy, wanted: JobFilter) -> list[str]:
@@ -108,7 +123,7 @@ class Fact:
             make_record(self.job_id), cluster=self.cluster, name=self.name, user=self.user, account=self.account,
             partition=self.partition, state=self.state, submit_seconds=self.submit, array_job_id=self.array_job_id,
             array_task_id=None if self.array_job_id is None else self.job_id, cpus=self.cpus,
-            start_seconds=self.submit + 60,
+            start_seconds=self.submit + 60, eligible_seconds=self.submit,
             gres=(Gres(name="gpu", count=self.gpus),) if self.gpus else (), nodes=(self.node,),
         )  # fmt: skip
         seen = Coverage(nodes=1, nodes_measured=1, run_ratio=1.0)
@@ -227,6 +242,7 @@ def filters() -> strategies.SearchStrategy[JobFilter]:
         "until_seconds": strategies.sampled_from(TIMES),
         "is_running": strategies.booleans(),
         "node": strategies.sampled_from(NODES),
+        "ranges": strategies.sampled_from(RANGES).map(lambda found: (found,)),
     }
     chosen = strategies.lists(strategies.sampled_from(sorted(questions)), max_size=3, unique=True)
     answered = chosen.flatmap(lambda names: strategies.fixed_dictionaries({name: questions[name] for name in names}))

@@ -15,6 +15,7 @@ from slurmscope.errors import ArchiveError
 from slurmscope.model.advice import AdviceGroup, Savings
 from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Finding, Severity, Subject
+from slurmscope.model.metric_ranges import Metric
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage
 from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
@@ -276,6 +277,8 @@ class ArchivePromises:
             assert sorted(model.keys(viewer, wanted)) == sorted(_walk(archive, viewer, wanted, limit))
             for by in GroupBy:
                 _check_sums(archive, model, viewer, wanted, by)
+            for metric in (Metric.CPU, Metric.CORES, Metric.RUN):
+                _check_histogram(archive, model, viewer, wanted, metric)
 
     def test_archive_of_version_1_is_migrated(self, archive: SqlArchive) -> None:
         oom = make_report(make_record(5, submit_seconds=START, state="OUT_OF_MEMORY"))
@@ -606,6 +609,16 @@ def _walk(archive: SqlArchive, viewer: Viewer, wanted: JobFilter, limit: int) ->
             return found
         assert keys[-1] == page.next_key
         after = page.next_key
+
+
+def _check_histogram(
+    archive: SqlArchive, model: ListArchive, viewer: Viewer, wanted: JobFilter, metric: Metric
+) -> None:
+    found = archive.histogram(viewer, wanted, metric)
+    numbers = [fact.numbers[metric] for fact in model.facts if fact.matches(viewer, wanted)]
+    assert len(metric.edges) + 1 == len(found.counts)
+    assert [sum(each.contains(number) for number in numbers) for each in found.ranges] == list(found.counts)
+    assert (numbers.count(None), False) == (found.unknown, found.is_cut)
 
 
 def _check_sums(archive: SqlArchive, model: ListArchive, viewer: Viewer, wanted: JobFilter, by: GroupBy) -> None:

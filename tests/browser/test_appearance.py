@@ -25,6 +25,8 @@ PAGES = {
     "/accounts/{name:path}": "/accounts/{account}",
     "/cluster": "/cluster",
     "/waste": "/waste",
+    "/savings": "/savings",
+    "/histogram": "/histogram?metric=cpu",
     "/filesystems": "/filesystems",
     "/compare": "/compare?job={wasteful}&job={gpu}",
     "/help": "/help",

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, TotalOrder, UseTotal
+from slurmscope.model.metric_ranges import Histogram, Metric
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import (
@@ -85,6 +87,13 @@ class FakeArchive:
         if by is GroupBy.DAY:
             return tuple(sorted(totals, key=lambda total: total.key)[:limit])
         return tuple(sorted(totals, key=order.read, reverse=True)[:limit])
+
+    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: Metric) -> Histogram:
+        rows = [make_row(report) for report in self._seen(viewer) if _matches(report, wanted)]
+        known = [number for row in rows if (number := getattr(row, metric.value)) is not None]
+        empty = Histogram(metric=metric, counts=(), unknown=len(rows) - len(known), is_cut=False)
+        counts = tuple(sum(map(each.contains, known)) for each in empty.ranges)
+        return replace(empty, counts=counts)
 
     def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
         rows = (make_row(report) for report in self._seen(viewer) if report.record.has_ended)
@@ -187,6 +196,7 @@ def _matches(report: JobReport, wanted: JobFilter) -> bool:
         and (not wanted.rule or wanted.rule in {finding.rule for finding in report.findings})
         and wanted.array_job_id in {None, record.array_job_id}
         and wanted.het_job_id in {None, record.het_job_id}
+        and all(each.contains(getattr(make_row(report), each.metric.value)) for each in wanted.ranges)
         and (not wanted.shown_ids or {record.shown_id, str(record.array_job_id)} & set(wanted.shown_ids) != set())
         and (not wanted.node or wanted.node in record.nodes)
         and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from slurmscope.model.finding import MIN_JUDGED_SECONDS, Severity
 from slurmscope.model.job_record import JobRecord
+from slurmscope.model.metric_ranges import Histogram, Metric, MetricRange
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
@@ -132,6 +133,8 @@ class JobFilter:
     since_seconds: int | None = None
     until_seconds: int | None = None
     is_running: bool | None = None
+    ranges: tuple[MetricRange, ...] = ()
+    """Ranges that numbers of the job must be in; a number that is unknown is in none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +262,10 @@ class Archive(Protocol):
         order: TotalOrder = TotalOrder.IDLE,
     ) -> tuple[UseTotal, ...]:
         """Return totals, largest first; days in order."""
+        ...
+
+    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: Metric) -> Histogram:
+        """Count the newest matching jobs in classes of a metric."""
         ...
 
     def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:

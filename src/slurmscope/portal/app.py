@@ -18,6 +18,7 @@ from slurmscope.portal.pages import (
     cluster,
     compare,
     filesystems,
+    histogram,
     job,
     jobs,
     people,
@@ -33,7 +34,7 @@ from slurmscope.portal.web.rendering_cache import RenderingCache
 from slurmscope.portal.web.static_files import StaticFiles
 from slurmscope.portal.web.templating import PageRenderer
 
-_PAGES = (jobs, job, waiting, people, cluster, waste, savings, filesystems, compare, about, seed_routes, api)
+_PAGES = (jobs, histogram, job, waiting, people, cluster, waste, savings, filesystems, compare, about, seed_routes, api)
 
 
 def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:

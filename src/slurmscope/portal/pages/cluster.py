@@ -10,7 +10,8 @@ from slurmscope.model.report import Chart
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queries import BadQuery, parse_format
+from slurmscope.portal.views.queries import parse_format
+from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import (
     Table,
     make_chart_table,

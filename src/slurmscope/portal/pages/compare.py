@@ -13,7 +13,8 @@ from slurmscope.model.report import JobReport
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table, overlay_charts
 from slurmscope.portal.views.compare import compare_reports
-from slurmscope.portal.views.queries import BadQuery, parse_format
+from slurmscope.portal.views.queries import parse_format
+from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import Table, make_table_response
 from slurmscope.reports.charts_svg import render_chart_svg
 

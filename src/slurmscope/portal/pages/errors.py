@@ -17,7 +17,7 @@ from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.pages.context import NOT_FOUND, is_signed_in
 from slurmscope.portal.sign_in.errors import SignInError
 from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queries import BadQuery
+from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.templating import PageRenderer
 
 _logger = logging.getLogger(__name__)

@@ -28,6 +28,7 @@ from slurmscope.portal.views.queries import (
     render_position,
     render_query,
 )
+from slurmscope.portal.views.ranges import make_range_fields
 from slurmscope.portal.views.worth_fixing import MAX_RULES, Fix, choose_fixes
 from slurmscope.portal.web.job_file import make_job_file
 
@@ -38,6 +39,7 @@ _ROWS_PER_QUERY = 500
 _FIRST_PAGE_ROWS = 12
 _FIRST_PAGE_DAYS = 30
 _ARRAY_ROWS = 50
+_RANGE_DAYS = 30
 
 _WHOLE_ARRAY = re.compile(r"([0-9]{1,10})_\[[^\]]{0,100}\]?\Z", re.ASCII)
 
@@ -73,7 +75,7 @@ def show_first_page(context: Context) -> Response:
 @router.get("/jobs")
 def show_jobs(context: Context) -> Response:
     """Show one page of the list, or send the whole list as a file."""
-    wanted, table_format = parse_filter(context.query), parse_format(context.query)
+    wanted, table_format = bound_ranges(context, parse_filter(context.query)), parse_format(context.query)
     context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
     if table_format != "html":
         return make_job_file(_iterate(context.list_jobs, wanted), table_format, "jobs", limit=MAX_FILE_ROWS)
@@ -87,7 +89,15 @@ def show_jobs(context: Context) -> Response:
         rows=page.rows,
         next_position=render_position(page.next_key),
         is_first=after is None,
+        range_fields=make_range_fields(wanted.ranges),
     )
+
+
+def bound_ranges(context: RequestContext, wanted: JobFilter) -> JobFilter:
+    """Search the last days only for a range without a date: no index is by these numbers."""
+    if not wanted.ranges or wanted.since_seconds is not None:
+        return wanted
+    return replace(wanted, since_seconds=context.since(_RANGE_DAYS))
 
 
 @router.get("/arrays/{array_id}")

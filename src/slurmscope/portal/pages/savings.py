@@ -8,7 +8,8 @@ from starlette.responses import Response
 
 from slurmscope.model.advice import AdviceGroup, AdviceTotal
 from slurmscope.portal.pages.context import Context, RequestContext
-from slurmscope.portal.views.queries import BadQuery, parse_days, parse_format
+from slurmscope.portal.views.queries import parse_days, parse_format
+from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import make_advice_table, make_table_response
 
 router = APIRouter(include_in_schema=False)

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder
 from slurmscope.portal.pages.context import Context, RequestContext
 from slurmscope.portal.views.losses import LOSS_COLUMNS, sum_causes
-from slurmscope.portal.views.queries import BadQuery, parse_days, parse_format
+from slurmscope.portal.views.queries import parse_days, parse_format
+from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import make_table_response, make_total_table
 from slurmscope.portal.web.templating import make_links
 

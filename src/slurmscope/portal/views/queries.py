@@ -10,6 +10,8 @@ from urllib.parse import urlencode
 
 from slurmscope.model.archive import JobFilter, PagePosition
 from slurmscope.model.finding import Severity
+from slurmscope.portal.views.query_errors import BadQuery
+from slurmscope.portal.views.ranges import parse_ranges, render_ranges
 from slurmscope.units import DAY_SECONDS
 
 PAGE_ROWS = 50
@@ -22,10 +24,6 @@ NUMBER = re.compile(r"[0-9]{1,10}\Z", re.ASCII)
 _TEXT_LIMIT = 200
 _TEXT_KEYS = ("cluster", "user", "account", "partition", "state", "name", "rule", "node")
 _KEY = re.compile(r"([0-9]{1,10})-([0-9]{1,10})\Z", re.ASCII)
-
-
-class BadQuery(Exception):
-    """The query string is invalid; the message says why."""
 
 
 def parse_filter(given: Mapping[str, str]) -> JobFilter:
@@ -41,6 +39,7 @@ def parse_filter(given: Mapping[str, str]) -> JobFilter:
         since_seconds=_parse_day(given, "since"),
         until_seconds=_parse_last_day(given),
         is_running=_parse_choice(given, "running"),
+        ranges=parse_ranges(given),
     )
 
 
@@ -55,6 +54,7 @@ def render_query(wanted: JobFilter, **more: str | int | None) -> str:
         "since": render_day(wanted.since_seconds),
         "until": last_day(wanted),
         "running": {True: "yes", False: "no", None: None}[wanted.is_running],
+        **render_ranges(wanted.ranges),
         **more,
     }
     kept = {key: str(value) for key, value in pairs.items() if value not in {None, ""}}

@@ -99,9 +99,10 @@ def _candidates(queue: WaitingQueue, viewer: Viewer, wanted: JobFilter) -> Itera
 
 
 def _may_match(queue: WaitingQueue, wanted: JobFilter) -> bool:
-    """Return whether any pending job can match: none has findings, or runs."""
+    """Return whether any pending job can match: none has findings, nodes or measured numbers, or runs."""
     is_of_cluster = wanted.cluster in {"", queue.cluster}
-    return is_of_cluster and not wanted.rule and wanted.worst is None and wanted.is_running is None
+    is_of_started = wanted.rule or wanted.node or wanted.ranges
+    return is_of_cluster and not is_of_started and wanted.worst is None and wanted.is_running is None
 
 
 def _matches(job: WaitingJob, wanted: JobFilter) -> bool:

@@ -20,10 +20,12 @@ from slurmscope.model.archive import (
     TotalOrder,
     UseTotal,
 )
+from slurmscope.model.metric_ranges import Histogram, Metric
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
 from slurmscope.store.archive.engine import ArchiveConflict, Database
+from slurmscope.store.archive.histograms import count_jobs
 from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
 from slurmscope.store.archive.lengths import TITLE_LENGTH
 from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, MAX_TIES, pages, visible_at_all
@@ -122,6 +124,11 @@ class SqlArchive:
             for statement in total_statements(viewer, wanted, by):
                 rows += connection.execute(statement).all()
         return add_up(rows, by, max(1, min(limit, MAX_ROWS)), order)
+
+    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: Metric) -> Histogram:
+        """Count the newest matching jobs, 100,000 at most, in classes of a metric."""
+        with self.database.reading() as connection:
+            return count_jobs(connection, viewer, wanted, metric)
 
     def earlier_runs(self, viewer: Viewer, run: JobRow, *, limit: int = 20) -> tuple[JobRow, ...]:
         """Return ended runs of the same user, name and cluster that were submitted before this one, newest first."""

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, and_, or_, select, tru
 
 from slurmscope.model.archive import JobFilter, PagePosition
 from slurmscope.model.job_states import RUNNING
+from slurmscope.model.metric_ranges import MetricRange
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.job_rows import LIST_NAMES, cluster_name, person_name, rule_name, state_name
 from slurmscope.store.archive.schema import FINDINGS, JOB_NODES, JOBS
@@ -104,7 +105,16 @@ def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None =
         arrays = [_clamp(int(shown_id)) for shown_id in wanted.shown_ids if shown_id.isdecimal()]
         shown = table.c.shown_id.in_([valid_text(shown_id) for shown_id in wanted.shown_ids])
         found.append(or_(shown, table.c.array_job_id.in_(arrays)))
+    found += [condition for each in wanted.ranges for condition in _narrow_range(each, table)]
     return tuple(found)
+
+
+def _narrow_range(wanted: MetricRange, table: FromClause) -> Iterator[SqlCondition]:
+    column = table.c[wanted.metric.value]
+    if wanted.low is not None:
+        yield column >= wanted.low
+    if wanted.high is not None:
+        yield column < wanted.high
 
 
 def _narrow_names(wanted: JobFilter, table: FromClause, shared: FromClause) -> list[SqlCondition]:

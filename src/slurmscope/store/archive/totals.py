@@ -51,7 +51,7 @@ def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator
 def _is_summed(wanted: JobFilter) -> bool:
     """Return whether the sums by day know all that is wanted."""
     numbers = (wanted.worst, wanted.array_job_id, wanted.het_job_id)
-    texts = (wanted.name, wanted.node, wanted.shown_ids)
+    texts = (wanted.name, wanted.node, wanted.shown_ids, wanted.ranges)
     return not any(texts) and all(number is None for number in numbers)
 
 

@@ -18,6 +18,7 @@ from tests.fakes.reports import HOSTILE_NAME, make_finding, make_record, make_re
 
 PAGES = (
     "/", "/jobs", "/jobs/66", "/jobs/66/live", "/arrays/60", "/users/{}", "/accounts/{}", "/cluster", "/waste",
+    "/histogram", "/savings",
     "/filesystems", "/compare?job=66&job=4711", "/jobs?user={}&name={}&rule=x",
 )  # fmt: skip
 TABLES = ("/jobs?format=csv", "/jobs/66/nodes.csv", "/jobs/66/charts/cpu.csv", "/accounts/{}?format=csv",

@@ -56,7 +56,7 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
         Access.SIGNED_IN,
         [
             "/jobs", "/jobs?format=csv", "/jobs?format=json", "/jobs?user=ada", "/jobs?account=physics",
-            "/jobs?name=rel", "/jobs?rule=cpu_idle", "/jobs?user=ada&format=csv",
+            "/jobs?name=rel", "/jobs?cpu_max=90", "/jobs?rule=cpu_idle", "/jobs?user=ada&format=csv",
         ],
     ),
     "/search": (
@@ -67,6 +67,10 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/compare/charts.json": (Access.OWNER, ["/compare/charts.json?job=4711&job=4720"]),
     "/compare/charts/{name}.svg": (Access.OWNER, ["/compare/charts/cpu.svg?job=4711"]),
     "/waste": (Access.STAFF, ["/waste", "/waste?format=csv"]),
+    "/histogram": (
+        Access.SIGNED_IN,
+        ["/histogram", "/histogram?metric=run&user=ada", "/histogram?format=csv", "/histogram?format=json&user=ada"],
+    ),
     "/savings": (Access.SIGNED_IN, ["/savings", "/savings?format=csv", "/savings?table=month&format=json"]),
     "/filesystems": (Access.STAFF, ["/filesystems", "/filesystems?format=csv", "/filesystems?format=json"]),
     "/jobs/{shown_id}": (

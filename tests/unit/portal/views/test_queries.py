@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from slurmscope.model.archive import JobFilter, PagePosition
 from slurmscope.model.finding import Severity
 from slurmscope.portal.views.queries import (
-    BadQuery,
     parse_days,
     parse_filter,
     parse_position,
     render_position,
     render_query,
 )
+from slurmscope.portal.views.query_errors import BadQuery
 
 TEXTS = st.text(max_size=30).map(str.strip).filter(str.isprintable)
 DAYS = st.none() | st.integers(min_value=0, max_value=40_000).map(lambda day: day * 86400)
