@@ -9,11 +9,13 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from slurmscope.errors import ArchiveError
+from slurmscope.errors import ArchiveError, SourceError
 from slurmscope.gres import Gres
 from slurmscope.model.archive import Archive
 from slurmscope.model.filesystem_use import ClientKind, Period, Quantity, TopClient, TopClients
 from slurmscope.model.finding import Subject
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.model.waiting import WaitingQueue
@@ -146,6 +148,8 @@ class FakeBackend:
     opt_outs: FakeOptOuts = field(default_factory=FakeOptOuts)
     waiting: WaitingQueue | None = None
     facts: QueueFacts = field(default_factory=QueueFacts)
+    scripts: dict[str, JobScript] = field(default_factory=dict)
+    script_error: SourceError | None = None
 
     @property
     def csrf(self) -> Csrf:
@@ -159,6 +163,11 @@ class FakeBackend:
         if live is not None:
             return live if viewer.sees(live.record.user, live.record.account) else None
         return find_archived(self.archive, viewer, shown_id)
+
+    def read_script(self, record: JobRecord) -> JobScript | None:
+        if self.script_error is not None:
+            raise self.script_error
+        return self.scripts.get(record.shown_id)
 
     def connect(self) -> PortalBackend:
         """Return the services as pages call them."""
@@ -180,6 +189,8 @@ class FakeBackend:
             top_clients=lambda: self.top_clients,
             waiting=lambda: self.waiting,
             queue_facts=lambda _: self.facts,
+            read_script=self.read_script,
+            stores_scripts=lambda: bool(self.scripts),
             clock=self.clock,
         )
 

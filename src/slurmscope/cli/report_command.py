@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.report_format import choose_format, format_option
-from slurmscope.cli.report_rendering import render_array, render_array_json, render_jobs, render_one
+from slurmscope.cli.report_rendering import render_array, render_array_json, render_jobs, render_one, render_script
 from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
 from slurmscope.config import Config, own_environment
@@ -31,6 +32,7 @@ from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.store.archive.settings import ArchiveSettings
 
 FORMATS = ("text", "json", "csv", "html", "pdf", "seed")
+SCRIPT_FORMATS = ("text", "json")
 TERMINAL_FORMATS = ("text", "seed")
 """Formats written in the encoding of the terminal."""
 MAX_ROWS = 500
@@ -79,6 +81,7 @@ def _filters() -> list[click.Parameter]:
             help="Most jobs in a table.",
             show_default=True,
         ),
+        click.Option(["--script"], is_flag=True, help="Show the job script that Slurm stored, and check it."),
     ]
 
 
@@ -103,6 +106,7 @@ def _run(  # noqa: PLR0913 - one per option
     since: str | None,
     state: str | None,
     limit: int,
+    script: bool,
     **given: object,
 ) -> int:
     shape = choose_format(format, output, FORMATS)
@@ -116,7 +120,11 @@ def _run(  # noqa: PLR0913 - one per option
     )
     config = load_config("report", given)
     with _open_jobs(config) as source:
-        render = _find(source, config, choice, wanted, limit=max(limit, len(choice.shown_ids)), shape=shape)
+        limit = max(limit, len(choice.shown_ids))
+        if script:
+            render = _find_script(source, config, choice, wanted, shape)
+        else:
+            render = _find(source, config, choice, wanted, limit=limit, shape=shape)
     _write(partial(render, shape), shape, output, color)
     return 0
 
@@ -177,6 +185,26 @@ def _find_one(source: JobSource, shown_id: str, config: Config, shape: str) -> R
         made = render_array_json(source.array_reports(int(shown_id)))
         return lambda _, **_options: made
     return partial(render_array, shown_id, tasks)
+
+
+def _find_script(source: JobSource, config: Config, choice: JobChoice, wanted: JobFilter, shape: str) -> Render:
+    """Return the script of one job."""
+    if shape not in SCRIPT_FORMATS or not (choice.is_last or len(choice.shown_ids) == 1):
+        raise ConfigError("--script shows the script of one job, as text or json")
+    shown_id = choice.shown_ids[0] if choice.shown_ids else ""
+    if choice.is_last:
+        found = source.list_jobs(replace(wanted, user=source.user()), 1).rows
+        shown_id = found[0].shown_id if found else ""
+    report = source.report(shown_id) if shown_id else None
+    if report is None:
+        raise _not_found(shown_id, config) if shown_id else ConfigError("you have no jobs")
+    script = source.read_script(report)
+    if script is None:
+        raise ConfigError(
+            f"Slurm has not stored the script of job {shown_id}, or you may not see it; it stores scripts if "
+            "AccountingStoreFlags has job_script, and shows them to the owner"
+        )
+    return partial(render_script, shown_id, script)
 
 
 def _no_jobs(wanted: JobFilter, *, is_filtered: bool) -> str:

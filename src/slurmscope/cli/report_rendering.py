@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from slurmscope.errors import ConfigError
 from slurmscope.model.archive import JobRow
+from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
 from slurmscope.services.reporting.job_source import JobList
 
@@ -54,6 +55,17 @@ def render_array_json(reports: Sequence[JobReport]) -> bytes:
     from slurmscope.reports.json import render_json
 
     return b"[" + b",\n".join(map(render_json, reports)) + b"]\n"
+
+
+def render_script(shown_id: str, script: JobScript, format: str, *, width: int, use_color: bool) -> bytes:
+    """Render the script of a job, with what to check in it."""
+    if format == "json":
+        from slurmscope.reports.json import as_plain, encode_json
+
+        return encode_json(as_plain(script)) + b"\n"
+    from slurmscope.reports.script_text import render_script_text
+
+    return render_script_text(shown_id, script, width=width, use_color=use_color).encode()
 
 
 def render_jobs(

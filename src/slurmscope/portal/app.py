@@ -20,6 +20,7 @@ from slurmscope.portal.pages import (
     filesystems,
     histogram,
     job,
+    job_script,
     jobs,
     people,
     savings,
@@ -34,7 +35,22 @@ from slurmscope.portal.web.rendering_cache import RenderingCache
 from slurmscope.portal.web.static_files import StaticFiles
 from slurmscope.portal.web.templating import PageRenderer
 
-_PAGES = (jobs, histogram, job, waiting, people, cluster, waste, savings, filesystems, compare, about, seed_routes, api)
+_PAGES = (
+    jobs,
+    histogram,
+    job,
+    job_script,
+    waiting,
+    people,
+    cluster,
+    waste,
+    savings,
+    filesystems,
+    compare,
+    about,
+    seed_routes,
+    api,
+)
 
 
 def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:

@@ -12,6 +12,8 @@ from slurmscope.analysis.smaller_request import WaitsByShape
 from slurmscope.model.advice import AdviceReader
 from slurmscope.model.archive import Archive
 from slurmscope.model.filesystem_use import TopClients
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting import WaitingQueue
@@ -77,4 +79,8 @@ class PortalBackend:
     """What became of the advice that runs got."""
     waiting_times: Callable[[str, str], WaitsByShape] = lambda _cluster, _partition: {}
     """Return how long jobs of each shape waited in the last weeks, in one partition of one cluster."""
+    read_script: Callable[[JobRecord], JobScript | None] = lambda _: None
+    """Return the script of a job that Slurm stored; None if there is none. May raise ``SourceError``."""
+    stores_scripts: Callable[[], bool] = lambda: False
+    """Return at once whether Slurm stores job scripts."""
     clock: Callable[[], float] = time.time

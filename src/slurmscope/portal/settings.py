@@ -12,6 +12,7 @@ from slurmscope.portal.scope import UNIX, PeerList, parse_ip, parse_peers
 from slurmscope.settings import one_of, parse_list, parse_text, setting
 
 LOCAL = "local"
+OWNER, STAFF, OFF = "owner", "staff", "off"
 PROXY = "proxy"
 
 _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[0-9A-Fa-f:.%]+)\]|(?P<plain>[^:\[\]/]*)):(?P<port>[0-9]{1,5})")
@@ -184,6 +185,12 @@ class PortalSettings:
         False,
         help="Identify users of slurmscope report on login nodes by munge, so that they need no token; needs "
         "mail.portal-url.",
+    )
+    scripts: str = setting(
+        OWNER,
+        help="Who may see job scripts that Slurm stored: owner, staff (also support and admins, audited) or off.",
+        parse=one_of(OWNER, STAFF, OFF),
+        metavar="owner|staff|off",
     )
     title: str = setting("slurmscope", help="Name of the portal, shown on every page.", metavar="TEXT")
     help_link: str = setting(

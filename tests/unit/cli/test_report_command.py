@@ -352,3 +352,25 @@ def test_jobs_of_a_portal_need_no_archive_and_no_slurm(tmp_path: Path) -> None:
     assert tasks.stdout.startswith("Array 4800: ")
     assert "slurmscope: job 4712 was not found, or you may not see it; check the job ID\n" == hidden.stderr
     assert (hidden.returncode, hidden.stderr) == (absent.returncode, absent.stderr.replace("99", "4712"))
+
+
+def test_stored_script_is_shown_and_checked(shared_archive: Path, tmp_path: Path) -> None:
+    heading = f"Batch Script for 12\\n{'-' * 80}\\n"
+    sacct = f"case \"$*\" in *--user=ada*--batch-script*) printf '{heading}#!/bin/sh\\nsrun ./a\\n';; esac"
+    slurm = make_commands(tmp_path / "scripts", {"sacct": sacct})
+    flags = ("--archive.url", str(shared_archive), "--slurm.bin-path", str(slurm))
+
+    text = run_here("report", "12", "--script", *flags).stdout
+    assert "  No time limit.\n" in text
+    assert "    2  srun ./a\n" in text
+    assert (
+        "#!/bin/sh\nsrun ./a\n" == json.loads(run_here("report", "12", "--script", "-f", "json", *flags).stdout)["text"]
+    )
+    for arguments, message in (
+        (("14",), "Slurm has not stored the script of job 14, or you may not see it"),
+        (("12,13",), "--script shows the script of one job, as text or json"),
+        (("12", "-f", "csv"), "--script shows the script of one job, as text or json"),
+        (("99_1",), "job 99_1 was not found"),
+    ):
+        done = run_here("report", *arguments, "--script", *flags)
+        assert (2, "", True) == (done.returncode, done.stdout, done.stderr.startswith(f"slurmscope: {message}"))

@@ -15,8 +15,10 @@ from starlette.responses import Response
 from slurmscope import __version__
 from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
 from slurmscope.model.finding import Severity
+from slurmscope.model.job_script import JobScript
 from slurmscope.model.viewer import ViewerRole
 from slurmscope.portal.pages.context import Context, not_found
+from slurmscope.portal.pages.job_script import find_script
 from slurmscope.portal.pages.waiting import explain_waiting
 from slurmscope.portal.views.chart_data import encode_charts
 from slurmscope.portal.views.cluster_now import ClusterNow
@@ -152,6 +154,15 @@ def read_waiting(context: Context, shown_id: ShownId) -> WaitingView:
         raise not_found()
     context.audit(f"job {shown_id}", owner=job.user)
     return replace(explain_waiting(context, job), shown_id=shown_id)
+
+
+@router.get("/jobs/{shown_id}/script")
+def read_job_script(context: Context, shown_id: ShownId) -> JobScript:
+    """Return the script of one of the viewer's own jobs as Slurm stored it, and what to check in it."""
+    _, script = find_script(context, shown_id)
+    if script is None:
+        raise not_found()
+    return script
 
 
 @router.get("/jobs/{shown_id}/charts", response_model=ChartsAnswer)

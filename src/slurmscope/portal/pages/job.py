@@ -16,6 +16,7 @@ from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import Chart, HeatMap, JobReport
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.pages.job_script import may_see_script
 from slurmscope.portal.pages.waiting import find_pending, show_waiting
 from slurmscope.portal.views.advice import RunComparison, compare_runs
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
@@ -48,7 +49,8 @@ def show_job(context: Context, shown_id: str) -> Response:
         return show_waiting(context, shown_id, waiting)
     report = context.add_resubmission(context.audit_report(shown_id, report))
     body = _render_cached(context, report, is_update=False)
-    return context.page("job.html", report=report, body=Markup(body))  # noqa: S704 - rendered by our own template
+    has_script = context.backend.stores_scripts() and may_see_script(context, report)
+    return context.page("job.html", report=report, body=Markup(body), has_script=has_script)  # noqa: S704 - our template
 
 
 @router.get("/jobs/{shown_id}/live")

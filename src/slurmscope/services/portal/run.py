@@ -41,6 +41,7 @@ from slurmscope.services.portal.waiting import make_waiting_readings
 from slurmscope.services.reporting.opening import Reporting, open_reporting
 from slurmscope.services.reporting.reporter import Reporter, ReporterSettings, open_reporter_loop
 from slurmscope.services.reporting.resubmitting import add_resubmission
+from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
 from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
@@ -196,6 +197,8 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
     readings = _make_readings(config, commands, visibility)
     cluster = ClusterState(*readings)
     waiting_times = WaitingTimesCache(archive)
+    scripts = ScriptReader(commands.run)
+    scripts.is_stored()  # for the first page
     waiting = make_waiting_readings(commands, visibility, *readings)
     for reading in (*readings, waiting.readings[0]):
         reading.request()  # for the first page
@@ -217,6 +220,8 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         identify=identifier.identify,
         find_report=reporting.finder.report,
         add_resubmission=partial(add_resubmission, archive, waiting_times),
+        read_script=scripts.read,
+        stores_scripts=scripts.is_stored,
         now=cluster.now,
         problems=lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find())),
         audit=AuditLog(archive.database).audit,

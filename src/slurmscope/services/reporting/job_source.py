@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slurmscope.model.archive import JobFilter, JobRow
+from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
 
 
@@ -43,4 +44,8 @@ class JobSource(Protocol):
 
     def array_reports(self, array_id: int) -> tuple[JobReport, ...]:
         """Return the reports of the tasks of an array."""
+        ...
+
+    def read_script(self, report: JobReport) -> JobScript | None:
+        """Return the script of a job that Slurm stored; None if there is none, or the user may not see it."""
         ...

@@ -13,13 +13,16 @@ from slurmscope.config import Config
 from slurmscope.errors import ConfigError, SourceError
 from slurmscope.model.archive import JobFilter, JobRow
 from slurmscope.model.job_record import JobRecord
+from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.array_finder import find_array
 from slurmscope.services.reporting.job_source import JobList
 from slurmscope.services.reporting.opening import Reporting, open_recorded, open_reporting
 from slurmscope.services.reporting.resubmitting import add_resubmission
+from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.units import DAY_SECONDS
 
 PERIODS_DAYS = (1, 7, 30)
@@ -29,9 +32,12 @@ PERIODS_DAYS = (1, 7, 30)
 class LocalJobs:
     """Read jobs with the rights of the user who runs the command."""
 
-    def __init__(self, reporting: Reporting, wall_clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, reporting: Reporting, scripts: ScriptReader, wall_clock: Callable[[], float] = time.time
+    ) -> None:
         """Take the opened sources, which the caller closes."""
         self._reporting = reporting
+        self._scripts = scripts
         self._wall_clock = wall_clock
 
     def user(self) -> str:
@@ -79,6 +85,10 @@ class LocalJobs:
         parts = self._reporting
         return find_array(EVERYTHING, array_id, archive=parts.archive, accounting=parts.accounting, maker=parts.maker)
 
+    def read_script(self, report: JobReport) -> JobScript | None:
+        """Return the script of a job; Slurm shows it to the owner of the job and to operators."""
+        return self._scripts.read(report.record)
+
     def _read_archived(self, wanted: JobFilter, limit: int) -> list[JobRow]:
         if self._reporting.archive is None:
             return []
@@ -115,7 +125,7 @@ class LocalJobs:
 def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[LocalJobs]:
     """Open the sources of this host."""
     with open_reporting(config, environment, series=open_recorded(config)) as reporting:
-        yield LocalJobs(reporting)
+        yield LocalJobs(reporting, ScriptReader(SlurmCommands(config.of(SlurmSettings), environment).run))
 
 
 def _matches(record: JobRecord, wanted: JobFilter) -> bool:

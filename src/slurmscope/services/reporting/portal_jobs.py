@@ -13,6 +13,7 @@ import msgspec
 
 from slurmscope.errors import ServerError
 from slurmscope.model.archive import JobFilter, JobRow
+from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
 from slurmscope.reports.formatting import format_day
 from slurmscope.services.reporting.job_source import JobList
@@ -35,6 +36,7 @@ class _Page:
 
 _decode_me = msgspec.json.Decoder(_Me).decode
 _decode_page = msgspec.json.Decoder(_Page).decode
+_decode_script = msgspec.json.Decoder(JobScript).decode
 _decode_report = msgspec.json.Decoder(JobReport).decode
 
 
@@ -86,6 +88,10 @@ class PortalJobs:
         """Return the reports of the tasks of an array, one request each."""
         found = (self.report(row.shown_id) for row in self.read_array(array_id).rows)
         return tuple(report for report in found if report is not None)
+
+    def read_script(self, report: JobReport) -> JobScript | None:
+        """Return the script of a job; the portal shows it to the owner of the job."""
+        return self._client.get(f"/api/v2/jobs/{quote(report.record.shown_id, safe='')}/script", _decode_script)
 
     def _read_page(self, query: dict[str, str]) -> _Page:
         kept = {name: value for name, value in query.items() if value}

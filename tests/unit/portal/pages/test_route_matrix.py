@@ -16,6 +16,7 @@ import httpx
 import pytest
 from starlette.routing import BaseRoute
 
+from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
 from slurmscope.portal.web.middleware import protect
 from tests.fakes.portal_backend import USER_HEADER, VIEWERS, make_backend, make_jobs
@@ -34,6 +35,7 @@ class Access(enum.Enum):
     PUBLIC = "no sign-in needed"
     SIGNED_IN = "all signed-in viewers; each sees their own part"
     OWNER = "the owner, coordinators of the account, and staff; 404 for others"
+    ONLY_OWNER = "the owner; 404 for all others"
     STAFF = "staff"
     PERSON = "the user and admins, by a form; 403 for others with access to the user's jobs, 404 for the rest"
 
@@ -77,6 +79,7 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
         Access.OWNER,
         ["/jobs/4711", "/jobs/4800", "/jobs/4800_1", f"/jobs/{LIVE}", "/jobs/4998", "/jobs/4997", "/jobs/4997_3"],
     ),
+    "/jobs/{shown_id}/script": (Access.ONLY_OWNER, ["/jobs/4711/script", f"/jobs/{LIVE}/script"]),
     "/jobs/{shown_id}/live": (Access.OWNER, ["/jobs/4711/live", f"/jobs/{LIVE}/live"]),
     "/jobs/{shown_id}/waiting": (Access.OWNER, ["/jobs/4998/waiting", "/jobs/4997_3/waiting"]),
     "/jobs/{shown_id}/charts.json": (Access.OWNER, ["/jobs/4711/charts.json", f"/jobs/{LIVE}/charts.json"]),
@@ -109,6 +112,7 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     ),
     "/api/v2/jobs/{shown_id}": (Access.OWNER, ["/api/v2/jobs/4711", "/api/v2/jobs/4800_1"]),
     "/api/v2/jobs/{shown_id}/waiting": (Access.OWNER, ["/api/v2/jobs/4998/waiting", "/api/v2/jobs/4997_3/waiting"]),
+    "/api/v2/jobs/{shown_id}/script": (Access.ONLY_OWNER, ["/api/v2/jobs/4711/script"]),
     "/api/v2/jobs/{shown_id}/charts": (Access.OWNER, ["/api/v2/jobs/4711/charts"]),
     "/api/v2/totals": (
         Access.SIGNED_IN,
@@ -124,8 +128,12 @@ WAITING = make_queue(
     make_waiting(4997, array_job_id=4997, tasks=(range(9),), tasks_text="0-8", name="relax"),
 )
 CASES = [(access, url) for access, urls in ROUTES.values() for url in urls]
-PERSONAL = [url for access, url in CASES if access in {Access.OWNER, Access.SIGNED_IN}]
-REJECTED = {Access.OWNER: {OTHER: 404}, Access.STAFF: dict.fromkeys((OWNER, OTHER, COORDINATOR), 403)}
+PERSONAL = [url for access, url in CASES if access in {Access.OWNER, Access.ONLY_OWNER, Access.SIGNED_IN}]
+REJECTED = {
+    Access.OWNER: {OTHER: 404},
+    Access.ONLY_OWNER: dict.fromkeys((OTHER, COORDINATOR, SUPPORT, ADMIN), 404),
+    Access.STAFF: dict.fromkeys((OWNER, OTHER, COORDINATOR), 403),
+}
 
 
 class Portal:
@@ -158,7 +166,9 @@ class Portal:
 @pytest.fixture(scope="module")
 def portal() -> Portal:
     live = make_report(make_record(int(LIVE), state="RUNNING", end_seconds=None))
-    return Portal([*make_jobs(), make_two_node_report(), EVES_JOB], {LIVE: live})
+    portal = Portal([*make_jobs(), make_two_node_report(), EVES_JOB], {LIVE: live})
+    portal.backend.scripts.update(dict.fromkeys(("4711", LIVE), JobScript(text="#!/bin/sh\n./relax")))
+    return portal
 
 
 @pytest.fixture(scope="module")
@@ -248,13 +258,15 @@ def test_inaccessible_job_looks_like_an_absent_one(portal: Portal, bare_portal: 
     assert absent.content == shown.content
 
 
-@pytest.mark.parametrize("url", [url for access, url in CASES if access is Access.OWNER])
+@pytest.mark.parametrize("url", [url for access, url in CASES if access in {Access.OWNER, Access.ONLY_OWNER}])
 def test_owner_sees_a_difference(portal: Portal, bare_portal: Portal, url: str) -> None:
     # The comparison above would prove nothing if it held for the owner too.
     assert bare_portal.request(url, OWNER).content != portal.request(url, OWNER).content
 
 
-@pytest.mark.parametrize("url", [url for access, url in CASES if access in {Access.OWNER, Access.STAFF}])
+@pytest.mark.parametrize(
+    "url", [url for access, url in CASES if access in {Access.OWNER, Access.ONLY_OWNER, Access.STAFF}]
+)
 def test_only_staff_access_is_audited(portal: Portal, url: str) -> None:
     portal.backend.audited.clear()
     for who in (OWNER, OTHER, COORDINATOR):

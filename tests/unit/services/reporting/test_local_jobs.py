@@ -16,6 +16,7 @@ from slurmscope.services.reporting.local_jobs import LocalJobs
 from slurmscope.services.reporting.opening import Reporting
 from slurmscope.services.reporting.report_finder import Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
+from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -50,7 +51,7 @@ def _jobs(accounting: FakeAccounting, archive: SqlArchive | None = None) -> Loca
         outages=outages,
         prometheus=None,
     )
-    return LocalJobs(reporting, lambda: NOW)
+    return LocalJobs(reporting, ScriptReader(lambda _name, _arguments: b""), lambda: NOW)
 
 
 def _ids(jobs: LocalJobs, wanted: JobFilter, limit: int = 20) -> list[str]:

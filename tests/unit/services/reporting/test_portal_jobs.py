@@ -11,6 +11,7 @@ import pytest
 from slurmscope.errors import ServerError
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.archive import JobFilter
+from slurmscope.model.job_script import EnvironmentVariable, JobScript
 from slurmscope.reports.text import render_text
 from slurmscope.services.reporting.portal_jobs import PortalJobs
 from tests.fakes.browser import PortalClient
@@ -93,6 +94,16 @@ def test_tasks_of_an_array_are_in_order() -> None:
     assert tasks == [report.record.shown_id for report in _jobs().array_reports(4800)]
     assert () == _jobs().read_array(4711).rows
     assert () == _jobs("eve").read_array(4800).rows
+
+
+def test_script_is_that_of_an_own_job() -> None:
+    backend, script = make_backend(), JobScript(text="#!/bin/sh\n", environment=(EnvironmentVariable(name="HOME"),))
+    backend.scripts["4711"] = script
+    report = _jobs().report("4711")
+
+    assert report is not None
+    assert script == _jobs(backend=backend).read_script(report)
+    assert _jobs("sue", backend).read_script(report) is _jobs().read_script(report) is None
 
 
 class AbsentApi(AsgiClient):
