@@ -23,6 +23,9 @@ BATCH_JOBS = 100
 MIN_SILENT_JOBS = 3
 """So many jobs without series, and none with any, are more than chance."""
 PROBED_JOBS = 10
+MEASURED_AGAIN = (
+    "The time series server did not return all numbers of this job; slurmscope tries again until a week after its end."
+)
 LEARNED_JOBS = 100
 """Newest jobs of the archive that show which nodes have agents."""
 
@@ -121,7 +124,12 @@ class EndedReports:
         if not self._has_learned and any(not is_measured(report) for report in reports):
             self._learn_from_archive()
         unmeasured = {id(report) for report in self._agents.unmeasured(reports)}
-        return [replace(report, is_incomplete=True) if id(report) in unmeasured else report for report in reports]
+        return [
+            replace(report, is_incomplete=True, missing=(*report.missing, MEASURED_AGAIN))
+            if report.is_incomplete or id(report) in unmeasured
+            else report
+            for report in reports
+        ]
 
     def _note_recovery(self) -> None:
         """Note that the server has answered all queries, and has series."""

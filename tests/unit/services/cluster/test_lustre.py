@@ -23,6 +23,7 @@ from slurmscope.services.cluster.lustre import LustreReader, RecentJobs, look_up
 from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.sources.machine.names import NameCache
 from slurmscope.sources.prometheus.client import Prometheus
+from slurmscope.sources.prometheus.headers import parse_headers
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from tests.fakes.prometheus_server import failure, read_form, vector
 from tests.fakes.scripted_server import GENEROUS_SECONDS, http_answer, scripted_server
@@ -46,10 +47,13 @@ class FakeServer:
         default_factory=lambda: {Quantity.READ: READ, Quantity.WRITE: WRITE, Quantity.METADATA: METADATA}
     )
     url: str = ""
+    tenants: set[str] = field(default_factory=set)
     over: threading.Event = field(default_factory=threading.Event)
 
     def handle(self, connection: socket.socket) -> None:
-        query = read_form(connection).form["query"]
+        received = read_form(connection)
+        self.tenants.add(received.headers.get("X-Scope-OrgID", ""))
+        query = received.form["query"]
         words = {"read_bytes": Quantity.READ, "write_bytes": Quantity.WRITE, "stats": Quantity.METADATA}
         answer = next(self.answers[quantity] for word, quantity in words.items() if f"lustre_job_{word}_total" in query)
         if answer is None:
@@ -61,7 +65,8 @@ class FakeServer:
         self, read_jobs: Callable[[], object] = lambda: Jobs(groups=(), taken_at_seconds=0.0, owners=OWNERS), *,
         timeout: float = GENEROUS_SECONDS,
     ) -> LustreReader:  # fmt: skip
-        settings = PrometheusSettings(url=parse_address(self.url), timeout=timeout, retries=0)
+        headers = parse_headers("X-Scope-OrgID=hpc")
+        settings = PrometheusSettings(url=parse_address(self.url), headers=headers, timeout=timeout, retries=0)
         jobs = SharedReading("jobs", read_jobs, interval_seconds=0.0)
         return LustreReader(
             settings,
@@ -188,6 +193,12 @@ def test_values_that_are_not_numbers_cost_their_series_only(server: FakeServer) 
 
     assert [("alice", "mv", 5.0)] == rates_of(reader.read())[Quantity.WRITE]
     assert reader.is_complete
+
+
+def test_headers_are_sent(server: FakeServer) -> None:
+    server.reader().read()
+
+    assert {"hpc"} == server.tenants
 
 
 def test_partial_answer_is_reported_and_not_served(server: FakeServer) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from slurmscope.errors import QueryRejected, ServerBusy, ServerError, ServerTimedOut
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
-from slurmscope.services.reporting.ended_reports import BATCH_JOBS, MIN_SILENT_JOBS, EndedReports
+from slurmscope.services.reporting.ended_reports import BATCH_JOBS, MEASURED_AGAIN, MIN_SILENT_JOBS, EndedReports
 from slurmscope.services.reporting.known_agents import MIN_RUN_SECONDS
 from slurmscope.services.reporting.report_maker import ReportMaker
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
@@ -120,6 +120,7 @@ def test_few_jobs_without_series_are_marked_and_do_not_wait(bench: Bench) -> Non
     bench.series.is_silent = True
     assert [1] == bench.make(JOBS[:1])
     assert [True] == bench.marks()
+    assert [(MEASURED_AGAIN,)] == [report.missing for report in bench.archive.reports.values()]
 
 
 def test_short_jobs_need_no_series(bench: Bench) -> None:

@@ -15,7 +15,7 @@ import pytest
 from slurmscope.errors import ArchiveError, CommandRefused, CommandTimedOut, ServerRefused
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting import reporter as reporter_module
-from slurmscope.services.reporting.ended_reports import BATCH_JOBS
+from slurmscope.services.reporting.ended_reports import BATCH_JOBS, MEASURED_AGAIN
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import (
     CHECKPOINT,
@@ -297,7 +297,7 @@ def test_jobs_do_not_wait_for_ever() -> None:
     bench.now += 2 * DAY
     bench.reporter.work()
     (report,) = bench.archive.reports.values()
-    assert ("The time series server is unreachable: Prometheus is away",) == report.missing
+    assert ("The time series server is unreachable: Prometheus is away", MEASURED_AGAIN) == report.missing
 
 
 def test_batches_are_stored_one_by_one() -> None:
