@@ -15,13 +15,13 @@ from tests.processes import PATIENCE_SECONDS
 
 SLURMSCOPE = (sys.executable, "-m", "slurmscope")
 OF_A_JOB = ("SLURM_", "SLURMD_", "SLURMSCOPE_", "SAMPLE_RATE")
-# Measuring the coverage of the command would be part of what it used.
-OF_COVERAGE = "COVERAGE_"
+# Measuring the coverage of the command would be part of what it used, and without buffers some faults are not seen.
+OF_TESTS = ("COVERAGE_", "PYTHONUNBUFFERED")
 
 
 def plain_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return our environment without what a job, an earlier setting or the measurement of coverage left in it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith((*OF_A_JOB, OF_COVERAGE))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith((*OF_A_JOB, *OF_TESTS))}
     return {**kept, "SLURMSCOPE_TRACE_SOCKET": "/nonexistent/trace.sock", **(extra or {})}
 
 

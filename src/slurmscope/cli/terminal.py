@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 from typing import TextIO
@@ -32,9 +33,19 @@ def write_error(text: str) -> None:
     """Write text to standard error; a reader that has gone does not matter."""
     ended = text if text.endswith("\n") else text + "\n"
     # Python has no stream for a descriptor that was closed before it started.
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.buffer.write(ended.encode(sys.stderr.encoding or "utf-8", "replace"))
-        sys.stderr.flush()
+    with contextlib.suppress(ValueError, AttributeError):
+        try:
+            sys.stderr.buffer.write(ended.encode(sys.stderr.encoding or "utf-8", "replace"))
+            sys.stderr.flush()
+        except OSError:
+            _discard_errors()
+
+
+def _discard_errors() -> None:
+    """Let what is left in the buffer of standard error go nowhere: at exit, Python would fail with code 120."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stderr.fileno())
+    os.close(nowhere)
 
 
 def page_width(stream: TextIO | None = None) -> int:
