@@ -4,8 +4,8 @@ CODE := src tests lab bench scripts deploy
 # Layers without I/O: every line and branch of them is tested.
 PURE := src/slurmscope/analysis/*,src/slurmscope/collectors/*,src/slurmscope/metrics/*,src/slurmscope/model/*,src/slurmscope/rules/*,src/slurmscope/figures.py,src/slurmscope/gres.py,src/slurmscope/hostlist.py,src/slurmscope/settings.py,src/slurmscope/tres.py,src/slurmscope/units.py
 
-# Tests start hundreds of interpreters; each would compile every module again.
-unexport PYTHONDONTWRITEBYTECODE
+# Tests start hundreds of interpreters; each would compile every module again. Users have buffers, and so have tests.
+unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .PHONY: help setup setup-test demo plugin lint check test lowest bench lab lab-down golden docs format fresh release clean
 
