@@ -7,17 +7,18 @@ Text from outside is made safe to show here; templates escape it for HTML.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import NamedTuple
 
 from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
-from slurmscope.model.finding import MIN_JUDGED_SECONDS, Finding, Severity, Subject, worst_severity
+from slurmscope.model.finding import MIN_JUDGED_SECONDS, Finding, Subject
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, FilesystemSummary, JobSummary
 from slurmscope.reports.formatting import format_time, show
+from slurmscope.rules.rating import Rating, rate_use, rated_job
 
 LAST_SIGNAL = 64
 CONSEQUENCES = "Follows from this:"
@@ -43,8 +44,8 @@ class Gauge:
     label: str
     ratio: float | None
     text: str
-    severity: Severity | None = None
-    """Severity of the worst finding on this subject."""
+    rating: Rating = Rating.UNRATED
+    """Gives the colour of the bar."""
 
     @property
     def percent(self) -> str:
@@ -83,7 +84,7 @@ def gauges(report: JobReport) -> tuple[Gauge, ...]:
     """Compare use with what was requested, for every resource."""
     summary = report.summary
     requested_gpus = max(summary.gpu.asked, report.record.gpus)
-    has_run = report.record.start_seconds is not None
+    has_run, job = report.record.start_seconds is not None, rated_job(summary)
     rows = (
         (Subject.CPU, "CPU", summary.cpu.time.ratio, _cpu(summary)),
         (Subject.MEMORY, "Memory", summary.memory.ratio, _memory(summary)),
@@ -97,7 +98,7 @@ def gauges(report: JobReport) -> tuple[Gauge, ...]:
         (Subject.TIME, "Time", summary.time.ratio if has_run else None, _time(summary)),
     )
     return tuple(
-        Gauge(label=label, ratio=_finite(ratio), text=text, severity=_worst(report.findings, subject))
+        Gauge(label=label, ratio=_finite(ratio), text=text, rating=rate_use(subject, ratio, job))
         for subject, label, ratio, text in rows
     )
 
@@ -128,14 +129,16 @@ def no_findings(report: JobReport) -> str:
         return "The job failed, and the measurements do not show why: check the end of its output."
     if _is_short(report):
         return _too_short(report)
+    if not report.record.has_ended:
+        return "No findings yet: the job is still running."
     if report.summary.coverage.is_good:
         return "No findings: the measurements show nothing to change."
     return "No findings, but too little was measured to be sure."
 
 
 def is_fine(report: JobReport) -> bool:
-    """Return whether a job has no problem and was measured well enough to say so."""
-    has_worked = report.record.state != "FAILED" and report.record.start_seconds is not None
+    """Return whether a job has ended without a problem and was measured well enough to say so."""
+    has_worked = report.record.state == "COMPLETED"
     return has_worked and not report.findings and report.summary.coverage.is_good and not _is_short(report)
 
 
@@ -315,11 +318,6 @@ def _caveat(coverage: Coverage | None) -> str:
 
 def _finite(ratio: float | None) -> float | None:
     return ratio if ratio is not None and math.isfinite(ratio) else None
-
-
-def _worst(found: Sequence[Finding], subject: Subject) -> Severity | None:
-    every = (each for finding in found for each in finding.with_consequences)
-    return worst_severity(each for each in every if each.subject is subject)
 
 
 def _filesystem(use: FilesystemSummary) -> LabelledText:

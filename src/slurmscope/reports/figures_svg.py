@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from slurmscope.figures import NOT_MEASURED, format_ratio
-from slurmscope.model.finding import Severity
 from slurmscope.model.report import JobReport
 from slurmscope.reports.formatting import show
 from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette, element, number, picture
+from slurmscope.rules.rating import Rating
 
 MAX_CORE_ROWS = 32
 MAX_CORES_IN_ROW = 256
@@ -21,7 +21,7 @@ def render_gauge_svg(
     label: str,
     ratio: float | None,
     *,
-    severity: Severity | None = None,
+    rating: Rating = Rating.UNRATED,
     width: int = 240,
     height: int = 14,
     dark: bool = False,
@@ -31,13 +31,13 @@ def render_gauge_svg(
     is_known = ratio is not None and math.isfinite(ratio)
     filled = (width - 2) * max(0.0, min(ratio or 0.0, 1.0)) if is_known else 0.0
     dashes = {} if is_known else {"stroke_dasharray": "4 3"}
-    name = severity.value if severity else "fine"
+    color = palette.rated(rating)
     return picture(
         element(
             "rect", x=0.5, y=0.5, width=width - 1, height=height - 1, rx=3,
             fill="none", stroke=palette.ink, class_="frame", **dashes,
         ),
-        *([element("rect", x=1, y=1, width=filled, height=height - 2, rx=2, fill=palette.of(severity), class_=name)]
+        *([element("rect", x=1, y=1, width=filled, height=height - 2, rx=2, fill=color, class_=rating.value)]
           if filled else []),
         width=width,
         height=height,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from slurmscope.analysis.heat_maps import find_heat_maps
 from slurmscope.errors import MissingExtraError
 from slurmscope.figures import NOT_MEASURED
-from slurmscope.model.finding import Severity
 from slurmscope.model.report import JobReport
 from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import render_chart_svg
@@ -23,6 +22,7 @@ from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.resubmission import describe_resubmission
 from slurmscope.reports.source_sections import source_sections
 from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette
+from slurmscope.rules.rating import Rating
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -63,8 +63,7 @@ def make_chart_css(palette: Palette) -> Markup:
         *(f".line-{index} {{ stroke: {color} }}" for index, color in enumerate(palette.lines)),
         *(f".fill-{index} {{ fill: {color} }}" for index, color in enumerate(palette.lines)),
         *(f".heat-{index} {{ fill: {color} }}" for index, color in enumerate(DARK_SCALE)),
-        *(f"rect.{severity.value} {{ fill: {palette.of(severity)} }}" for severity in Severity),
-        f"rect.fine {{ fill: {palette.fine} }}",
+        *(f"rect.{rating.value} {{ fill: {palette.rated(rating)} }}" for rating in Rating),
     ]
     return Markup("\n".join(f"svg {rule}" for rule in rules).replace(", .frame", ", svg .frame"))
 
@@ -103,7 +102,7 @@ def _bar(gauge: Gauge) -> str:
     """Draw the bar of a gauge; empty for a value that is not a share."""
     if gauge.ratio is None and gauge.text != NOT_MEASURED:
         return ""
-    return render_gauge_svg(gauge.label, gauge.ratio, severity=gauge.severity)
+    return render_gauge_svg(gauge.label, gauge.ratio, rating=gauge.rating)
 
 
 @cache

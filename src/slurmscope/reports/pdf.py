@@ -15,6 +15,7 @@ from types import ModuleType
 from slurmscope.analysis.heat_maps import find_heat_maps
 from slurmscope.errors import MissingExtraError, OutputError
 from slurmscope.log import escape
+from slurmscope.model.finding import Severity
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import render_chart_svg
@@ -27,6 +28,7 @@ from slurmscope.reports.heat_map_svg import describe_heat_map, render_heat_map_s
 from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.resubmission import ResubmissionText, describe_resubmission
 from slurmscope.reports.source_sections import source_sections
+from slurmscope.reports.svg import LIGHT
 
 _PICTURE = b"""#set page(width: auto, height: auto, margin: 0pt)
 #image(bytes(sys.inputs.picture), format: "svg")"""
@@ -66,10 +68,11 @@ def _document(report: JobReport) -> dict[str, object]:
                 "label": gauge.label,
                 "percent": gauge.percent,
                 "text": gauge.text,
-                "bar": "" if gauge.ratio is None else render_gauge_svg("", gauge.ratio, severity=gauge.severity),
+                "bar": "" if gauge.ratio is None else render_gauge_svg("", gauge.ratio, rating=gauge.rating),
             }
             for gauge in contents.gauges(report)
         ],
+        "colors": {severity.value: LIGHT.of(severity) for severity in Severity},
         "failure_title": FAILURE,
         "failure": _pairs(failure_rows(report)),
         "findings": [

@@ -11,6 +11,7 @@ from html import escape
 
 from slurmscope.model.finding import Severity
 from slurmscope.reports.formatting import show
+from slurmscope.rules.rating import Rating
 
 FONT = "system-ui, Helvetica, Arial, sans-serif"
 FONT_SIZE = 12
@@ -33,11 +34,16 @@ class Palette:
     warning: str
     info: str
     fine: str
+    neutral: str
 
-    def of(self, severity: Severity | None) -> str:
-        """Return the colour of a severity, or of no finding."""
-        colors = {Severity.CRITICAL: self.critical, Severity.WARNING: self.warning, Severity.INFO: self.info}
-        return colors[severity] if severity else self.fine
+    def of(self, severity: Severity) -> str:
+        """Return the colour of a severity."""
+        return {Severity.CRITICAL: self.critical, Severity.WARNING: self.warning, Severity.INFO: self.info}[severity]
+
+    def rated(self, rating: Rating) -> str:
+        """Return the colour of a rating."""
+        bad = {Rating.CRITICAL: self.critical, Rating.WARNING: self.warning}
+        return bad.get(rating) or (self.fine if rating is Rating.FINE else self.neutral)
 
 
 LIGHT = Palette(
@@ -50,6 +56,7 @@ LIGHT = Palette(
     warning="#8f5200",
     info="#0067a3",
     fine="#00775a",
+    neutral="#6a7a8a",
 )
 
 DARK = Palette(
@@ -62,6 +69,7 @@ DARK = Palette(
     warning="#f2b866",
     info="#62b8ee",
     fine="#3cc79c",
+    neutral="#8796a5",
 )
 
 

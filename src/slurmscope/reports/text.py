@@ -17,6 +17,7 @@ from slurmscope.reports.formatting import format_time, show
 from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.resubmission import ResubmissionText, describe_resubmission
 from slurmscope.reports.source_sections import SourceSection, source_sections
+from slurmscope.rules.rating import Rating
 
 MIN_WIDTH = 40
 MAX_WIDTH = 200
@@ -24,7 +25,12 @@ MAX_WIDTH = 200
 _RESET = "\x1b[0m"
 _BOLD = "\x1b[1m"
 _COLORS = {Severity.CRITICAL: "\x1b[1;31m", Severity.WARNING: "\x1b[33m", Severity.INFO: "\x1b[36m"}
-_GREEN = "\x1b[32m"
+_RATED = {
+    Rating.CRITICAL: _COLORS[Severity.CRITICAL],
+    Rating.WARNING: _COLORS[Severity.WARNING],
+    Rating.FINE: "\x1b[32m",
+    Rating.UNRATED: "",
+}
 
 
 def render_text(
@@ -93,7 +99,7 @@ class TextPage:
         percent = gauge.percent
         bar = "|" * filled + " " * (bar_width - filled)
         bar = bar[: bar_width - len(percent) - 1] + " " + percent
-        line = f"{label}[{self._paint(bar, _COLORS[gauge.severity] if gauge.severity else _GREEN)}]"
+        line = f"{label}[{self._paint(bar, _RATED[gauge.rating])}]"
         if len(label) + bar_width + 4 + measure(gauge.text) <= self.width:
             yield f"{line}  {gauge.text}"
         else:
@@ -170,4 +176,4 @@ class TextPage:
             yield f"{' ' * len(prefix) if index else prefix}{line}"
 
     def _paint(self, text: str, code: str) -> str:
-        return f"{code}{text}{_RESET}" if self._use_color else text
+        return f"{code}{text}{_RESET}" if self._use_color and code else text

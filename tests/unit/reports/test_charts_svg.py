@@ -20,6 +20,7 @@ from slurmscope.reports.axes import format_value, make_time_marks, make_value_ma
 from slurmscope.reports.charts_svg import describe, fold, render_chart_svg
 from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_pie_svg, render_use_pie_svg
 from slurmscope.reports.svg import DARK, LIGHT, Palette
+from slurmscope.rules.rating import Rating
 from tests.fakes.reports import HOSTILE_NAME, START, make_chart, make_record, make_report, make_unmeasured_report
 
 _SVG = "{http://www.w3.org/2000/svg}"
@@ -197,7 +198,7 @@ def test_each_unit_has_its_words() -> None:
 
 
 def test_a_gauge_is_filled_to_its_share() -> None:
-    root = _parse(render_gauge_svg("CPU", 0.25, severity=Severity.WARNING, width=202))
+    root = _parse(render_gauge_svg("CPU", 0.25, rating=Rating.WARNING, width=202))
 
     (fill,) = _with_class(root, "warning")
     assert "50" == fill.get("width")
@@ -278,10 +279,10 @@ def test_pictures_are_painted_in_one_palette(is_dark: bool) -> None:
 @pytest.mark.parametrize("palette", [LIGHT, DARK])
 def test_colours_can_be_seen_on_their_paper(palette: Palette) -> None:
     """WCAG 2.1: 4.5 to 1 for words, 3 to 1 for lines."""
-    words = (palette.ink, palette.reference, *(palette.of(severity) for severity in (*Severity, None)))
+    words = (palette.ink, palette.reference, *(palette.of(severity) for severity in Severity), palette.fine)
 
     assert all(4.5 <= _contrast(color, palette.paper) for color in words)
-    assert all(3.0 <= _contrast(color, palette.paper) for color in palette.lines)
+    assert all(3.0 <= _contrast(color, palette.paper) for color in (*palette.lines, palette.neutral))
     assert 5 == len(set(palette.lines))
 
 

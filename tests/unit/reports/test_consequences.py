@@ -13,6 +13,7 @@ from pypdf import PdfReader
 
 from slurmscope.model.finding import Finding, Severity, Subject
 from slurmscope.model.report import JobReport
+from slurmscope.portal.views.job import make_job_view
 from slurmscope.reports import contents
 from slurmscope.reports.html import render_html, render_mail_html
 from slurmscope.reports.json import render_json
@@ -100,7 +101,7 @@ def test_consequence_is_not_counted_as_a_finding() -> None:
     assert ["node_imbalance"] == [row["rule"] for row in finding_values(report, values, 1)]
 
 
-def test_gauge_has_the_severity_of_a_consequence_about_its_resource() -> None:
-    by_label = {gauge.label: gauge.severity for gauge in contents.gauges(report_with(CONSEQUENCE))}
+def test_charts_are_marked_with_the_severity_of_a_consequence_about_their_resource() -> None:
+    marks = make_job_view(report_with(CONSEQUENCE), ()).subjects
 
-    assert (Severity.CRITICAL, None) == (by_label["Memory"], by_label["CPU"])
+    assert {Subject.MEMORY: Severity.CRITICAL, Subject.NODES: Severity.WARNING} == marks

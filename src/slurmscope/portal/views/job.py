@@ -27,8 +27,8 @@ class ResourceRow(NamedTuple):
     used: str
     ratio: float | None
     note: str = ""
-    rating: str = "use"
-    """How the ratio is coloured: ``use``, ``memory``, or ``none``."""
+    subject: Subject = Subject.CPU
+    """What the ratio is rated as."""
 
 
 class CoreStrip(NamedTuple):
@@ -87,7 +87,7 @@ def _compare_resources(report: JobReport) -> tuple[ResourceRow, ...]:
         memory_note = _describe_coverage(memory.coverage if memory.working_peak_bytes is not None else None)
     limit = "no limit" if summary.time.asked is None else format_seconds(summary.time.asked)
     rows = [
-        ResourceRow("Time", limit, format_seconds(summary.time.used), summary.time.ratio, rating="none"),
+        ResourceRow("Time", limit, format_seconds(summary.time.used), summary.time.ratio, subject=Subject.TIME),
         ResourceRow("Nodes", f"{record.node_count:,}", _count_busy_nodes(summary.nodes), None),
         ResourceRow(
             "Cores",
@@ -109,14 +109,19 @@ def _compare_resources(report: JobReport) -> tuple[ResourceRow, ...]:
             format_bytes(memory.best_peak_bytes),
             memory.ratio,
             memory_note,
-            rating="memory",
+            subject=Subject.MEMORY,
         ),
     ]
     if requested := max(gpu.asked, record.gpus):
         used = None if gpu.mean_utilization is None else gpu.mean_utilization * requested
         rows.append(
             ResourceRow(
-                "GPUs", str(requested), _format_busy(used), gpu.mean_utilization, _describe_coverage(gpu.coverage)
+                "GPUs",
+                str(requested),
+                _format_busy(used),
+                gpu.mean_utilization,
+                _describe_coverage(gpu.coverage),
+                subject=Subject.GPU,
             )
         )
     return tuple(rows)

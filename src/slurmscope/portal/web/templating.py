@@ -13,9 +13,10 @@ from markupsafe import Markup
 
 from slurmscope import __version__
 from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
-from slurmscope.model.archive import GroupBy, JobFilter
-from slurmscope.model.finding import Severity
+from slurmscope.model.archive import GroupBy, JobFilter, JobRow
+from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.job_states import ENDED_STATES, PENDING, RUNNING, SUSPENDED, WAITING_STATES
+from slurmscope.model.summary import JobSummary
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.views.queries import render_query
@@ -27,6 +28,7 @@ from slurmscope.reports.failure import TITLE as FAILURE
 from slurmscope.reports.failure import failure_rows
 from slurmscope.reports.formatting import as_datetime, format_day, show
 from slurmscope.rules import RULES
+from slurmscope.rules.rating import MANY_JOBS, RatedJob, rate_use, rated_job
 
 STATES = (PENDING, RUNNING, *sorted(ENDED_STATES))
 """States to choose from in a job list."""
@@ -100,8 +102,7 @@ def _make_environment(settings: PortalSettings, static: StaticFiles) -> Environm
         "some": format_some,
         "iso": _format_iso,
         "hours": _format_hours,
-        "level": _level,
-        "memory_level": _memory_level,
+        "rate": _rate,
         "percent_number": _percent_number,
         "rule_title": _name_rule,
         "group_label": _label_group,
@@ -159,18 +160,13 @@ def _percent_number(ratio: float | None) -> float:
     return round(100 * min(1.0, max(0.0, ratio or 0.0)), 1)
 
 
-def _level(ratio: float | None) -> str:
-    """Rate a use ratio, for its colour; the number is always shown next to it."""
-    if ratio is None:
-        return "unknown"
-    return "low" if ratio < 0.3 else "middle" if ratio < 0.7 else "high"
-
-
-def _memory_level(ratio: float | None) -> str:
-    """Rate a memory ratio: half of the requested memory used is good, nearly all of it is dangerous."""
-    if ratio is None:
-        return "unknown"
-    return "low" if ratio < 0.1 or ratio >= 0.95 else "middle" if ratio < 0.5 else "high"
+def _rate(ratio: float | None, subject: str, job: JobRow | JobSummary | None = None) -> str:
+    """Rate a share, for its colour; the number is always shown next to it. Without a job, it is that of many jobs."""
+    if isinstance(job, JobRow):
+        rated = RatedJob(job.state, job.run_seconds, job.gpus, job.cpus, job.memory_bytes)
+    else:
+        rated = MANY_JOBS if job is None else rated_job(job)
+    return rate_use(Subject(subject), ratio, rated).value
 
 
 def _state_class(state: str) -> str:

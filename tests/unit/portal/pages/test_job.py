@@ -114,16 +114,17 @@ def test_charts_cover_the_whole_run(ada: PortalClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ratio", "level"), [(0.05, "low"), (0.3, "middle"), (0.5, "high"), (0.9, "high"), (0.97, "low")]
+    ("ratio", "rating"), [(0.05, "critical"), (0.3, "warning"), (0.5, "fine"), (0.9, "fine"), (0.97, "warning")]
 )
-def test_nearly_exhausted_memory_is_not_shown_as_good(ratio: float, level: str) -> None:
+def test_nearly_exhausted_memory_is_not_shown_as_good(ratio: float, rating: str) -> None:
     report = make_report(make_record(1))
     memory = replace(report.summary.memory, asked_bytes=1000, working_peak_bytes=1000.0 * ratio, slurm_peak_bytes=None)
     backend = make_backend()
     backend.archive.save([replace(report, summary=replace(report.summary, memory=memory))])
     page = Page(PortalClient(backend.make_app(), "ada").get("/jobs?name=relax").text)
     bars = [str(attrs["class"]) for attrs in page.all("svg") if str(attrs.get("class")).startswith("bar ")]
-    assert f"bar {level}" in bars
+    # One job, whose bars are those of CPU, memory and time.
+    assert ["bar warning", f"bar {rating}", "bar unrated"] == bars[-3:]
 
 
 def test_unmeasured_job_shows_no_zero(backend: FakeBackend, ada: PortalClient) -> None:

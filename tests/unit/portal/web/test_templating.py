@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from slurmscope.gres import Gres
 from slurmscope.model.job_states import BASE_STATES
-from slurmscope.portal.web.templating import _format_hours, _level, _memory_level, _percent_number, _state_class
+from slurmscope.portal.web.templating import _format_hours, _percent_number, _rate, _state_class
+from tests.fakes.archive import make_row
+from tests.fakes.reports import make_record, make_report
 
 
 @pytest.mark.parametrize(
@@ -17,25 +20,14 @@ def test_bar_is_as_long_as_its_ratio(ratio: float | None, expected: float) -> No
     assert expected == _percent_number(ratio)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "expected"),
-    [
-        (None, "unknown"), (0.0, "low"), (0.29, "low"), (0.3, "middle"), (0.69, "middle"), (0.7, "high"), (2.0, "high"),
-    ],
-)  # fmt: skip
-def test_use_is_rated_from_30_and_70_percent_on(ratio: float | None, expected: str) -> None:
-    assert expected == _level(ratio)
+def test_share_is_rated_for_its_job() -> None:
+    report = make_report(make_record(gres=(Gres(name="gpu", count=1),)))
+    row = make_row(report)
 
-
-@pytest.mark.parametrize(
-    ("ratio", "expected"),
-    [
-        (None, "unknown"), (0.09, "low"), (0.1, "middle"), (0.49, "middle"), (0.5, "high"), (0.94, "high"),
-        (0.95, "low"), (1.0, "low"),
-    ],
-)  # fmt: skip
-def test_memory_is_rated_low_again_near_its_limit(ratio: float | None, expected: str) -> None:
-    assert expected == _memory_level(ratio)
+    # The cores of a job with GPUs are not rated; those of many jobs are.
+    assert ["unrated", "unrated", "critical"] == [
+        _rate(0.1, "cpu", report.summary), _rate(0.1, "cpu", row), _rate(0.1, "cpu"),
+    ]  # fmt: skip
 
 
 def test_every_state_has_a_class() -> None:
