@@ -157,6 +157,8 @@ def test_json_has_the_keys_of_a_job_report_and_run() -> None:
         "worst",
         "has_warning",
         "resubmission",
+        "heat_maps",
+        "is_incomplete",
     } == set(plain)
     assert ["/opt/solver", "--input", "a b"] == plain["run"]["command"]
 
