@@ -17,6 +17,7 @@ from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Finding, Severity, Subject
 from slurmscope.model.metric_ranges import Metric
 from slurmscope.model.report import JobReport
+from slurmscope.model.staff import NotedKind, NotedThing
 from slurmscope.model.summary import Coverage
 from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
 from slurmscope.store.archive.advice_reader import SqlAdviceReader
@@ -25,6 +26,7 @@ from slurmscope.store.archive.audit import AuditLog
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.schema import METADATA, SCHEMA
+from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.tokens import TokenStore
 from tests.archive_model import DAY, NEW_YEAR, Fact, ListArchive, facts, filters, viewers
 from tests.fakes.archive_version_1 import write_version_1
@@ -400,6 +402,59 @@ class ArchivePromises:
         (total,) = SqlAdviceReader(archive.database).total_outcomes(EVERYTHING, AdviceGroup.RULE, since_seconds=0)
 
         assert ("cpu_idle", 1, 0, 1) == (total.key, total.advised, total.followed, total.ignored)
+
+    def test_notes_and_tags_are_for_staff(self, archive: SqlArchive) -> None:
+        notes = SqlStaffNotes(archive.database, wall_clock=lambda: float(START))
+        sue, ada = Viewer(name="sue", role=ViewerRole.SUPPORT), Viewer(name="ada")
+        job, other, user = (
+            NotedThing(NotedKind.JOB, "lab", "12_3"), NotedThing(NotedKind.JOB, "other", "12_3"),
+            NotedThing(NotedKind.USER, "", "ada"),
+        )  # fmt: skip
+        notes.add_note(sue, job, HOSTILE_NAME)
+        notes.add_note(sue, job, "second 🚀")
+        notes.add_note(sue, user, "x" * 10_000)
+        for thing, tag in ((job, "slow"), (job, "io"), (user, "slow"), (job, "slow")):
+            notes.set_tag(sue, thing, tag, is_set=True)
+        notes.set_tag(sue, job, "io", is_set=False)
+
+        first, second = notes.list_notes(sue, job)
+        assert ("sue", START, HOSTILE_NAME, "second 🚀") == (first.author, first.at_seconds, first.text, second.text)
+        assert ((), ("slow",)) == (notes.list_tags(sue, other), notes.list_tags(sue, job))
+        assert {("slow", job), ("slow", user)} == set(notes.list_tagged(sue)) == set(notes.list_tagged(sue, "slow"))
+        notes.delete_note(sue, other, first.note_id)
+        notes.delete_note(sue, job, second.note_id)
+        assert (first,) == notes.list_notes(sue, job)
+        assert 2000 == len(notes.list_notes(sue, user)[0].text)
+        assert ((), (), ()) == (notes.list_notes(ada, user), notes.list_tags(ada, user), notes.list_tagged(ada))
+        with pytest.raises(ArchiveError, match="only staff"):
+            notes.add_note(ada, job, "x")
+        with pytest.raises(ArchiveError, match="only staff"):
+            notes.set_tag(ada, job, "x", is_set=True)
+
+    def test_views_are_own_or_shared_by_staff(self, archive: SqlArchive) -> None:
+        views = SqlSavedViews(archive.database)
+        sue, root = Viewer(name="sue", role=ViewerRole.SUPPORT), Viewer(name="root", role=ViewerRole.ADMIN)
+        ada = Viewer(name="ada")
+        views.save_view(sue, "failed", "?state=FAILED", is_shared=True)
+        views.save_view(sue, "failed", "?state=OUT_OF_MEMORY", is_shared=True)
+        views.save_view(sue, "private", "", is_shared=False)
+        views.save_view(ada, "mine", "?user=ada", is_shared=False)
+
+        assert [("failed", "?state=OUT_OF_MEMORY")] == [(view.name, view.query) for view in views.list_views(root)]
+        assert ["failed", "private"] == [view.name for view in views.list_views(sue)]
+        (mine,) = views.list_views(ada)
+        views.delete_view(sue, mine.view_id)
+        assert (mine,) == views.list_views(ada)
+        views.delete_view(ada, mine.view_id)
+        assert () == views.list_views(ada)
+        with pytest.raises(ArchiveError, match="only staff"):
+            views.save_view(ada, "mine", "", is_shared=True)
+        with pytest.raises(ArchiveError, match="too long"):
+            views.save_view(ada, "mine", "?" + "x" * 3000, is_shared=False)
+        for number in range(50):
+            views.save_view(ada, f"view {number}", "", is_shared=False)
+        with pytest.raises(ArchiveError, match="50 saved views"):
+            views.save_view(ada, "one more", "", is_shared=False)
 
     def test_earlier_runs_are_of_the_same_user_and_name(self, archive: SqlArchive) -> None:
         changes: list[dict[str, object]] = [

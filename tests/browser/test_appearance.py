@@ -26,6 +26,7 @@ PAGES = {
     "/cluster": "/cluster",
     "/waste": "/waste",
     "/savings": "/savings",
+    "/tags": "/tags",
     "/histogram": "/histogram?metric=cpu",
     "/filesystems": "/filesystems",
     "/compare": "/compare?job={wasteful}&job={gpu}",

@@ -19,6 +19,7 @@ from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from tests.fakes.portal_backend import SECRET, FakeBackend, find_archived, make_backend
 from tests.fakes.reports import START
 
@@ -47,6 +48,8 @@ class ArchiveBackend:
             find_report=lambda viewer, shown_id: find_archived(self.archive, viewer, shown_id),
             clock=lambda: self.seconds,
             advice=SqlAdviceReader(self.archive.database),
+            notes=SqlStaffNotes(self.archive.database, wall_clock=lambda: self.seconds),
+            views=SqlSavedViews(self.archive.database),
         )
         return make_app(replace(backend, audit=self.audit) if self.audit else backend)
 

@@ -36,11 +36,11 @@ class ShownForm:
     buttons: tuple[str, ...]
 
 
-def find_form(html: str) -> ShownForm | None:
-    """Return the POST form of a page, if any."""
-    reader = _FormReader(html)
-    assert len(reader.forms) <= 1
-    return reader.forms[0] if reader.forms else None
+def find_form(html: str, ending: str = "/letter") -> ShownForm | None:
+    """Return the POST form of a page whose address ends like this, if any: by default that of the digest."""
+    forms = [form for form in _FormReader(html).forms if form.action.endswith(ending)]
+    assert len(forms) <= 1
+    return forms[0] if forms else None
 
 
 class _FormReader(Page):
@@ -58,7 +58,7 @@ class _FormReader(Page):
             self.forms.append(ShownForm(given["action"], {}, ()))
             self._is_inside = True
         elif tag == "input" and self._is_inside:
-            self.forms[-1].fields[given["name"]] = given["value"]
+            self.forms[-1].fields[given["name"]] = given.get("value", "")
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":

@@ -25,6 +25,7 @@ from slurmscope.portal.pages import (
     people,
     savings,
     seed_routes,
+    staff,
     waiting,
     waste,
 )
@@ -45,6 +46,7 @@ _PAGES = (
     cluster,
     waste,
     savings,
+    staff,
     filesystems,
     compare,
     about,

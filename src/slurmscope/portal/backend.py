@@ -15,6 +15,7 @@ from slurmscope.model.filesystem_use import TopClients
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import Chart, JobReport
+from slurmscope.model.staff import SavedViews, StaffNotes
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting import WaitingQueue
 from slurmscope.portal.scope import Scope
@@ -83,4 +84,6 @@ class PortalBackend:
     """Return the script of a job that Slurm stored; None if there is none. May raise ``SourceError``."""
     stores_scripts: Callable[[], bool] = lambda: False
     """Return at once whether Slurm stores job scripts."""
+    notes: StaffNotes = field(default_factory=StaffNotes)
+    views: SavedViews = field(default_factory=SavedViews)
     clock: Callable[[], float] = time.time

@@ -15,8 +15,10 @@ from slurmscope.analysis.heat_maps import find_heat_maps
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import Chart, HeatMap, JobReport
+from slurmscope.model.staff import NotedKind, NotedThing
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.pages.job_script import may_see_script
+from slurmscope.portal.pages.staff import make_staff_section
 from slurmscope.portal.pages.waiting import find_pending, show_waiting
 from slurmscope.portal.views.advice import RunComparison, compare_runs
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
@@ -50,7 +52,9 @@ def show_job(context: Context, shown_id: str) -> Response:
     report = context.add_resubmission(context.audit_report(shown_id, report))
     body = _render_cached(context, report, is_update=False)
     has_script = context.backend.stores_scripts() and may_see_script(context, report)
-    return context.page("job.html", report=report, body=Markup(body), has_script=has_script)  # noqa: S704 - our template
+    staff = make_staff_section(context, NotedThing(NotedKind.JOB, report.record.cluster, report.record.shown_id))
+    shown = Markup(body)  # noqa: S704 - our template
+    return context.page("job.html", report=report, body=shown, has_script=has_script, staff=staff)
 
 
 @router.get("/jobs/{shown_id}/live")

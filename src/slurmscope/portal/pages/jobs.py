@@ -90,6 +90,8 @@ def show_jobs(context: Context) -> Response:
         next_position=render_position(page.next_key),
         is_first=after is None,
         range_fields=make_range_fields(wanted.ranges),
+        views=context.backend.views.list_views(context.viewer),
+        view_token=context.backend.csrf.issue(context.viewer),
     )
 
 

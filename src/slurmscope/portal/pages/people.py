@@ -12,8 +12,10 @@ from fastapi import APIRouter, Form
 from starlette.responses import RedirectResponse, Response
 
 from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
+from slurmscope.model.staff import NotedKind, NotedThing
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.pages.staff import make_staff_section
 from slurmscope.portal.sign_in.csrf import FIELD
 from slurmscope.portal.sign_in.errors import Refused
 from slurmscope.portal.views.day_bars import make_day_bars
@@ -108,6 +110,7 @@ def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFi
         wanted=wanted,
         address=_make_address(context, "users" if wanted.user else "accounts", name),
         digest=_make_digest_form(context, name) if wanted.user else None,
+        staff=make_staff_section(context, NotedThing(NotedKind.USER, "", name)) if wanted.user else None,
         rule_link=context.make_rule_link(recent),
         sees_all=context.viewer.is_staff or name in context.viewer.coordinates,
     )

@@ -176,6 +176,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
     from slurmscope.store.archive.advice_reader import SqlAdviceReader
     from slurmscope.store.archive.audit import AuditLog
     from slurmscope.store.archive.checkpoints import Checkpoints
+    from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
     from slurmscope.store.archive.tokens import TokenStore
 
     archive, config = reporting.archive, reporting.config
@@ -232,6 +233,8 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         waiting_times=waiting_times.find,
         queue_facts=waiting.facts,
         advice=SqlAdviceReader(archive.database),
+        notes=SqlStaffNotes(archive.database),
+        views=SqlSavedViews(archive.database),
     )
     metrics = PortalMetrics(
         requests=RequestCounts(),

@@ -338,5 +338,45 @@ AUDIT = Table(
     **_OPTIONS,
 )
 
+# Since version 2: notes and tags of staff, and saved filters of job lists.
+NOTES = Table(
+    "slurmscope_notes",
+    METADATA,
+    Column("note_id", _RUN, primary_key=True),
+    Column("kind", _name(STATE_LENGTH), nullable=False),
+    Column("cluster", _name(CLUSTER_LENGTH), nullable=False),
+    Column("name", _name(), nullable=False),
+    Column("author", _name(), nullable=False),
+    Column("at_seconds", BigInteger, nullable=False),
+    Column("text", Text, nullable=False),
+    Index("slurmscope_notes_name", "name", "kind", "cluster"),
+    **_OPTIONS,
+)
+
+TAGS = Table(
+    "slurmscope_tags",
+    METADATA,
+    Column("name", _name(), primary_key=True),
+    Column("kind", _name(STATE_LENGTH), primary_key=True),
+    Column("cluster", _name(CLUSTER_LENGTH), primary_key=True),
+    Column("tag", _name(STATE_LENGTH), primary_key=True),
+    Column("author", _name(), nullable=False),
+    Column("at_seconds", BigInteger, nullable=False),
+    Index("slurmscope_tags_tag", "tag", "at_seconds"),
+    **_OPTIONS,
+)
+
+VIEWS = Table(
+    "slurmscope_views",
+    METADATA,
+    Column("view_id", _RUN, primary_key=True),
+    Column("owner", _name(), nullable=False),
+    Column("name", _name(), nullable=False),
+    Column("query", Text, nullable=False),
+    Column("is_shared", Boolean, nullable=False),
+    Index("slurmscope_views_owner", "owner", "name"),
+    **_OPTIONS,
+)
+
 RUN_TABLES = (FINDINGS, JOB_NODES, ADVICE, INCOMPLETE, REPORTS, CURVES, JOBS)
 """Tables with rows of single runs, in the order in which they are deleted."""

@@ -37,6 +37,8 @@ class Access(enum.Enum):
     OWNER = "the owner, coordinators of the account, and staff; 404 for others"
     ONLY_OWNER = "the owner; 404 for all others"
     STAFF = "staff"
+    STAFF_FORM = "staff, by a form; 403 for others"
+    OWN_FORM = "all signed-in viewers, by a form, for themselves"
     PERSON = "the user and admins, by a form; 403 for others with access to the user's jobs, 404 for the rest"
 
 
@@ -73,6 +75,10 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
         Access.SIGNED_IN,
         ["/histogram", "/histogram?metric=run&user=ada", "/histogram?format=csv", "/histogram?format=json&user=ada"],
     ),
+    "/tags": (Access.STAFF, ["/tags"]),
+    "/staff/notes": (Access.STAFF_FORM, []),
+    "/views": (Access.OWN_FORM, []),
+    "/views/delete": (Access.OWN_FORM, []),
     "/savings": (Access.SIGNED_IN, ["/savings", "/savings?format=csv", "/savings?table=month&format=json"]),
     "/filesystems": (Access.STAFF, ["/filesystems", "/filesystems?format=csv", "/filesystems?format=json"]),
     "/jobs/{shown_id}": (
@@ -120,6 +126,13 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     ),
     "/api/v2/cluster": (Access.SIGNED_IN, ["/api/v2/cluster"]),
 }  # fmt: skip
+STAFF_CHANGING = {
+    "/staff/notes": ("/staff/notes", {"kind": "job", "name": "4711", "change": "add-tag", "text": "slow"})
+}
+OWN_CHANGING = {
+    "/views": ("/views", {"name": "mine", "query": "?user=ada"}),
+    "/views/delete": ("/views/delete", {"view_id": "1"}),
+}
 CHANGING = {"/users/{name:path}/letter": ("/users/ada/letter", {"wish": "stop"})}
 """Routes that change something, with an address and form fields; each has to check the form token."""
 
@@ -196,8 +209,32 @@ def test_access_is_declared_for_every_route() -> None:
 def test_only_listed_routes_change_anything() -> None:
     changing = {path for path, methods in walk(make_backend().make_app().routes) if methods - {"GET", "HEAD"}}
 
-    assert set(CHANGING) == changing
-    assert set(CHANGING) == {path for path, (access, _) in ROUTES.items() if access is Access.PERSON}
+    assert {*CHANGING, *STAFF_CHANGING, *OWN_CHANGING} == changing
+    for forms, expected in (
+        (CHANGING, Access.PERSON), (STAFF_CHANGING, Access.STAFF_FORM), (OWN_CHANGING, Access.OWN_FORM),
+    ):  # fmt: skip
+        assert set(forms) == {path for path, (access, _) in ROUTES.items() if access is expected}
+
+
+@pytest.mark.parametrize(("url", "fields"), STAFF_CHANGING.values())
+def test_only_staff_change_notes_and_with_a_form_token(url: str, fields: dict[str, str]) -> None:
+    portal = Portal(make_jobs(), {})
+    expected = {"": 401, OWNER: 403, OTHER: 403, COORDINATOR: 403, SUPPORT: 303, ADMIN: 303}
+
+    assert expected == {who: portal.send(url, fields, who).status_code for who in expected}
+    assert [SUPPORT, ADMIN] == [who for who, _, _ in portal.backend.audited]
+    assert {403} == {portal.request(url, who, fields).status_code for who in SIGNED_IN}
+    assert 404 == portal.send(url, {**fields, "name": "1"}, SUPPORT).status_code
+
+
+@pytest.mark.parametrize(("url", "fields"), OWN_CHANGING.values())
+def test_viewers_change_their_own_views_with_a_form_token(url: str, fields: dict[str, str]) -> None:
+    portal = Portal(make_jobs(), {})
+
+    assert {"": 401, **dict.fromkeys(SIGNED_IN, 303)} == {
+        who: portal.send(url, fields, who).status_code for who in ("", *SIGNED_IN)
+    }
+    assert {403} == {portal.request(url, who, fields).status_code for who in SIGNED_IN}
 
 
 @pytest.mark.parametrize(("url", "fields"), CHANGING.values())
