@@ -23,6 +23,7 @@ class DemoJobs:
     array: str
     user: str
     account: str
+    node: str
 
 
 def find_jobs(base: str) -> DemoJobs:
@@ -46,7 +47,13 @@ def find_jobs(base: str) -> DemoJobs:
         array=str(max(arrays, key=arrays.count)),
         user=ended[0]["user"],
         account=ended[0]["account"],
+        node=_find_node(base, running[0]["shown_id"]),
     )
+
+
+def _find_node(base: str, shown_id: str) -> str:
+    response = httpx.get(f"{base}/jobs/{shown_id}/nodes.json", timeout=PATIENCE_SECONDS, trust_env=False)
+    return str(response.raise_for_status().json()["rows"][0]["node"])
 
 
 def _list(base: str, query: str) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ PAGES = {
     "/jobs": "/jobs?worst=critical",
     "/jobs/{shown_id}": "/jobs/{running}",
     "/arrays/{array_id}": "/arrays/{array}",
+    "/nodes/{name}": "/nodes/{node}",
     "/users/{name:path}": "/users/{user}",
     "/accounts/{name:path}": "/accounts/{account}",
     "/cluster": "/cluster",

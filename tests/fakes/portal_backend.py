@@ -16,6 +16,7 @@ from slurmscope.model.filesystem_use import ClientKind, Period, Quantity, TopCli
 from slurmscope.model.finding import Subject
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
+from slurmscope.model.node_events import NodeEvent
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.model.waiting import WaitingQueue
@@ -148,6 +149,7 @@ class FakeBackend:
     opt_outs: FakeOptOuts = field(default_factory=FakeOptOuts)
     waiting: WaitingQueue | None = None
     facts: QueueFacts = field(default_factory=QueueFacts)
+    events: tuple[NodeEvent, ...] | None = None
     scripts: dict[str, JobScript] = field(default_factory=dict)
     script_error: SourceError | None = None
 
@@ -189,6 +191,7 @@ class FakeBackend:
             top_clients=lambda: self.top_clients,
             waiting=lambda: self.waiting,
             queue_facts=lambda _: self.facts,
+            node_events=lambda _: self.events,
             read_script=self.read_script,
             stores_scripts=lambda: bool(self.scripts),
             clock=self.clock,

@@ -22,6 +22,7 @@ from slurmscope.portal.pages import (
     job,
     job_script,
     jobs,
+    nodes,
     people,
     savings,
     seed_routes,
@@ -38,6 +39,7 @@ from slurmscope.portal.web.templating import PageRenderer
 
 _PAGES = (
     jobs,
+    nodes,
     histogram,
     job,
     job_script,

@@ -14,6 +14,7 @@ from slurmscope.model.archive import Archive
 from slurmscope.model.filesystem_use import TopClients
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
+from slurmscope.model.node_events import NodeEvent
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.staff import SavedViews, StaffNotes
 from slurmscope.model.viewer import Viewer
@@ -86,4 +87,6 @@ class PortalBackend:
     """Return at once whether Slurm stores job scripts."""
     notes: StaffNotes = field(default_factory=StaffNotes)
     views: SavedViews = field(default_factory=SavedViews)
+    node_events: Callable[[str], tuple[NodeEvent, ...] | None] = lambda _node: None
+    """Return when a node was down or drained, newest first; None if that is not known."""
     clock: Callable[[], float] = time.time

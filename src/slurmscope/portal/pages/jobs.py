@@ -14,6 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow
 from slurmscope.model.finding import Severity
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.pages.nodes import has_node
 from slurmscope.portal.pages.waiting import explain_waiting, show_waiting
 from slurmscope.portal.views.array import make_array_view
 from slurmscope.portal.views.queries import (
@@ -138,7 +139,7 @@ def show_array(context: Context, array_id: str) -> Response:
 
 @router.get("/search")
 def search(context: Context, q: str = "") -> Response:
-    """Redirect to the job, array, user or account, else to the list of jobs whose names begin with the text.
+    """Redirect to the job, array, user, account or node, else to the list of jobs whose names begin with the text.
 
     Only what the viewer has access to is searched: what is not accessible and what is absent lead to the same page.
     """
@@ -193,6 +194,8 @@ def _find_page(context: RequestContext, text: str) -> str:
     for kind, wanted in (("users", JobFilter(user=text)), ("accounts", JobFilter(account=text))):
         if context.has_jobs(wanted):
             return f"/{kind}/{quote(text, safe='')}"
+    if has_node(context, text):
+        return f"/nodes/{quote(text, safe='')}"
     return "/jobs?" + urlencode({"name": text})
 
 

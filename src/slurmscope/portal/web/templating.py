@@ -121,6 +121,7 @@ def make_links(base: str) -> dict[str, Callable[[str], str]]:
         "array_url": lambda array_id: f"{base}/arrays/{array_id}",
         "user_url": lambda name: f"{base}/users/{quote(name, safe='')}",
         "account_url": lambda name: f"{base}/accounts/{quote(name, safe='')}",
+        "node_url": lambda name: f"{base}/nodes/{quote(name, safe='')}",
         "partition_url": lambda name: f"{base}/jobs{render_query(JobFilter(partition=name))}",
     }
 

@@ -36,6 +36,7 @@ from slurmscope.services.portal.cluster_state import ClusterState
 from slurmscope.services.portal.filesystems import find_top_clients, make_reading
 from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.munge import open_munge
+from slurmscope.services.portal.node_history import open_node_history
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.portal.waiting import make_waiting_readings
 from slurmscope.services.reporting.opening import Reporting, open_reporting
@@ -235,6 +236,7 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         advice=SqlAdviceReader(archive.database),
         notes=SqlStaffNotes(archive.database),
         views=SqlSavedViews(archive.database),
+        node_events=open_node_history(commands.run),
     )
     metrics = PortalMetrics(
         requests=RequestCounts(),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer like sacctmgr 22.05: ``show stats``, ``show configuration``, and which accounts a user coordinates.
+"""Answer like sacctmgr 22.05: ``show stats``, ``show configuration``, ``show event`` of a node, and which accounts a
+user coordinates.
 
 Known options: ``-r -n -P -V``. Nothing can be changed, so nothing can go wrong. The first user of the cluster
 coordinates the first account.
@@ -12,14 +13,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from slurmscope.simulate.commands.listing import Command, CommandResult, ReadColumn, UsageError, refuse, version_answer
+from slurmscope.simulate.commands.node_states import long_state
 from slurmscope.simulate.commands.table import encode
 
 if TYPE_CHECKING:
-    from slurmscope.simulate.cluster.records import SimulatedCluster
+    from slurmscope.simulate.cluster.records import SimulatedCluster, SimulatedNode
 
 _NAME = "sacctmgr"
 _REPORT = "report"
 _COORDINATORS = "coordinators"
+_EVENTS = "events"
 _CONFIGURATION = (
     b"Configuration data as of now\nPrivateData            = none\n\nSlurmDBD configuration:\n"
     b"PrivateData            = none\nSlurmUser              = slurm(64030)\n"
@@ -32,6 +35,8 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
 
     if name == _REPORT:
         return [encode(make_database_report(cluster))]
+    if name == _EVENTS:
+        return [encode(_event(node)) for node in cluster.nodes if node.reason]
     first = ",".join(cluster.accounts[:1])
     return [encode(f"{user.name}|{'' if number else first}") for number, user in enumerate(cluster.users)]
 
@@ -46,9 +51,26 @@ def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str
             return 0, b"".join(read(_REPORT)), b""
         if [word.lower() for word in words] == ["show", "configuration"]:
             return 0, _CONFIGURATION, b""
+        if [word.lower() for word in words[:3]] == ["show", "event", "where"]:
+            return 0, _events(read, words[3:]), b""
         return 0, _coordinated(read, words), b""
     except (getopt.GetoptError, UsageError) as error:
         return refuse(_NAME, error)
+
+
+def _event(node: SimulatedNode) -> str:
+    """Return the event of a node that is down or drained now, after its name."""
+    user = "root(0)" if node.reason_user is None else f"{node.reason_user.name}({node.reason_user.uid})"
+    state = long_state(node.base, node.flags).upper()
+    return f"{node.name}|{node.reason_time}|Unknown|{state}|{user}|{node.reason}"
+
+
+def _events(read: ReadColumn, conditions: Sequence[str]) -> bytes:
+    known = dict(word.split("=", 1) for word in conditions if "=" in word)
+    if set(known) != {"nodes", "start", "format"} or known["format"] != "TimeStart,TimeEnd,State,User,Reason":
+        raise UsageError(f"not simulated: show event where {' '.join(conditions)}")
+    start = encode(known["nodes"]) + b"|"
+    return b"".join(row.removeprefix(start) + b"\n" for row in read(_EVENTS) if row.startswith(start))
 
 
 def _coordinated(read: ReadColumn, words: Sequence[str]) -> bytes:
@@ -59,5 +81,5 @@ def _coordinated(read: ReadColumn, words: Sequence[str]) -> bytes:
     return b"".join(row + b"\n" for row in read(_COORDINATORS) if row.startswith(start))
 
 
-COMMAND = Command(name=_NAME, columns=(_REPORT, _COORDINATORS), column=column, respond=respond)
+COMMAND = Command(name=_NAME, columns=(_REPORT, _COORDINATORS, _EVENTS), column=column, respond=respond)
 answer = COMMAND.answer

@@ -26,7 +26,7 @@ from tests.fakes.waiting import make_queue, make_waiting
 OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN = "ada", "eve", "cora", "sue", "root"
 SIGNED_IN = (OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN)
 LIVE = "4999"
-EVES_JOB = make_report(make_record(4900, user=OTHER, account="biology", name="mine"))
+EVES_JOB = make_report(make_record(4900, user=OTHER, account="biology", name="mine", nodes=("n9",)))
 
 
 class Access(enum.Enum):
@@ -102,6 +102,9 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/arrays/{array_id}": (
         Access.OWNER, ["/arrays/4800", "/arrays/4997", "/arrays/4800?format=csv", "/arrays/4800?format=json"],
     ),
+    "/nodes/{name}": (Access.OWNER, ["/nodes/n1"]),
+    "/nodes/{name}/charts.json": (Access.OWNER, ["/nodes/n1/charts.json"]),
+    "/nodes/{name}/charts/{chart_name}.svg": (Access.OWNER, ["/nodes/n1/charts/cpu.svg"]),
     "/users/{name:path}": (Access.OWNER, ["/users/ada", "/users/ada?format=csv"]),
     "/users/{name:path}/letter": (Access.PERSON, []),
     "/accounts/{name:path}": (Access.OWNER, ["/accounts/physics", "/accounts/physics?format=json"]),

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Query sacctmgr for the times in which a node was down or drained.
+
+::
+
+    1790000000|1790003600|DRAIN|root(0)|bad DIMM
+    1790100000|Unknown|DOWN*|slurm(64030)|Not responding
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from slurmscope.errors import MalformedAnswer
+from slurmscope.model.node_events import NodeEvent
+
+COMMAND = "sacctmgr"
+MAX_EVENTS = 200
+
+# What a node can be called; brackets and commas would name several, and signs other conditions.
+_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}\Z", re.ASCII)
+_SECONDS = re.compile(r"[0-9]{1,11}\Z", re.ASCII)
+# The reason comes last, because it may contain the separator.
+_COLUMNS = "TimeStart,TimeEnd,State,User,Reason"
+
+
+def is_possible_node(name: str) -> bool:
+    """Return whether Slurm can know a node of this name."""
+    return _NODE.match(name) is not None
+
+
+def arguments(node: str, since_day: str) -> tuple[str, ...]:
+    """Return the arguments of sacctmgr; without a day it would show only the last one."""
+    return (
+        "--readonly", "--noheader", "--parsable2", "show", "event", "where", f"nodes={node}", f"start={since_day}",
+        f"format={_COLUMNS}",
+    )  # fmt: skip
+
+
+def parse_events(answer: bytes) -> tuple[NodeEvent, ...]:
+    """Read the events, newest first."""
+    rows = [_parse_row(row) for row in answer.decode("utf-8", "replace").splitlines() if row]
+    return tuple(sorted(rows, reverse=True)[:MAX_EVENTS])
+
+
+def read_events(run: Callable[[str, Sequence[str]], bytes], node: str, since_day: str) -> tuple[NodeEvent, ...]:
+    """Return the events of one node since a day as YYYY-MM-DD; raises CommandError when sacctmgr fails."""
+    return parse_events(run(COMMAND, arguments(node, since_day))) if is_possible_node(node) else ()
+
+
+def _parse_row(row: str) -> NodeEvent:
+    cells = row.split("|", 4)
+    if len(cells) != 5 or not _SECONDS.match(cells[0]):
+        raise MalformedAnswer("sacctmgr: an event does not have the requested columns")
+    start, end, state, user, reason = cells
+    # 0 and a word both mean that the event lasts.
+    ended = int(end) if _SECONDS.match(end) and int(end) else None
+    return NodeEvent(int(start), ended, state, user, reason)
