@@ -4,61 +4,59 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lab import ALICE, SlurmLab
+from lab import ALICE
 from lab.config import LabSettings
 from lab.prometheus import run_pushgateway
-from tests.e2e import profiled_task
-from tests.processes import Exporter, serving, until, values
+from tests.e2e.profiled_lab import (
+    CPU,
+    PATIENCE_SECONDS,
+    RESIDENT,
+    TASKS,
+    ProfiledLab,
+    check_tasks,
+    left,
+    of_tasks,
+    reports,
+    run_profiled_lab,
+    two_steps,
+)
+from tests.processes import serving, until, values
 
 REPOSITORY = Path(__file__).parents[2]
-CPU, RESIDENT = "slurm_profile_task_cpu_seconds_total", "slurm_profile_task_resident_bytes"
-PATIENCE_SECONDS = 180.0
-TASKS = [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProfiledLab:
-    """Hold a cluster that has loaded the plugin."""
-
-    lab: SlurmLab
-    socket: Path
-    work: Path
-
-    def submit(self, script: str, *arguments: str) -> int:
-        """Submit a job of four CPUs on the first node."""
-        node = f"--nodelist={self.lab.nodes[0]}"
-        return self.lab.submit(ALICE, node, "--ntasks=4", "--mem=1500M", *arguments, script=script)
-
-    def flags(self, *further: str) -> tuple[str, ...]:
-        """Return flags of an agent that receives samples and soon drops ended steps."""
-        return ("--profile.socket", str(self.socket), "--node.grace", "1s", *further)
 
 
 @pytest.fixture(scope="module")
 def profiled() -> Iterator[ProfiledLab]:
     """Start a cluster of one node with the plugin, built for the installed Slurm."""
-    folder = Path(tempfile.mkdtemp(prefix="profiled-"))
-    folder.chmod(0o755)
+    with run_profiled_lab(settings_with_plugin) as running:
+        yield running
+
+
+@pytest.fixture
+def work(profiled: ProfiledLab) -> Path:
+    """Return an empty folder that jobs may write to."""
+    return profiled.empty_work()
+
+
+def settings_with_plugin(folder: Path) -> LabSettings:
+    """Build the plugin, and let Slurm load it."""
     built = subprocess.run(
         [REPOSITORY / "plugin" / "build"], capture_output=True, text=True, timeout=400, check=False,
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PLUGIN_BUILD": str(folder / "plugin")},
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
     system = next(Path("/usr/lib").glob("*/slurm-wlm"))
-    settings = LabSettings(
+    return LabSettings(
         node_count=1,
         extra_lines=(
             f"PluginDir={system}:{folder / 'plugin'}",
@@ -70,77 +68,12 @@ def profiled() -> Iterator[ProfiledLab]:
             "ProfilePrometheusHost=http://gateway:9091\n"  # of the original plugin
         },
     )
-    lab = SlurmLab(folder / "lab", settings)
-    try:
-        lab.start()
-        work = folder / "work"
-        work.mkdir(mode=0o777)
-        work.chmod(0o777)
-        shutil.copy(profiled_task.__file__, work / "profiled_task.py")
-        yield ProfiledLab(lab=lab, socket=folder / "agent.sock", work=work)
-    finally:
-        lab.destroy()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture
-def work(profiled: ProfiledLab) -> Path:
-    """Return an empty folder that jobs may write to."""
-    profiled.lab.reset()
-    for file in profiled.work.glob("*[!y]"):
-        file.unlink()
-    return profiled.work
-
-
-def two_steps(work: Path) -> str:
-    """Return a script of two steps at once with two tasks each."""
-    step = f"srun --exact --ntasks=2 --mem=600M python3 {work}/profiled_task.py {work} &\n"
-    return f"{step}sleep 1\n{step}wait"
-
-
-def of_tasks(agent: Exporter, name: str, job: int) -> dict[tuple[str, str], float]:
-    """Return a metric by step and task, without the batch step."""
-    found = values(agent.get()[1], name).items()
-    return {(labels[2], labels[3]): n for labels, n in found if labels[0] == str(job) and labels[2] != "batch"}
-
-
-def reports(work: Path, ending: str = "json") -> dict[tuple[str, str], dict[str, float]]:
-    """Return what the tasks found out about themselves."""
-    files = {task: work / f"{task[0]}.{task[1]}.{ending}" for task in TASKS}
-    until(lambda: all(file.exists() for file in files.values()), PATIENCE_SECONDS)
-    return {task: json.loads(file.read_text(encoding="utf-8")) for task, file in files.items()}
-
-
-def left(agent: Exporter) -> list[str]:
-    """Return the series of profiled steps on the page."""
-    return [line for line in agent.get()[1].splitlines() if line.startswith("slurm_profile_")]
-
-
-def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab, work: Path) -> None:
+@pytest.mark.usefixtures("work")
+def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab) -> None:
     with serving("node", *profiled.flags()) as agent:
-        job = profiled.submit(two_steps(work), "--profile=task")
-        reported = reports(work)
-        # A sample is at most two seconds old.
-        until(
-            lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * reported[t]["cpu"] for t in TASKS),
-            PATIENCE_SECONDS,
-        )
-        resident = of_tasks(agent, RESIDENT, job)
-        # Slurm counts anonymous memory with jobacct_gather/cgroup, all resident memory with jobacct_gather/linux.
-        for task, report in reported.items():
-            assert 0.95 * report["anonymous"] <= resident[task] <= 1.05 * report["resident"]
-        for step in ("0", "1"):
-            out = profiled.lab.run("sstat", "-nP", "--noconvert", "-j", f"{job}.{step}", "-o", "MaxRSS,MaxRSSTask")
-            size, largest = out.strip().split("|")
-            assert pytest.approx(float(size), rel=0.1) == resident[step, largest]
-        (work / "end").touch()
-        final, deadline = reports(work, "final.json"), time.monotonic() + PATIENCE_SECONDS
-        cpu: dict[tuple[str, str], float] = {}
-        while left(agent):
-            cpu |= of_tasks(agent, CPU, job)
-            assert time.monotonic() < deadline
-        assert {task: pytest.approx(final[task]["cpu"], rel=0.1, abs=0.3) for task in TASKS} == cpu
-        profiled.lab.wait_state(job, {"COMPLETED"})
+        check_tasks(profiled, agent)
 
 
 def test_daemons_show_the_configuration_and_warn(profiled: ProfiledLab) -> None:

@@ -4,24 +4,30 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lab import ALICE, SlurmLab
+from lab import ALICE
 from lab.config import LabSettings
 from lab.prometheus import run_prometheus
-from tests.e2e import profiled_task
-from tests.e2e.test_profile import CPU, RESIDENT, TASKS, ProfiledLab, left, of_tasks, reports, two_steps
+from tests.e2e.profiled_lab import (
+    CPU,
+    PATIENCE_SECONDS,
+    TASKS,
+    ProfiledLab,
+    check_tasks,
+    left,
+    of_tasks,
+    reports,
+    run_profiled_lab,
+    two_steps,
+)
 from tests.processes import Exporter, run_slurmscope, serving, until, values
 
-PATIENCE_SECONDS = 180.0
 SCRAPES = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
 scrape_configs: [{{job_name: nodes, static_configs: [{{targets: ["{address}"]}}]}}]
@@ -44,8 +50,6 @@ def port() -> int:
 @pytest.fixture(scope="module")
 def profiled(port: int) -> Iterator[ProfiledLab]:
     """Start a cluster of one node with Slurm's influxdb plugin."""
-    folder = Path(tempfile.mkdtemp(prefix="influxdb-"))
-    folder.chmod(0o755)
     lines = (
         f"ProfileInfluxDBHost=http://127.0.0.1:{port}", "ProfileInfluxDBDatabase=slurm",
         "ProfileInfluxDBRTPolicy=autogen", "ProfileInfluxDBDefault=none", "",
@@ -55,26 +59,14 @@ def profiled(port: int) -> Iterator[ProfiledLab]:
         extra_lines=("AcctGatherProfileType=acct_gather_profile/influxdb", "JobAcctGatherFrequency=task=2"),
         extra_files={"acct_gather.conf": "\n".join(lines)},
     )
-    lab = SlurmLab(folder / "lab", settings)
-    try:
-        lab.start()
-        work = folder / "work"
-        work.mkdir(mode=0o777)
-        work.chmod(0o777)
-        shutil.copy(profiled_task.__file__, work / "profiled_task.py")
-        yield ProfiledLab(lab=lab, socket=folder / "none", work=work)
-    finally:
-        lab.destroy()
-        shutil.rmtree(folder, ignore_errors=True)
+    with run_profiled_lab(lambda _: settings) as running:
+        yield running
 
 
 @pytest.fixture
 def work(profiled: ProfiledLab) -> Path:
     """Return an empty folder that jobs may write to."""
-    profiled.lab.reset()
-    for file in profiled.work.glob("*[!y]"):
-        file.unlink()
-    return profiled.work
+    return profiled.empty_work()
 
 
 @pytest.fixture
@@ -84,30 +76,12 @@ def agent(port: int, profiled: ProfiledLab) -> Iterator[Exporter]:
         yield running
 
 
-def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab, work: Path, agent: Exporter) -> None:
+@pytest.mark.usefixtures("work")
+def test_tasks_agree_with_the_kernel_and_sstat(profiled: ProfiledLab, agent: Exporter) -> None:
     # The plugin sends when it has 16 KiB, or when a task ends.
-    job = profiled.submit(two_steps(work), "--profile=task", "--acctg-freq=task=1")
-    reported = reports(work)
-    until(lambda: all(of_tasks(agent, CPU, job).get(t, 0) >= 0.9 * reported[t]["cpu"] for t in TASKS), PATIENCE_SECONDS)
-    resident = of_tasks(agent, RESIDENT, job)
-    for task, report in reported.items():
-        assert 0.95 * report["anonymous"] <= resident[task] <= 1.05 * report["resident"]
-    for step in ("0", "1"):
-        out = profiled.lab.run("sstat", "-nP", "--noconvert", "-j", f"{job}.{step}", "-o", "MaxRSS,MaxRSSTask")
-        size, largest = out.strip().split("|")
-        assert pytest.approx(float(size), rel=0.1) == resident[step, largest]
-    (work / "end").touch()
-    final, deadline = reports(work, "final.json"), time.monotonic() + PATIENCE_SECONDS
-    cpu: dict[tuple[str, str], float] = {}
-    # Nothing reports the end of a step: the agent sees that its job is gone.
-    while left(agent):
-        cpu |= of_tasks(agent, CPU, job)
-        assert time.monotonic() < deadline
-    # Slurm writes each difference with two digits after the point.
-    assert {task: pytest.approx(final[task]["cpu"], rel=0.1, abs=0.3) for task in TASKS} == cpu
+    check_tasks(profiled, agent, "--acctg-freq=task=1")
     rejected = values(agent.get()[1], "slurmscope_profile_rejected_total")
     assert {0.0} == {rejected.get((reason,), 0.0) for reason in ("sender", "malformed", "value", "limit")}
-    profiled.lab.wait_state(job, {"COMPLETED"})
 
 
 def test_report_has_the_samples_beside_what_the_agent_measured(
