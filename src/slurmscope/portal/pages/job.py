@@ -24,6 +24,7 @@ from slurmscope.portal.views.advice import RunComparison, compare_runs
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.heat_map import show_heat_map
 from slurmscope.portal.views.job import make_job_view
+from slurmscope.portal.views.job_parts import JobParts, make_job_parts
 from slurmscope.portal.views.queries import NUMBER
 from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_node_table, make_table_response
 from slurmscope.reports.charts_svg import fold, render_chart_svg
@@ -36,6 +37,7 @@ from slurmscope.reports.text import render_text
 
 router = APIRouter(include_in_schema=False)
 
+MAX_PARTS = 128
 _SVG_WIDTH, _SVG_HEIGHT = 720, 260
 
 
@@ -146,7 +148,7 @@ def _is_array(context: RequestContext, shown_id: str) -> bool:
 
 def _render_cached(context: RequestContext, report: JobReport, *, is_update: bool) -> str:
     """Render what all viewers of a job see alike; which other runs are shown depends on the viewer."""
-    others = OtherRuns(_find_runs(context, report), _compare_runs(context, report))
+    others = OtherRuns(_find_runs(context, report), _compare_runs(context, report), _find_parts(context, report))
     if any(others):
         return _render_body(context, report, others, is_update=is_update)
     name = "update" if is_update else "body"
@@ -158,6 +160,8 @@ class OtherRuns(NamedTuple):
 
     requeued: tuple[JobReport, ...]
     compared: tuple[RunComparison, ...]
+    parts: JobParts | None = None
+    """The parts of a heterogeneous job."""
 
 
 def _compare_runs(context: RequestContext, report: JobReport) -> tuple[RunComparison, ...]:
@@ -180,6 +184,7 @@ def _render_body(context: RequestContext, report: JobReport, others: OtherRuns, 
         "job_body.html",
         job=make_job_view(report, others.requeued),
         comparisons=others.compared,
+        parts=others.parts,
         report=report,
         same_name=JobFilter(user=report.record.user, name=report.record.name[:200]),
         sections=source_sections(report),
@@ -188,6 +193,19 @@ def _render_body(context: RequestContext, report: JobReport, others: OtherRuns, 
         heat_maps=() if is_update else [show_heat_map(heat_map) for heat_map in find_heat_maps(report)],
         is_update=is_update,
     )
+
+
+def _find_parts(context: RequestContext, report: JobReport) -> JobParts | None:
+    record = report.record
+    if record.het_job_id is None:
+        return None
+    wanted = JobFilter(cluster=record.cluster, het_job_id=record.het_job_id)
+    try:
+        rows = context.archive.list_jobs(context.viewer, wanted, limit=MAX_PARTS).rows
+    except ArchiveError:
+        # The page is useful without the other parts.
+        return None
+    return make_job_parts(record.het_job_id, rows)
 
 
 def _find_runs(context: RequestContext, report: JobReport) -> tuple[JobReport, ...]:

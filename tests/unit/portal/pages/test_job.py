@@ -45,6 +45,20 @@ def test_page_says_which_node_differs_and_draws_it(backend: FakeBackend) -> None
     assert [] == page.open
 
 
+def test_parts_of_a_heterogeneous_job_are_linked_and_summed(backend: FakeBackend) -> None:
+    records = [make_record(70 + part, het_job_id=70, het_offset=part, cpus=4 * (part + 1)) for part in range(2)]
+    backend.archive.save([make_report(record) for record in records])
+    page = Page(PortalClient(backend.make_app(), "ada").get("/jobs/70+0").text)
+    assert "Parts of the heterogeneous job 70" in page.text
+    assert "/jobs/70+1" in page.links
+    assert "All 2 parts" in page.text
+    assert [] == page.open
+
+
+def test_gpus_that_were_not_requested_have_no_gauge(ada: PortalClient) -> None:
+    assert "none requested" not in ada.get("/jobs/4711").text
+
+
 def test_page_of_one_node_has_no_heat_map(ada: PortalClient) -> None:
     assert "heat-maps" not in ada.get("/jobs/4711").text
 
