@@ -67,6 +67,8 @@ _CODES: Mapping[int, Ending] = {
     127: Ending("command not found", "Check the spelling, PATH, and that the script loads the modules it needs."),
 }
 
+_NAMED_CODES = frozenset({126, 127})
+
 
 def describe_exit(code: int | None, signal_number: int | None) -> Ending | None:
     """Return how a process ended; None where it ended without an error, or that is unknown."""
@@ -85,6 +87,18 @@ def describe_exit(code: int | None, signal_number: int | None) -> Ending | None:
     known = _CODES.get(code)
     meaning = f": {known.text}" if known else ""
     return Ending(f"ended with exit code {code}{meaning}{_other_reading(code)}", (known or Ending("")).advice)
+
+
+def name_exit(code: int | None, signal_number: int | None) -> str:
+    """Return how a process ended in a few words for lists; empty where it ended without an error, or is unknown."""
+    if signal_number and signal_number <= LAST_SIGNAL:
+        return f"killed by {signal_name(signal_number).partition(',')[0]}"
+    if not code:
+        return ""
+    passed_on = code - (_SLURM_BASE if code > _SLURM_BASE else _SHELL_BASE)
+    if 0 < passed_on <= LAST_SIGNAL:
+        return f"exit code {code}: {signal_name(passed_on).partition(',')[0]}"
+    return f"exit code {code}: {_CODES[code].text}" if code in _NAMED_CODES else f"exit code {code}"
 
 
 def describe_signal(number: int) -> Ending:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from slurmscope.rules.exit_status import describe_exit, describe_signal, signal_name
+from slurmscope.rules.exit_status import describe_exit, describe_signal, name_exit, signal_name
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,22 @@ def test_names_of_signals_are_those_of_the_kernel() -> None:
     known = {each.value: each.name for each in kernel.Signals if each.value <= 31}
 
     assert known == {number: signal_name(number).partition(",")[0] for number in known}
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "expected"),
+    [
+        (0, 11, "killed by SIGSEGV"),
+        (0, 40, "killed by signal 40"),
+        (139, 0, "exit code 139: SIGSEGV"),
+        (271, 0, "exit code 271: SIGTERM"),
+        (127, 0, "exit code 127: command not found"),
+        (1, 0, "exit code 1"),
+        (11, 0, "exit code 11"),
+        (0, 0, ""),
+        (None, None, ""),
+        (0, 125, ""),
+    ],
+)
+def test_end_has_a_name_for_lists(code: int | None, signal: int | None, expected: str) -> None:
+    assert expected == name_exit(code, signal)

@@ -28,6 +28,7 @@ from slurmscope.reports.failure import TITLE as FAILURE
 from slurmscope.reports.failure import failure_rows
 from slurmscope.reports.formatting import as_datetime, format_day, show
 from slurmscope.rules import RULES
+from slurmscope.rules.exit_status import name_exit
 from slurmscope.rules.rating import MANY_JOBS, RatedJob, rate_use, rated_job
 
 STATES = (PENDING, RUNNING, *sorted(ENDED_STATES))
@@ -103,6 +104,7 @@ def _make_environment(settings: PortalSettings, static: StaticFiles) -> Environm
         "iso": _format_iso,
         "hours": _format_hours,
         "rate": _rate,
+        "how_failed": lambda row: name_exit(row.exit_code, row.exit_signal),
         "percent_number": _percent_number,
         "rule_title": _name_rule,
         "group_label": _label_group,

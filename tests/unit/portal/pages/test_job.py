@@ -349,3 +349,12 @@ def test_header_for_the_next_run_can_be_copied(ada: PortalClient) -> None:
 def test_running_job_has_no_header_for_the_next_run(ada: PortalClient) -> None:
     assert "Header for the next run" not in ada.get("/jobs/4720").text
     assert json.loads(ada.get("/api/v2/jobs/4720").text)["resubmission"] is None
+
+
+def test_list_says_how_a_job_failed() -> None:
+    backend = make_backend()
+    failed = make_report(make_record(1, state="FAILED", exit_code=127), findings=())
+    backend.archive.save([failed])
+    page = PortalClient(backend.make_app(), "ada").get("/jobs?state=FAILED").text
+
+    assert "exit code 127: command not found" in page
