@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from slurmscope.errors import ConfigError
@@ -82,9 +81,8 @@ def render_jobs(
         return job_table.render_job_table_csv(found.rows).encode()
     if not found.rows:
         return f"{nothing}\n".encode()
-    zone = job_table.name_zone(time.time(), None)
     example = next((row for row in found.rows if row.rules), found.rows[0]).shown_id
-    below = [*notes, f"Times are in {zone}. The report of one job: slurmscope report {example}"]
+    below = [*notes, f"The report of one job: slurmscope report {example}"]
     text = job_table.render_job_table(
         found.rows, width=width, use_color=use_color, notes=below, titles=_rule_title, zone=None
     )

@@ -3,7 +3,7 @@
 
 ::
 
-    Job   State      Submitted         Run time   CPU  Memory  Name   Findings
+    Job   State      Submitted (CET)   Run time   CPU  Memory  Name   Findings
     4711  COMPLETED  2026-03-01 08:15       2 h  50 %    10 %  relax  Cores were idle, and 1 more
 """
 
@@ -79,12 +79,6 @@ def render_job_table_csv(rows: Sequence[JobRow]) -> str:
     return render_csv_rows((names, *(tuple(_cell(getattr(row, name)) for name in names) for row in rows)))
 
 
-def name_zone(seconds: float, zone: tzinfo | None) -> str:
-    """Return the name of a time zone at a moment."""
-    moment = in_zone(seconds, zone)
-    return f"{moment:%Z}" if moment else "UTC"
-
-
 def _columns(rows: Sequence[JobRow], zone: tzinfo | None) -> list[_Column]:
     def submitted(row: JobRow) -> str:
         moment = in_zone(row.submit_seconds, zone)
@@ -93,7 +87,7 @@ def _columns(rows: Sequence[JobRow], zone: tzinfo | None) -> list[_Column]:
     found = [
         _Column("Job", False, 0, lambda row: show(row.shown_id, 30)),
         _Column("State", False, 1, lambda row: show(row.state, 20)),
-        _Column("Submitted", False, 4, submitted),
+        _Column(f"Submitted ({_name_zone(rows, zone)})", False, 4, submitted),
         _Column("Run time", True, 3, _run_time),
         _Column("CPU", True, 2, lambda row: _share(row.cpu_ratio)),
         _Column("Memory", True, 2, lambda row: _share(row.memory_ratio)),
@@ -101,9 +95,15 @@ def _columns(rows: Sequence[JobRow], zone: tzinfo | None) -> list[_Column]:
     if any(row.gpus for row in rows):
         found.append(_Column("GPU", True, 2, lambda row: _share(row.gpu_ratio)))
     if len({row.user for row in rows}) > 1:
-        found.append(_Column("User", False, 4, lambda row: cut(show(row.user, 100), _NAME_COLUMNS)))
-    found.append(_Column("Name", False, 5, lambda row: cut(show(row.name, 100), _NAME_COLUMNS)))
+        found.append(_Column("User", False, 5, lambda row: cut(show(row.user, 100), _NAME_COLUMNS)))
+    found.append(_Column("Name", False, 6, lambda row: cut(show(row.name, 100), _NAME_COLUMNS)))
     return found
+
+
+def _name_zone(rows: Sequence[JobRow], zone: tzinfo | None) -> str:
+    """Return the name of a time zone at the newest submission."""
+    moment = in_zone(max(row.submit_seconds for row in rows), zone)
+    return f"{moment:%Z}" if moment else "UTC"
 
 
 def _fit(columns: list[_Column], rows: Sequence[JobRow], width: int) -> list[_Column]:

@@ -280,7 +280,7 @@ def test_several_jobs_are_a_table(shared_archive: Path, slurm: Path) -> None:
     # 15_3 is the task of the array; 16 is its number inside Slurm.
     assert {"12", "13", "14", "15_3", "17"} == {line.split()[0] for line in lines[1:6]}
     assert "5 jobs were found for 6 job IDs." == lines[7]
-    assert lines[8].startswith("Times are in ")
+    assert lines[8].startswith("The report of one job: slurmscope report ")
     week = run_here("report", "12-17", "--since", "7d", "-f", "json", *flags).stdout
     assert {"12", "13", "14", "15_3"} == {job["shown_id"] for job in json.loads(week)["jobs"]}
     assert "12," in run_here("report", "12,13", "-f", "csv", *flags).stdout

@@ -100,7 +100,7 @@ def choose_credentials(
         path = settings.token_file.expanduser()
     except RuntimeError as error:
         raise ConfigError("your home directory is not known; set portal.token-file") from error
-    if path.exists():
+    if _is_there(path):
         if not is_safe:
             raise _clear_text(address, "token")
         check_private_file(path)
@@ -122,6 +122,14 @@ def choose_credentials(
             ) from error
 
     return sign
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether a file exists; one in a folder that the user may not enter does not."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def check_private_file(path: Path) -> None:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports use what slurmscope up records on this host, unless there is a Prometheus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurmscope.config import Config, load
+from slurmscope.model.series import NODE_LABEL, Aggregation, JobSpan, SeriesQuery
+from slurmscope.services.reporting.opening import open_recorded
+from slurmscope.services.reporting.settings import command_sections
+from tests.fakes.recorded_samples import CPU, JOB, START, make_recorder, sample
+
+
+def _config(**flags: object) -> Config:
+    return load(command_sections(), flags=flags, environment={})
+
+
+def test_recorded_samples_are_read_while_another_process_records(tmp_path: Path) -> None:
+    wanted = SeriesQuery(metric=CPU, how=Aggregation.TOTAL, by=(NODE_LABEL,))
+    with make_recorder(tmp_path) as recorder:
+        for index in range(5):
+            recorder.record(START + 15 * index, [sample(30.0 * index)])
+        series = open_recorded(_config(**{"recorder.file": str(recorder_file(tmp_path)), "recorder.interval": "15s"}))
+        assert series is not None
+        totals = series.read_totals(wanted, [JobSpan(JOB, START, START + 60)], until=float("inf"))
+
+    # From 0 to 120 s of CPU time in a minute.
+    assert [120.0] == list(totals.by_job[JOB].values())
+
+
+def test_prometheus_comes_first_and_a_missing_file_is_no_error(tmp_path: Path) -> None:
+    path = str(recorder_file(tmp_path))
+    assert open_recorded(_config(**{"recorder.file": path})) is None
+
+    make_recorder(tmp_path).close()
+    assert open_recorded(_config(**{"recorder.file": path})) is not None
+    assert open_recorded(_config(**{"recorder.file": path, "prometheus.url": "http://localhost:9090"})) is None
+
+
+def recorder_file(folder: Path) -> Path:
+    """Return the file of the recorder in a folder."""
+    return folder / "recorder.db"
