@@ -21,6 +21,7 @@ from slurmscope.reports.formatting import format_time, show
 from slurmscope.rules.rating import Rating, rate_use, rated_job
 
 LAST_SIGNAL = 64
+NONE_REQUESTED = "none requested"
 CONSEQUENCES = "Follows from this:"
 """Heading of what a finding explains, in every rendering."""
 
@@ -281,7 +282,7 @@ def _memory(summary: JobSummary) -> str:
 
 def _gpu_use(summary: JobSummary, requested: int) -> str:
     if not requested:
-        return "none requested"
+        return NONE_REQUESTED
     if summary.gpu.mean_utilization is None:
         return NOT_MEASURED
     text = f"mean of {format_some(requested, 'GPU')}"
@@ -292,7 +293,7 @@ def _gpu_use(summary: JobSummary, requested: int) -> str:
 
 def _gpu_memory(summary: JobSummary, requested: int) -> str:
     if not requested:
-        return "none requested"
+        return NONE_REQUESTED
     peak = summary.gpu.peak_memory_bytes
     return NOT_MEASURED if peak is None else f"{format_bytes(peak)} at its peak"
 

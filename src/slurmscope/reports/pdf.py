@@ -51,12 +51,12 @@ def render_svg_png(svg: str) -> bytes:
 
 def _document(report: JobReport) -> dict[str, object]:
     cpu = report.summary.cpu
-    pictures = [(render_chart_svg(chart, width=640, height=230), show(chart.help)) for chart in report.charts]
-    heat_maps = find_heat_maps(report)
-    pictures += [(render_heat_map_svg(item, width=640), describe_heat_map(item)) for item in heat_maps]
+    charts = [(render_chart_svg(chart, width=430, height=200), show(chart.help)) for chart in report.charts]
     if cpu.user_seconds is not None:
-        pictures.append((render_use_pie_svg(report, width=640, height=180), ""))
-    if (cores := render_cores_svg(report, width=640)) is not None:
+        charts.append((render_use_pie_svg(report, width=430, height=200), ""))
+    heat_maps = find_heat_maps(report)
+    pictures = [(render_heat_map_svg(item, width=640), describe_heat_map(item)) for item in heat_maps]
+    if (report.record.cpus or 0) > 1 and (cores := render_cores_svg(report, width=640)) is not None:
         pictures.append((cores, "The darker the cell, the busier the core."))
     table = make_node_table(report)
     return {
@@ -71,6 +71,7 @@ def _document(report: JobReport) -> dict[str, object]:
                 "bar": "" if gauge.ratio is None else render_gauge_svg("", gauge.ratio, rating=gauge.rating),
             }
             for gauge in contents.gauges(report)
+            if gauge.text != contents.NONE_REQUESTED
         ],
         "colors": {severity.value: LIGHT.of(severity) for severity in Severity},
         "failure_title": FAILURE,
@@ -103,6 +104,7 @@ def _document(report: JobReport) -> dict[str, object]:
             for section in source_sections(report)
         ],
         "missing": contents.missing(report),
+        "charts": charts,
         "pictures": pictures,
     }
 

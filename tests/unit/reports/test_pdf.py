@@ -51,6 +51,16 @@ def test_pages_are_a4_and_numbered() -> None:
         assert (595, 842) == (round(page.mediabox.width), round(page.mediabox.height))
 
 
+def test_a_job_of_one_core_has_two_pages() -> None:
+    names = ("cpu", "memory", "read", "write", "cpu_split", "cpu_core", "running_threads", "open_files")
+    record = make_record(cpus=1, node_count=1)
+    reader, text = _read(render_pdf(make_report(record, charts=tuple(make_chart(name) for name in names))))
+
+    assert len(reader.pages) <= 2
+    assert all(f"Chart of {name}" in text for name in names)
+    assert "none requested" not in text
+
+
 def test_the_same_report_gives_the_same_bytes() -> None:
     assert render_pdf(make_report()) == render_pdf(make_report())
 
