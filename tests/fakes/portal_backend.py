@@ -20,6 +20,7 @@ from slurmscope.model.node_events import NodeEvent
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.model.waiting import WaitingQueue
+from slurmscope.model.waiting_times import WaitingTime
 from slurmscope.portal.app import make_app
 from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.scope import Scope, header_values
@@ -152,6 +153,7 @@ class FakeBackend:
     events: tuple[NodeEvent, ...] | None = None
     scripts: dict[str, JobScript] = field(default_factory=dict)
     script_error: SourceError | None = None
+    waits: dict[tuple[int, int], WaitingTime] = field(default_factory=dict)
 
     @property
     def csrf(self) -> Csrf:
@@ -194,6 +196,9 @@ class FakeBackend:
             node_events=lambda _: self.events,
             read_script=self.read_script,
             stores_scripts=lambda: bool(self.scripts),
+            waiting_times=lambda _cluster, partition: {
+                shape: wait for shape, wait in self.waits.items() if wait.partition == partition
+            },
             clock=self.clock,
         )
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
 from slurmscope.model.report import Chart
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
@@ -12,10 +12,13 @@ from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queries import parse_format
 from slurmscope.portal.views.query_errors import BadQuery
+from slurmscope.portal.views.waiting_summary import WaitingTable, make_waiting_table
 from slurmscope.portal.web.tables import (
     Table,
     make_chart_table,
     make_partition_table,
+    make_queue_table,
+    make_shape_table,
     make_table_response,
 )
 from slurmscope.reports.charts_svg import render_chart_svg
@@ -29,9 +32,18 @@ def show_cluster(context: Context) -> Response:
     now, table_format = context.now(), parse_format(context.query)
     if table_format != "html":
         name = context.query.get("table", "partitions")
+        if name == "waiting":
+            shapes = make_shape_table(_find_waiting_table(context, now))
+            return make_table_response(shapes, table_format, "cluster-waiting-times")
         return make_table_response(_choose_table(now, name), table_format, f"cluster-{name}")
     charts = [(chart, make_data_table(chart)) for chart in context.backend.cluster_charts()]
-    return context.page("cluster.html", now=now, charts=charts)
+    return context.page("cluster.html", now=now, charts=charts, table=_find_waiting_table(context, now))
+
+
+@router.get("/cluster/now")
+def send_cluster_now(context: Context) -> Response:
+    """Send the part of the page that changes."""
+    return HTMLResponse(context.pages.render("cluster_now.html", context.viewer, {"now": context.now()}))
 
 
 @router.get("/cluster/charts.json")
@@ -55,6 +67,16 @@ def send_cluster_chart_table(context: Context, name: str, format: str) -> Respon
     return make_table_response(make_chart_table(_find_chart(context, name)), format, f"cluster-{name}-day")
 
 
+def _find_waiting_table(context: RequestContext, now: ClusterNow) -> WaitingTable:
+    """Return the waiting times of the requested partition, by default of that with most pending jobs."""
+    names = [part.name for part in sorted(now.partitions, key=lambda part: -(part.pending_jobs or 0))]
+    asked = context.query.get("partition", "")
+    partition = asked if asked in names else next(iter(names), "")
+    queue = context.backend.waiting()
+    waits = context.backend.waiting_times(queue.cluster if queue else "", partition) if partition else {}
+    return make_waiting_table(partition, waits)
+
+
 def _find_chart(context: RequestContext, name: str) -> Chart:
     for chart in context.backend.cluster_charts():
         if chart.name == name:
@@ -65,7 +87,9 @@ def _find_chart(context: RequestContext, name: str) -> Chart:
 def _choose_table(now: ClusterNow, name: str) -> Table:
     if name == "partitions":
         return make_partition_table(now.partitions)
+    if name == "queue":
+        return make_queue_table(now.queue)
     counts = {"jobs": now.jobs_by_state, "reasons": now.pending_by_reason, "nodes": now.nodes_by_state}
     if name not in counts:
-        raise BadQuery("The table must be partitions, jobs, reasons or nodes.")
+        raise BadQuery("The table must be partitions, queue, jobs, reasons, nodes or waiting.")
     return Table(columns=("name", "count"), rows=tuple((counts[name] or {}).items()))

@@ -30,6 +30,7 @@ from slurmscope.portal.views.queries import (
     render_query,
 )
 from slurmscope.portal.views.ranges import make_range_fields
+from slurmscope.portal.views.waiting_summary import summarize_own
 from slurmscope.portal.views.worth_fixing import MAX_RULES, Fix, choose_fixes
 from slurmscope.portal.web.job_file import make_job_file
 
@@ -68,6 +69,7 @@ def show_first_page(context: Context) -> Response:
         wasters=archive.total(viewer, all_recent, GroupBy.USER, limit=8) if viewer.is_staff else (),
         critical=_find_critical(context) if viewer.is_staff else (),
         own=own,
+        waiting=summarize_own(context.backend.waiting(), viewer.name),
         rule_link=context.make_rule_link(own_recent),
         now=context.now(),
     )

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Form
 from starlette.responses import RedirectResponse, Response
 
 from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
+from slurmscope.model.job_states import PENDING
 from slurmscope.model.staff import NotedKind, NotedThing
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
@@ -105,6 +106,7 @@ def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFi
         day_bars=make_day_bars(total(GroupBy.DAY, 400), context.since(days), days),
         groups=total(by),
         rules=total(GroupBy.RULE, 10),
+        pending=context.list_jobs(replace(wanted, state=PENDING), limit=_ROWS).rows,
         running=list_jobs(is_running=True),
         ended=list_jobs(is_running=False),
         wanted=wanted,

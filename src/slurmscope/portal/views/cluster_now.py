@@ -33,6 +33,17 @@ class PartitionNow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """Hold the pending jobs of one partition that have the same reason; amounts are requested ones."""
+
+    partition: str
+    reason: str
+    jobs: int
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeProblem:
     """Hold the reason why a node is down or drained."""
 
@@ -55,6 +66,8 @@ class ClusterNow:
     cpus: int | None = None
     cpus_allocated: int | None = None
     partitions: tuple[PartitionNow, ...] = ()
+    queue: tuple[QueueRow, ...] = ()
+    """Pending jobs by partition and reason; a job that may start in several partitions counts in each of them."""
     troubles: tuple[NodeProblem, ...] = ()
     """Down and drained nodes."""
     problems: tuple[str, ...] = ()
@@ -96,12 +109,30 @@ def summarize_cluster(
         nodes_by_state=_count((node.state_text, 1) for node in each_node) if nodes else None,
         cpus=sum(node.cpus_total for node in each_node) if nodes else None,
         cpus_allocated=sum(node.cpus_allocated for node in each_node) if nodes else None,
+        queue=_summarize_queue(groups),
         partitions=_summarize_partitions(groups if jobs else None, each_node),
         troubles=tuple(
             NodeProblem(node=node.name, state=node.state_text, reason=node.reason) for node in each_node if node.reason
         ),
         problems=problems,
     )
+
+
+def _summarize_queue(groups: Iterable[JobGroup]) -> tuple[QueueRow, ...]:
+    """Sum up pending jobs by partition and reason, most jobs of a partition first."""
+    sums: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for group in groups:
+        if group.state == PENDING:
+            for partition in group.partitions:
+                amounts = sums[partition, _reason(group).partition(",")[0]]
+                amounts["jobs"] += group.jobs
+                amounts["cpus"] += group.cpus
+                amounts["gpus"] += sum(gres.count for gres in group.gres if gres.name == "gpu")
+    rows = [
+        QueueRow(partition=partition, reason=reason, jobs=one["jobs"], cpus=one["cpus"], gpus=one["gpus"])
+        for (partition, reason), one in sums.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (row.partition, -row.jobs, row.reason)))
 
 
 def _reason(group: JobGroup) -> str:

@@ -7,7 +7,7 @@ array are one row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import merge
 from itertools import islice
 
@@ -112,8 +112,20 @@ def _matches(job: WaitingJob, wanted: JobFilter) -> bool:
         and (not wanted.partition or wanted.partition in job.partitions)
         and job.name.startswith(wanted.name)
         and wanted.array_job_id in {None, job.array_job_id}
+        and wanted.het_job_id in {None, job.het_job_id}
+        and (not wanted.shown_ids or _has_id(job, wanted.shown_ids))
         and (wanted.since_seconds is None or job.submit_seconds >= wanted.since_seconds)
         and (wanted.until_seconds is None or job.submit_seconds < wanted.until_seconds)
+    )
+
+
+def _has_id(job: WaitingJob, shown_ids: Collection[str]) -> bool:
+    """Return whether a job, its array or one of its pending tasks is named."""
+    if job.shown_id in shown_ids or str(job.array_job_id or job.job_id) in shown_ids:
+        return True
+    return job.array_job_id is not None and any(
+        array == str(job.array_job_id) and part.isdecimal() and any(int(part) in tasks for tasks in job.tasks)
+        for array, _, part in (shown_id.partition("_") for shown_id in shown_ids)
     )
 
 

@@ -15,7 +15,8 @@ from slurmscope.model.advice import AdviceTotal
 from slurmscope.model.archive import JobRow, UseTotal
 from slurmscope.model.report import Chart, HeatMap
 from slurmscope.model.summary import NodeSummary
-from slurmscope.portal.views.cluster_now import PartitionNow
+from slurmscope.portal.views.cluster_now import PartitionNow, QueueRow
+from slurmscope.portal.views.waiting_summary import WaitingTable
 from slurmscope.reports.csv_rows import Cell, render_csv_rows
 
 _NOT_IN_FILE_NAME = re.compile(r"[^A-Za-z0-9_+.-]")
@@ -96,6 +97,22 @@ def make_heat_table(heat_map: HeatMap) -> Table:
 def make_partition_table(partitions: Iterable[PartitionNow]) -> Table:
     """Make a table of partitions."""
     return _make_table(PartitionNow, partitions)
+
+
+def make_queue_table(rows: Iterable[QueueRow]) -> Table:
+    """Make a table of pending jobs by partition and reason."""
+    return _make_table(QueueRow, rows)
+
+
+def make_shape_table(table: WaitingTable) -> Table:
+    """Make a table of waiting times: one row per shape that had jobs."""
+    found = [
+        (table.partition, cores, limit, cell.jobs, cell.median_seconds, cell.p90_seconds)
+        for cores, cells in table.rows
+        for limit, cell in zip(table.columns, cells, strict=True)
+        if cell is not None
+    ]
+    return Table(columns=("partition", "cores", "time_limit", "jobs", "median_seconds", "p90_seconds"), rows=found)
 
 
 def _make_table(kind: type, items: Iterable[object], *, exclude: Sequence[str] = ()) -> Table:

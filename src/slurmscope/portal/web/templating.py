@@ -12,6 +12,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from slurmscope import __version__
+from slurmscope.analysis.pending_reasons import explain_reason
 from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.archive import GroupBy, JobFilter, JobRow
 from slurmscope.model.finding import Severity, Subject
@@ -20,6 +21,7 @@ from slurmscope.model.summary import JobSummary
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.views.queries import render_query
+from slurmscope.portal.views.waiting_summary import rate_wait
 from slurmscope.portal.web.static_files import StaticFiles
 from slurmscope.portal.web.times import make_time_filters
 from slurmscope.reports import contents
@@ -109,6 +111,8 @@ def _make_environment(settings: PortalSettings, static: StaticFiles) -> Environm
         "rule_title": _name_rule,
         "group_label": _label_group,
         "state_class": _state_class,
+        "wait_level": rate_wait,
+        "reason_meaning": lambda reason: explain_reason(reason).meaning,
         "spaced": lambda text: text.replace("_", " "),
         **make_time_filters(settings.time_zone),
     }

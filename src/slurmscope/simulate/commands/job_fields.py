@@ -95,9 +95,9 @@ def _end_text(job: SimulatedJob) -> str:
     return "N/A" if job.start_time is None else "NONE"
 
 
-def _evaluated_text(job: SimulatedJob) -> str:
+def _evaluated_text(job: SimulatedJob, now: int) -> str:
     """Return when the scheduler last considered the job; held jobs are not considered."""
-    return "N/A" if job.priority == 0 else str(job.submit_time + 1)
+    return "N/A" if job.priority == 0 else str(max(job.submit_time, now - job.id % 30))
 
 
 def _memory_text(job: SimulatedJob) -> str:
@@ -124,7 +124,7 @@ FIELDS: dict[str, Field[SimulatedJob]] = {
     ),
     "jobarrayid": Field(header="JOBID", text=_id_text),
     "jobid": Field(header="JOBID", text=lambda job: str(job.id)),
-    "lastschedeval": Field(header="LAST_SCHED_EVAL", text=_evaluated_text, is_time=True),
+    "lastschedeval": Field(header="LAST_SCHED_EVAL", text_at=_evaluated_text, is_time=True),
     "licenses": Field(header="LICENSES", text=lambda job: job.licenses or "(null)"),
     "mincpus": Field(header="MIN_CPUS", text=lambda job: str(job.cpus_per_node)),
     "minmemory": Field(header="MIN_MEMORY", text=_memory_text),

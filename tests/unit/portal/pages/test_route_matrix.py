@@ -50,7 +50,11 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/api/openapi.json": (Access.PUBLIC, ["/api/openapi.json"]),
     "/help": (Access.SIGNED_IN, ["/help"]),
     "/api": (Access.SIGNED_IN, ["/api"]),
-    "/cluster": (Access.SIGNED_IN, ["/cluster", "/cluster?format=csv", "/cluster?format=json"]),
+    "/cluster": (
+        Access.SIGNED_IN,
+        ["/cluster", "/cluster?format=csv", "/cluster?format=json", "/cluster?format=csv&table=waiting"],
+    ),
+    "/cluster/now": (Access.SIGNED_IN, ["/cluster/now"]),
     "/cluster/charts.json": (Access.SIGNED_IN, ["/cluster/charts.json"]),
     "/cluster/charts/{name}.svg": (Access.SIGNED_IN, ["/cluster/charts/jobs.svg"]),
     "/cluster/charts/{name}.{format}": (

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from slurmscope.gres import Gres
 from slurmscope.model.jobs import JobGroup, Jobs
 from slurmscope.model.nodes import Node, NodeGres, Nodes
-from slurmscope.portal.views.cluster_now import NodeProblem, PartitionNow, summarize_cluster
+from slurmscope.portal.views.cluster_now import NodeProblem, PartitionNow, QueueRow, summarize_cluster
 
 
 def make_group(state: str, jobs: int, reason: str = "", partitions: tuple[str, ...] = ("batch",)) -> JobGroup:
@@ -72,3 +73,17 @@ def test_unread_parts_are_none() -> None:
         now.jobs_by_state, now.pending_by_reason, now.nodes_by_state, now.cpus, now.cpus_allocated,
     )  # fmt: skip
     assert ((), ("Slurm is unreachable.",)) == (now.partitions, now.problems)
+
+
+def test_queue_is_counted_by_partition_and_reason() -> None:
+    gpus = make_group("PENDING", 2, "Resources, later", ("gpu",))._replace(
+        cpus=16, gres=(Gres(name="gpu", model="a100", count=8), Gres(name="shard", model="", count=3))
+    )
+    jobs = Jobs(groups=(*JOBS.groups, gpus), taken_at_seconds=0.0)
+    assert (
+        QueueRow(partition="batch", reason="None", jobs=7, cpus=1, gpus=0),
+        QueueRow(partition="batch", reason="Priority", jobs=5, cpus=1, gpus=0),
+        QueueRow(partition="gpu", reason="Priority", jobs=5, cpus=1, gpus=0),
+        QueueRow(partition="gpu", reason="Resources", jobs=2, cpus=16, gpus=8),
+    ) == summarize_cluster(jobs, NODES).queue
+    assert () == summarize_cluster(None, NODES).queue

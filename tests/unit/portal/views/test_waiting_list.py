@@ -94,6 +94,12 @@ def test_unknown_queue_leaves_the_archive_alone() -> None:
         (JobFilter(rule="x"), []),
         (JobFilter(worst=Severity.INFO), []),
         (JobFilter(is_running=False), []),
+        (JobFilter(node="n1"), []),
+        (JobFilter(het_job_id=2), []),
+        (JobFilter(shown_ids=("2", "4")), [4, 2]),
+        (JobFilter(shown_ids=("1",)), [1]),
+        (JobFilter(shown_ids=("1_2", "3_0")), [1]),
+        (JobFilter(shown_ids=("1_3", "7")), []),
     ],
 )
 def test_filters_apply_to_pending_jobs(wanted: JobFilter, found: list[int]) -> None:
