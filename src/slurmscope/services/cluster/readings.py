@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +33,7 @@ from slurmscope.model.jobs import JobList
 from slurmscope.model.trace import Traces
 from slurmscope.outputs.http.app import Route
 from slurmscope.services.cluster.completions import CompletionsTracker
+from slurmscope.services.cluster.discovery import Discovery, DiscoverySettings, read_nodes
 from slurmscope.services.cluster.queue import QueueReader
 from slurmscope.services.cluster.tracing import ClusterTracing
 from slurmscope.services.exporter.query_metrics import SERIES_METRICS, series_families
@@ -124,6 +127,7 @@ class IntervalSettings:
     completions: float = _interval(60.0, "sacct calls")
     job_owners: float = _interval(0.0, "squeue calls for the owners of traced jobs")
     node_hosts: float = _interval(600.0, "sinfo calls for the host names of nodes (tracing)")
+    node_targets: float = _interval(0.0, "sinfo calls for service discovery")
     traces: float = setting(
         5.0,
         help="Minimum interval between exports of new trace samples; no Slurm command runs for it.",
@@ -160,6 +164,7 @@ def cluster_sections() -> Iterator[Section]:
     yield Section(name="prometheus", type=PrometheusSettings)
     yield Section(name="trace", type=TraceSettings)
     yield Section(name="push-inbox", type=InboxSettings)
+    yield Section(name="sd", type=DiscoverySettings)
     yield from exporter_sections(Role.CLUSTER)
 
 
@@ -188,6 +193,8 @@ class ClusterReadings(ReadingSet):
             SharedReading("traces", self._read_traces, interval_seconds=intervals.traces),
         )
         self._tracing = ClusterTracing(config, self, environment)
+        self._discovery = Discovery(config.of(DiscoverySettings), self.readings["node_targets"])
+        self._stack = ExitStack()
         self._inbox = Inbox(
             config.of(InboxSettings),
             OwnMetrics(_own_metrics(), shared=PROCESS_METRICS),
@@ -202,11 +209,12 @@ class ClusterReadings(ReadingSet):
         return self._tracing.read()
 
     def routes(self) -> Mapping[str, Route]:
-        """Return the trace endpoint if tracing is enabled, and the paths of the push inbox if that is."""
-        return {**self._tracing.routes, **self._inbox.routes}
+        """Return service discovery, the trace endpoint if tracing is enabled, and the push inbox if that is."""
+        return {**self._discovery.routes, **self._tracing.routes, **self._inbox.routes}
 
     def start(self, before: ReadingSet | None) -> None:
-        """Open the push inbox, or take it over from the readings before a reload."""
+        """Open the push inbox, or take it over from the readings before a reload; keep the file of targets."""
+        self._stack.enter_context(self._discovery.open())
         self._inbox.open(before._inbox if isinstance(before, ClusterReadings) else None)
 
     def pushed(self) -> PushedPage:
@@ -229,6 +237,7 @@ class ClusterReadings(ReadingSet):
 
     def close(self) -> None:
         """Stop background threads, and close the push inbox unless a reload handed it on."""
+        self._stack.close()
         self._inbox.close()
         if self._lustre:
             self._lustre.close()
@@ -343,6 +352,7 @@ def _readers(
         "completions": require_first(JobVisibility(run, SLURMDBD), lambda: tracker.update(run)),
         "job_owners": lambda: squeue_owners.parse_owners(run("squeue", squeue_owners.ARGUMENTS)),
         "node_hosts": lambda: sinfo_hosts.parse_hosts(run("sinfo", sinfo_hosts.ARGUMENTS)),
+        "node_targets": lambda: read_nodes(commands),
         "config": lambda: scontrol_config.read_config(run),
     }
 
@@ -360,6 +370,6 @@ def _make_reading(
         name,
         read,
         interval_seconds=interval_seconds,
-        keep_seconds=max(KEEP_SECONDS, KEEP_INTERVALS * interval_seconds),
+        keep_seconds=math.inf if name == "node_targets" else max(KEEP_SECONDS, KEEP_INTERVALS * interval_seconds),
         retry_seconds=shortest_seconds if name == "config" else None,
     )

@@ -85,7 +85,7 @@ def _parse_node(name: str, partitions: Iterable[str], fields: Sequence[str]) -> 
     found = _NUMBERS.fullmatch(" ".join(amounts))
     if not found or not state_text:
         return None
-    base_state, flags = _parse_state(state)
+    base_state, flags = parse_state(state)
     allocated, idle, _, total, memory, allocated_memory, free_memory, load, weight = found.groups()
     has_reason = reason not in {"", "none"}
     return Node(
@@ -111,7 +111,7 @@ def _parse_node(name: str, partitions: Iterable[str], fields: Sequence[str]) -> 
 
 
 @lru_cache(maxsize=CACHED_TEXTS)
-def _parse_state(text: str) -> tuple[str, frozenset[str]]:
+def parse_state(text: str) -> tuple[str, frozenset[str]]:
     """Split ``mixed+cloud+not_responding``."""
     base, *flags = text.lower().split("+")
     return base if base in BASE_STATES else "unknown", frozenset(flags)

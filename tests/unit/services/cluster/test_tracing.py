@@ -74,7 +74,7 @@ def test_allocations_are_left_to_the_collector_of_all_jobs(tmp_path: Path) -> No
 
 
 def test_tracing_is_off_by_default() -> None:
-    assert not ClusterReadings(load(cluster_sections(), flags={}, environment={}), {}).routes()
+    assert "/trace" not in ClusterReadings(load(cluster_sections(), flags={}, environment={}), {}).routes()
     assert not TraceSettings().enabled
     assert () == TraceSettings().plain_networks
 
