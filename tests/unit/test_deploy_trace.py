@@ -72,6 +72,19 @@ def test_task_gets_the_token_of_its_job_and_the_epilog_removes_it(
     assert "" == run_script(TASK_PROLOG, folder, tmp_path / "none", **OWN)
 
 
+@pytest.mark.parametrize(
+    "groups", [{}, {"0": "4711"}, {"0": "4711", "1": "4712", "2": "4713"}, {"0": "x", "1": "4713"}]
+)
+def test_task_of_a_heterogeneous_job_gets_the_token_of_the_component_on_its_node(
+    tmp_path: Path, groups: dict[str, str]
+) -> None:
+    for name, token in (("4713.n1", "own"), ("4712.n2", "other")):
+        (tmp_path / name).write_text(f"{token}\n")
+    environment = {f"SLURM_JOB_ID_HET_GROUP_{group}": job for group, job in groups.items()}
+    expected = "export SLURMSCOPE_TRACE_TOKEN=own\n" if "2" in groups else ""
+    assert expected == run_script(TASK_PROLOG, tmp_path, tmp_path / "none", **(OWN | environment))
+
+
 def test_address_of_the_user_comes_first(tmp_path: Path) -> None:
     url = tmp_path / "trace.url"
     url.write_text("http://controller:9092/trace\n")

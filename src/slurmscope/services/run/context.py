@@ -8,16 +8,19 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from slurmscope.hostlist import expand_hosts
 from slurmscope.model.traced_run import SlurmContext
 
 _PATTERN = re.compile(r"%([%jtsNu])")
 _LARGEST = 2**63 - 1
+# Slurm allows no more.
+_COMPONENT_LIMIT = 128
 
 
 def read_context(environment: Mapping[str, str], job_id: int | None = None) -> SlurmContext:
     """Return the job of this process, or the given one; nothing outside of a job."""
     return SlurmContext(
-        job_id=job_id or _first(environment, "SLURM_JOB_ID", "SLURM_JOBID") or None,
+        job_id=job_id or _component(environment) or _first(environment, "SLURM_JOB_ID", "SLURM_JOBID") or None,
         step_id=environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID", ""))[:32],
         rank=_first(environment, "SLURM_PROCID"),
         tasks=_first(environment, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS") or 1,
@@ -56,6 +59,22 @@ def is_socket(path: Path) -> bool:
         return path.is_socket()
     except OSError:
         return False
+
+
+def _component(environment: Mapping[str, str]) -> int | None:
+    """Return the job ID of the component of a heterogeneous job that this node belongs to.
+
+    ``SLURM_JOB_ID`` of all its tasks is that of the first component. No node is in two of them.
+    """
+    node = environment.get("SLURMD_NODENAME", "")
+    for number in range(min(_first(environment, "SLURM_HET_SIZE") or 0, _COMPONENT_LIMIT)):
+        try:
+            nodes = expand_hosts(environment.get(f"SLURM_JOB_NODELIST_HET_GROUP_{number}", ""))
+        except ValueError:
+            continue
+        if node in nodes:
+            return _first(environment, f"SLURM_JOB_ID_HET_GROUP_{number}")
+    return None
 
 
 def _first(environment: Mapping[str, str], *names: str) -> int | None:

@@ -79,6 +79,35 @@ def test_job_is_taken_from_the_environment() -> None:
     assert SlurmContext() == read_context({})
 
 
+HET = {
+    "SLURM_JOB_ID": "12", "SLURM_HET_SIZE": "3",
+    "SLURM_JOB_ID_HET_GROUP_0": "12", "SLURM_JOB_NODELIST_HET_GROUP_0": "n1",
+    "SLURM_JOB_ID_HET_GROUP_1": "13", "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-3]",
+    "SLURM_JOB_ID_HET_GROUP_2": "14", "SLURM_JOB_NODELIST_HET_GROUP_2": "n4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"SLURMD_NODENAME": "n1"}, 12),
+        ({"SLURMD_NODENAME": "n3"}, 13),
+        ({"SLURMD_NODENAME": "n4"}, 14),
+        ({"SLURMD_NODENAME": "n9"}, 12),
+        ({}, 12),
+        ({"SLURMD_NODENAME": "n4", "SLURM_JOB_NODELIST_HET_GROUP_1": "n[2-"}, 14),
+        ({"SLURMD_NODENAME": "n4", "SLURM_JOB_ID_HET_GROUP_2": "x"}, 12),
+        ({"SLURMD_NODENAME": "n4", "SLURM_HET_SIZE": "9" * 18}, 14),
+        ({"SLURMD_NODENAME": "n4", "SLURM_HET_SIZE": "x"}, 12),
+    ],
+)
+def test_task_of_a_heterogeneous_job_belongs_to_the_component_on_its_node(
+    change: dict[str, str], expected: int
+) -> None:
+    assert expected == read_context(HET | change).job_id
+    assert 99 == read_context(HET | change, 99).job_id
+
+
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "٣", "9" * 50, "0"])
 def test_job_id_that_is_none_is_absent(text: str) -> None:
     assert read_context({"SLURM_JOB_ID": text}).job_id is None
