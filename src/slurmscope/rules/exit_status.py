@@ -67,6 +67,8 @@ _CODES: Mapping[int, Ending] = {
     127: Ending("command not found", "Check the spelling, PATH, and that the script loads the modules it needs."),
 }
 
+CRASH_SIGNALS = frozenset({4, 5, 6, 7, 8, 11, 24, 25, 31})
+"""Signals that a process gets for what it does itself: SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV and others."""
 _NAMED_CODES = frozenset({126, 127})
 
 

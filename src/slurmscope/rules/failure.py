@@ -11,7 +11,7 @@ from slurmscope.model.failure import Failure
 from slurmscope.model.job_record import JobRecord, StepRecord
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.summary import JobSummary
-from slurmscope.rules.exit_status import Ending, describe_exit
+from slurmscope.rules.exit_status import CRASH_SIGNALS, LAST_SIGNAL, Ending, describe_exit
 from slurmscope.rules.known import was_oom_killed
 from slurmscope.rules.output_files import find_output_files
 
@@ -20,6 +20,7 @@ MIN_POINTS = 10
 
 _BAD_STATES = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL"})
 _OUT_OF_MEMORY = "OUT_OF_MEMORY"
+_CANCELLED = "CANCELLED"
 _OOM_ADVICE = "Request more memory, or reduce what the program needs at once."
 _RETRY_ADVICE = "The job did not cause this: submit it again."
 _STATES = {
@@ -59,19 +60,25 @@ def explain_failure(report: JobReport) -> Failure | None:
 
 def find_first_failed(record: JobRecord) -> StepRecord | None:
     """Return the step that failed first; the script ends with the error of its steps, so it comes last."""
-    failed = [step for step in record.steps if _has_failed(step)]
+    steps = [step for step in record.steps if step.name != "extern"]
+    failed = [step for step in steps if _has_failed(step) or (record.state == "FAILED" and _was_killed(step))]
     return min(failed, key=_order, default=None)
 
 
-def _order(step: StepRecord) -> tuple[bool, bool, int]:
-    return not step.name[:1].isdecimal(), step.end_seconds is None, step.end_seconds or 0
+def _order(step: StepRecord) -> tuple[bool, bool, bool, int]:
+    """Steps that fail before those that are killed with them."""
+    return not step.name[:1].isdecimal(), not _has_failed(step), step.end_seconds is None, step.end_seconds or 0
 
 
 def _has_failed(step: StepRecord) -> bool:
-    """A cancelled step did not fail by itself: it ends with its job."""
-    if step.name == "extern":
-        return False
+    """A step that crashed is "cancelled" for Slurm, like one that ends with its job."""
+    if step.state == _CANCELLED:
+        return step.exit_signal in CRASH_SIGNALS
     return step.state in _BAD_STATES or (step.state == "COMPLETED" and bool(step.exit_code))
+
+
+def _was_killed(step: StepRecord) -> bool:
+    return step.state == _CANCELLED and 0 < (step.exit_signal or 0) <= LAST_SIGNAL
 
 
 def _describe(summary: JobSummary, step: StepRecord | None) -> Ending:
@@ -82,7 +89,7 @@ def _describe(summary: JobSummary, step: StepRecord | None) -> Ending:
         return Ending(known.text.replace("A node of the job", node), known.advice)
     if record.state == "TIMEOUT":
         return _describe_timeout(record)
-    if record.state == "CANCELLED" and step is None:
+    if record.state == _CANCELLED and step is None:
         return _describe_cancelled(summary)
     if step is None:
         ending = describe_exit(record.exit_code, record.exit_signal)

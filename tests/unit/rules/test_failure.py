@@ -64,6 +64,22 @@ def test_step_that_failed_first_is_the_cause() -> None:
     assert failure.is_output_assumed
 
 
+def test_crashed_step_is_cancelled_for_slurm() -> None:
+    # As sacct 22.05 shows it; a step that is killed with it may end before it.
+    killed_with_it = step("1", "CANCELLED", exit_signal=9, end_seconds=START + 50)
+    crashed = step("0", "CANCELLED", exit_signal=7)
+    script = step("batch", "FAILED", exit_code=7)
+
+    assert "Step 0 was killed by SIGBUS" in explain("FAILED", script, killed_with_it, crashed).explanation
+    assert "Step 1 was killed by SIGKILL" in explain("FAILED", script, killed_with_it).explanation
+    assert "The batch script was killed by SIGTERM" in (
+        explain("FAILED", step("batch", "CANCELLED", exit_signal=15)).explanation
+    )
+    # Ended with the job, or by the script.
+    assert "The job was cancelled" in explain("CANCELLED", step("0", "CANCELLED", exit_signal=15)).explanation
+    assert explain_failure(report_on("COMPLETED", killed_with_it, step("batch"))) is None
+
+
 def test_script_that_failed_ran_on_the_first_node() -> None:
     failure = explain("FAILED", step("batch", "FAILED", exit_code=127), nodes=("n1", "n2"), exit_code=127)
 
