@@ -20,6 +20,7 @@ PAGES = {
     "/": "/",
     "/jobs": "/jobs?worst=critical",
     "/jobs/{shown_id}": "/jobs/{running}",
+    "/jobs/{shown_id}/script": "/jobs/{wasteful}/script",
     "/arrays/{array_id}": "/arrays/{array}",
     "/nodes/{name}": "/nodes/{node}",
     "/users/{name:path}": "/users/{user}",

@@ -65,6 +65,7 @@ def _show(port: int, seed: int) -> int:
             "portal_mode": "local",
             "portal_local_user": cluster.users[0].name,
             "portal_title": "slurmscope demo",
+            "portal_scripts": "staff",
             "archive_url": f"sqlite:///{folder}/archive.db",
             "recorder_file": f"{folder}/recorder.db",
             "recorder_interval": "60",

@@ -19,7 +19,8 @@ from slurmscope.config import Config
 from slurmscope.errors import ConfigError, MissingExtraError, SlurmscopeError
 from slurmscope.log import fields
 from slurmscope.metrics.family import Family
-from slurmscope.model.job_record import JobAccounting
+from slurmscope.model.job_record import JobAccounting, JobRecord
+from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import Chart
 from slurmscope.model.series import SeriesSource
 from slurmscope.portal.backend import PortalBackend
@@ -70,6 +71,8 @@ class Companion:
     families: Callable[[], Iterable[Family]] = tuple
     problems: Callable[[], Iterable[str]] = tuple
     charts: Callable[[], tuple[Chart, ...]] = tuple
+    scripts: Callable[[JobRecord], JobScript | None] | None = None
+    """Return the script of a job; None where scripts come from Slurm."""
 
 
 def run_portal(  # noqa: PLR0913 - every part can be replaced
@@ -222,8 +225,8 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         identify=identifier.identify,
         find_report=reporting.finder.report,
         add_resubmission=partial(add_resubmission, archive, waiting_times),
-        read_script=scripts.read,
-        stores_scripts=scripts.is_stored,
+        read_script=beside.scripts or scripts.read,
+        stores_scripts=(lambda: True) if beside.scripts else scripts.is_stored,
         now=cluster.now,
         problems=lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find())),
         audit=AuditLog(archive.database).audit,

@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 
 from slurmscope import __version__
-from slurmscope.errors import CommandMissing, ConfigError, ServerBusy, ServerError, ServerRefused
+from slurmscope.errors import CommandError, CommandMissing, ConfigError, ServerBusy, ServerError, ServerRefused
 from slurmscope.http_client.address import ServerAddress
 from slurmscope.http_client.request import HttpAnswer, HttpRequest, send, tls_context
 from slurmscope.http_client.token_file import TokenFile
@@ -113,9 +113,11 @@ def choose_credentials(
     def sign() -> Mapping[str, str]:
         try:
             return {"Authorization": f"Munge {make_credential(payload, environment)}"}
-        except CommandMissing as error:
+        except CommandError as error:
             if not address.is_tls:
                 return {}
+            if not isinstance(error, CommandMissing):
+                raise
             raise ConfigError(
                 f"there is neither a portal token in {path} nor the program munge on this host; put a token there, "
                 "which the administrators of the portal create with slurmscope token create"

@@ -18,17 +18,20 @@ from slurmscope.log import fields
 from slurmscope.metrics.collector import Role
 from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobRecord
+from slurmscope.model.job_script import JobScript
 from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.services.portal.run import Companion, require_portal, run_portal
 from slurmscope.services.reporting.opening import open_reporting
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import CHECKPOINT
+from slurmscope.services.reporting.scripts import add_findings
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.up.cluster_charts import ClusterCharts
 from slurmscope.services.up.recording import OwnCollectors, recording_families
 from slurmscope.simulate.cluster.records import SimulatedCluster
 from slurmscope.simulate.history.accounting import SimulatedAccounting
 from slurmscope.simulate.history.history import History
+from slurmscope.simulate.history.scripts import make_script
 from slurmscope.simulate.history.workload_metrics import samples_at
 from slurmscope.simulate.history.workload_series import SimulatedSeries, SplitSeries
 from slurmscope.simulate.history.workloads import Workload
@@ -100,8 +103,16 @@ def run_demo(
             stack.enter_context(filler.filling(is_ready))
         stack.callback(head_start.cancel)
         stack.enter_context(_record_workloads(workloads, exporters, recorder, is_recorded, is_ready))
-        beside = Companion(families=partial(recording_families, recorder), charts=ClusterCharts(recorder.series()).get)
+        beside = Companion(
+            families=partial(recording_families, recorder),
+            charts=ClusterCharts(recorder.series()).get,
+            scripts=_make_script,
+        )
         return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
+
+
+def _make_script(record: JobRecord) -> JobScript:
+    return add_findings(JobScript(text=make_script(record)), record)
 
 
 @contextmanager

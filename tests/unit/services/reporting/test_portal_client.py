@@ -12,7 +12,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slurmscope.errors import ConfigError, ServerBusy, ServerError, ServerRefused, ServerTimedOut, SourceError
+from slurmscope.errors import (
+    ConfigError,
+    ServerBusy,
+    ServerError,
+    ServerRefused,
+    ServerTimedOut,
+    SlurmscopeError,
+    SourceError,
+)
 from slurmscope.http_client.address import parse_address
 from slurmscope.services.reporting.client_settings import ClientSettings, is_private, portal_link
 from slurmscope.services.reporting.portal_client import PortalClient, choose_credentials
@@ -118,6 +126,18 @@ def test_nothing_is_sent_in_clear_text_to_other_hosts(settings: ClientSettings, 
     with pytest.raises(ConfigError, match=f"your {what} would be sent to http://portal.test:80 in clear text"):
         choose_credentials(parse_address("http://portal.test"), ClientSettings(token_file=path), {})
     choose_credentials(parse_address("http://portal.test"), ClientSettings(token_file=path, token_over_http=True), {})
+
+
+def test_portal_on_this_host_needs_no_credential_where_munge_fails(settings: ClientSettings) -> None:
+    # A portal in local mode knows its users without one; the socket of munged is not there.
+    none = ClientSettings(token_file=settings.token_file.with_name("none"), timeout=30.0)
+    conf = settings.token_file.with_name("slurm.conf")
+    conf.write_text(f"AuthInfo=socket={conf}.absent\n")
+    environment = {"SLURM_CONF": str(conf)}
+
+    assert {} == choose_credentials(parse_address("http://127.0.0.1:8080"), none, environment)()
+    with pytest.raises(SlurmscopeError, match="munge"):
+        choose_credentials(parse_address("https://portal.test"), none, environment)()
 
 
 @pytest.mark.parametrize(
