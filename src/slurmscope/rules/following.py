@@ -62,9 +62,10 @@ def compute_savings(earlier: ComparedRun, later: ComparedRun, names: Set[str]) -
 
 
 def find_resources(suggestion: str, earlier: ComparedRun) -> frozenset[str]:
-    """Return the resources that a suggestion changes: fewer nodes mean less of everything."""
-    targets = frozenset(find_targets(suggestion, earlier))
-    return targets | {CORES, GPUS, MEMORY} if NODES in targets else targets
+    """Return the resources of which a suggestion requests less: fewer nodes mean less of everything."""
+    targets = find_targets(suggestion, earlier)
+    lowered = frozenset(name for name, target in targets.items() if target < (getattr(earlier, name) or 0))
+    return lowered | {CORES, GPUS, MEMORY} if NODES in lowered else lowered
 
 
 def _parse_targets(options: Mapping[str, str], earlier: ComparedRun) -> dict[str, float]:

@@ -80,3 +80,6 @@ def test_savings_of_unknown_amounts_and_of_failed_runs_are_unknown() -> None:
 def test_fewer_nodes_save_everything_and_other_lines_what_they_name() -> None:
     assert {"nodes", "cpus", "gpus", "memory_bytes"} == find_resources("#SBATCH --nodes=1", BEFORE)
     assert {"memory_bytes"} == find_resources("#SBATCH --mem=8G", BEFORE)
+    # More memory after an OOM kill saves nothing, and is no negative saving.
+    assert set() == find_resources("#SBATCH --mem=48G", BEFORE)
+    assert set() == find_resources("#SBATCH --mem=8G", replace(BEFORE, memory_bytes=None))
