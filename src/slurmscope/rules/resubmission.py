@@ -30,13 +30,11 @@ from slurmscope.rules.header_options import (
 )
 from slurmscope.rules.known import is_memory_measured, peak_cores, submit_options
 from slurmscope.rules.past_runs import PastNeed, past_bytes, past_seconds
-from slurmscope.rules.suggestions import suggest_memory_bytes, suggest_time_seconds
+from slurmscope.rules.suggestions import is_worthwhile, suggest_memory_bytes, suggest_time_seconds
 from slurmscope.units import parse_time_limit
 
-LESS_RATIO = 0.8
-"""A smaller request must be below this share of the submitted one: less makes no difference."""
-TIGHT_RATIO = 0.95
-"""A request is too small for a need above this share of it."""
+TIGHT_RATIO = 0.9
+"""A request is too small for a run like this one if it used more than this share of it."""
 LARGEST_MARGIN = 1.05
 """A run as large as the largest one must fit."""
 
@@ -44,10 +42,10 @@ _KEPT_MEMORY = "Fewer cores alone would also mean less memory."
 
 
 class _Proposal(NamedTuple):
-    """Hold an amount to request, the need behind it, and whether it may lower a request."""
+    """Hold an amount to request, up to which request it is evidence for more, and whether it is evidence for less."""
 
     amount: float
-    need: float
+    raises_up_to: float
     reason: str
     may_lower: bool = False
 
@@ -85,7 +83,7 @@ def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges
     if not limit:
         return None
     found = [
-        _Proposal(float(seconds), 0.0, finding.title, may_lower=True)
+        _Proposal(seconds, seconds, finding.title, may_lower=True)
         for finding in report.findings
         if (seconds := _suggested_seconds(finding.suggestion))
     ]
@@ -95,7 +93,10 @@ def _decide_time(report: JobReport, runs: Sequence[OtherRun], sized: SizeChanges
     peak = peak_cores(summary) or 0.0
     slower = max(1.0, peak / sized.size.cpus) if _has_fewer_cores(summary, sized) else 1.0
     own = summary.run_seconds * slower
-    proposals = [*found, _Proposal(suggest_time_seconds(own), own, f"This run took {format_seconds(own)}.")]
+    proposals = [
+        *found,
+        _Proposal(suggest_time_seconds(own), own / TIGHT_RATIO, f"This run took {format_seconds(own)}."),
+    ]
     if past := past_seconds(runs):
         proposals.append(_past_proposal(past, slower, suggest_time_seconds, format_seconds))
     return _decide(limit, proposals)
@@ -108,12 +109,13 @@ def _decide_memory(report: JobReport, runs: Sequence[OtherRun], sized: SizeChang
     requested = kept / sized.size.nodes
     is_smaller = _has_fewer_cores(summary, sized)
     found = [
-        _Proposal(size, 0.0, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, may_lower=True)
+        _Proposal(size, size, _KEPT_MEMORY if _sets_cores(finding.suggestion) else finding.title, may_lower=True)
         for finding in report.findings
         if (size := suggested_bytes(summary, finding)) and (is_smaller or not _sets_cores(finding.suggestion))
     ]
-    need = _node_need_bytes(summary)
-    proposals = [*found, _Proposal(suggest_memory_bytes(need), need, f"This run needed {format_bytes(need)}.")]
+    need, is_unused = _node_need_bytes(summary), _has_unused_memory(report)
+    own = _Proposal(suggest_memory_bytes(need), need / TIGHT_RATIO, f"This run needed {format_bytes(need)}.", is_unused)
+    proposals = [*found, own]
     if past := past_bytes(runs):
         made = _past_proposal(past, 1.0, suggest_memory_bytes, format_bytes)
         proposals.append(made._replace(may_lower=made.may_lower and is_memory_measured(summary.memory)))
@@ -129,10 +131,9 @@ def _decide(requested: float, proposals: Sequence[_Proposal]) -> Amount | None:
     """Return the largest proposal where it makes a difference, and its direction has evidence."""
     best = _largest(proposals)
     if best.value > requested:
-        is_short = any(each.need > TIGHT_RATIO * requested for each in proposals)
-        return best if is_short or any(each.may_lower and each.amount > requested for each in proposals) else None
+        return best if any(each.raises_up_to > requested for each in proposals) else None
     may_lower = any(each.may_lower for each in proposals)
-    return best if may_lower and best.value <= LESS_RATIO * requested else None
+    return best if may_lower and is_worthwhile(requested, best.value) else None
 
 
 def _largest(proposals: Sequence[_Proposal]) -> Amount:
@@ -147,7 +148,8 @@ def _past_proposal(
     need = past.expected * slower
     amount = max(suggest(need), suggest(past.largest * slower, LARGEST_MARGIN))
     reason = f"By {past.runs} other runs of this job, the next one may need {write(need)}."
-    return _Proposal(amount, need, reason, past.is_proven)
+    # A run that was ended at its limit needed more than that.
+    return _Proposal(amount, 1.01 * need, reason, past.is_proven)
 
 
 def _has_fewer_cores(summary: JobSummary, sized: SizeChanges) -> bool:
@@ -157,6 +159,12 @@ def _has_fewer_cores(summary: JobSummary, sized: SizeChanges) -> bool:
 def _suggested_seconds(suggestion: str) -> int | None:
     text = parse_suggestion(suggestion).get("time")
     return parse_time_limit(text) if text else None
+
+
+def _has_unused_memory(report: JobReport) -> bool:
+    """Return whether measured memory was not needed, be it as a consequence of another finding."""
+    rules = (each.rule for finding in report.findings for each in finding.with_consequences)
+    return "memory_over_asked" in rules and is_memory_measured(report.summary.memory)
 
 
 def _sets_cores(suggestion: str) -> bool:

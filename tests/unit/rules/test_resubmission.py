@@ -162,6 +162,13 @@ def test_run_that_timed_out_earlier_needed_more_than_its_limit() -> None:
     assert ("#SBATCH --time=12:00:00",) == header(summary, replace(RUN, state="TIMEOUT", limit_seconds=8 * HOUR))
 
 
+def test_completed_run_gets_more_time_where_others_reached_the_limit() -> None:
+    summary = make_summary(run_seconds=2.5 * HOUR)
+    assert () == header(summary, replace(RUN, run_seconds=2.5 * HOUR))
+    # 3 h x 1.5.
+    assert ("#SBATCH --time=04:30:00",) == header(summary, replace(RUN, state="TIMEOUT"))
+
+
 def test_job_that_hung_gets_no_more_time() -> None:
     summary = make_summary(record={"state": "TIMEOUT"}, run_seconds=3 * HOUR, cpu={"idle_tail_seconds": 2 * HOUR})
     assert "--time" not in "".join(header(summary, *several(9)))
@@ -192,6 +199,16 @@ def test_other_run_keeps_a_request_from_getting_too_small() -> None:
     assert ("#SBATCH --mem=5G",) == header(summary, replace(RUN, peak_bytes=4 * GIB))
     # 6 GiB x 1.2 = 7.2: no difference that matters.
     assert () == header(summary, RUN)
+
+
+def test_unused_memory_that_follows_from_another_finding_is_not_requested() -> None:
+    unused = replace(make_finding("memory_over_asked"), suggestion="")
+    finding = replace(found("#SBATCH --cpus-per-task=1"), consequences=(unused,))
+    summary = make_summary(busy=0.25, memory={"working_peak_bytes": GIB})
+    made = suggest_resubmission(JobReport(summary=summary, made_seconds=0, findings=(finding,)))
+    assert made is not None
+    assert ("#SBATCH --cpus-per-task=1", "#SBATCH --mem=1280M") == made.lines
+    assert "This run needed 1 GiB." == made.changes[1].reason
 
 
 def test_larger_need_of_a_failed_run_counts() -> None:

@@ -174,11 +174,11 @@ class History:
             gres=(Gres(name="gpu", count=asked.nodes * asked.gpus),) if asked.gpus else (),
             exit_code=exit_code,
             exit_signal=exit_signal,
-            submit_line=_submit_line(draft.name, asked),
+            submit_line=submit_line(draft.name, asked),
             work_dir=f"/home/{draft.user.name}",
         )
         workload = make_workload(record, kind, length_seconds=asked.run_seconds)
-        return PastJob(_with_use(record, workload, asked), kind, workload)
+        return PastJob(with_use(record, workload, asked), kind, workload)
 
     def _give_id(self, moment: int) -> int:
         free = FIRST_ID + max(0, moment - self._cluster.now + WINDOW_SECONDS) // 3
@@ -199,7 +199,7 @@ def _partition_for(random: Random, partitions: Sequence[Partition], asked: Simul
     return random.choice(fitting) if fitting else None
 
 
-def _with_use(record: JobRecord, workload: Workload, asked: SimulatedRequest) -> JobRecord:
+def with_use(record: JobRecord, workload: Workload, asked: SimulatedRequest) -> JobRecord:
     """Add what Slurm's accounting gathers by itself: CPU time, and the sampled memory of the largest task."""
     used = workload.cpu_seconds(asked.run_seconds)
     tasks = record.cpus if asked.is_parallel else 1
@@ -220,7 +220,7 @@ def _with_use(record: JobRecord, workload: Workload, asked: SimulatedRequest) ->
     return replace(record, cpu_seconds=0.998 * used, steps=(step,))
 
 
-def _submit_line(name: str, asked: SimulatedRequest) -> str:
+def submit_line(name: str, asked: SimulatedRequest) -> str:
     cores = f"--nodes={asked.nodes} --ntasks-per-node={asked.cpus}" if asked.is_parallel else f"-c{asked.cpus}"
     gpus = f" --gpus={asked.gpus}" if asked.gpus else ""
     limit = duration_text(asked.limit_seconds)

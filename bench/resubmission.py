@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Test the headers for next runs on a simulated year: would later runs have completed, and freed what was promised.
+
+For every kind of job, several users run theirs for a year. Before each run but the first, the header is made from the
+run before it and all earlier ones in a real archive, and then applied to this run, whose true need is known.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from slurmscope.model.report import JobReport
+from slurmscope.model.resubmission import RequestedSize, Resubmission
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.report_maker import ReportMaker
+from slurmscope.services.reporting.resubmitting import add_resubmission
+from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
+from slurmscope.simulate.history.recurring import RecurringJob, RecurringRun
+from slurmscope.simulate.history.workload_kinds import WorkloadKind
+from slurmscope.simulate.history.workload_series import SimulatedSeries
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+
+JOBS = 4
+RUNS = 20
+MIN_COMPLETED_RATIO = 0.95
+MIN_FREED_RATIO = 0.95
+BEGIN_SECONDS = 1_760_000_000
+HOUR = 3600.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """Count later runs of one kind, with the submitted request and with the suggested one."""
+
+    runs: int = 0
+    changed: int = 0
+    completed: int = 0
+    completed_as_submitted: int = 0
+    promised_core_seconds: float = 0.0
+    freed_core_seconds: float = 0.0
+    promised_gpu_seconds: float = 0.0
+    freed_gpu_seconds: float = 0.0
+    promised_byte_seconds: float = 0.0
+    freed_byte_seconds: float = 0.0
+
+    def add(self, made: Resubmission, run: RecurringRun) -> None:
+        """Apply a header to a run."""
+        seconds = _run_seconds(run, made.suggested)
+        self.runs += 1
+        self.changed += bool(made.changes)
+        self.completed += seconds is not None
+        self.completed_as_submitted += _run_seconds(run, made.submitted) is not None
+        before, after = made.submitted, made.suggested
+        self.promised_core_seconds += made.freed.core_seconds or 0.0
+        self.promised_gpu_seconds += made.freed.gpu_seconds or 0.0
+        self.promised_byte_seconds += made.freed.memory_byte_seconds or 0.0
+        # Fewer cores may take longer, and a run that does not complete frees nothing.
+        if seconds is not None and made.freed.core_seconds:
+            self.freed_core_seconds += before.cpus * run.needed_seconds - after.cpus * seconds
+        if seconds is not None and made.freed.gpu_seconds:
+            self.freed_gpu_seconds += before.gpus * run.needed_seconds - after.gpus * seconds
+        if seconds is not None and made.freed.memory_byte_seconds:
+            self.freed_byte_seconds += (before.memory_bytes or 0.0) * run.needed_seconds
+            self.freed_byte_seconds -= (after.memory_bytes or 0.0) * seconds
+
+    @property
+    def completed_ratio(self) -> float:
+        """Return the share of later runs that would have completed."""
+        return self.completed / self.runs
+
+    @property
+    def freed_ratio(self) -> float:
+        """Return what was freed of what was promised, the worst of cores, GPUs and memory; 1 where nothing was."""
+        amounts = (
+            (self.freed_core_seconds, self.promised_core_seconds),
+            (self.freed_gpu_seconds, self.promised_gpu_seconds),
+            (self.freed_byte_seconds, self.promised_byte_seconds),
+        )
+        return min((freed / promised for freed, promised in amounts if promised), default=1.0)
+
+
+def main() -> int:
+    """Print a line for each kind of job and return 1 when a promise is broken."""
+    tallies = back_test(jobs=JOBS, runs=RUNS)
+    print("kind, later runs, with a changed header, complete as submitted, complete with the header, freed of promised")
+    for kind, tally in tallies.items():
+        print(
+            f"{kind:18} {tally.runs:5} {tally.changed:5} {tally.completed_as_submitted / tally.runs:7.0%} "
+            f"{tally.completed_ratio:7.1%} {tally.freed_ratio:7.0%}  {tally.freed_core_seconds / HOUR:8.0f} core-hours"
+            f" {tally.freed_gpu_seconds / HOUR:6.0f} GPU-hours"
+            f" {tally.freed_byte_seconds / HOUR / (1 << 30):9.0f} GiB-hours"
+        )
+    runs, completed = sum(tally.runs for tally in tallies.values()), sum(tally.completed for tally in tallies.values())
+    print(f"all kinds: {completed / runs:.1%} of {runs} later runs")
+    broken = [
+        kind
+        for kind, tally in tallies.items()
+        if tally.completed_ratio < MIN_COMPLETED_RATIO or tally.freed_ratio < MIN_FREED_RATIO
+    ]
+    print(f"broken: {', '.join(broken)}" if broken else "every kind: 95 % complete and free what was promised")
+    return 1 if broken else 0
+
+
+def back_test(*, jobs: int, runs: int, seed: int = 1) -> dict[str, Tally]:
+    """Return the counts of each kind of job."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = open_archive(ArchiveSettings(url=f"sqlite:///{Path(folder) / 'archive.db'}"))
+        try:
+            return {
+                kind.value: _test_kind(archive, [RecurringJob(kind, number, seed=seed) for number in range(jobs)], runs)
+                for kind in WorkloadKind
+            }
+        finally:
+            archive.close()
+
+
+def _test_kind(archive: SqlArchive, jobs: list[RecurringJob], count: int) -> Tally:
+    tally = Tally()
+    waiting = WaitingTimesCache(None)
+    for job in jobs:
+        runs = job.make(count, BEGIN_SECONDS)
+        for run, report, following in zip(runs, _reports(runs), runs[1:], strict=False):
+            assert run.record.job_id == report.record.job_id
+            made = add_resubmission(archive, waiting, EVERYTHING, report).resubmission
+            if made:
+                tally.add(made, following)
+            archive.save([report])
+    return tally
+
+
+def _reports(runs: tuple[RecurringRun, ...]) -> list[JobReport]:
+    workloads = {run.record.job_id: run.workload for run in runs}
+    maker = ReportMaker(SimulatedSeries(workloads.get), wall_clock=lambda: BEGIN_SECONDS + 400 * 86400.0)
+    return maker.make([run.record for run in runs])
+
+
+def _run_seconds(run: RecurringRun, size: RequestedSize) -> float | None:
+    """Return how long a run takes with a request of this size; None if it would not complete."""
+    nodes = size.nodes
+    moments = [run.needed_seconds * (part + 0.5) / 200 for part in range(200)]
+    busy = [sum(node.busy_cores(at) for node in run.workload.nodes) for at in moments]
+    seconds = run.needed_seconds * fmean(max(1.0, cores / size.cpus) for cores in busy)
+    packed = max(1.0, run.record.node_count / nodes) if run.busy_nodes > nodes else 1.0
+    has_memory = size.memory_bytes is None or run.needed_bytes * packed <= size.memory_bytes / nodes
+    has_time = size.limit_seconds is None or seconds <= size.limit_seconds
+    return seconds if has_memory and has_time and run.used_gpus <= size.gpus else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
