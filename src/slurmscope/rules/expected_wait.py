@@ -3,24 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from slurmscope.analysis.smaller_request import MIN_JOBS, WaitsByShape
 from slurmscope.model.resubmission import ExpectedWait, RequestedSize
 from slurmscope.model.waiting_times import WaitingTime, find_cores_class, find_limit_class
 
-MIN_JOBS = 20
-"""Jobs of a shape below which nothing is said about their waiting time."""
 
-
-def find_wait(waits: Mapping[tuple[int, int], WaitingTime], size: RequestedSize) -> WaitingTime | None:
+def find_wait(waits: WaitsByShape, size: RequestedSize) -> WaitingTime | None:
     """Return how long jobs of this size waited; None with too few of them."""
     found = waits.get((find_cores_class(size.cpus), find_limit_class(size.limit_seconds)))
     return found if found and found.jobs >= MIN_JOBS else None
 
 
-def compare_waits(
-    waits: Mapping[tuple[int, int], WaitingTime], submitted: RequestedSize, suggested: RequestedSize
-) -> ExpectedWait | None:
+def compare_waits(waits: WaitsByShape, submitted: RequestedSize, suggested: RequestedSize) -> ExpectedWait | None:
     """Return both waiting times; None where one is unknown, or both sizes count as the same shape."""
     before, after = find_wait(waits, submitted), find_wait(waits, suggested)
     if before is None or after is None or before is after:

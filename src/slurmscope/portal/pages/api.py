@@ -17,14 +17,19 @@ from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
 from slurmscope.model.finding import Severity
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.viewer import ViewerRole
+from slurmscope.model.what_if import WhatIfOutcome
 from slurmscope.portal.pages.context import Context, not_found
 from slurmscope.portal.pages.job_script import find_script
 from slurmscope.portal.pages.waiting import explain_waiting
 from slurmscope.portal.views.chart_data import encode_charts
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queries import MAX_DAYS, MAX_IDS, parse_filter, parse_position, render_position
+from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.waiting import WaitingView
+from slurmscope.portal.views.what_if import MAX_TEXT, parse_request
 from slurmscope.reports.json import render_json
+from slurmscope.reports.what_if import describe_outcome
+from slurmscope.rules.what_if import predict
 
 MAX_JOBS = 500
 
@@ -88,6 +93,14 @@ class ChartsAnswer:
     """The charts of one job."""
 
     charts: list[ChartAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfAnswer:
+    """The outcome of another request, and the same in sentences."""
+
+    outcome: WhatIfOutcome
+    sentences: tuple[str, ...]
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -170,6 +183,26 @@ def read_charts(context: Context, shown_id: ShownId) -> Response:
     """Return the charts of one job; charts with many lines are reduced to highest, median and lowest."""
     charts = [chart for chart in context.find_report(shown_id).charts if chart.times]
     return Response(encode_charts(charts), media_type="application/json")
+
+
+@router.get("/jobs/{shown_id}/what-if")
+def read_what_if(
+    context: Context,
+    shown_id: ShownId,
+    cores: Annotated[str, Query(max_length=MAX_TEXT, description="Number of cores.")] = "",
+    memory: Annotated[str, Query(max_length=MAX_TEXT, description="Memory per node, as --mem takes it: 12G.")] = "",
+    time: Annotated[str, Query(max_length=MAX_TEXT, description="Time limit, as --time takes it: 1-12:00:00.")] = "",
+) -> WhatIfAnswer:
+    """Return what an ended job would have done with another request; what is not given is as submitted."""
+    report = context.find_report(shown_id)
+    request = parse_request({"cores": cores, "memory": memory, "time": time})
+    record = report.record
+    if request is None:
+        raise BadQuery("Give at least one of cores, memory and time.")
+    if not record.has_ended or record.start_seconds is None:
+        raise BadQuery("The job has not run to an end.")
+    outcome = predict(report, request, context.backend.waiting_times(record.cluster, record.partition))
+    return WhatIfAnswer(outcome=outcome, sentences=describe_outcome(report, outcome))
 
 
 @router.get("/totals")

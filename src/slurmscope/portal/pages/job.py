@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from fastapi import APIRouter
@@ -26,6 +28,8 @@ from slurmscope.portal.views.heat_map import show_heat_map
 from slurmscope.portal.views.job import make_job_view
 from slurmscope.portal.views.job_parts import JobParts, make_job_parts
 from slurmscope.portal.views.queries import NUMBER
+from slurmscope.portal.views.query_errors import BadQuery
+from slurmscope.portal.views.what_if import WhatIfView, fill_form, parse_request
 from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_node_table, make_table_response
 from slurmscope.reports.charts_svg import fold, render_chart_svg
 from slurmscope.reports.heat_map_svg import render_heat_map_svg
@@ -34,6 +38,8 @@ from slurmscope.reports.json import render_json
 from slurmscope.reports.resubmission import describe_resubmission
 from slurmscope.reports.source_sections import source_sections
 from slurmscope.reports.text import render_text
+from slurmscope.reports.what_if import describe_outcome
+from slurmscope.rules.what_if import predict
 
 router = APIRouter(include_in_schema=False)
 
@@ -52,11 +58,14 @@ def show_job(context: Context, shown_id: str) -> Response:
     if waiting := find_pending(report):
         return show_waiting(context, shown_id, waiting)
     report = context.add_resubmission(context.audit_report(shown_id, report))
-    body = _render_cached(context, report, is_update=False)
+    what_if = _answer_what_if(context, report)
+    body = _render_cached(context, report, is_update=False, what_if=what_if)
     has_script = context.backend.stores_scripts() and may_see_script(context, report)
     staff = make_staff_section(context, NotedThing(NotedKind.JOB, report.record.cluster, report.record.shown_id))
     shown = Markup(body)  # noqa: S704 - our template
-    return context.page("job.html", report=report, body=shown, has_script=has_script, staff=staff)
+    page = context.page("job.html", report=report, body=shown, has_script=has_script, staff=staff)
+    page.status_code = 400 if what_if and what_if.error else page.status_code
+    return page
 
 
 @router.get("/jobs/{shown_id}/live")
@@ -146,13 +155,32 @@ def _is_array(context: RequestContext, shown_id: str) -> bool:
     return bool(NUMBER.match(shown_id)) and context.has_jobs(JobFilter(array_job_id=int(shown_id)))
 
 
-def _render_cached(context: RequestContext, report: JobReport, *, is_update: bool) -> str:
+def _answer_what_if(context: RequestContext, report: JobReport) -> WhatIfView | None:
+    """Answer the form of an ended job; None for other jobs, whose page is replaced while they run."""
+    record = report.record
+    if not record.has_ended or record.start_seconds is None:
+        return None
+    view = fill_form(context.query)
+    try:
+        request = parse_request(context.query)
+    except BadQuery as error:
+        return replace(view, error=str(error))
+    if request is None:
+        return view
+    outcome = predict(report, request, context.backend.waiting_times(record.cluster, record.partition))
+    return replace(view, sentences=describe_outcome(report, outcome))
+
+
+def _render_cached(
+    context: RequestContext, report: JobReport, *, is_update: bool, what_if: WhatIfView | None = None
+) -> str:
     """Render what all viewers of a job see alike; which other runs are shown depends on the viewer."""
     others = OtherRuns(_find_runs(context, report), _compare_runs(context, report), _find_parts(context, report))
     if any(others):
-        return _render_body(context, report, others, is_update=is_update)
+        return _render_body(context, report, others, is_update=is_update, what_if=what_if)
     name = "update" if is_update else "body"
-    return context.rendering_cache.get(report, name, lambda: _render_body(context, report, others, is_update=is_update))
+    render = partial(_render_body, context, report, others, is_update=is_update, what_if=what_if)
+    return context.rendering_cache.get(report, name, render)
 
 
 class OtherRuns(NamedTuple):
@@ -178,7 +206,9 @@ def _compare_runs(context: RequestContext, report: JobReport) -> tuple[RunCompar
     return compare_runs(outcomes)
 
 
-def _render_body(context: RequestContext, report: JobReport, others: OtherRuns, *, is_update: bool) -> str:
+def _render_body(
+    context: RequestContext, report: JobReport, others: OtherRuns, *, is_update: bool, what_if: WhatIfView | None
+) -> str:
     folded = () if is_update else [fold(chart) for chart in report.charts if chart.times]
     return context.render_part(
         "job_body.html",
@@ -189,6 +219,7 @@ def _render_body(context: RequestContext, report: JobReport, others: OtherRuns, 
         same_name=JobFilter(user=report.record.user, name=report.record.name[:200]),
         sections=source_sections(report),
         header=describe_resubmission(report),
+        what_if=what_if,
         charts=[(chart, make_data_table(chart)) for chart in folded],
         heat_maps=() if is_update else [show_heat_map(heat_map) for heat_map in find_heat_maps(report)],
         is_update=is_update,

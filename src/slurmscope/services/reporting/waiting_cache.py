@@ -5,20 +5,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
 
+from slurmscope.analysis.smaller_request import WaitsByShape
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import Archive
-from slurmscope.model.waiting_times import WaitingTime
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.units import DAY_SECONDS
 
 PERIOD_SECONDS = 28 * DAY_SECONDS
 KEPT_SECONDS = 600.0
 MAX_PARTITIONS = 256
-
-WaitsByShape = Mapping[tuple[int, int], WaitingTime]
-"""Waiting times by the classes of cores and time limit."""
 
 
 class WaitingTimesCache:

@@ -82,7 +82,7 @@ def test_document_describes_both_versions_and_no_page(ada: PortalClient) -> None
     expected = {
         "/api/v1/jobs/{job_id}/usage", "/api/v1/users/{name}", "/api/v2/me", "/api/v2/jobs", "/api/v2/jobs/{shown_id}",
         "/api/v2/jobs/{shown_id}/waiting", "/api/v2/jobs/{shown_id}/charts", "/api/v2/jobs/{shown_id}/script",
-        "/api/v2/totals", "/api/v2/cluster",
+        "/api/v2/jobs/{shown_id}/what-if", "/api/v2/totals", "/api/v2/cluster",
     }  # fmt: skip
     assert expected == paths
 

@@ -358,3 +358,38 @@ def test_list_says_how_a_job_failed() -> None:
     page = PortalClient(backend.make_app(), "ada").get("/jobs?state=FAILED").text
 
     assert "exit code 127: command not found" in page
+
+
+def test_what_if_form_is_answered_without_scripts(ada: PortalClient) -> None:
+    page = Page(ada.get("/jobs/4711?cores=1&memory=512M&time=60").text)
+    # It needed 0.8 GiB and two busy cores for two hours.
+    assert "With 512 MiB of memory per node it would have been OOM-killed" in page.text
+    assert "With 1 core it would have run for at least" in page.text
+    inputs = {attrs["name"]: attrs["value"] for attrs in page.all("input") if "what-if" in str(attrs.get("id"))}
+    assert {"cores": "1", "memory": "512M", "time": "60"} == inputs
+    (form,) = [attrs for attrs in page.all("form") if attrs.get("aria-label") == "What if"]
+    assert ("get", "/jobs/4711#what-if") == (form["method"], form["action"])
+
+
+def test_what_if_form_refuses_wrong_input(ada: PortalClient) -> None:
+    response = ada.get("/jobs/4711?cores=<b>many")
+    assert 400 == response.status_code
+    assert "Cores must be a whole number from 1 to 1,000,000, such as 4." in Page(response.text).text
+    assert "<b>many" not in response.text
+
+
+def test_running_job_has_no_what_if_form(ada: PortalClient) -> None:
+    page = ada.get("/jobs/4720?cores=many")
+    assert 200 == page.status_code
+    assert "what-if-cores" not in page.text
+
+
+def test_what_if_is_answered_as_json(ada: PortalClient) -> None:
+    answer = json.loads(ada.get("/api/v2/jobs/4711/what-if?memory=512M").text)
+    assert "too little" == answer["outcome"]["memory"]["verdict"]
+    assert "OOM-killed" in answer["sentences"][0]
+    for query, message in (("", "at least one of"), ("?cores=0", "Cores must be"), ("?time=x", "Time limit must be")):
+        refused = ada.get(f"/api/v2/jobs/4711/what-if{query}")
+        assert 400 == refused.status_code
+        assert message in json.loads(refused.text)["error"]
+    assert "has not run" in json.loads(ada.get("/api/v2/jobs/4720/what-if?cores=1").text)["error"]

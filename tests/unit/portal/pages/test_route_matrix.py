@@ -87,7 +87,10 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/filesystems": (Access.STAFF, ["/filesystems", "/filesystems?format=csv", "/filesystems?format=json"]),
     "/jobs/{shown_id}": (
         Access.OWNER,
-        ["/jobs/4711", "/jobs/4800", "/jobs/4800_1", f"/jobs/{LIVE}", "/jobs/4998", "/jobs/4997", "/jobs/4997_3"],
+        [
+            "/jobs/4711", "/jobs/4711?cores=2&time=60", "/jobs/4800", "/jobs/4800_1", f"/jobs/{LIVE}", "/jobs/4998",
+            "/jobs/4997", "/jobs/4997_3",
+        ],
     ),
     "/jobs/{shown_id}/script": (Access.ONLY_OWNER, ["/jobs/4711/script", f"/jobs/{LIVE}/script"]),
     "/jobs/{shown_id}/live": (Access.OWNER, ["/jobs/4711/live", f"/jobs/{LIVE}/live"]),
@@ -127,6 +130,7 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/api/v2/jobs/{shown_id}/waiting": (Access.OWNER, ["/api/v2/jobs/4998/waiting", "/api/v2/jobs/4997_3/waiting"]),
     "/api/v2/jobs/{shown_id}/script": (Access.ONLY_OWNER, ["/api/v2/jobs/4711/script"]),
     "/api/v2/jobs/{shown_id}/charts": (Access.OWNER, ["/api/v2/jobs/4711/charts"]),
+    "/api/v2/jobs/{shown_id}/what-if": (Access.OWNER, ["/api/v2/jobs/4711/what-if?memory=1G"]),
     "/api/v2/totals": (
         Access.SIGNED_IN,
         [f"/api/v2/totals?by={by}" for by in ("day", "user", "account", "rule", "state")] + ["/api/v2/totals?user=ada"],
