@@ -159,10 +159,6 @@ class FakeBackend:
     def csrf(self) -> Csrf:
         return Csrf(SECRET, is_by_token=self.identifier.is_by_token, clock=self.clock)
 
-    @property
-    def waits(self) -> WaitingTimesCache:
-        return WaitingTimesCache(self.archive, Clock(wall=self.clock))
-
     def clock(self) -> float:
         return START + 3 * 86400.0
 
@@ -186,8 +182,9 @@ class FakeBackend:
             csrf=self.csrf,
             identify=self.identifier.identify,
             find_report=self.find_report,
-            add_resubmission=partial(add_resubmission, self.archive, self.waits),
-            waiting_times=self.waits.find,
+            add_resubmission=partial(
+                add_resubmission, self.archive, WaitingTimesCache(self.archive, Clock(wall=self.clock))
+            ),
             now=lambda: self.cluster,
             problems=lambda: self.problems,
             audit=lambda viewer, route, subject: self.audited.append((viewer.name, route, subject)),

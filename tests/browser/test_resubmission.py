@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Get from a failed job to a corrected header, and change its request, as a new user does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.demo_jobs import PATIENCE_SECONDS, find_jobs
+from tests.browser.watching import NARROW, PATIENCE_MILLISECONDS, Watched, watching
+
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
+
+
+@pytest.fixture(scope="module")
+def killed(demo: str) -> str:
+    """Return a job that ran out of memory, once the demo has archived some."""
+    find_jobs(demo)
+    answer = httpx.get(f"{demo}/api/v2/jobs?state=OUT_OF_MEMORY", timeout=PATIENCE_SECONDS, trust_env=False)
+    return str(answer.raise_for_status().json()["jobs"][0]["shown_id"])
+
+
+@pytest.fixture
+def window(browser: Browser, demo: str) -> Iterator[Watched]:
+    with watching(browser, demo, permissions=["clipboard-read", "clipboard-write"]) as watched:
+        yield watched
+
+
+def header_of(page: Page) -> str:
+    return page.locator("#header-lines").inner_text().strip()
+
+
+def test_corrected_header_of_a_failed_job_is_three_clicks_away(window: Watched, killed: str) -> None:
+    page = window.open("/")
+    page.get_by_role("link", name="All jobs with critical findings").click()
+    row = page.locator("table.jobs tbody tr").filter(has_text=re.compile("out of memory|timeout")).first
+    row.get_by_role("link").first.click()
+    page.get_by_role("button", name="Copy").click()
+    expect(page.locator(".copied")).to_have_text("Copied.")
+    copied = page.evaluate("navigator.clipboard.readText()").strip()
+    assert re.match(r"#SBATCH --(mem|time|mem-per-cpu|cpus-per-task|ntasks|nodes)\S*=\S+", copied)
+    assert header_of(page) == copied
+    window.shoot("resubmit")
+
+
+def test_header_is_copied_by_keyboard(window: Watched, killed: str) -> None:
+    page = window.open(f"/jobs/{killed}")
+    page.get_by_role("button", name="Copy").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".copied")).to_have_text("Copied.")
+    assert header_of(page) == page.evaluate("navigator.clipboard.readText()").strip()
+    page.get_by_text("Changes and reasons").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".diff .added").first).to_contain_text("+#SBATCH --mem")
+    assert [] == window.find_barriers()
+
+
+def test_what_if_is_answered_by_the_measured_curve(window: Watched, killed: str) -> None:
+    page = window.open(f"/jobs/{killed}")
+    page.get_by_label("Memory per node").fill("600M")
+    page.get_by_label("Time limit", exact=True).fill("1-00")
+    page.keyboard.press("Enter")
+    answer = page.locator(".outcome li")
+    expect(answer.first).to_contain_text("With 600 MiB of memory per node it would have been OOM-killed after")
+    expect(page.get_by_label("Memory per node")).to_have_value("600M")
+    window.shoot("what-if")
+
+
+def test_wrong_input_is_explained(browser: Browser, demo: str, killed: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{demo}/jobs/{killed}?cores=many")
+    expect(page.get_by_role("alert")).to_have_text("Cores must be a whole number from 1 to 1,000,000, such as 4.")
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_header_and_form_work_on_a_phone_without_scripts(browser: Browser, demo: str, killed: str, scheme: str) -> None:
+    with watching(browser, demo, viewport=NARROW, color_scheme=scheme, java_script_enabled=False) as window:
+        page = window.open(f"/jobs/{killed}")
+        assert "#SBATCH --mem" in header_of(page)
+        expect(page.get_by_role("button", name="Copy")).to_have_count(0)
+        page.get_by_label("Cores", exact=True).fill("1")
+        page.get_by_role("button", name="Show").click()
+        expect(page.locator(".outcome li").first).to_contain_text("With 1 core")
+        window.shoot(f"resubmit-phone-{scheme}")
+    with watching(browser, demo, viewport=NARROW, color_scheme=scheme) as window:
+        window.open(f"/jobs/{killed}?memory=600M")
+        assert not window.is_wider_than_its_window()
+        assert [] == window.find_barriers()
