@@ -39,7 +39,7 @@ REASONS = {
         "Wait, or request less: short and small jobs are backfilled into gaps before larger ones start.",
     ),
     "Resources": (
-        "The job is next, and waits until enough resources are free.",
+        "The job waits until enough resources are free.",
         "Wait, or request less: a smaller job fits into what is free now.",
     ),
     "Dependency": (

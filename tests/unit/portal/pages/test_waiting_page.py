@@ -163,7 +163,7 @@ def test_page_of_a_job_that_is_not_in_the_queue_yet_comes_from_accounting(backen
         make_record(9001, state="PENDING", start_seconds=None, end_seconds=None, reason="Resources", nodes=())
     )
     page = Page(PortalClient(backend.make_app(), "ada").get("/jobs/9001").text)
-    assert "The job is next, and waits until enough resources are free." in page.text
+    assert "The job waits until enough resources are free." in page.text
 
 
 def test_update_replaces_itself_and_reloads_once_the_job_has_started(backend: FakeBackend) -> None:

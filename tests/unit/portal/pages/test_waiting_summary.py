@@ -38,7 +38,7 @@ def test_first_page_shows_own_pending_jobs_with_the_earliest_start_first(backend
     text = Page(open_portal(backend).get("/").text).text
     assert "12 pending jobs" in text
     assert text.index("9002") < text.index("9001")
-    assert "The job is next, and waits until enough resources are free." in text
+    assert "The job waits until enough resources are free." in text
     assert "secret" not in text
 
 
@@ -78,7 +78,8 @@ def test_waiting_times_are_a_table_with_the_number_of_jobs_in_each_cell(backend:
     backend.waits = WAITS
     portal = open_portal(backend)
     page = Page(portal.get("/cluster").text)
-    assert "Median waiting time in batch by cores and time limit, 40 jobs" in page.text
+    assert "Median waiting time in batch by cores and time limit" in page.text
+    assert "40 jobs of the last four weeks" in page.text
     assert "2-4 1 min 30 s 40 jobs – – – – – –" in page.text
     assert "2 h 7 jobs" in Page(portal.get("/cluster?partition=gpu").text).text
     rows = list(csv.DictReader(io.StringIO(portal.get("/cluster?table=waiting&partition=gpu&format=csv").text)))
