@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
@@ -108,13 +109,18 @@ def _choose_rows(count: int) -> list[int]:
     return [round(index * (count - 1) / (TABLE_ROWS - 1)) for index in range(TABLE_ROWS)]
 
 
+def _shorten(value: float | None) -> float | None:
+    """Return a value with five digits, more than any chart shows."""
+    return value if value is None or not math.isfinite(value) else float(f"{value:.5g}")
+
+
 def _to_json(chart: Chart) -> dict[str, object]:
     return {
         "name": chart.name,
         "title": chart.title,
         "unit": chart.unit,
         "times": chart.times,
-        "lines": [{"label": line.label, "values": line.values} for line in chart.lines],
+        "lines": [{"label": line.label, "values": [_shorten(value) for value in line.values]} for line in chart.lines],
         "reference": chart.reference,
         "reference_label": chart.reference_label,
     }

@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from slurmscope.model.archive import JobRow
 from slurmscope.portal.web.tables import (
     MEDIA_TYPES,
+    add_times,
     make_file_headers,
     make_job_table,
     render_csv,
@@ -59,7 +60,7 @@ class _LimitedRows:
 def _render_csv(jobs: _LimitedRows) -> Iterator[bytes]:
     yield render_csv(make_job_table(())).encode()
     for part in jobs:
-        yield render_csv_rows(make_job_table(part).rows).encode()
+        yield render_csv_rows(add_times(make_job_table(part)).rows).encode()
 
 
 def _render_json(jobs: _LimitedRows) -> Iterator[bytes]:

@@ -18,8 +18,17 @@ from slurmscope.model.summary import NodeSummary
 from slurmscope.portal.views.cluster_now import PartitionNow, QueueRow
 from slurmscope.portal.views.waiting_summary import WaitingTable
 from slurmscope.reports.csv_rows import Cell, render_csv_rows
+from slurmscope.reports.formatting import as_datetime
 
 _NOT_IN_FILE_NAME = re.compile(r"[^A-Za-z0-9_+.-]")
+
+_TIMES = {
+    "submit_seconds": "submit_time",
+    "start_seconds": "start_time",
+    "end_seconds": "end_time",
+    "time_seconds": "time",
+}
+"""Columns with Unix times, and what their times in ISO 8601 are called."""
 
 MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
@@ -35,8 +44,23 @@ class Table:
 
 
 def render_csv(table: Table) -> str:
-    """Render a table as CSV; values that were not measured are empty cells."""
-    return render_csv_rows((table.columns, *table.rows))
+    """Render a table as CSV; values that were not measured are empty cells, and times are also in ISO 8601."""
+    timed = add_times(table)
+    return render_csv_rows((timed.columns, *timed.rows))
+
+
+def add_times(table: Table) -> Table:
+    """Append a column with the time in ISO 8601 for each column with a Unix time."""
+    found = [(index, _TIMES[name]) for index, name in enumerate(table.columns) if name in _TIMES]
+    if not found:
+        return table
+    rows = [(*row, *(_format_iso(row[index]) for index, _ in found)) for row in table.rows]
+    return Table(columns=(*table.columns, *(name for _, name in found)), rows=rows, is_cut=table.is_cut)
+
+
+def _format_iso(seconds: Cell) -> str | None:
+    moment = as_datetime(seconds) if isinstance(seconds, int | float) else None
+    return moment.isoformat(timespec="seconds") if moment else None
 
 
 def render_table_json(table: Table) -> bytes:
@@ -117,11 +141,16 @@ def make_shape_table(table: WaitingTable) -> Table:
 
 def _make_table(kind: type, items: Iterable[object], *, exclude: Sequence[str] = ()) -> Table:
     names = tuple(field.name for field in dataclasses.fields(kind) if field.name not in exclude)
-    rows = tuple(tuple(_cell(getattr(item, name)) for name in names) for item in items)
+    digits = [4 if name.endswith("_ratio") else 3 for name in names]
+    rows = tuple(
+        tuple(_cell(getattr(item, name), count) for name, count in zip(names, digits, strict=True)) for item in items
+    )
     return Table(columns=names, rows=rows)
 
 
-def _cell(value: object) -> Cell:
+def _cell(value: object, digits: int) -> Cell:
+    if isinstance(value, float):
+        return round(value, digits)
     if isinstance(value, tuple):
         return " ".join(map(str, value))
-    return value if value is None or isinstance(value, int | float) else str(value)
+    return value if value is None or isinstance(value, int) else str(value)

@@ -50,7 +50,7 @@ def test_browser_without_scripts_gets_an_image(ada: PortalClient) -> None:
 
 def test_all_points_are_in_the_file(ada: PortalClient) -> None:
     rows = list(csv.reader(io.StringIO(ada.get("/cluster/charts/jobs.csv").text)))
-    assert ["time_seconds", "running", "pending"] == rows[0]
+    assert ["time_seconds", "running", "pending", "time"] == rows[0]
     assert (41, "0.0", "") == (len(rows), rows[1][1], rows[1][2])
     assert 39.0 == ada.get("/cluster/charts/jobs.json").json()["rows"][-1]["running"]
 

@@ -232,7 +232,7 @@ def test_many_lines_are_reduced_to_highest_median_and_lowest(backend: FakeBacken
 
 def test_csv_of_a_chart_has_all_points(ada: PortalClient) -> None:
     rows = list(csv.reader(io.StringIO(ada.get("/jobs/4711/charts/cpu.csv").text)))
-    assert ["time_seconds", "n1"] == rows[0]
+    assert ["time_seconds", "n1", "time"] == rows[0]
     assert 242 == len(rows)
     assert "" == rows[106][1]
 

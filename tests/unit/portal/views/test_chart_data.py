@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from slurmscope.model.finding import Subject
 from slurmscope.model.report import Chart, ChartLine, JobReport
-from slurmscope.portal.views.chart_data import make_data_table, overlay_charts
+from slurmscope.portal.views.chart_data import encode_charts, make_data_table, overlay_charts
 from tests.fakes.reports import make_chart, make_record, make_report
 
 
@@ -89,3 +90,11 @@ def test_jobs_without_charts_have_no_overlay() -> None:
 def test_chart_of_one_point_can_be_overlaid() -> None:
     (chart,) = overlay_charts([make_job(1, 0, (1.0,))])
     assert 1.0 == chart.lines[0].values[0]
+
+
+def test_values_for_the_script_have_five_digits() -> None:
+    chart = replace(
+        make_chart(), times=(1.0, 2.0, 3.0), lines=(ChartLine(label="n1", values=(1 / 3, None, 123456789.0)),)
+    )
+    (made,) = json.loads(encode_charts([chart]))["charts"]
+    assert [0.33333, None, 123460000.0] == made["lines"][0]["values"]
