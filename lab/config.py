@@ -168,6 +168,7 @@ _ACCOUNTING_LINES = (
     "AccountingStorageType=accounting_storage/slurmdbd",
     "AccountingStorageEnforce=associations,limits,qos",
     "AccountingStorageTRES=gres/gpu",
+    "AccountingStoreFlags=job_script,job_env",
     "JobCompType=jobcomp/none",
     "JobAcctGatherFrequency=1",
 )
