@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus whose second storage is down answers with a part of the series: no job keeps such numbers."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from pathlib import Path
+
+from lab.prometheus import Server, create_blocks, run_prometheus
+from slurmscope.http_client.address import parse_address
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.report_maker import ReportMaker
+from slurmscope.services.reporting.reporter import Reporter, ReporterSettings
+from slurmscope.services.runtime.clock import Clock
+from slurmscope.sources.prometheus.client import Prometheus
+from slurmscope.sources.prometheus.series import PrometheusSeries
+from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+from tests.e2e.job_history import History
+from tests.fakes.reporting import FakeAccounting
+from tests.fakes.reports import make_record
+from tests.fakes.scripted_server import scripted_server
+
+RUN_SECONDS = 7200
+# Two cores for two hours.
+CPU_SECONDS = 14_400.0
+END = int(time.time()) // 7200 * 7200 - 7200
+JOBS = range(1001, 1201)
+REMOTE = "remote_read: [{{url: '{url}/api/v1/read', read_recent: true}}]\n"
+
+
+class Relay:
+    """Pass connections on to a server, unless it is down."""
+
+    def __init__(self, server: Server) -> None:
+        host, _, port = server.url.rpartition("/")[2].partition(":")
+        self._address = (host, int(port))
+        self.is_up = threading.Event()
+
+    def handle(self, connection: socket.socket) -> None:
+        """Copy bytes both ways until one side closes."""
+        if not self.is_up.is_set():
+            return
+        with socket.create_connection(self._address, timeout=30) as other:
+            targets = {connection: other, other: connection}
+            while ready := select.select([*targets], [], [], 30)[0]:
+                for source in ready:
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    targets[source].sendall(data)
+
+
+def history_of(jobs: range) -> History:
+    history = History()
+    times = range(END - RUN_SECONDS + 60, END + 1, 60)
+    for job in jobs:
+        points = {float(at): 2.0 * (at - END + RUN_SECONDS) for at in times}
+        history.add("jobs_cpu_seconds_total", {"slurm_job": str(job), "slurm_node": "n1"}, points)
+    return history
+
+
+def test_jobs_have_their_numbers_after_the_second_storage_is_back(tmp_path: Path) -> None:
+    create_blocks(tmp_path / "a", history_of(JOBS[::2]).openmetrics())
+    create_blocks(tmp_path / "b", history_of(JOBS[1::2]).openmetrics())
+    with run_prometheus(tmp_path / "b", "") as second:
+        relay = Relay(second)
+        with scripted_server(relay.handle) as url, run_prometheus(tmp_path / "a", REMOTE.format(url=url)) as first:
+            settings = PrometheusSettings(url=parse_address(first.url), scrape_interval=60.0, retries=0)
+            client = Prometheus(settings)
+            archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))
+            records = [
+                make_record(job, start_seconds=END - RUN_SECONDS, end_seconds=END, cpu_seconds=None) for job in JOBS
+            ]
+            reporter = Reporter(
+                FakeAccounting(records),
+                ReportMaker(PrometheusSeries(client, settings), wall_clock=lambda: END + 600.0, timeout_seconds=300.0),
+                archive,
+                Checkpoints(archive.database),
+                ReporterSettings(),
+                clock=Clock(wall=lambda: END + 600.0),
+            )
+
+            reporter.work()
+            assert (0, 1) == (reporter.progress.jobs_archived, reporter.progress.failures)
+            assert "only a part of the series" in reporter.progress.problem
+
+            relay.is_up.set()
+            reporter.work()
+            found = [archive.find(EVERYTHING, job)[0].summary.cpu.time.used for job in JOBS]
+            assert [CPU_SECONDS] * len(JOBS) == found
+            archive.close()
