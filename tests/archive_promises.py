@@ -382,6 +382,19 @@ class ArchivePromises:
         assert () == reader.find_outcomes(EVERYTHING, "lab", 2, START + DAY)
         assert (month,) == reader.total_outcomes(EVERYTHING, AdviceGroup.MONTH, since_seconds=START)
 
+    def test_run_that_is_saved_late_is_compared_with_the_next_one(self, archive: SqlArchive) -> None:
+        fewer = (make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=4"),)
+        reader = SqlAdviceReader(archive.database)
+        for report in (_run(3, 2, 4), _run(1, 0, 32, fewer), _run(2, 1, 16, fewer), _run(4, 3, 4)):
+            archive.save([report])
+
+        totals = reader.total_outcomes(EVERYTHING, AdviceGroup.RULE, since_seconds=START)
+        (third,) = reader.find_outcomes(EVERYTHING, "lab", 3, START + 2 * DAY)
+
+        # The second run went half of the way from 32 to 4 cores; the third is compared with the second, not the first.
+        assert [("cpu_idle", 2, 2, 0)] == [(t.key, t.advised, t.followed, t.ignored) for t in totals]
+        assert ("2", 12 * 7200.0) == (third.earlier.shown_id, third.savings.core_seconds)
+
     def test_advice_is_compared_where_its_user_could_know_it(self, archive: SqlArchive) -> None:
         fewer = (make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=4"),)
         archive.save(

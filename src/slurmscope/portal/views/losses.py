@@ -20,13 +20,13 @@ class LossColumn(NamedTuple):
 
 LOSS_COLUMNS = (
     LossColumn("Jobs", TotalOrder.JOBS, "Number of jobs"),
-    LossColumn("Allocated core-hours", TotalOrder.CORES, "Cores times run time"),
-    LossColumn("Lost core-hours", TotalOrder.LOST, "Sum of the next four columns"),
+    LossColumn("Core-hours", TotalOrder.CORES, "Allocated: cores times run time"),
+    LossColumn("Lost", TotalOrder.LOST, "Lost core-hours: the sum of the next four columns"),
     LossColumn("Failed", TotalOrder.FAILED, "All core-hours of jobs that failed"),
     LossColumn("Time limit", TotalOrder.TIMEOUT, "All core-hours of jobs that reached their time limit"),
     LossColumn("Idle", TotalOrder.UNUSED, "Measured idle core-hours of all other jobs"),
     LossColumn("Blocked", TotalOrder.BLOCKED, "Core-hours blocked by memory that was requested and not needed"),
-    LossColumn("Allocated GPU-hours", TotalOrder.GPUS, "GPUs times run time"),
+    LossColumn("GPU-hours", TotalOrder.GPUS, "Allocated: GPUs times run time"),
     LossColumn("Lost GPU-hours", TotalOrder.LOST_GPU, "GPU-hours of failed jobs, and idle GPU-hours of all others"),
 )
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from slurmscope.model.advice import ComparedRun, Savings
 from slurmscope.model.finding import MIN_JUDGED_SECONDS
@@ -48,8 +48,22 @@ class Advice(NamedTuple):
 
 
 def record_outcomes(connection: Connection, saved: Sequence[tuple[int, ColumnValues]]) -> None:
-    """Compare runs, by their number and row, with the runs before them."""
-    later = sorted((pair for pair in saved if _is_compared(pair[1])), key=lambda pair: pair[1]["submit_seconds"])
+    """Compare runs, by their number and row, with the runs before them.
+
+    A run that is saved after the next one of its name, as when an archive is filled from the newest job on, replaces
+    what that one was compared with.
+    """
+    compared = [pair for pair in saved if _is_compared(pair[1])]
+    _compare_with_earlier(connection, compared)
+    following = _find_following(connection, compared)
+    if following:
+        forget_outcomes(connection, following)
+        connection.execute(delete(ADVICE).where(ADVICE.c.run_id.in_([row["run_id"] for row in following])))
+        _compare_with_earlier(connection, [(row["run_id"], row) for row in following])
+
+
+def _compare_with_earlier(connection: Connection, runs: Iterable[tuple[int, ColumnValues]]) -> None:
+    later = sorted(runs, key=lambda pair: pair[1]["submit_seconds"])
     earlier = _find_earlier(connection, [values for _, values in later])
     advice = _read_advice(connection, earlier.values())
     rows: list[ColumnValues] = []
@@ -112,6 +126,23 @@ def _find_earlier(connection: Connection, later: Iterable[Mapping[str, Any]]) ->
         if (row := connection.execute(statement).mappings().first()) is not None:
             found[key] = row
     return found
+
+
+def _find_following(connection: Connection, saved: Sequence[tuple[int, ColumnValues]]) -> list[ColumnValues]:
+    """Return the next runs, saved before, of runs with findings."""
+    known = {run_id for run_id, _ in saved}
+    ends: dict[tuple[Any, ...], int] = {}
+    for _, values in saved:
+        if values["rules"]:
+            ends[_name_key(values)] = max(values["end_seconds"], ends.get(_name_key(values), 0))
+    found: dict[int, ColumnValues] = {}
+    for (cluster, user, name, _), end_seconds in ends.items():
+        statement = select(JOBS).where(JOBS.c.user == user, JOBS.c.name == name, JOBS.c.cluster == cluster)
+        statement = statement.where(JOBS.c.submit_seconds.between(end_seconds, end_seconds + MAX_AGE_SECONDS))
+        row = connection.execute(statement.order_by(JOBS.c.submit_seconds, JOBS.c.job_id).limit(1)).first()
+        if row is not None and row.run_id not in known and _is_compared(row._asdict()):
+            found[row.run_id] = row._asdict()
+    return list(found.values())
 
 
 def _read_advice(connection: Connection, runs: Iterable[Mapping[str, Any]]) -> defaultdict[int, list[Advice]]:
