@@ -6,7 +6,6 @@ Only counts and numbers of other jobs leave this module: names of their users an
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -46,47 +45,43 @@ class PriorityTable:
 
 def find_positions(queue: WaitingQueue, job: WaitingJob) -> Iterator[QueuePosition]:
     """Yield the position in each partition, by falling priority; held and dependent jobs have none and do not count."""
-    for partition in job.partitions if job.is_eligible else ():
-        considered = [other for other in queue.in_partition(partition) if other.is_eligible]
-        if job in considered:
-            ahead = considered[: considered.index(job)]
+    for partition in job.partitions:
+        if (ahead := queue.ahead_of(job, partition)) is not None:
             yield QueuePosition(
                 partition=partition,
-                position=1 + sum(other.task_count for other in ahead),
-                jobs=sum(other.task_count for other in considered),
-                cores_ahead=sum(other.task_count * other.cpus for other in ahead),
-                gpus_ahead=sum(other.task_count * other.gpus for other in ahead),
+                position=1 + ahead.jobs,
+                jobs=ahead.total,
+                cores_ahead=ahead.cores,
+                gpus_ahead=ahead.gpus,
             )
 
 
 def compare_priorities(priorities: JobPriorities, job: WaitingJob) -> Iterator[PriorityTable]:
     """Yield the factors of a job in each partition, beside the median and the jobs next to it."""
     for own in priorities.of(job):
-        others = priorities.in_partition(own.partition)
-        place = others.index(own)
+        others, place = priorities.in_partition(own.partition), priorities.place_of(own)
         ahead = others[place - 1] if place else None
         behind = others[place + 1] if place + 1 < len(others) else None
+        medians = priorities.medians(own.partition)
         names = dict.fromkeys(name for other in (own, ahead, behind) if other for name in other.factors)
-        rows = [
-            _make_row(name, own, ahead, behind, [other.factors.get(name, 0.0) for other in others]) for name in names
-        ]
         total = PriorityRow(
             factor="priority",
             own=own.total,
-            median=statistics.median(other.total for other in others),
+            median=medians["priority"],
             ahead=ahead.total if ahead else None,
             behind=behind.total if behind else None,
         )
+        rows = (_make_row(name, medians[name], own, ahead, behind) for name in names)
         yield PriorityTable(partition=own.partition, jobs=len(others), rows=(total, *rows))
 
 
 def _make_row(
-    name: str, own: JobPriority, ahead: JobPriority | None, behind: JobPriority | None, all_values: list[float]
+    name: str, median: float, own: JobPriority, ahead: JobPriority | None, behind: JobPriority | None
 ) -> PriorityRow:
     return PriorityRow(
         factor=name,
         own=own.factors.get(name, 0.0),
-        median=statistics.median(all_values),
+        median=median,
         ahead=ahead.factors.get(name, 0.0) if ahead else None,
         behind=behind.factors.get(name, 0.0) if behind else None,
     )

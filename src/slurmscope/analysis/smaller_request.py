@@ -177,7 +177,7 @@ def _suggest_gap(
     planned = [
         other.start_seconds
         for partition in job.partitions
-        for other in queue.in_partition(partition)
+        for other in queue.planned_in(partition)
         if other.start_seconds is not None and other.start_seconds > now_seconds and other.job_id != job.job_id
     ]
     gap = int(min(planned, default=now_seconds) - now_seconds) // 60 * 60

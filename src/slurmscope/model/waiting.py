@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -83,6 +84,15 @@ class WaitingJob(NamedTuple):
         return not self.is_held and self.word not in NOT_ELIGIBLE_REASONS
 
 
+class JobsAhead(NamedTuple):
+    """Hold how many jobs are ahead of one in a partition, what they request, and how many there are in all."""
+
+    jobs: int
+    cores: int
+    gpus: int
+    total: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class WaitingQueue:
     """Hold every pending job, newest submission first; ``unreadable_rows`` counts what could not be parsed."""
@@ -112,6 +122,14 @@ class WaitingQueue:
         """Return the jobs that may start in a partition, in the order of the scheduler: highest priority first."""
         return self._by_partition.get(partition, ())
 
+    def ahead_of(self, job: WaitingJob, partition: str) -> JobsAhead | None:
+        """Return what is ahead of a job among those that the scheduler considers; None if it is not one of them."""
+        return self._ahead.get((job.job_id, partition))
+
+    def planned_in(self, partition: str) -> Sequence[WaitingJob]:
+        """Return the jobs of a partition whose start Slurm expects, earliest first."""
+        return self._planned.get(partition, ())
+
     def of_user(self, user: str) -> Sequence[WaitingJob]:
         """Return the jobs of a user, newest submission first."""
         return self._by_user.get(user, ())
@@ -130,6 +148,29 @@ class WaitingQueue:
             for job_id in dict.fromkeys((job.job_id, job.array_job_id, job.het_job_id)):
                 if job_id is not None:
                     found.setdefault(job_id, []).append(job)
+        return found
+
+    @cached_property
+    def _ahead(self) -> Mapping[tuple[int, str], JobsAhead]:
+        found: dict[tuple[int, str], JobsAhead] = {}
+        for partition, jobs in self._by_partition.items():
+            considered = [job for job in jobs if job.is_eligible]
+            total = sum(job.task_count for job in considered)
+            tasks = cores = gpus = 0
+            for job in considered:
+                found[job.job_id, partition] = JobsAhead(tasks, cores, gpus, total)
+                tasks += job.task_count
+                cores += job.task_count * job.cpus
+                gpus += job.task_count * job.gpus
+        return found
+
+    @cached_property
+    def _planned(self) -> Mapping[str, list[WaitingJob]]:
+        found: dict[str, list[WaitingJob]] = {}
+        planned = (job for job in self.jobs if job.start_seconds is not None)
+        for job in sorted(planned, key=lambda job: job.start_seconds or 0):
+            for partition in job.partitions:
+                found.setdefault(partition, []).append(job)
         return found
 
     @cached_property
@@ -165,6 +206,33 @@ class JobPriorities:
     def in_partition(self, partition: str) -> Sequence[JobPriority]:
         """Return the priorities of all jobs of a partition, highest first."""
         return self._by_partition.get(partition, ())
+
+    def place_of(self, priority: JobPriority) -> int:
+        """Return the place of a priority in its partition; 0 is the highest."""
+        return self._places[priority.job_id, priority.partition]
+
+    def medians(self, partition: str) -> Mapping[str, float]:
+        """Return the median of each factor over the jobs of a partition, and of their sum as ``priority``."""
+        return self._medians[partition]
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[int, str], int]:
+        return {
+            (priority.job_id, partition): place
+            for partition, priorities in self._by_partition.items()
+            for place, priority in enumerate(priorities)
+        }
+
+    @cached_property
+    def _medians(self) -> Mapping[str, Mapping[str, float]]:
+        names = {name for priority in self.priorities for name in priority.factors}
+        return {
+            partition: {
+                "priority": statistics.median(priority.total for priority in found),
+                **{name: statistics.median(priority.factors.get(name, 0.0) for priority in found) for name in names},
+            }
+            for partition, found in self._by_partition.items()
+        }
 
     @cached_property
     def _by_job(self) -> Mapping[int, list[JobPriority]]:

@@ -214,7 +214,8 @@ def _open_app(reporting: Reporting, environment: Mapping[str, str], beside: Comp
         beside.problems,
         lambda: _reporter_problems(reporter),
         cluster.problems,
-        waiting.problems,
+        # A site that reads jobs from slurmrestd may have no commands here; lists then have archived jobs only.
+        waiting.problems if config.of(SlurmSettings).backend != "rest" else tuple,
     )
     backend = PortalBackend(
         settings=settings,
