@@ -6,7 +6,7 @@ The user needs no access to the archive, to accounting or to Prometheus.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -21,6 +21,8 @@ from slurmscope.services.reporting.portal_client import PortalClient
 
 PAGE_ROWS = 500
 MAX_TASKS = 500
+IDS_PER_REQUEST = 200
+"""Web servers accept addresses of a few kilobytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,23 +62,14 @@ class PortalJobs:
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
         """Return the newest run of each matching job."""
-        query = {
-            "user": wanted.user,
-            "state": wanted.state,
-            "ids": ",".join(wanted.shown_ids),
-            # The portal filters by day.
-            "since": "" if wanted.since_seconds is None else format_day(wanted.since_seconds),
-        }
         newest: dict[tuple[str, int], JobRow] = {}
-        after: str | None = ""
-        while after is not None and len(newest) <= limit:
-            page = self._read_page({**query, "after": after, "limit": str(min(limit + 1, PAGE_ROWS))})
-            for row in page.jobs:
-                if wanted.since_seconds is None or row.submit_seconds >= wanted.since_seconds:
-                    newest.setdefault((row.cluster, row.job_id), row)
-            after = page.next if page.jobs and page.next != after else None
-        rows = tuple(newest.values())
-        return JobList(rows=rows[:limit], is_cut=len(rows) > limit)
+        # No ID at all is one query without this filter.
+        for first in range(0, max(1, len(wanted.shown_ids)), IDS_PER_REQUEST):
+            some = wanted.shown_ids[first : first + IDS_PER_REQUEST]
+            for row in self._read_rows(replace(wanted, shown_ids=some), limit):
+                newest.setdefault((row.cluster, row.job_id), row)
+        rows = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
+        return JobList(rows=tuple(rows[:limit]), is_cut=len(rows) > limit)
 
     def read_array(self, array_id: int) -> JobList:
         """Return the newest run of each task of an array."""
@@ -92,6 +85,24 @@ class PortalJobs:
     def read_script(self, report: JobReport) -> JobScript | None:
         """Return the script of a job; the portal shows it to the owner of the job."""
         return self._client.get(f"/api/v2/jobs/{quote(report.record.shown_id, safe='')}/script", _decode_script)
+
+    def _read_rows(self, wanted: JobFilter, limit: int) -> list[JobRow]:
+        """Return one row more than the limit, if there are so many."""
+        query = {
+            "user": wanted.user,
+            "state": wanted.state,
+            "ids": ",".join(wanted.shown_ids),
+            # The portal filters by day.
+            "since": "" if wanted.since_seconds is None else format_day(wanted.since_seconds),
+        }
+        rows: list[JobRow] = []
+        after: str | None = ""
+        while after is not None and len(rows) <= limit:
+            page = self._read_page({**query, "after": after, "limit": str(min(limit + 1, PAGE_ROWS))})
+            since = wanted.since_seconds
+            rows += [row for row in page.jobs if since is None or row.submit_seconds >= since]
+            after = page.next if page.jobs and page.next != after else None
+        return rows
 
     def _read_page(self, query: dict[str, str]) -> _Page:
         kept = {name: value for name, value in query.items() if value}

@@ -78,6 +78,16 @@ def test_list_is_read_page_by_page_up_to_the_limit() -> None:
     assert (everything.rows[:3], True) == (few.rows, few.is_cut)
 
 
+def test_many_ids_are_requested_in_parts_that_web_servers_accept() -> None:
+    client = AsgiClient(make_backend(), "ada")
+    ids = tuple(str(job) for job in range(4700, 5650))
+    found = PortalJobs(client).list_jobs(JobFilter(shown_ids=ids), 1000)  # type: ignore[arg-type]
+
+    assert _jobs().list_jobs(JobFilter(user="ada"), 500).rows == found.rows
+    assert 5 == len(client.paths)
+    assert 4000 > max(map(len, client.paths))
+
+
 def test_time_is_exact_although_the_portal_knows_days() -> None:
     rows = _jobs().list_jobs(JobFilter(user="ada"), 500).rows
     middle = sorted(row.submit_seconds for row in rows)[len(rows) // 2]
