@@ -67,7 +67,7 @@ def _event(node: SimulatedNode) -> str:
 
 def _events(read: ReadColumn, conditions: Sequence[str]) -> bytes:
     known = dict(word.split("=", 1) for word in conditions if "=" in word)
-    if set(known) != {"nodes", "start", "format"} or known["format"] != "TimeStart,TimeEnd,State,User,Reason":
+    if set(known) != {"nodes", "start", "format"} or known["format"] != "Start,End,State,User,Reason":
         raise UsageError(f"not simulated: show event where {' '.join(conditions)}")
     start = encode(known["nodes"]) + b"|"
     return b"".join(row.removeprefix(start) + b"\n" for row in read(_EVENTS) if row.startswith(start))

@@ -22,7 +22,7 @@ MAX_EVENTS = 200
 _NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}\Z", re.ASCII)
 _SECONDS = re.compile(r"[0-9]{1,11}\Z", re.ASCII)
 # The reason comes last, because it may contain the separator.
-_COLUMNS = "TimeStart,TimeEnd,State,User,Reason"
+_COLUMNS = "Start,End,State,User,Reason"
 
 
 def is_possible_node(name: str) -> bool:
