@@ -40,8 +40,16 @@ def arguments(node: str, since_day: str) -> tuple[str, ...]:
 
 def parse_events(answer: bytes) -> tuple[NodeEvent, ...]:
     """Read the events, newest first."""
-    rows = [_parse_row(row) for row in answer.decode("utf-8", "replace").splitlines() if row]
-    return tuple(sorted(rows, reverse=True)[:MAX_EVENTS])
+    events: list[NodeEvent] = []
+    for row in answer.decode("utf-8", "replace").split("\n"):
+        if (event := _parse_row(row)) is not None:
+            events.append(event)
+        elif events:
+            # A reason may have several lines.
+            events[-1] = events[-1]._replace(reason=f"{events[-1].reason} {row}".rstrip())
+        elif row:
+            raise MalformedAnswer("sacctmgr: an event does not have the requested columns")
+    return tuple(sorted(events, reverse=True)[:MAX_EVENTS])
 
 
 def read_events(run: Callable[[str, Sequence[str]], bytes], node: str, since_day: str) -> tuple[NodeEvent, ...]:
@@ -49,10 +57,11 @@ def read_events(run: Callable[[str, Sequence[str]], bytes], node: str, since_day
     return parse_events(run(COMMAND, arguments(node, since_day))) if is_possible_node(node) else ()
 
 
-def _parse_row(row: str) -> NodeEvent:
+def _parse_row(row: str) -> NodeEvent | None:
+    """Return the event of a line; None if no event begins on it."""
     cells = row.split("|", 4)
     if len(cells) != 5 or not _SECONDS.match(cells[0]):
-        raise MalformedAnswer("sacctmgr: an event does not have the requested columns")
+        return None
     start, end, state, user, reason = cells
     # 0 and a word both mean that the event lasts.
     ended = int(end) if _SECONDS.match(end) and int(end) else None

@@ -27,6 +27,11 @@ def test_newest_event_is_first_and_one_that_lasts_has_no_end() -> None:
     ) == parse_events(answer)
 
 
+def test_reason_of_several_lines_is_one_event() -> None:
+    answer = b"1790000000|0|DOWN|root(0)|disk failing\nsee ticket\n1780000000|0|DOWN|root(0)|x\n"
+    assert ["disk failing see ticket", "x"] == [event.reason for event in parse_events(answer)]
+
+
 def test_answer_is_bounded() -> None:
     assert MAX_EVENTS == len(parse_events(b"1790000000|0|DOWN|root(0)|x\n" * (MAX_EVENTS + 5)))
 
