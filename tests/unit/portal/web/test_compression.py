@@ -83,7 +83,7 @@ def test_page_with_a_form_token_is_never_compressed() -> None:
     assert body == response.content
 
 
-def test_form_of_a_user_page_is_not_compressed_but_the_list_is() -> None:
+def test_form_of_a_user_page_is_not_compressed_but_the_cluster_is() -> None:
     backend = make_backend()
     app = protect(backend.make_app(), identity_header=backend.settings.proxy_header)
 
@@ -91,9 +91,9 @@ def test_form_of_a_user_page_is_not_compressed_but_the_list_is() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://portal.test") as client:
             return await client.get(path, headers={USER_HEADER: "ada", "accept-encoding": "gzip"})
 
-    user, jobs = asyncio.run(run("/users/ada")), asyncio.run(run("/jobs"))
+    user, cluster = asyncio.run(run("/users/ada")), asyncio.run(run("/cluster"))
     assert FIELD in user.text
-    assert (None, "gzip") == (user.headers.get("content-encoding"), jobs.headers.get("content-encoding"))
+    assert (None, "gzip") == (user.headers.get("content-encoding"), cluster.headers.get("content-encoding"))
 
 
 def test_unchanged_response_is_304_without_a_body() -> None:
