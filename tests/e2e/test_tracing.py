@@ -211,6 +211,22 @@ def test_commands_send_their_own_samples_through_the_socket(traced: TracedLab, t
         assert_one_series_per_process(traced, agent, job, tmp_path, "socket")
 
 
+@pytest.mark.parametrize("way", ["token", "socket"])
+def test_every_component_of_a_heterogeneous_job_is_traced(traced: TracedLab, way: str) -> None:
+    with traced.exporter() as exporter, traced.agent() as agent:
+        endpoint = f"--endpoint {exporter.addresses[0]} --trace.socket /nonexistent"
+        options = {"token": endpoint, "socket": f"--trace.socket {traced.socket}"}[way]
+        run = f"{traced.user_program} run -q --sample-rate 1 {options} -- sleep 300"
+        job = traced.lab.submit(ALICE, "-N1", "-n1", ":", "-N1", "-n1", script=f"srun --het-group=0,1 {run}")
+        page = exporter if way == "token" else agent
+        until(lambda: 2 == len(page.values(RSS)))
+        listed = traced.lab.run("squeue", "-h", "-t", "RUNNING", "-o", "%A %N").splitlines()
+        components = {tuple(line.split()) for line in listed}
+        assert {str(job), str(job + 1)} == {labels[0] for labels in page.values(RSS)}
+        if way == "token" or traced.lab.layout.uses_cgroups:
+            assert components == {labels[:2] for labels in page.values(RSS)}
+
+
 def test_agent_forwards_to_the_endpoint(traced: TracedLab, tmp_path: Path) -> None:
     if not traced.lab.layout.uses_cgroups:
         pytest.skip("without cgroups nothing says on which of the nodes of this machine a process is")
