@@ -131,7 +131,7 @@ def test_list_is_filtered_and_searched_without_scripts(browser: Browser, demo: s
         page.wait_for_url(re.compile("worst=critical"))
         found = page.locator("table.jobs .severity").all_inner_texts()
         assert found
-        assert all(text.startswith("critical: ") for text in found)
+        assert all(text.startswith("critical:") for text in found)
         page.get_by_role("searchbox").fill(jobs.wasteful)
         page.get_by_role("button", name="Search").click()
         page.wait_for_url(f"{demo}/jobs/{jobs.wasteful}")
