@@ -24,6 +24,7 @@ class DemoJobs:
     user: str
     account: str
     node: str
+    pending: str
 
 
 def find_jobs(base: str) -> DemoJobs:
@@ -34,8 +35,10 @@ def find_jobs(base: str) -> DemoJobs:
         ended = [job for job in _list(base, "worst=critical&limit=100") if job["end_seconds"] is not None]
         running = [job for job in jobs if job["state"] == "RUNNING" and job["run_seconds"] > 600]
         gpu = [job for job in jobs if job["gpus"] and job["gpu_ratio"] is not None]
-        arrays = [job["array_job_id"] for job in jobs if job["array_job_id"] is not None]
-        if len(ended) > 1 and running and gpu and arrays:
+        started = [job for job in jobs if job["start_seconds"] is not None]
+        arrays = [job["array_job_id"] for job in started if job["array_job_id"] is not None]
+        pending = [job for job in _list(base, "state=PENDING&limit=500") if job["reason"] == "Resources"]
+        if len(ended) > 1 and running and gpu and arrays and pending:
             break
         assert time.monotonic() < deadline, "the demo has no jobs of some kind"
         time.sleep(1)
@@ -48,6 +51,7 @@ def find_jobs(base: str) -> DemoJobs:
         user=ended[0]["user"],
         account=ended[0]["account"],
         node=_find_node(base, running[0]["shown_id"]),
+        pending=next(job["shown_id"] for job in pending if job["shown_id"].isdecimal()),
     )
 
 
