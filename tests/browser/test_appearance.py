@@ -36,7 +36,14 @@ PAGES = {
     "/api": "/api",
 }
 """An address for each route that shows a page."""
-MORE = ("/jobs/{wasteful}", "/jobs/{gpu}", "/compare", "/jobs?name=nothing-has-this-name")
+MORE = (
+    "/jobs/{pending}",
+    "/jobs?state=PENDING",
+    "/jobs/{wasteful}",
+    "/jobs/{gpu}",
+    "/compare",
+    "/jobs?name=nothing-has-this-name",
+)
 
 STYLES: dict[str, dict[str, object]] = {
     "light": {"color_scheme": "light"},
