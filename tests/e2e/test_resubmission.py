@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real job that was OOM-killed completes when it is submitted again with the header of its report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab import ALICE, SlurmLab
+from lab.cgroups import has_cgroup_v1
+from tests.processes import run_slurmscope, until
+
+needs_cgroups = pytest.mark.skipif(not has_cgroup_v1(), reason="this machine has no cgroup v1 controllers")
+
+WORK = "exec python3 -c 'import time; held = bytearray(150 << 20); time.sleep(1)'"
+
+
+def state_of(lab: SlurmLab, job: int) -> str:
+    return lab.run("sacct", "-n", "-X", "-P", "-j", str(job), "--format=State").strip()
+
+
+@needs_cgroups
+def test_oom_killed_job_completes_with_the_suggested_header(clean_lab: SlurmLab, tmp_path: Path) -> None:
+    lab = clean_lab
+    killed = lab.submit(ALICE, "--job-name=holder", script=f"#SBATCH --mem=60M --time=10\n{WORK}")
+    lab.wait_state(killed, {"OUT_OF_MEMORY"})
+    until(lambda: state_of(lab, killed) == "OUT_OF_MEMORY")
+    no_archive = ("--archive.url", str(tmp_path / "none.db"))
+    done = run_slurmscope("report", str(killed), "--format", "json", *no_archive, environment=lab.environment)
+    assert (0, "") == (done.returncode, done.stderr)
+    made = json.loads(done.stdout)["resubmission"]
+    assert ["-#SBATCH --mem=60M", "+#SBATCH --mem=512M"] == made["diff"]
+    header = "\n".join(made["lines"])
+    again = lab.submit(ALICE, "--job-name=holder", script=f"#SBATCH --time=10\n{header}\n{WORK}")
+    lab.wait_state(again, {"COMPLETED"})
+    until(lambda: state_of(lab, again) == "COMPLETED")
