@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from lab import ALICE, SlurmLab
-from tests.processes import PATIENCE_SECONDS, Exporter, running, serving, until
+from tests.processes import PATIENCE_SECONDS, Exporter, run_slurmscope, running, serving, until
 
 BUSY = "import time\nwhile True: pass"
 
@@ -88,6 +88,11 @@ def test_a_job_with_two_busy_processes_is_shown_with_its_cpu_time(
         shown = summary()
         assert 1 == shown["cpu"]["time"]["coverage"]["nodes_measured"]
         assert f'href="/jobs/{job}"' in get(up, "jobs")[1]
+
+        # The command reads what this process records.
+        same = [flag for flag in flags if flag.startswith(("--archive", "--recorder", "--slurm"))]
+        made = run_slurmscope("report", str(job), "-f", "json", *same, environment=lab.environment)
+        assert spent == pytest.approx(json.loads(made.stdout)["summary"]["cpu"]["time"]["used"], rel=0.1, abs=0.5)
 
         lab.run("scancel", "--signal=CONT", "--full", str(job))
         lab.run("scancel", str(job))
