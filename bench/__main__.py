@@ -19,6 +19,9 @@ HIDDEN = ("__main__", "measure")
 def main(names: list[str]) -> int:
     """Run the named benchmarks, or all of them, and return 1 when a promise is broken."""
     known = [module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in HIDDEN]
+    if {"-h", "--help"} & set(names):
+        print(f"Usage: python -m bench [NAME]...\n\nMeasure the promises about speed. Names: {', '.join(known)}")
+        return 0
     unknown = sorted(set(names) - set(known))
     if unknown:
         print(f"bench: there is no {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
