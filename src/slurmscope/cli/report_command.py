@@ -23,9 +23,9 @@ from slurmscope.errors import ConfigError, OutputError, SourceError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.services.mail.mailing import link_to
+from slurmscope.services.report.job_choice import JobChoice, parse_choice, parse_since, parse_state
+from slurmscope.services.report.job_source import JobSource
 from slurmscope.services.reporting.client_settings import ClientSettings, portal_link
-from slurmscope.services.reporting.job_choice import JobChoice, parse_choice, parse_since, parse_state
-from slurmscope.services.reporting.job_source import JobSource
 from slurmscope.services.reporting.opening import no_archive, open_known_archive, read_report
 from slurmscope.services.reporting.report_finder import is_shown_id
 from slurmscope.services.reporting.settings import MailSettings
@@ -134,13 +134,13 @@ def _open_jobs(config: Config) -> Iterator[JobSource]:
     """Open the portal if one is configured, else the sources of this host."""
     settings = config.of(ClientSettings)
     if settings.url is None:
-        from slurmscope.services.reporting.local_jobs import open_local_jobs
+        from slurmscope.services.report.local_jobs import open_local_jobs
 
         with open_local_jobs(config, own_environment()) as jobs:
             yield jobs
         return
-    from slurmscope.services.reporting.portal_client import PortalClient
-    from slurmscope.services.reporting.portal_jobs import PortalJobs
+    from slurmscope.services.report.portal_client import PortalClient
+    from slurmscope.services.report.portal_jobs import PortalJobs
 
     yield PortalJobs(PortalClient(settings.url, settings, own_environment()))
 

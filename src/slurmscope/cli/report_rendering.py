@@ -9,7 +9,7 @@ from slurmscope.errors import ConfigError
 from slurmscope.model.archive import JobRow
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
-from slurmscope.services.reporting.job_source import JobList
+from slurmscope.services.report.job_source import JobList
 
 TABLE_FORMATS = ("text", "json", "csv")
 

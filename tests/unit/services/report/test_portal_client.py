@@ -22,8 +22,8 @@ from slurmscope.errors import (
     SourceError,
 )
 from slurmscope.http_client.address import parse_address
+from slurmscope.services.report.portal_client import PortalClient, choose_credentials
 from slurmscope.services.reporting.client_settings import ClientSettings, is_private, portal_link
-from slurmscope.services.reporting.portal_client import PortalClient, choose_credentials
 from tests.fakes.scripted_server import RawRequest, read_whole_request, scripted_server
 
 TOKEN = "slsc_0123456789abcdef0123456789abcdef"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.errors import ConfigError
-from slurmscope.services.reporting.job_choice import MAX_IDS, JobChoice, parse_choice, parse_since, parse_state
+from slurmscope.services.report.job_choice import MAX_IDS, JobChoice, parse_choice, parse_since, parse_state
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC).timestamp()
 

@@ -16,8 +16,8 @@ from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.report.job_source import JobList
 from slurmscope.services.reporting.array_finder import find_array
-from slurmscope.services.reporting.job_source import JobList
 from slurmscope.services.reporting.opening import Reporting, open_recorded, open_reporting
 from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.scripts import ScriptReader

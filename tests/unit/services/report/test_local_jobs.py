@@ -12,7 +12,7 @@ from slurmscope.config import Config
 from slurmscope.errors import SourceError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.job_record import JobRecord
-from slurmscope.services.reporting.local_jobs import LocalJobs
+from slurmscope.services.report.local_jobs import LocalJobs
 from slurmscope.services.reporting.opening import Reporting
 from slurmscope.services.reporting.report_finder import Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker

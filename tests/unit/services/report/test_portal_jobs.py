@@ -13,7 +13,7 @@ from slurmscope.http_client.address import parse_address
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.job_script import EnvironmentVariable, JobScript
 from slurmscope.reports.text import render_text
-from slurmscope.services.reporting.portal_jobs import PortalJobs
+from slurmscope.services.report.portal_jobs import PortalJobs
 from tests.fakes.browser import PortalClient
 from tests.fakes.portal_backend import FakeBackend, make_backend, make_jobs
 

@@ -16,8 +16,8 @@ from slurmscope.model.archive import JobFilter, JobRow
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
 from slurmscope.reports.formatting import format_day
-from slurmscope.services.reporting.job_source import JobList
-from slurmscope.services.reporting.portal_client import PortalClient
+from slurmscope.services.report.job_source import JobList
+from slurmscope.services.report.portal_client import PortalClient
 
 PAGE_ROWS = 500
 MAX_TASKS = 500
