@@ -28,7 +28,8 @@ import sys
 import slurmscope
 # Python and the checkout may be closed to the users of the lab: all is imported before root's rights are given up.
 importlib.import_module("slurmscope.cli.report_command")
-for name in ("reports", "rules", "services.reporting", "sources.accounting", "sources.slurm", "store.archive"):
+names = "reports rules services.report services.reporting sources.accounting sources.slurm store.archive"
+for name in names.split():
     package = importlib.import_module(f"slurmscope.{name}")
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)

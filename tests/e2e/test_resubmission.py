@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from lab import ALICE, SlurmLab
 from lab.cgroups import has_cgroup_v1
-from tests.processes import run_slurmscope, until
+from tests.processes import PATIENCE_SECONDS, run_slurmscope, running, until
 
 needs_cgroups = pytest.mark.skipif(not has_cgroup_v1(), reason="this machine has no cgroup v1 controllers")
 
@@ -21,8 +22,17 @@ def state_of(lab: SlurmLab, job: int) -> str:
     return lab.run("sacct", "-n", "-X", "-P", "-j", str(job), "--format=State").strip()
 
 
+def page_of(address: str, job: int) -> str:
+    request = urllib.request.Request(f"{address}/jobs/{job}", headers={"X-Remote-User": ALICE, "Host": "localhost"})
+    with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 @needs_cgroups
-def test_oom_killed_job_completes_with_the_suggested_header(clean_lab: SlurmLab, tmp_path: Path) -> None:
+def test_oom_killed_job_completes_with_the_suggested_header_and_the_advice_counts_as_followed(
+    clean_lab: SlurmLab, tmp_path: Path
+) -> None:
     lab = clean_lab
     killed = lab.submit(ALICE, "--job-name=holder", script=f"#SBATCH --mem=60M --time=10\n{WORK}")
     lab.wait_state(killed, {"OUT_OF_MEMORY"})
@@ -36,3 +46,15 @@ def test_oom_killed_job_completes_with_the_suggested_header(clean_lab: SlurmLab,
     again = lab.submit(ALICE, "--job-name=holder", script=f"#SBATCH --time=10\n{header}\n{WORK}")
     lab.wait_state(again, {"COMPLETED"})
     until(lambda: state_of(lab, again) == "COMPLETED")
+    with running(
+        "portal",
+        *("--portal.listen-address", "127.0.0.1:0", "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1"),
+        *("--archive.url", str(tmp_path / "archive.db"), "--slurm.bin-path", str(lab.bin_path)),
+        *("--reporter.interval", "1s", "--reporter.settle", "0s"),
+        environment=lab.environment,
+        wait_for="msg=listening",
+    ) as portal:
+        address = portal.addresses[0].rstrip("/")
+        until(lambda: "Advice was followed" in page_of(address, killed))
+        assert f'The next run, <a href="/jobs/{again}">job {again}</a>' in page_of(address, killed)
+        assert f'the earlier run, <a href="/jobs/{killed}">job {killed}</a>' in page_of(address, again)
