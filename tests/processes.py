@@ -19,14 +19,18 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-AS_NOBODY = (
-    "setpriv",
-    *("--reuid=65534", "--regid=65534", "--clear-groups"),
-    # Only root may enter the folder of many clones, such as one in /root.
-    *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),
-)
-"""Prefix of a command that Slurm takes for one of the user nobody."""
 
+def as_user(uid: int, gid: int) -> tuple[str, ...]:
+    """Return the prefix of a command that the kernel, Slurm and munge take for one of this user."""
+    return (
+        "setpriv",
+        *(f"--reuid={uid}", f"--regid={gid}", "--clear-groups"),
+        # Only root may enter the folder of many clones, such as one in /root.
+        *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),
+    )
+
+
+AS_NOBODY = as_user(65534, 65534)
 PATIENCE_SECONDS = 60
 LISTENING = re.compile(r"msg=listening address=(\S+)")
 

@@ -19,25 +19,9 @@ from lab import ALICE, BOB, SlurmLab
 from lab.users import find_user
 from slurmscope.http_client.address import parse_address
 from slurmscope.portal.sign_in.munge_credential import make_payload
-from tests.processes import PATIENCE_SECONDS, running, until
+from tests.processes import PATIENCE_SECONDS, as_user, running, until
 
 SCRIPT = "#SBATCH --ntasks=2\nexport OMP_NUM_THREADS=4\nsleep 1\n#SBATCH --mem=1G\n"
-AS_USER = """
-import encodings.ascii, encodings.idna, encodings.latin_1, http.client, importlib, json, os, pkgutil, ssl, subprocess
-import sys
-import slurmscope
-# Python and the checkout may be closed to the users of the lab: all is imported before root's rights are given up.
-importlib.import_module("slurmscope.cli.report_command")
-names = "reports rules services.report services.reporting sources.accounting sources.slurm store.archive"
-for name in names.split():
-    package = importlib.import_module(f"slurmscope.{name}")
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
-os.setgroups([])
-os.setgid(int(sys.argv[2]))
-os.setuid(int(sys.argv[1]))
-slurmscope.cli.main(sys.argv[3:])
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +37,7 @@ class LoginNode:
         person = find_user(user)
         source = ("--slurm.bin-path", str(self.lab.bin_path)) if is_local else ("--portal.url", self.url)
         return subprocess.run(
-            [sys.executable, "-c", AS_USER, str(person.uid), str(person.gid), "report", *arguments, *source],
+            [*as_user(person.uid, person.gid), sys.executable, "-m", "slurmscope", "report", *arguments, *source],
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,
