@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +56,21 @@ class DatabaseServer:
         try:
             for process in processes:
                 process.send(signal.SIGSTOP)
+            while not all(_is_stopped(process.pid) for process in processes):
+                time.sleep(0.01)
             yield
         finally:
             for process in processes:
                 process.send(signal.SIGCONT)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether every thread has stopped: one that runs on another core may answer a moment longer."""
+    try:
+        states = [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread or the process has ended meanwhile
+        return not Path(f"/proc/{pid}").exists()
+    return set(states) <= {"T", "t", "Z", "X"}
 
 
 @contextlib.contextmanager
