@@ -16,7 +16,7 @@ MAX_LINES = 20_000
 
 Options = Mapping[str, str]
 
-_LETTERS = {
+_SHORT_OPTIONS = {
     "n": "ntasks", "c": "cpus-per-task", "N": "nodes", "t": "time", "p": "partition", "J": "job-name", "A": "account",
     "o": "output", "e": "error", "a": "array", "q": "qos", "C": "constraint", "w": "nodelist", "G": "gpus",
     "d": "dependency", "L": "licenses", "x": "exclude", "D": "chdir", "M": "clusters", "m": "distribution",
@@ -142,8 +142,8 @@ def _parse_options(words: Sequence[str]) -> Options:
     while index < len(words) and words[index].startswith("-"):
         name, equals, value = words[index].removeprefix("--").partition("=")
         if not words[index].startswith("--"):
-            letter, value = words[index][1:2], words[index][2:]
-            name, equals = _LETTERS.get(letter, letter), "=" if value or letter not in _LETTERS else ""
+            flag, value = words[index][1:2], words[index][2:]
+            name, equals = _SHORT_OPTIONS.get(flag, flag), "=" if value or flag not in _SHORT_OPTIONS else ""
         has_value = not equals and index + 1 < len(words) and not words[index + 1].startswith("-")
         if has_value and name not in _SWITCHES:
             index += 1

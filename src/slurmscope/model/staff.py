@@ -48,7 +48,7 @@ class SavedView:
     owner: str
     name: str
     query: str
-    """As in the address, with its question mark; empty for all jobs."""
+    """As in the address, beginning with ``?``; empty for all jobs."""
     is_shared: bool
     """Whether other staff see it."""
 

@@ -8,6 +8,7 @@ typst; system fonts are used only for characters that these lack.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from types import ModuleType
@@ -50,42 +51,16 @@ def render_svg_png(svg: str) -> bytes:
 
 
 def _document(report: JobReport) -> dict[str, object]:
-    cpu = report.summary.cpu
-    charts = [(render_chart_svg(chart, width=430, height=200), show(chart.help)) for chart in report.charts]
-    if cpu.user_seconds is not None:
-        charts.append((render_use_pie_svg(report, width=430, height=200), ""))
-    heat_maps = find_heat_maps(report)
-    pictures = [(render_heat_map_svg(item, width=640), describe_heat_map(item)) for item in heat_maps]
-    if (report.record.cpus or 0) > 1 and (cores := render_cores_svg(report, width=640)) is not None:
-        pictures.append((cores, "The darker the cell, the busier the core."))
     table = make_node_table(report)
     return {
         "title": contents.title(report),
         "made": format_time(report.made_seconds),
         "facts": _pairs(contents.facts(report)),
-        "gauges": [
-            {
-                "label": gauge.label,
-                "percent": gauge.percent,
-                "text": gauge.text,
-                "bar": "" if gauge.ratio is None else render_gauge_svg("", gauge.ratio, rating=gauge.rating),
-            }
-            for gauge in contents.gauges(report)
-            if gauge.text != contents.NONE_REQUESTED
-        ],
+        "gauges": _gauges(report),
         "colors": {severity.value: LIGHT.of(severity) for severity in Severity},
         "failure_title": FAILURE,
         "failure": _pairs(failure_rows(report)),
-        "findings": [
-            {
-                "severity": finding.severity.value,
-                "title": finding.title,
-                "text": f"{finding.explanation} {finding.advice}",
-                "suggestion": finding.suggestion,
-                "consequences": [f"{other.title}. {other.explanation}" for other in finding.consequences],
-            }
-            for finding in contents.findings(report)
-        ],
+        "findings": _findings(report),
         "consequences_title": contents.CONSEQUENCES,
         "no_findings": contents.no_findings(report),
         "header": _header(describe_resubmission(report)),
@@ -94,19 +69,63 @@ def _document(report: JobReport) -> dict[str, object]:
         "cpu": _pairs(contents.cpu_rows(report)),
         "files": _pairs(contents.io_rows(report)),
         "nodes": {"head": table.head, "rows": table.rows, "note": table.note},
-        "sections": [
-            {
-                "title": section.title,
-                "head": section.table.head,
-                "rows": section.table.rows,
-                "notes": [section.table.note, *section.sentences],
-            }
-            for section in source_sections(report)
-        ],
+        "sections": _sections(report),
         "missing": contents.missing(report),
-        "charts": charts,
-        "pictures": pictures,
+        "charts": _charts(report),
+        "pictures": _pictures(report),
     }
+
+
+def _gauges(report: JobReport) -> list[dict[str, object]]:
+    return [
+        {
+            "label": gauge.label,
+            "percent": gauge.percent,
+            "text": gauge.text,
+            "bar": "" if gauge.ratio is None else render_gauge_svg("", gauge.ratio, rating=gauge.rating),
+        }
+        for gauge in contents.gauges(report)
+        if gauge.text != contents.NONE_REQUESTED
+    ]
+
+
+def _findings(report: JobReport) -> list[dict[str, object]]:
+    return [
+        {
+            "severity": finding.severity.value,
+            "title": finding.title,
+            "text": f"{finding.explanation} {finding.advice}",
+            "suggestion": finding.suggestion,
+            "consequences": [f"{other.title}. {other.explanation}" for other in finding.consequences],
+        }
+        for finding in contents.findings(report)
+    ]
+
+
+def _sections(report: JobReport) -> list[dict[str, object]]:
+    return [
+        {
+            "title": section.title,
+            "head": section.table.head,
+            "rows": section.table.rows,
+            "notes": [section.table.note, *section.sentences],
+        }
+        for section in source_sections(report)
+    ]
+
+
+def _charts(report: JobReport) -> Sequence[tuple[str, str]]:
+    charts = [(render_chart_svg(chart, width=430, height=200), show(chart.help)) for chart in report.charts]
+    if report.summary.cpu.user_seconds is not None:
+        charts.append((render_use_pie_svg(report, width=430, height=200), ""))
+    return charts
+
+
+def _pictures(report: JobReport) -> Sequence[tuple[str, str]]:
+    pictures = [(render_heat_map_svg(item, width=640), describe_heat_map(item)) for item in find_heat_maps(report)]
+    if (report.record.cpus or 0) > 1 and (cores := render_cores_svg(report, width=640)) is not None:
+        pictures.append((cores, "The darker the cell, the busier the core."))
+    return pictures
 
 
 def _header(made: ResubmissionText | None) -> dict[str, object] | None:

@@ -12,7 +12,7 @@ from slurmscope.rules.known import submit_options
 MAX_PATH = 4096
 _NOT_IN_ARRAY = 4_294_967_294
 _MAX_WIDTH = 10
-_PATTERN = re.compile(r"%(?P<width>[0-9]{0,2})(?P<letter>[%AaJjNnstuxb])")
+_PATTERN = re.compile(r"%(?P<width>[0-9]{0,2})(?P<code>[%AaJjNnstuxb])")
 
 
 class OutputFiles(NamedTuple):
@@ -41,7 +41,7 @@ def expand_pattern(pattern: str, record: JobRecord) -> str:
     """Replace ``%j`` and the other patterns of sbatch; a backslash anywhere switches them off."""
     if "\\" in pattern:
         return pattern.replace("\\", "")
-    return _PATTERN.sub(lambda found: _expand(found["letter"], found["width"], record), pattern)
+    return _PATTERN.sub(lambda found: _expand(found["code"], found["width"], record), pattern)
 
 
 def _place(record: JobRecord, pattern: str) -> str:
@@ -52,7 +52,7 @@ def _place(record: JobRecord, pattern: str) -> str:
     return f"{record.work_dir.rstrip('/')}/{path}" if is_relative else path
 
 
-def _expand(letter: str, width: str, record: JobRecord) -> str:
+def _expand(code: str, width: str, record: JobRecord) -> str:
     task = _NOT_IN_ARRAY if record.array_task_id is None else record.array_task_id
     # Of a step and its tasks, the output of the script is that of the first.
     numbers = {
@@ -65,7 +65,7 @@ def _expand(letter: str, width: str, record: JobRecord) -> str:
         "s": 0,
         "t": 0,
     }
-    if letter in numbers:
-        return str(numbers[letter]).zfill(min(int(width or 0), _MAX_WIDTH))
+    if code in numbers:
+        return str(numbers[code]).zfill(min(int(width or 0), _MAX_WIDTH))
     node = record.nodes[0].partition(".")[0] if record.nodes else "%N"
-    return {"N": node, "u": record.user, "x": record.name, "%": "%"}[letter]
+    return {"N": node, "u": record.user, "x": record.name, "%": "%"}[code]

@@ -2,7 +2,7 @@
 """Compress responses, and answer 304 to clients that already have them.
 
 A page with a form token is never compressed: other text on it may come from the address, and the length of a compressed
-page would reveal the token letter by letter (BREACH). Everything else that a page contains the viewer may see anyway.
+page would reveal the token byte by byte (BREACH). Everything else that a page contains the viewer may see anyway.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class QueryTimedOut(QueryTooLarge):
 
 
 class PartialAnswer(ServerBusy):
-    """Some of the servers behind this one did not answer: what is missing cannot be told from what never was."""
+    """Some of the servers behind this one did not answer: what is missing may exist."""
 
     reason = "partial"
 

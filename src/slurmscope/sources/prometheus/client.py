@@ -144,7 +144,7 @@ class Prometheus:
         """Add the address to an error and remove our secrets, which a server may repeat."""
         message = str(error)
         for secret in secrets:
-            # The credentials follow "Bearer" or "Basic"; a tenant of few letters is no secret, and occurs in words.
+            # The credentials follow "Bearer" or "Basic"; a tenant of few characters is no secret, and occurs in words.
             for part in (secret, secret.rpartition(" ")[2]):
                 message = message.replace(part, "SECRET") if len(part) >= _LEAST_SECRET_LENGTH else message
         message = message if str(self._address) in message else f"{self._address}: {message}"

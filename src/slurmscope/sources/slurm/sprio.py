@@ -13,9 +13,9 @@ from slurmscope.model.waiting import JobPriorities, JobPriority
 
 SEPARATOR = "\x1f"
 FACTORS = {"age": "A", "assoc": "B", "fairshare": "F", "jobsize": "J", "partition": "P", "qos": "Q", "site": "S"}
-"""Slurm's names of the factors, and the letters of their columns; TRES and nice follow."""
-_LETTERS = ("i", "r", "Y", *FACTORS.values(), "T", "N")
-ARGUMENTS = ("--noheader", "--format=" + SEPARATOR.join(f"%{letter}" for letter in _LETTERS))
+"""Slurm's names of the factors, and the format codes of their columns; TRES and nice follow."""
+_CODES = ("i", "r", "Y", *FACTORS.values(), "T", "N")
+ARGUMENTS = ("--noheader", "--format=" + SEPARATOR.join(f"%{code}" for code in _CODES))
 MAX_ROWS = 200_000
 
 
