@@ -264,7 +264,8 @@ def _cpu(summary: JobSummary) -> str:
         return NOT_MEASURED
     if cpu.mean_cores is None:
         return f"{format_seconds(cpu.time.used)} of {format_seconds(cpu.time.asked)}"
-    busy = f"{format_count(cpu.mean_cores)} of {format_some(summary.record.cpus or 0, 'core')} busy"
+    cpus, mean = summary.record.cpus, format_count(cpu.mean_cores)
+    busy = f"{mean} cores busy" if cpus is None else f"{mean} of {format_some(cpus, 'core')} busy"
     return busy + _caveat(cpu.time.coverage)
 
 

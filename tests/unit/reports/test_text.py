@@ -48,6 +48,15 @@ def _line(text: str, start: str) -> str:
     return next(line.strip() for line in text.splitlines() if line.strip().startswith(start))
 
 
+def test_busy_cores_of_an_unknown_number_are_not_of_none() -> None:
+    made = make_report()
+    summary = replace(made.summary, record=replace(made.record, cpus=None))
+
+    text = render_text(replace(made, summary=summary))
+
+    assert _line(text, "CPU  ").endswith("50 %]  2 cores busy")
+
+
 def test_the_whole_report_of_a_measured_job_is_there() -> None:
     text = render_text(make_report(), url="https://portal.example.org/jobs/4711")
 

@@ -17,7 +17,7 @@ class JobParts:
     het_job_id: int
     rows: tuple[JobRow, ...]
     nodes: int
-    cpus: int
+    cpus: int | None
     gpus: int
     core_seconds: float
     cpu_ratio: float | None
@@ -34,12 +34,13 @@ def make_job_parts(het_job_id: int, rows: Sequence[JobRow]) -> JobParts | None:
         return None
     held = math.fsum(row.core_seconds for row in parts)
     ratios = [row.cpu_ratio for row in parts]
+    cpus = [row.cpus for row in parts if row.cpus is not None]
     used = math.fsum(row.core_seconds * (row.cpu_ratio or 0.0) for row in parts)
     return JobParts(
         het_job_id=het_job_id,
         rows=parts,
         nodes=sum(row.nodes for row in parts),
-        cpus=sum(row.cpus or 0 for row in parts),
+        cpus=sum(cpus) if len(cpus) == len(parts) else None,
         gpus=sum(row.gpus for row in parts),
         core_seconds=held,
         cpu_ratio=used / held if held and None not in ratios else None,

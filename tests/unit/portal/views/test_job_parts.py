@@ -35,6 +35,12 @@ def test_part_that_was_not_measured_leaves_the_sum_unknown() -> None:
     assert parts.cpu_ratio is None
 
 
+def test_part_whose_cores_are_unknown_leaves_their_sum_unknown() -> None:
+    parts = make_job_parts(70, [replace(make_part(0, cpus=8, ratio=0.9), cpus=None), make_part(1, cpus=8, ratio=0.9)])
+    assert parts is not None
+    assert parts.cpus is None
+
+
 def test_newest_run_of_a_requeued_part_counts_once() -> None:
     rows = [make_part(0, cpus=8, ratio=0.1), make_part(0, cpus=8, ratio=0.9, later=60), make_part(1, cpus=8, ratio=0.9)]
     parts = make_job_parts(70, rows)
