@@ -137,11 +137,11 @@ class ArchivePromises:
         ended = make_report(findings=(make_finding("too_short", Subject.TIME),))
 
         archive.save([running])
-        was_unfinished = [row.job_id for row in archive.unfinished()]
+        was_unfinished = [job_id for _, job_id, _ in archive.unfinished_runs()]
         archive.save([ended])
 
         assert [4711] == was_unfinished
-        assert () == archive.unfinished()
+        assert frozenset() == archive.unfinished_runs()
         assert (ended,) == archive.find(EVERYTHING, 4711)
         assert () == archive.list_jobs(EVERYTHING, JobFilter(rule="cpu_idle")).rows
         assert [1] == [total.jobs for total in archive.total(EVERYTHING, JobFilter(), GroupBy.STATE)]

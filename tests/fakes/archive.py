@@ -121,9 +121,9 @@ class FakeArchive:
         """Return nothing: no page uses this."""
         return frozenset()
 
-    def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
-        self._check()
-        return tuple(make_row(report) for report in self.reports if report.record.is_running)
+    def unfinished_runs(self, *, cluster: str = "") -> frozenset[RunId]:
+        """Return nothing: no page uses this."""
+        return frozenset()
 
     def close(self) -> None:
         """Nothing is open."""

@@ -134,10 +134,11 @@ class FakeArchive:
         end = begin + 2
         return JobPage(rows=tuple(rows[begin:end]), next_key=PagePosition(0, end) if end < len(rows) else None)
 
-    def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
+    def unfinished_runs(self, *, cluster: str = "") -> frozenset[RunId]:
         """Return what ran when it was saved."""
         self._fail()
-        return tuple(make_row(report) for report in self.reports.values() if report.record.is_running)
+        records = (report.record for report in self.reports.values())
+        return frozenset((r.cluster, r.job_id, r.submit_seconds) for r in records if r.is_running)
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return the runs that had ended."""

@@ -276,8 +276,8 @@ class Archive(Protocol):
         """Return how long jobs of each shape waited that were submitted since this day; it contains no names."""
         ...
 
-    def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
-        """Return runs that were running when they were last saved."""
+    def unfinished_runs(self, *, cluster: str = "") -> frozenset[RunId]:
+        """Return every run that was running when it was last saved."""
         ...
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:

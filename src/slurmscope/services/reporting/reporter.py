@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from slurmscope.errors import ArchiveTooLarge, SlurmscopeError, SourceError
 from slurmscope.log import fields
-from slurmscope.model.archive import Archive, JobRow, RunId
+from slurmscope.model.archive import Archive, RunId
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.services.reporting.ended_reports import BATCH_JOBS, EndedReports
@@ -125,7 +125,7 @@ class Progress:
     """Why the last round failed; empty when it succeeded."""
 
 
-def _run_of(job: JobRecord | JobRow) -> RunId:
+def _run_of(job: JobRecord) -> RunId:
     return job.cluster, job.job_id, job.submit_seconds
 
 
@@ -242,7 +242,7 @@ class Reporter:
     def _refresh_running(self) -> None:
         """Store what runs now, and look up how runs ended that no longer run."""
         running = {_run_of(record): record for record in self._accounting.read_current() if record.is_running}
-        unfinished = {_run_of(row) for row in self._archive.unfinished()}
+        unfinished = self._archive.unfinished_runs()
         ordered = sorted(running)
         first = self._next_refreshed % max(1, len(ordered))
         refreshed = {*(ordered * 2)[first : first + min(REFRESHED_JOBS, len(ordered))]}

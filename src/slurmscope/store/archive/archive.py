@@ -38,7 +38,6 @@ from slurmscope.store.archive.totals import add_up, total_statements
 from slurmscope.store.archive.waiting_times import read_waiting_times
 
 MAX_RUNS = 100
-MAX_UNFINISHED = 100_000
 NUMBERS_AT_ONCE = 100
 """MariaDB reads the whole table when there are more than 200."""
 DELETE_ROWS = 500
@@ -48,6 +47,7 @@ DELETE_BATCHES = 20
 SAVES_BETWEEN_LOOKS = 100
 """After so many saves SQLite runs ANALYZE again, to choose the right index."""
 MANY_ROWS = 10_000
+_RUN_COLUMNS = (JOBS.c.cluster, JOBS.c.job_id, JOBS.c.submit_seconds)
 
 
 class SqlArchive:
@@ -144,20 +144,19 @@ class SqlArchive:
         with self.database.reading() as connection:
             return read_waiting_times(connection, since_seconds, cluster=cluster, partition=partition)
 
-    def unfinished(self, *, cluster: str = "") -> tuple[JobRow, ...]:
-        """Return runs that had started and not ended when they were last saved."""
-        statement = select(*LIST_COLUMNS).where(JOBS.c.is_unfinished.is_(True)).order_by(JOBS.c.submit_seconds)
+    def unfinished_runs(self, *, cluster: str = "") -> frozenset[RunId]:
+        """Return every run that had started and not ended when it was last saved, however many there are."""
+        statement = select(*_RUN_COLUMNS).where(JOBS.c.is_unfinished.is_(True))
         if cluster:
             statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
-        return tuple(as_job_row(row) for row in self._query(statement.limit(MAX_UNFINISHED)))
+        return frozenset((row.cluster, row.job_id, row.submit_seconds) for row in self._query(statement))
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
         """Return which runs of these jobs are kept and had ended."""
-        columns = (JOBS.c.cluster, JOBS.c.job_id, JOBS.c.submit_seconds)
         known: set[RunId] = set()
         for begin in range(0, len(job_ids), NUMBERS_AT_ONCE):
             some = job_ids[begin : begin + NUMBERS_AT_ONCE]
-            ended = select(*columns).where(JOBS.c.job_id.in_(some), JOBS.c.is_unfinished.is_(False))
+            ended = select(*_RUN_COLUMNS).where(JOBS.c.job_id.in_(some), JOBS.c.is_unfinished.is_(False))
             known.update(tuple(row) for row in self._query(ended))
         return frozenset(known)
 

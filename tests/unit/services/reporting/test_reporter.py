@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
 from slurmscope.errors import ArchiveError, CommandRefused, CommandTimedOut, ServerRefused
 from slurmscope.model.viewer import EVERYTHING
@@ -27,10 +28,12 @@ from slurmscope.services.reporting.reporter import (
 )
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.job_rows import job_values
 from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.schema import JOBS
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
-from tests.fakes.reports import START, make_record
+from tests.fakes.reports import START, make_record, make_unmeasured_report
 
 DAY = 86400
 
@@ -335,6 +338,28 @@ def test_many_running_jobs_take_turns() -> None:
     refreshed = [job for save in bench.archive.saves for job in save]
     assert 2 * reporter_module.REFRESHED_JOBS == len(refreshed)
     assert count == len(set(refreshed))
+
+
+def test_more_running_tasks_than_a_hundred_thousand_are_not_reported_again(tmp_path: Path) -> None:
+    count = 120_000
+    task = make_record(1, state="RUNNING", end_seconds=None, array_job_id=1)
+    archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=60.0))
+    row = job_values(make_unmeasured_report(task))
+    with archive.database.writing() as connection:
+        connection.execute(insert(JOBS), [{**row, "job_id": number} for number in range(1, count)])
+    # All but the last are archived as running.
+    bench = Bench(*(replace(task, job_id=number, array_task_id=number) for number in range(1, count + 1)))
+    Checkpoints(archive.database).write_checkpoint(CHECKPOINT, str(int(bench.now)))
+    parts = (ReportMaker(bench.series, wall_clock=lambda: bench.now), archive, Checkpoints(archive.database))
+    clock = Clock(wall=lambda: bench.now, monotonic=lambda: bench.now)
+
+    Reporter(bench.accounting, *parts, ReporterSettings(), clock=clock).work()
+
+    reported = {job_id for _, job_ids in bench.series.asked for job_id in job_ids}
+    assert {count, *range(1, reporter_module.REFRESHED_JOBS + 1)} == reported
+    assert count == len(archive.unfinished_runs()) == len(archive.unfinished_runs(cluster="lab"))
+    assert frozenset() == archive.unfinished_runs(cluster="other")
+    archive.close()
 
 
 def test_loop_works_until_it_is_ended() -> None:
