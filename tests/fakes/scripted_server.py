@@ -23,7 +23,6 @@ def scripted_server(handle: Handler, path: Path | None = None, *, host: str = "1
     with socket.socket(family) as listener:
         listener.bind(str(path) if path else (host, 0))
         listener.listen()
-        listener.settimeout(GENEROUS_SECONDS)
 
         def accept() -> None:
             while not is_over.is_set():
