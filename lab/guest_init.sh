@@ -1,5 +1,6 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=dash
 # Be process 1 of the guest: build a machine out of the host's files, run one command in it, switch off.
 #
 # The "desk" is a folder of the host, for this run only: the command and the folders to share lie there, output and

@@ -16,6 +16,7 @@ PACKAGES = {
     "gcc": "gcc libc6-dev",
     "openssl": "openssl",
     "promtool": "prometheus",
+    "shellcheck": "shellcheck",
     "squeue": "slurm-client",
     "strace": "strace",
     "systemd-analyze": "systemd",

