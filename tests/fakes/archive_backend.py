@@ -40,18 +40,27 @@ class ArchiveBackend:
 
     def make_app(self) -> FastAPI:
         """Build the portal's application."""
-        backend = replace(
-            self.fake.connect(),
-            archive=self.archive,
-            opt_outs=self.opt_outs,
-            csrf=Csrf(SECRET, is_by_token=self.fake.identifier.is_by_token, clock=lambda: self.seconds),
-            find_report=lambda viewer, shown_id: find_archived(self.archive, viewer, shown_id),
-            clock=lambda: self.seconds,
-            advice=SqlAdviceReader(self.archive.database),
-            notes=SqlStaffNotes(self.archive.database, wall_clock=lambda: self.seconds),
-            views=SqlSavedViews(self.archive.database),
+        backend, database = self.fake.connect(), self.archive.database
+        csrf = Csrf(SECRET, is_by_token=self.fake.identifier.is_by_token, clock=lambda: self.seconds)
+        return make_app(
+            replace(
+                backend,
+                archive=self.archive,
+                sign_in=replace(backend.sign_in, csrf=csrf, audit=self.audit or backend.sign_in.audit),
+                jobs=replace(
+                    backend.jobs,
+                    find_report=lambda viewer, shown_id: find_archived(self.archive, viewer, shown_id),
+                    advice=SqlAdviceReader(database),
+                ),
+                people=replace(
+                    backend.people,
+                    opt_outs=self.opt_outs,
+                    notes=SqlStaffNotes(database, wall_clock=lambda: self.seconds),
+                    views=SqlSavedViews(database),
+                ),
+                clock=lambda: self.seconds,
+            )
         )
-        return make_app(replace(backend, audit=self.audit) if self.audit else backend)
 
 
 @contextmanager

@@ -22,7 +22,14 @@ from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.model.waiting import WaitingQueue
 from slurmscope.model.waiting_times import WaitingTime
 from slurmscope.portal.app import make_app
-from slurmscope.portal.backend import PortalBackend
+from slurmscope.portal.backend import (
+    ClusterServices,
+    JobServices,
+    PeopleServices,
+    PortalBackend,
+    QueueServices,
+    SignIn,
+)
 from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
@@ -178,27 +185,34 @@ class FakeBackend:
         return PortalBackend(
             settings=self.settings,
             archive=self.archive,
-            opt_outs=self.opt_outs,
-            csrf=self.csrf,
-            identify=self.identifier.identify,
-            find_report=self.find_report,
-            add_resubmission=partial(
-                add_resubmission, self.archive, WaitingTimesCache(self.archive, Clock(wall=self.clock))
+            sign_in=SignIn(
+                identify=self.identifier.identify,
+                csrf=self.csrf,
+                audit=lambda viewer, route, subject: self.audited.append((viewer.name, route, subject)),
             ),
-            now=lambda: self.cluster,
+            jobs=JobServices(
+                find_report=self.find_report,
+                add_resubmission=partial(
+                    add_resubmission, self.archive, WaitingTimesCache(self.archive, Clock(wall=self.clock))
+                ),
+                read_script=self.read_script,
+                stores_scripts=lambda: bool(self.scripts),
+            ),
+            cluster=ClusterServices(
+                now=lambda: self.cluster,
+                charts=lambda: self.charts,
+                top_clients=lambda: self.top_clients,
+                node_events=lambda _: self.events,
+            ),
+            queue=QueueServices(
+                waiting=lambda: self.waiting,
+                facts=lambda _: self.facts,
+                waiting_times=lambda _cluster, partition: {
+                    shape: wait for shape, wait in self.waits.items() if wait.partition == partition
+                },
+            ),
+            people=PeopleServices(opt_outs=self.opt_outs, find_uid={"ada": 1001, "bob": 1002, "sue": 1005}.get),
             problems=lambda: self.problems,
-            audit=lambda viewer, route, subject: self.audited.append((viewer.name, route, subject)),
-            find_uid={"ada": 1001, "bob": 1002, "sue": 1005}.get,
-            cluster_charts=lambda: self.charts,
-            top_clients=lambda: self.top_clients,
-            waiting=lambda: self.waiting,
-            queue_facts=lambda _: self.facts,
-            node_events=lambda _: self.events,
-            read_script=self.read_script,
-            stores_scripts=lambda: bool(self.scripts),
-            waiting_times=lambda _cluster, partition: {
-                shape: wait for shape, wait in self.waits.items() if wait.partition == partition
-            },
             clock=self.clock,
         )
 

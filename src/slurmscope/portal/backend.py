@@ -39,54 +39,90 @@ class DigestOptOuts(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PortalBackend:
-    """Hold what the pages call, from any thread.
+class SignIn:
+    """Identify viewers, protect forms, and record what staff access."""
 
-    The archive, the opt-outs, ``find_report`` and ``audit`` may raise ``ArchiveError``, ``identify`` may raise
-    ``SignInError``; nothing else may fail.
-    """
-
-    settings: PortalSettings
-    archive: Archive
-    opt_outs: DigestOptOuts
-    csrf: Csrf
     identify: Callable[[Scope], Viewer]
-    find_report: Callable[[Viewer, str], JobReport | None]
-    """Return the newest run of a job, archived or live; None if it does not exist or the viewer has no access.
-
-    May also raise ``ServerBusy`` if the viewer requested too many jobs.
-    """
-    now: Callable[[], ClusterNow]
-    """Return the last known state of the cluster."""
-    problems: Callable[[], tuple[str, ...]]
-    """Return one sentence for each server that is currently failing."""
+    """Return the viewer of a request. May raise ``SignInError``."""
+    csrf: Csrf
     audit: Callable[[Viewer, str, str], None]
     """Record that a viewer accessed, through a route, a subject such as ``job 4711`` or ``user ada``.
 
     Repeated access to the same subject within a few minutes is recorded once: open pages poll.
     """
-    find_uid: Callable[[str], int | None]
-    """Return the uid of a user name; None if the system does not know it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobServices:
+    """Find reports of jobs, their scripts, and what became of their advice."""
+
+    find_report: Callable[[Viewer, str], JobReport | None]
+    """Return the newest run of a job, archived or live; None if it does not exist or the viewer has no access.
+
+    May also raise ``ServerBusy`` if the viewer requested too many jobs.
+    """
     add_resubmission: Callable[[Viewer, JobReport], JobReport] = lambda _viewer, report: report
     """Return a report with the header for the job's next run, by all runs that the viewer may see."""
-    cluster_charts: Callable[[], tuple[Chart, ...]] = tuple
-    """Return charts of the cluster's last 24 hours, if they are recorded here."""
-    top_clients: Callable[[], TopClients | None] = lambda: None
-    """Return who uses each shared file system most; None if that is not known."""
-    waiting: Callable[[], WaitingQueue | None] = lambda: None
-    """Return the last known pending jobs of all users; None if they are not known."""
-    queue_facts: Callable[[Collection[str]], QueueFacts] = lambda _: QueueFacts()
-    """Return what explains the queue: the fields of these names, and the nodes."""
-    advice: AdviceReader = field(default_factory=AdviceReader)
-    """What became of the advice that runs got."""
-    waiting_times: Callable[[str, str], WaitsByShape] = lambda _cluster, _partition: {}
-    """Return how long jobs of each shape waited in the last weeks, in one partition of one cluster."""
     read_script: Callable[[JobRecord], JobScript | None] = lambda _: None
     """Return the script of a job that Slurm stored; None if there is none. May raise ``SourceError``."""
     stores_scripts: Callable[[], bool] = lambda: False
     """Return at once whether Slurm stores job scripts."""
-    notes: StaffNotes = field(default_factory=StaffNotes)
-    views: SavedViews = field(default_factory=SavedViews)
+    advice: AdviceReader = field(default_factory=AdviceReader)
+    """What became of the advice that runs got."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterServices:
+    """Show the cluster, its nodes and its file systems."""
+
+    now: Callable[[], ClusterNow]
+    """Return the last known state of the cluster."""
+    charts: Callable[[], tuple[Chart, ...]] = tuple
+    """Return charts of the cluster's last 24 hours, if they are recorded here."""
+    top_clients: Callable[[], TopClients | None] = lambda: None
+    """Return who uses each shared file system most; None if that is not known."""
     node_events: Callable[[str], tuple[NodeEvent, ...] | None] = lambda _node: None
     """Return when a node was down or drained, newest first; None if that is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueServices:
+    """Show pending jobs and what explains their wait."""
+
+    waiting: Callable[[], WaitingQueue | None] = lambda: None
+    """Return the last known pending jobs of all users; None if they are not known."""
+    facts: Callable[[Collection[str]], QueueFacts] = lambda _: QueueFacts()
+    """Return what explains the queue: the fields of these names, and the nodes."""
+    waiting_times: Callable[[str, str], WaitsByShape] = lambda _cluster, _partition: {}
+    """Return how long jobs of each shape waited in the last weeks, in one partition of one cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeopleServices:
+    """Store the choices of users, and the notes and saved views of staff."""
+
+    opt_outs: DigestOptOuts
+    find_uid: Callable[[str], int | None]
+    """Return the uid of a user name; None if the system does not know it."""
+    notes: StaffNotes = field(default_factory=StaffNotes)
+    views: SavedViews = field(default_factory=SavedViews)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortalBackend:
+    """Hold what the pages call, from any thread.
+
+    Everything that reads or writes the archive may raise ``ArchiveError``; other errors are documented where they are
+    raised.
+    """
+
+    settings: PortalSettings
+    archive: Archive
+    sign_in: SignIn
+    jobs: JobServices
+    cluster: ClusterServices
+    people: PeopleServices
+    problems: Callable[[], tuple[str, ...]]
+    """Return one sentence for each server that is currently failing."""
+    queue: QueueServices = field(default_factory=QueueServices)
     clock: Callable[[], float] = time.time

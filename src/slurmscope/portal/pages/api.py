@@ -201,7 +201,7 @@ def read_what_if(
         raise BadQuery("Give at least one of cores, memory and time.")
     if not record.has_ended or record.start_seconds is None:
         raise BadQuery("The job has not run to an end.")
-    outcome = predict(report, request, context.backend.waiting_times(record.cluster, record.partition))
+    outcome = predict(report, request, context.backend.queue.waiting_times(record.cluster, record.partition))
     return WhatIfAnswer(outcome=outcome, sentences=describe_outcome(report, outcome))
 
 

@@ -36,7 +36,7 @@ def show_cluster(context: Context) -> Response:
             shapes = make_shape_table(_find_waiting_table(context, now))
             return make_table_response(shapes, table_format, "cluster-waiting-times")
         return make_table_response(_choose_table(now, name), table_format, f"cluster-{name}")
-    charts = [(chart, make_data_table(chart)) for chart in context.backend.cluster_charts()]
+    charts = [(chart, make_data_table(chart)) for chart in context.backend.cluster.charts()]
     return context.page("cluster.html", now=now, charts=charts, table=_find_waiting_table(context, now))
 
 
@@ -49,7 +49,7 @@ def send_cluster_now(context: Context) -> Response:
 @router.get("/cluster/charts.json")
 def send_cluster_charts(context: Context) -> Response:
     """Send the charts to the script on the page."""
-    return Response(encode_charts(context.backend.cluster_charts()), media_type="application/json")
+    return Response(encode_charts(context.backend.cluster.charts()), media_type="application/json")
 
 
 @router.get("/cluster/charts/{name}.svg")
@@ -72,13 +72,13 @@ def _find_waiting_table(context: RequestContext, now: ClusterNow) -> WaitingTabl
     names = [part.name for part in sorted(now.partitions, key=lambda part: -(part.pending_jobs or 0))]
     asked = context.query.get("partition", "")
     partition = asked if asked in names else next(iter(names), "")
-    queue = context.backend.waiting()
-    waits = context.backend.waiting_times(queue.cluster if queue else "", partition) if partition else {}
+    queue = context.backend.queue.waiting()
+    waits = context.backend.queue.waiting_times(queue.cluster if queue else "", partition) if partition else {}
     return make_waiting_table(partition, waits)
 
 
 def _find_chart(context: RequestContext, name: str) -> Chart:
-    for chart in context.backend.cluster_charts():
+    for chart in context.backend.cluster.charts():
         if chart.name == name:
             return chart
     raise not_found()

@@ -69,7 +69,7 @@ class RequestContext:
 
     def read_report(self, shown_id: str) -> JobReport | None:
         """Return the report of a job without auditing the access; it must not be shown yet."""
-        return self.backend.find_report(self.viewer, shown_id) if SHOWN_ID.match(shown_id) else None
+        return self.backend.jobs.find_report(self.viewer, shown_id) if SHOWN_ID.match(shown_id) else None
 
     def audit_report(self, shown_id: str, report: JobReport | None) -> JobReport:
         """Audit the access to a report and return it; respond 404 without one."""
@@ -80,7 +80,7 @@ class RequestContext:
 
     def add_resubmission(self, report: JobReport) -> JobReport:
         """Return the report with the header for the job's next run."""
-        return self.backend.add_resubmission(self.viewer, report)
+        return self.backend.jobs.add_resubmission(self.viewer, report)
 
     def audit(self, subject: str, *, owner: str = "") -> None:
         """Record that staff access data of other users; call this before anything is shown.
@@ -90,7 +90,7 @@ class RequestContext:
         """
         if self.viewer.is_staff and owner != self.viewer.name:
             route = getattr(self.request.scope.get("route"), "path", "")
-            self.backend.audit(self.viewer, route, subject)
+            self.backend.sign_in.audit(self.viewer, route, subject)
 
     def list_jobs(self, wanted: JobFilter, *, after: PagePosition | None = None, limit: int) -> JobPage:
         """Return one page of archived and pending jobs that the viewer has access to, newest submission first."""
@@ -98,17 +98,17 @@ class RequestContext:
         def read_archive() -> JobPage:
             return self.archive.list_jobs(self.viewer, wanted, after=after, limit=limit)
 
-        return read_merged(self.backend.waiting(), read_archive, self.viewer, wanted, after=after, limit=limit)
+        return read_merged(self.backend.queue.waiting(), read_archive, self.viewer, wanted, after=after, limit=limit)
 
     def find_waiting(self, shown_id: str) -> WaitingJob | None:
         """Return a pending job that the viewer has access to, without auditing the access."""
-        queue = self.backend.waiting()
+        queue = self.backend.queue.waiting()
         job = queue.find(shown_id) if queue else None
         return job if job and self.viewer.sees(job.user, job.account) else None
 
     def find_waiting_array(self, array_job_id: int) -> tuple[WaitingJob, ...]:
         """Return the pending tasks of an array that the viewer has access to, without auditing the access."""
-        queue = self.backend.waiting()
+        queue = self.backend.queue.waiting()
         found = queue.find_array(array_job_id) if queue else ()
         return tuple(job for job in found if self.viewer.sees(job.user, job.account))
 
@@ -118,7 +118,7 @@ class RequestContext:
 
     def now(self) -> ClusterNow:
         """Return the state of the cluster; reasons of down and drained nodes are for staff, who write them."""
-        now = self.backend.now()
+        now = self.backend.cluster.now()
         return now if self.viewer.is_staff else replace(now, troubles=())
 
     def since(self, days: int) -> int:
@@ -143,7 +143,7 @@ async def open_context(request: Request) -> RequestContext:
     """Identify the viewer, or reject the request; wait while the viewer has too many others."""
     state = request.app.state
     backend: PortalBackend = state.backend
-    viewer = await run_in_threadpool(backend.identify, request.scope)
+    viewer = await run_in_threadpool(backend.sign_in.identify, request.scope)
     # If anything fails from here on, the error page knows that the viewer is signed in.
     request.state.viewer = viewer
     await take_place(request.scope, viewer.name)

@@ -23,7 +23,7 @@ def show_filesystems(context: Context) -> Response:
         raise HTTPException(403, "Only support staff and administrators have access to this page.")
     table_format = parse_format(context.query)
     context.audit("file systems of all users")
-    top = context.backend.top_clients()
+    top = context.backend.cluster.top_clients()
     if table_format != "html":
         rows = top.clients if top is not None else ()
         table = Table(columns=TopClient._fields, rows=tuple(tuple(row) for row in rows))

@@ -60,7 +60,7 @@ def show_job(context: Context, shown_id: str) -> Response:
     report = context.add_resubmission(context.audit_report(shown_id, report))
     what_if = _answer_what_if(context, report)
     body = _render_cached(context, report, is_update=False, what_if=what_if)
-    has_script = context.backend.stores_scripts() and may_see_script(context, report)
+    has_script = context.backend.jobs.stores_scripts() and may_see_script(context, report)
     staff = make_staff_section(context, NotedThing(NotedKind.JOB, report.record.cluster, report.record.shown_id))
     shown = Markup(body)  # noqa: S704 - our template
     page = context.page("job.html", report=report, body=shown, has_script=has_script, staff=staff)
@@ -167,7 +167,7 @@ def _answer_what_if(context: RequestContext, report: JobReport) -> WhatIfView | 
         return replace(view, error=str(error))
     if request is None:
         return view
-    outcome = predict(report, request, context.backend.waiting_times(record.cluster, record.partition))
+    outcome = predict(report, request, context.backend.queue.waiting_times(record.cluster, record.partition))
     return replace(view, sentences=describe_outcome(report, outcome))
 
 
@@ -197,7 +197,7 @@ def _compare_runs(context: RequestContext, report: JobReport) -> tuple[RunCompar
     if not record.has_ended:
         return ()
     try:
-        outcomes = context.backend.advice.find_outcomes(
+        outcomes = context.backend.jobs.advice.find_outcomes(
             context.viewer, record.cluster, record.job_id, record.submit_seconds
         )
     except ArchiveError:

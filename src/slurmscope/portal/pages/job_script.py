@@ -40,6 +40,6 @@ def find_script(context: RequestContext, shown_id: str) -> tuple[JobReport, JobS
         raise not_found()
     context.audit(f"script of job {shown_id}", owner=report.record.user)
     try:
-        return report, context.backend.read_script(report.record)
+        return report, context.backend.jobs.read_script(report.record)
     except SourceError as error:
         raise HTTPException(503, _NOT_READ, {"Retry-After": "10"}) from error

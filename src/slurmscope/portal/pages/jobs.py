@@ -69,7 +69,7 @@ def show_first_page(context: Context) -> Response:
         wasters=archive.total(viewer, all_recent, GroupBy.USER, limit=8) if viewer.is_staff else (),
         critical=_find_critical(context) if viewer.is_staff else (),
         own=own,
-        waiting=summarize_own(context.backend.waiting(), viewer.name),
+        waiting=summarize_own(context.backend.queue.waiting(), viewer.name),
         rule_link=context.make_rule_link(own_recent),
         now=context.now(),
     )
@@ -93,8 +93,8 @@ def show_jobs(context: Context) -> Response:
         next_position=render_position(page.next_key),
         is_first=after is None,
         range_fields=make_range_fields(wanted.ranges),
-        views=context.backend.views.list_views(context.viewer),
-        view_token=context.backend.csrf.issue(context.viewer),
+        views=context.backend.people.views.list_views(context.viewer),
+        view_token=context.backend.sign_in.csrf.issue(context.viewer),
     )
 
 

@@ -49,7 +49,7 @@ def show_node(context: Context, name: str) -> Response:
         wanted=JobFilter(node=name),
         charts=[(chart, make_data_table(chart)) for chart in _charts(context, found)],
         # Reasons are written by staff for staff.
-        events=context.backend.node_events(name) if is_staff else None,
+        events=context.backend.cluster.node_events(name) if is_staff else None,
     )
 
 
@@ -74,7 +74,7 @@ def has_node(context: RequestContext, name: str) -> bool:
         return False
     if context.has_jobs(JobFilter(node=name)):
         return True
-    return context.viewer.is_staff and find_node(context.backend.queue_facts(()).nodes, name) is not None
+    return context.viewer.is_staff and find_node(context.backend.queue.facts(()).nodes, name) is not None
 
 
 def _find(context: RequestContext, name: str) -> _Found:
@@ -86,7 +86,7 @@ def _find(context: RequestContext, name: str) -> _Found:
         wanted = JobFilter(node=name, is_running=is_running)
         return context.archive.list_jobs(context.viewer, wanted, limit=_ROWS).rows
 
-    node = find_node(context.backend.queue_facts(()).nodes, name)
+    node = find_node(context.backend.queue.facts(()).nodes, name)
     return _Found(name=name, node=node, running=list_jobs(is_running=True), ended=list_jobs(is_running=False))
 
 

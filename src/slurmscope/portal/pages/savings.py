@@ -41,7 +41,7 @@ def show_savings(context: Context) -> Response:
 
 def _total(context: RequestContext, by: AdviceGroup, days: int, limit: int) -> tuple[AdviceTotal, ...]:
     since = context.since(days)
-    return context.backend.advice.total_outcomes(context.viewer, by, since_seconds=since, limit=limit)
+    return context.backend.jobs.advice.total_outcomes(context.viewer, by, since_seconds=since, limit=limit)
 
 
 def _parse_group(text: str) -> AdviceGroup:

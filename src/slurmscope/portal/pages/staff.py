@@ -52,12 +52,12 @@ def make_staff_section(context: RequestContext, thing: NotedThing) -> StaffSecti
     """Return the notes and tags, with the token of their forms; None unless the viewer is staff."""
     if not context.viewer.is_staff:
         return None
-    store = context.backend.notes
+    store = context.backend.people.notes
     return StaffSection(
         thing=thing,
         notes=store.list_notes(context.viewer, thing),
         tags=store.list_tags(context.viewer, thing),
-        token=context.backend.csrf.issue(context.viewer),
+        token=context.backend.sign_in.csrf.issue(context.viewer),
     )
 
 
@@ -75,11 +75,11 @@ def change_notes(
     ``text`` is the note, the number of the note to delete, or the tag.
     """
     require_staff(context)
-    context.backend.csrf.check(context.viewer, token, context.request.scope)
+    context.backend.sign_in.csrf.check(context.viewer, token, context.request.scope)
     thing, page = _find_thing(context, kind, name)
     # With the time: repeated access to the same subject is recorded once, but every change must be recorded.
     context.audit(f"{change} on {kind} {name}, {format_time(context.backend.clock())}")
-    store, viewer = context.backend.notes, context.viewer
+    store, viewer = context.backend.people.notes, context.viewer
     if change is NoteChange.ADD_NOTE:
         store.add_note(viewer, thing, _parse_note(text))
     elif change is NoteChange.DELETE_NOTE:
@@ -94,7 +94,7 @@ def show_tags(context: Context) -> Response:
     """Show staff all tags, with the jobs and users that have them."""
     require_staff(context)
     context.audit("tags of all users")
-    return context.page("tags.html", tags=group_tagged(context.backend.notes.list_tagged(context.viewer)))
+    return context.page("tags.html", tags=group_tagged(context.backend.people.notes.list_tagged(context.viewer)))
 
 
 @router.post("/views")
@@ -106,14 +106,14 @@ def save_view(
     token: Annotated[str, Form(alias=FIELD)] = "",
 ) -> Response:
     """Save the filter of a list under a name, and return to the list."""
-    context.backend.csrf.check(context.viewer, token, context.request.scope)
+    context.backend.sign_in.csrf.check(context.viewer, token, context.request.scope)
     if is_shared and not context.viewer.is_staff:
         raise Refused("Only support staff and administrators can share a view.")
     if not name.strip() or not name.isprintable():
         raise BadQuery("The name of a view must be printable text.")
     # Parsed and written again: only a filter of the list is ever saved.
     kept = render_query(parse_filter(dict(parse_qsl(query.removeprefix("?")))))
-    context.backend.views.save_view(context.viewer, name.strip(), kept, is_shared=is_shared)
+    context.backend.people.views.save_view(context.viewer, name.strip(), kept, is_shared=is_shared)
     return RedirectResponse(f"{context.base_path}/jobs{kept}#views", 303)
 
 
@@ -124,8 +124,8 @@ def delete_view(
     token: Annotated[str, Form(alias=FIELD)] = "",
 ) -> Response:
     """Delete a view of the viewer, and return to the list."""
-    context.backend.csrf.check(context.viewer, token, context.request.scope)
-    context.backend.views.delete_view(context.viewer, view_id)
+    context.backend.sign_in.csrf.check(context.viewer, token, context.request.scope)
+    context.backend.people.views.delete_view(context.viewer, view_id)
     return RedirectResponse(f"{context.base_path}/jobs#views", 303)
 
 

@@ -44,12 +44,14 @@ def find_pending(report: JobReport | None) -> WaitingJob | None:
 
 def explain_waiting(context: RequestContext, job: WaitingJob) -> WaitingView:
     """Explain a pending job with what is known now."""
-    queue = context.backend.waiting()
+    queue = context.backend.queue.waiting()
     return make_waiting_view(
         job,
         queue if queue and any(job is known for known in queue.of_user(job.user)) else None,
-        context.backend.queue_facts(needed_facts(job)),
-        context.backend.waiting_times(queue.cluster if queue else "", job.partitions[0] if job.partitions else ""),
+        context.backend.queue.facts(needed_facts(job)),
+        context.backend.queue.waiting_times(
+            queue.cluster if queue else "", job.partitions[0] if job.partitions else ""
+        ),
         now_seconds=context.backend.clock(),
         show_time=format_time,
     )

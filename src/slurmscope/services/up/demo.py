@@ -20,7 +20,8 @@ from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
 from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
-from slurmscope.services.portal.run import Companion, require_portal, run_portal
+from slurmscope.services.portal.companion import Companion
+from slurmscope.services.portal.run import require_portal, run_portal
 from slurmscope.services.reporting.opening import open_reporting
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import CHECKPOINT

@@ -11,7 +11,8 @@ from slurmscope.config import Config
 from slurmscope.http_client.token_file import TokenFile
 from slurmscope.metrics.collector import Role
 from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
-from slurmscope.services.portal.run import Companion, require_portal, run_portal
+from slurmscope.services.portal.companion import Companion
+from slurmscope.services.portal.run import require_portal, run_portal
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.agent_scrapes import AgentScrapes

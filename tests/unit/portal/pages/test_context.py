@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
 
 from slurmscope.errors import ArchiveError
 from slurmscope.model.viewer import Viewer
@@ -43,7 +45,7 @@ def test_access_that_cannot_be_audited_is_denied(backend: FakeBackend) -> None:
     def fail(viewer: Viewer, route: str, subject: str) -> None:
         raise ArchiveError("the archive is read-only")
 
-    answer = PortalClient(make_app(replace(backend.connect(), audit=fail)), "sue").get("/jobs/4711")
+    answer = PortalClient(_make_audited_app(backend, fail), "sue").get("/jobs/4711")
 
     assert 503 == answer.status_code
     assert "4711" not in answer.text
@@ -52,10 +54,15 @@ def test_access_that_cannot_be_audited_is_denied(backend: FakeBackend) -> None:
 def test_audit_log_keeps_who_when_and_what(backend: FakeBackend, tmp_path: Path) -> None:
     with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path / 'archive.db'}"))) as database:
         log = AuditLog(database, wall_clock=FakeClock(1000.0))
-        app = make_app(replace(backend.connect(), audit=log.audit))
+        app = _make_audited_app(backend, log.audit)
         for viewer in ("sue", "ada"):
             PortalClient(app, viewer).get("/jobs/4711")
 
         rows = [(row.at_seconds, row.viewer, row.role, row.route, row.subject) for row in log.list_rows()]
 
     assert [(1000, "sue", "support", ROUTE, "job 4711")] == rows
+
+
+def _make_audited_app(backend: FakeBackend, audit: Callable[[Viewer, str, str], None]) -> FastAPI:
+    connected = backend.connect()
+    return make_app(replace(connected, sign_in=replace(connected.sign_in, audit=audit)))

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build the portal's application from the configured services, and run the reporter beside it."""
+
+from __future__ import annotations
+
+import pwd
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from slurmscope.config import Config
+from slurmscope.errors import ConfigError
+from slurmscope.portal.app import make_app
+from slurmscope.portal.backend import (
+    ClusterServices,
+    JobServices,
+    PeopleServices,
+    PortalBackend,
+    QueueServices,
+    SignIn,
+)
+from slurmscope.portal.settings import PortalSettings
+from slurmscope.portal.sign_in.bearer_token import SignInLimits
+from slurmscope.portal.sign_in.coordinated_accounts import CoordinatedAccounts
+from slurmscope.portal.sign_in.csrf import Csrf
+from slurmscope.portal.sign_in.identity import Identifier
+from slurmscope.services.portal.companion import Companion
+from slurmscope.services.portal.filesystems import find_top_clients
+from slurmscope.services.portal.metrics import PortalMetrics
+from slurmscope.services.portal.metrics_page import add_metrics_page
+from slurmscope.services.portal.munge import open_munge
+from slurmscope.services.portal.node_history import open_node_history
+from slurmscope.services.portal.readings import PortalReadings, make_readings
+from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
+from slurmscope.services.reporting.opening import Reporting
+from slurmscope.services.reporting.reporter import Reporter, ReporterSettings, open_reporter_loop
+from slurmscope.services.reporting.resubmitting import add_resubmission
+from slurmscope.services.reporting.scripts import ScriptReader
+from slurmscope.services.reporting.settings import MailSettings
+from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
+from slurmscope.sources.slurm.coordinators import read_coordinated
+from slurmscope.store.archive.advice_reader import SqlAdviceReader
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.audit import AuditLog
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
+from slurmscope.store.archive.tokens import TokenStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """Hold what the services of the pages are made of."""
+
+    config: Config
+    environment: Mapping[str, str]
+    reporting: Reporting
+    archive: SqlArchive
+    commands: SlurmCommands
+    coordinators: CoordinatedAccounts
+    reporter: Reporter
+    checkpoints: Checkpoints
+    readings: PortalReadings
+    waiting_times: WaitingTimesCache
+    beside: Companion
+
+
+@contextmanager
+def open_app(reporting: Reporting, environment: Mapping[str, str], beside: Companion) -> Iterator[CountedApp]:
+    """Start the reporter, and build the application that serves its archive."""
+    parts = _open_parts(reporting, environment, beside)
+    parts.readings.request_first()
+    config, reporter = parts.config, parts.reporter
+    metrics = PortalMetrics(
+        requests=RequestCounts(),
+        progress=lambda: reporter.progress,
+        query_counters=reporting.query_counters,
+        readings={reading.name: reading for reading in parts.readings.all()},
+    )
+    app = make_app(_make_backend(parts), portal_url=config.of(MailSettings).portal_url)
+    add_metrics_page(app, lambda: (*metrics.families(), *beside.families()))
+    with open_reporter_loop(reporter, config.of(ReporterSettings).interval):
+        yield CountedApp(app, metrics.requests)
+
+
+def _open_parts(reporting: Reporting, environment: Mapping[str, str], beside: Companion) -> _Parts:
+    archive, config = reporting.archive, reporting.config
+    if archive is None:
+        raise ConfigError("the portal needs an archive: set it with --archive.url")
+    commands = SlurmCommands(config.of(SlurmSettings), environment)
+    checkpoints = Checkpoints(archive.database)
+    return _Parts(
+        config=config,
+        environment=environment,
+        reporting=reporting,
+        archive=archive,
+        commands=commands,
+        coordinators=CoordinatedAccounts(lambda user: read_coordinated(commands.run, user)),
+        reporter=Reporter(reporting.accounting, reporting.maker, archive, checkpoints, config.of(ReporterSettings)),
+        checkpoints=checkpoints,
+        readings=make_readings(reporting, commands),
+        waiting_times=WaitingTimesCache(archive),
+        beside=beside,
+    )
+
+
+def _make_backend(parts: _Parts) -> PortalBackend:
+    readings, database = parts.readings, parts.archive.database
+    return PortalBackend(
+        settings=parts.config.of(PortalSettings),
+        archive=parts.archive,
+        sign_in=_make_sign_in(parts),
+        jobs=_make_job_services(parts),
+        cluster=ClusterServices(
+            now=readings.cluster.now,
+            charts=parts.beside.charts,
+            top_clients=find_top_clients(readings.top_clients),
+            node_events=open_node_history(parts.commands.run),
+        ),
+        queue=QueueServices(
+            waiting=readings.waiting.queue,
+            facts=readings.waiting.facts,
+            waiting_times=parts.waiting_times.find,
+        ),
+        people=PeopleServices(
+            opt_outs=parts.checkpoints,
+            find_uid=_find_uid,
+            notes=SqlStaffNotes(database),
+            views=SqlSavedViews(database),
+        ),
+        problems=_make_problems(parts),
+    )
+
+
+def _make_sign_in(parts: _Parts) -> SignIn:
+    database = parts.archive.database
+    identifier = Identifier(
+        parts.config.of(PortalSettings),
+        TokenStore(database).find,
+        parts.coordinators,
+        SignInLimits(),
+        munge=open_munge(parts.config, parts.environment),
+    )
+    return SignIn(
+        identify=identifier.identify,
+        # A new secret at each start: older forms are rejected once, with the advice to reload the page.
+        csrf=Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token),
+        audit=AuditLog(database).audit,
+    )
+
+
+def _make_job_services(parts: _Parts) -> JobServices:
+    scripts, known = ScriptReader(parts.commands.run), parts.beside.scripts
+    scripts.is_stored()  # for the first page
+    return JobServices(
+        find_report=parts.reporting.finder.report,
+        add_resubmission=partial(add_resubmission, parts.archive, parts.waiting_times),
+        read_script=known or scripts.read,
+        stores_scripts=(lambda: True) if known else scripts.is_stored,
+        advice=SqlAdviceReader(parts.archive.database),
+    )
+
+
+def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:
+    """Return a function that lists the messages of all failing servers, each once."""
+    find_problems: tuple[Callable[[], Iterable[str]], ...] = (
+        parts.reporting.outages.messages,
+        parts.coordinators.problems,
+        parts.beside.problems,
+        lambda: _reporter_problems(parts.reporter),
+        parts.readings.problems,
+    )
+    return lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find()))
+
+
+def _reporter_problems(reporter: Reporter) -> Iterator[str]:
+    if problem := reporter.progress.problem:
+        yield f"Jobs are not being updated, and those shown as running may have ended: {problem}"
+
+
+def _find_uid(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):
+        return None
