@@ -26,7 +26,7 @@ def backend(tmp_path: Path) -> Iterator[ArchiveBackend]:
 
 def send(backend: ArchiveBackend, who: str, path: str, **fields: str) -> httpx.Response:
     app = backend.make_app()
-    token = app.state.backend.csrf.issue(VIEWERS[who])
+    token = app.state.backend.sign_in.csrf.issue(VIEWERS[who])
     return post(app, path, {**fields, "csrf_token": token}, who)
 
 
