@@ -18,6 +18,7 @@ LONGEST_NAME = 255
 _ITEM = re.compile(r"((?:[^\[\],]|\[[^\[\]]*\])+)(?:,|\Z)|,")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?\Z")
+_DIGITS = re.compile(r"([0-9]{1,18})")
 
 
 def expand_hosts(text: str, limit: int = 100_000) -> tuple[str, ...]:
@@ -74,3 +75,8 @@ def _names(literals: list[str], ranges: list[list[_Range]]) -> Iterator[str]:
     )
     for chosen in itertools.product(*numbers):
         yield literals[0] + "".join(map("".join, zip(chosen, literals[1:], strict=True)))
+
+
+def natural_order(label: str) -> list[tuple[int, str]]:
+    """Return a sort key that orders n2 before n10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(label)]

@@ -14,6 +14,7 @@ from slurmscope.model.summary import (
     Coverage,
     CpuSummary,
     GpuSummary,
+    HeldGpu,
     IoSummary,
     JobSummary,
     MemorySummary,
@@ -132,7 +133,14 @@ def make_gpu_report(job_id: int = 4712) -> JobReport:
     """Make the report of a job whose GPUs were idle."""
     report = make_report(make_record(job_id, gres=(Gres(name="gpu", model="h200", count=2),), user="bob"))
     gpu = GpuSummary(
-        asked=2, mean_utilization=0.01, peak_memory_bytes=0.0, held_idle=2,
+        asked=2, mean_utilization=0.01, peak_memory_bytes=0.0, memory_size_bytes=282.0 * GIB, held_idle=2,
+        devices=tuple(
+            HeldGpu(
+                node="n1", gpu=str(number), uuid=f"GPU-0{number}aa22bb-1111", model="NVIDIA H200", jobs=1,
+                mean_utilization=0.02 * number, peak_memory_bytes=0.0, memory_size_bytes=141.0 * GIB,
+            )
+            for number in range(2)
+        ),
         coverage=Coverage(nodes=1, nodes_measured=1, run_ratio=1.0),
     )  # fmt: skip
     return replace(report, summary=replace(report.summary, gpu=gpu))

@@ -171,6 +171,10 @@ def _memory_per_node(summary: JobSummary) -> float | None:
     return _alike([node.limit_bytes for node in summary.nodes])
 
 
+def _gpu_memory_per_node(summary: JobSummary) -> float | None:
+    return _alike([node.gpu_memory_size_bytes for node in summary.nodes])
+
+
 def _all_cores(summary: JobSummary) -> float | None:
     return float(summary.record.cpus) if summary.record.cpus else None
 
@@ -196,6 +200,7 @@ _PLANS = (
     ),
     _Plan(
         name="gpu_memory", title="GPU memory", unit="bytes", subject=Subject.GPU, combine=max,
+        reference=_gpu_memory_per_node, reference_label="memory of the GPUs",
         help="GPU memory of the job's processes on each node.",
     ),
     _Plan(

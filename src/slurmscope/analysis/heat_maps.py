@@ -14,6 +14,7 @@ from statistics import fmean, median
 
 from slurmscope.analysis.charts import MAX_LINES, align_chart
 from slurmscope.analysis.run import MeasuredRun, prepare_run
+from slurmscope.hostlist import natural_order
 from slurmscope.model.report import Chart, ChartLine, HeatMap, JobReport
 from slurmscope.model.series import Measured
 from slurmscope.model.summary import JobSummary
@@ -32,7 +33,6 @@ _TITLES = {
     "cpu_core": ("Busy time by core", "Share of time in which each core was busy."),
 }
 _FOLDED = re.compile(r"(?:lowest|median|highest) of [0-9]+")
-_DIGITS = re.compile(r"([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +141,13 @@ def _thin(values: Sequence[float | None], width: int) -> tuple[float | None, ...
 
 def _choose(rows: Rows) -> list[str]:
     """Return the labels to draw in their natural order; of too many those that differ most from the median row."""
-    labels = sorted(rows, key=_natural)
+    labels = sorted(rows, key=natural_order)
     if len(labels) <= MAX_ROWS:
         return labels
     means = {label: _mean(rows[label]) for label in labels}
     middle = median([mean for mean in means.values() if mean is not None] or [0.0])
     far = sorted(labels, key=lambda label: -abs((means[label] or 0.0) - middle))
-    return sorted(far[:MAX_ROWS], key=_natural)
+    return sorted(far[:MAX_ROWS], key=natural_order)
 
 
 def _summarise(line: ChartLine, mean: float | None, middle: float, reach: float) -> RowSummary:
@@ -168,8 +168,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.3g}")
-
-
-def _natural(label: str) -> list[tuple[int, str]]:
-    """Order n2 before n10."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(label)]

@@ -149,6 +149,26 @@ CURVES: Mapping[str, SeriesQuery] = MappingProxyType(
 """Queries whose results are drawn over time."""
 
 
+GPU_LABELS = (NODE_LABEL, "gpu", "mig")
+"""Labels that identify a GPU or MIG instance of a job."""
+
+
+def _held(metric: str, how: Aggregation, labels: tuple[str, ...] = GPU_LABELS) -> SeriesQuery:
+    return SeriesQuery(metric=f"jobs_gpu_held_{metric}", how=how, each=labels, by=labels)
+
+
+GPU_TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
+    {
+        "gpu_info": _held("device_info", Aggregation.MAX, (*GPU_LABELS, "uuid", "model")),
+        "gpu_jobs": _held("jobs", Aggregation.MAX),
+        "gpu_memory_size": _held("memory_size_bytes", Aggregation.MAX),
+        "gpu_held_memory": _held("memory_bytes", Aggregation.MAX),
+        "gpu_held_utilization": _held("utilization_ratio", Aggregation.MEAN),
+    }
+)
+"""Queries for each GPU of jobs that are known to hold GPUs."""
+
+
 TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
     {
         "cpu": _curve("jobs_cpu_seconds_total", Aggregation.MAX),
@@ -178,12 +198,8 @@ TOTALS: Mapping[str, SeriesQuery] = MappingProxyType(
         ),
         "gpu": _curve("jobs_gpu_utilization_ratio", Aggregation.MEAN),
         "gpu_memory": _curve("jobs_gpu_memory_bytes", Aggregation.MAX),
-        "gpu_held_idle": SeriesQuery(
-            metric="jobs_gpu_held_idle",
-            how=Aggregation.MEAN,
-            each=(NODE_LABEL, "gpu", "mig"),
-            by=(NODE_LABEL, "gpu", "mig"),
-        ),
+        "gpu_held_idle": _held("idle", Aggregation.MEAN),
+        **GPU_TOTALS,
         **_LUSTRE,
         "traced_cpu": _traced("cpu_seconds_total", Aggregation.MAX),
         "traced_memory": _traced("memory_rss_bytes", Aggregation.MAX),

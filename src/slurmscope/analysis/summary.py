@@ -15,6 +15,7 @@ from statistics import fmean
 from slurmscope.analysis.coverage import counted_by_node, cover, run_ratios
 from slurmscope.analysis.cpu_summary import chosen_cores, node_cpus, summarise_cpu
 from slurmscope.analysis.curves import align, peak, sum_over
+from slurmscope.analysis.gpu_summary import node_gpu_sizes, summarise_gpus
 from slurmscope.analysis.memory_summary import node_limits, summarise_memory, working_memory, working_peaks
 from slurmscope.analysis.profiled_steps import summarise_profile
 from slurmscope.analysis.run import MeasuredRun, prepare_run
@@ -24,15 +25,12 @@ from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.model.series import Measured, Series
 from slurmscope.model.summary import (
     FilesystemSummary,
-    GpuSummary,
     IoSummary,
     JobSummary,
     MemorySummary,
     NodeSummary,
     UsedShare,
 )
-
-MOST_OF_THE_RUN_RATIO = 0.5
 
 MAX_FILESYSTEMS = 20
 EDGE_POINTS = 3
@@ -80,7 +78,7 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
         time=UsedShare(asked=record.time_limit_seconds, used=run.seconds),
         cpu=summarise_cpu(run, nodes, coverage),
         memory=summarise_memory(run, working, limits),
-        gpu=_gpu(run),
+        gpu=summarise_gpus(run),
         io=_io(run),
         nodes=nodes,
         program_threads=_program_threads(run),
@@ -95,6 +93,7 @@ def _nodes(run: MeasuredRun, peaks: Mapping[str, float], limits: Mapping[str, fl
     """Make one row for every node of the job, including those without measurements."""
     cpus, cpu, cores = node_cpus(run), run.by_node("cpu"), _cores_by_node(run)
     gpu, read, write = run.by_node("gpu"), run.by_node("read"), run.by_node("write")
+    gpu_sizes = node_gpu_sizes(run)
     ratios, seconds = run_ratios(run, run.curves.get("cpu", ())), counted_by_node(run)
     return tuple(
         NodeSummary(
@@ -105,6 +104,7 @@ def _nodes(run: MeasuredRun, peaks: Mapping[str, float], limits: Mapping[str, fl
             working_peak_bytes=peaks.get(node),
             limit_bytes=limits.get(node),
             gpu_utilization=gpu.get(node),
+            gpu_memory_size_bytes=gpu_sizes.get(node),
             read_bytes=read.get(node),
             write_bytes=write.get(node),
             core_seconds=chosen_cores(cores.get(node, {}), cpus.get(node)),
@@ -119,27 +119,6 @@ def _cores_by_node(run: MeasuredRun) -> Mapping[str, Mapping[str, float]]:
     for (node, core), seconds in run.totals.get("cpu_core", {}).items():
         cores[node][core] = seconds
     return cores
-
-
-def _gpu(run: MeasuredRun) -> GpuSummary:
-    """Summarise GPUs; nodes are weighted by the job's GPUs on them, or equally where these are unknown."""
-    held = run.totals.get("gpu_held_idle", {})
-    weights: defaultdict[str, int] = defaultdict(int)
-    for node, _gpu_number, _instance in held:
-        weights[node] += 1
-    utilization = run.by_node("gpu")
-    memory = run.by_node("gpu_memory")
-    # Three GPUs on four nodes leave a node without any.
-    expected = min(run.node_count, run.record.gpus)
-    return GpuSummary(
-        asked=run.record.gpus,
-        mean_utilization=fmean(utilization.values(), [weights.get(node, 1) for node in utilization])
-        if utilization
-        else None,
-        peak_memory_bytes=sum(memory.values()) if len(memory) >= expected > 0 else None,
-        held_idle=sum(ratio > MOST_OF_THE_RUN_RATIO for ratio in held.values()) if held else None,
-        coverage=cover(run, utilization, run.curves.get("gpu", ()), nodes=expected),
-    )
 
 
 def _io(run: MeasuredRun) -> IoSummary:

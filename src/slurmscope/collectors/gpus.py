@@ -5,7 +5,7 @@
 
     gpu_utilization_ratio{gpu="0",mig=""} 0.97
     jobs_gpu_held_idle{slurm_job="4711",slurm_node="n17",gpu="1",mig=""} 1
-    jobs_gpu_memory_bytes{slurm_job="4711",slurm_node="n17"} 3.2e+10
+    jobs_gpu_held_memory_bytes{slurm_job="4711",slurm_node="n17",gpu="0",mig=""} 3.2e+10
 
 ``gpu`` is the nvidia-smi index; ``mig`` is the GPU instance and compute instance of a MIG device ("3/0"), empty for
 a whole GPU. Values that a device does not report have no series; a node without a driver has no GPU series.
@@ -13,12 +13,12 @@ a whole GPU. Values that a device does not report have no series; a node without
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from slurmscope.analysis.gpu_claims import Numbering
 from slurmscope.analysis.gpu_mapping import GpuHold, GpuMapping, map_gpus
-from slurmscope.analysis.gpu_sums import sum_up_jobs
+from slurmscope.analysis.gpu_sums import HeldGpuUse, find_held_use, sum_up_jobs
 from slurmscope.collectors.gpu_compat import COMPAT_METRICS, compat_families
 from slurmscope.collectors.job_use_metrics import JOB, job_labels
 from slurmscope.metrics.collector import Collector, Role
@@ -64,6 +64,25 @@ UNAVAILABLE = gauge(
 _PAIR = (*JOB, "gpu", "mig")
 HELD = gauge("jobs_gpu_held", "1 if the GPU is allocated to the job, 0 if another source overrules the claim.", *_PAIR)
 IDLE = gauge("jobs_gpu_held_idle", "1 if the GPU is allocated to the job and none of its processes uses it.", *_PAIR)
+HELD_INFO = info(
+    "jobs_gpu_held_device_info",
+    "Model and UUID of the GPU or MIG instance allocated to the job.",
+    *_PAIR,
+    "uuid",
+    "model",
+)
+HELD_JOBS = gauge("jobs_gpu_held_jobs", "Jobs that the GPU is allocated to, including this one.", *_PAIR)
+HELD_MEMORY_SIZE = gauge(
+    "jobs_gpu_held_memory_size_bytes", "Total memory of the GPU or MIG instance allocated to the job.", *_PAIR
+)
+HELD_MEMORY = gauge(
+    "jobs_gpu_held_memory_bytes", "Memory of the GPU allocated to the job that its processes use.", *_PAIR
+)
+HELD_UTILIZATION = gauge(
+    "jobs_gpu_held_utilization_ratio",
+    "Utilization of the GPU allocated to the job (0 to 1); absent if it is shared with other jobs.",
+    *_PAIR,
+)
 DISPUTED = gauge("jobs_gpu_disputed", "1 if sources disagree on whether the GPU is allocated to the job.", *_PAIR)
 CLAIM = gauge(
     "jobs_gpu_claim",
@@ -85,7 +104,8 @@ JOB_UTILIZATION = gauge(
 
 METRICS = (
     INFO, READABLE, UTILIZATION, MEMORY_UTILIZATION, MEMORY_SIZE, MEMORY_USED, POWER, ENERGY, TEMPERATURE, PROCESSES,
-    UNAVAILABLE, HELD, IDLE, DISPUTED, CLAIM, UNRESOLVED, JOB_MEMORY, JOB_UTILIZATION,
+    UNAVAILABLE, HELD, IDLE, HELD_INFO, HELD_JOBS, HELD_MEMORY_SIZE, HELD_MEMORY, HELD_UTILIZATION, DISPUTED, CLAIM,
+    UNRESOLVED, JOB_MEMORY, JOB_UTILIZATION,
 )  # fmt: skip
 
 
@@ -145,11 +165,29 @@ def _job_families(mapping: GpuMapping, host_name: str) -> Iterator[Family]:
         CLAIM, {(*pair(hold), source.value): 1.0 for hold in holds for source in sorted(hold.sources, key=str)}
     )
     yield Family(UNRESOLVED, {job(key): float(count) for key, count in mapping.unresolved.items()})
-    sums = sum_up_jobs(mapping).items()
+    uses = find_held_use(mapping)
+    yield from _held_families({pair(use.hold): use for use in uses})
+    sums = sum_up_jobs(uses).items()
     yield Family(JOB_MEMORY, {job(key): use.memory_bytes for key, use in sums if use.memory_bytes is not None})
     yield Family(
         JOB_UTILIZATION,
         {job(key): use.utilization_ratio for key, use in sums if use.utilization_ratio is not None},
+    )
+
+
+def _held_families(uses: Mapping[Labels, HeldGpuUse]) -> Iterator[Family]:
+    """Yield each GPU of each job: the join of jobs and devices is made here, where both are of the same moment."""
+    gpus = {labels: use.hold.gpu for labels, use in uses.items()}
+    sizes = {labels: gpu.memory_size_bytes for labels, gpu in gpus.items()}
+    yield Family(HELD_INFO, {(*labels, gpu.uuid, gpu.model): 1.0 for labels, gpu in gpus.items()})
+    yield Family(HELD_JOBS, {labels: float(use.jobs) for labels, use in uses.items()})
+    yield Family(HELD_MEMORY_SIZE, {labels: size for labels, size in sizes.items() if size})
+    yield Family(
+        HELD_MEMORY, {labels: use.memory_bytes for labels, use in uses.items() if use.memory_bytes is not None}
+    )
+    yield Family(
+        HELD_UTILIZATION,
+        {labels: use.utilization_ratio for labels, use in uses.items() if use.utilization_ratio is not None},
     )
 
 

@@ -104,6 +104,49 @@ class MemorySummary:
         return peak / self.asked_bytes if peak is not None and self.asked_bytes else None
 
 
+def _share(used: float | None, size: float | None) -> float | None:
+    return used / size if used is not None and size else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldGpu:
+    """Hold the use of one GPU or MIG instance that the job held; ``gpu`` is the nvidia-smi index."""
+
+    node: str
+    gpu: str
+    mig: str = ""
+    """GPU instance and compute instance of a MIG instance; empty for a whole GPU."""
+    uuid: str = ""
+    model: str = ""
+    mean_utilization: float | None = None
+    """None also where other jobs shared it."""
+    peak_memory_bytes: float | None = None
+    memory_size_bytes: float | None = None
+    jobs: int | None = None
+    """The most jobs that held it at the same time, including this one."""
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Return the peak over the size; None when either is unknown."""
+        return _share(self.peak_memory_bytes, self.memory_size_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherGpus:
+    """Sum up GPUs without a row of their own; None where one of them was not measured."""
+
+    count: int
+    mean_utilization: float | None = None
+    peak_memory_bytes: float | None = None
+    """Sum of the peaks."""
+    memory_size_bytes: float | None = None
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Return the peaks over the sizes; None when either is unknown."""
+        return _share(self.peak_memory_bytes, self.memory_size_bytes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSummary:
     """Hold the use of the job's GPUs: utilization 0 to 1, mean over all GPUs and the run."""
@@ -111,9 +154,24 @@ class GpuSummary:
     asked: int = 0
     mean_utilization: float | None = None
     peak_memory_bytes: float | None = None
+    memory_size_bytes: float | None = None
+    """Memory of all GPUs that the job held; None unless the size of each is known."""
     held_idle: int | None = None
     """GPUs that had no process of the job for most of the run."""
+    devices: tuple[HeldGpu, ...] = ()
+    others: OtherGpus | None = None
+    """The remaining GPUs, none of them less busy than those in ``devices``."""
     coverage: Coverage = NOT_COVERED
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Return the peak over the memory of all GPUs; None when either is unknown."""
+        return _share(self.peak_memory_bytes, self.memory_size_bytes)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether other jobs held one of the GPUs at the same time."""
+        return any((device.jobs or 0) > 1 for device in self.devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +215,8 @@ class NodeSummary:
     working_peak_bytes: float | None = None
     limit_bytes: float | None = None
     gpu_utilization: float | None = None
+    gpu_memory_size_bytes: float | None = None
+    """Memory of the job's GPUs on this node."""
     read_bytes: float | None = None
     write_bytes: float | None = None
     core_seconds: Mapping[str, float] = field(default_factory=dict)

@@ -86,16 +86,12 @@ def gauges(report: JobReport) -> tuple[Gauge, ...]:
     summary = report.summary
     requested_gpus = max(summary.gpu.asked, report.record.gpus)
     has_run, job = report.record.start_seconds is not None, rated_job(summary)
-    rows = (
+    gpu_use, gpu_memory = summary.gpu.mean_utilization, summary.gpu.memory_ratio
+    rows: tuple[tuple[Subject | None, str, float | None, str], ...] = (
         (Subject.CPU, "CPU", summary.cpu.time.ratio, _cpu(summary)),
         (Subject.MEMORY, "Memory", summary.memory.ratio, _memory(summary)),
-        (
-            Subject.GPU,
-            "GPU",
-            summary.gpu.mean_utilization if requested_gpus else None,
-            _gpu_use(summary, requested_gpus),
-        ),
-        (Subject.GPU, "GPU memory", None, _gpu_memory(summary, requested_gpus)),
+        (Subject.GPU, "GPU", gpu_use if requested_gpus else None, _gpu_use(summary, requested_gpus)),
+        (None, "GPU memory", gpu_memory if requested_gpus else None, _gpu_memory(summary, requested_gpus)),
         (Subject.TIME, "Time", summary.time.ratio if has_run else None, _time(summary)),
     )
     return tuple(
@@ -295,8 +291,13 @@ def _gpu_use(summary: JobSummary, requested: int) -> str:
 def _gpu_memory(summary: JobSummary, requested: int) -> str:
     if not requested:
         return NONE_REQUESTED
-    peak = summary.gpu.peak_memory_bytes
-    return NOT_MEASURED if peak is None else f"{format_bytes(peak)} at its peak"
+    peak, size = summary.gpu.peak_memory_bytes, summary.gpu.memory_size_bytes
+    if peak is None:
+        return NOT_MEASURED
+    if size is None:
+        return f"{format_bytes(peak)} at its peak"
+    shared = ", shared with other jobs" if summary.gpu.is_shared else ""
+    return f"{format_bytes(peak)} of {format_bytes(size)} at its peak{shared}"
 
 
 def _time(summary: JobSummary) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.resubmission import OptionChange, Resubmission
-from slurmscope.model.summary import Coverage, MemorySummary, UsedShare
+from slurmscope.model.summary import Coverage, GpuSummary, HeldGpu, MemorySummary, OtherGpus, UsedShare
 from slurmscope.model.traced_run import RunReport
 from slurmscope.rules.failure import explain_failure
 
@@ -29,6 +29,9 @@ _DERIVED: Mapping[type, tuple[str, ...]] = {
     JobRecord: ("shown_id", "gpus", "is_running", "has_ended"),
     UsedShare: ("ratio",),
     MemorySummary: ("best_peak_bytes", "ratio"),
+    GpuSummary: ("memory_ratio", "is_shared"),
+    HeldGpu: ("memory_ratio",),
+    OtherGpus: ("memory_ratio",),
     Coverage: ("is_good",),
     OptionChange: ("line",),
     Resubmission: ("lines", "diff"),

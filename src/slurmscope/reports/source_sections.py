@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""List the sections about sources beside the node agents: traced processes, and Slurm's own samples."""
+"""List the tables below that of the nodes: GPUs, traced processes, and Slurm's own samples."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from slurmscope.model.report import JobReport
+from slurmscope.reports.gpu_table import make_gpu_table
 from slurmscope.reports.node_table import TextTable
 from slurmscope.reports.profile_table import make_profile_table, profile_sentences
 from slurmscope.reports.trace_table import make_trace_table, trace_sentences
@@ -13,17 +14,18 @@ from slurmscope.reports.trace_table import make_trace_table, trace_sentences
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSection:
-    """Hold a table whose first three columns are names, and sentences that compare it with the node agents."""
+    """Hold a table whose first three columns are names, and sentences about it."""
 
     name: str
     title: str
     table: TextTable
-    sentences: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
 
 
 def source_sections(report: JobReport) -> tuple[SourceSection, ...]:
     """Return the sections that have rows."""
     sections = (
+        SourceSection(name="gpus", title="GPUs", table=make_gpu_table(report)),
         SourceSection(
             name="traces",
             title="Traced processes",

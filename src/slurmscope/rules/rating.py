@@ -49,13 +49,13 @@ def rated_job(summary: JobSummary) -> RatedJob:
     return RatedJob(record.state, summary.run_seconds, record.gpus, record.cpus, summary.memory.asked_bytes)
 
 
-def rate_use(subject: Subject, ratio: float | None, job: RatedJob = MANY_JOBS) -> Rating:
+def rate_use(subject: Subject | None, ratio: float | None, job: RatedJob = MANY_JOBS) -> Rating:
     """Rate the used share of a resource.
 
     A running job may be rated badly, but not as fine: it is not over. A short job is not rated, nor are the cores of a
-    job with GPUs.
+    job with GPUs, nor anything that no rule is about (a subject of None).
     """
-    if ratio is None or not math.isfinite(ratio):
+    if subject is None or ratio is None or not math.isfinite(ratio):
         return Rating.UNRATED
     if subject is Subject.TIME:
         return Rating.CRITICAL if job.state == _TIMEOUT else Rating.UNRATED

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from slurmscope.analysis.gpu_mapping import GpuHold, Source, job_of, map_gpus
-from slurmscope.analysis.gpu_sums import JobGpuUse, sum_up_jobs
+from slurmscope.analysis.gpu_sums import JobGpuUse, find_held_use, sum_up_jobs
 from slurmscope.model.gpus import Gpu, GpuProcess, GpuReason, Gpus, ProcessPlace
 from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
 
@@ -172,7 +172,7 @@ def test_process_belongs_to_the_job_of_its_cgroup(place: ProcessPlace | None, ex
 
 
 def sums(gpus: list[Gpu], *jobs: JobUse) -> dict[JobKey, JobGpuUse]:
-    return sum_up_jobs(map_gpus(Gpus(devices=tuple(gpus)), NodeJobs(jobs=jobs)))
+    return sum_up_jobs(find_held_use(map_gpus(Gpus(devices=tuple(gpus)), NodeJobs(jobs=jobs))))
 
 
 def test_memory_and_utilization_of_a_job_are_summed_up() -> None:

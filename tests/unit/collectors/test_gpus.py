@@ -126,6 +126,40 @@ def test_known_sums_of_jobs_are_exported() -> None:
     assert {("7", ""): 0.29} == found["jobs_gpu_utilization_ratio"]
 
 
+def test_each_gpu_of_a_job_has_its_own_size_and_use() -> None:
+    """A whole GPU and a MIG instance count with their own memory, not with that of the whole card."""
+    found = page(GPUS, JOBS)
+
+    whole, instance = ("7", "", "0", ""), ("8", "n2", "3", "2/0")
+    assert {whole: 80 * GIB, instance: 10 * GIB} == found["jobs_gpu_held_memory_size_bytes"]
+    assert {whole: 2 * GIB, instance: 0} == found["jobs_gpu_held_memory_bytes"]
+    assert {whole: 0.29} == found["jobs_gpu_held_utilization_ratio"]
+    assert {whole: 1, instance: 1} == found["jobs_gpu_held_jobs"]
+    described = {(*whole, "GPU-aaaaaaaa", "NVIDIA H200"), (*instance, "MIG-dddddddd-1", "")}
+    assert described == set(found["jobs_gpu_held_device_info"])
+
+
+def test_jobs_that_share_a_gpu_have_their_own_memory_and_no_utilization() -> None:
+    share = {"CUDA_VISIBLE_DEVICES": "GPU-aaaaaaaa", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}
+    jobs = NodeJobs(jobs=tuple(JobUse(key=JobKey(job_id=number), uid=1, environment=share) for number in (7, 8)))
+    other = GpuProcess(pid=2, memory_bytes=5 * GIB, place=ProcessPlace(job_id=8))
+    found = page(Gpus(devices=(replace(FULL, processes=(*(FULL.processes or ()), other)),)), jobs)
+
+    one, two = ("7", "", "0", ""), ("8", "", "0", "")
+    assert {one: 2, two: 2} == found["jobs_gpu_held_jobs"]
+    assert {one: 2 * GIB, two: 5 * GIB} == found["jobs_gpu_held_memory_bytes"]
+    assert {one: 80 * GIB, two: 80 * GIB} == found["jobs_gpu_held_memory_size_bytes"]
+    assert "jobs_gpu_held_utilization_ratio" not in found
+
+
+@pytest.mark.parametrize("size", [None, 0])
+def test_unknown_size_of_a_gpu_has_no_series(size: int | None) -> None:
+    found = page(Gpus(devices=(replace(FULL, memory_size_bytes=size),)), JOBS)
+
+    assert {("7", "", "0", ""): 1} == found["jobs_gpu_held"]
+    assert "jobs_gpu_held_memory_size_bytes" not in found
+
+
 @pytest.mark.parametrize(("numbers", "expected"), [("auto", set()), ("index", {"0"}), ("minor", {"1"})])
 def test_option_says_what_the_numbers_of_slurm_are(numbers: str, expected: set[str]) -> None:
     turned = Gpus(devices=(Gpu(index=0, minor=1, uuid="GPU-a"), Gpu(index=1, minor=0, uuid="GPU-b")))

@@ -68,8 +68,8 @@ def test_everything_is_in_the_document() -> None:
                   "mean of 2 GPUs, 2 never used", "The values differ because", "4.66 GiB in 50,000 calls",
                   "GPU use was not measured", "What is shown here."):  # fmt: skip
         assert words in document.words
-    # Four gauges with a bar (GPU memory has no share), two charts, the pie and the cores.
-    assert 8 == document.count("svg")
+    # Five gauges with a bar, two charts, the pie and the cores.
+    assert 9 == document.count("svg")
     assert ("a", {"href": "https://portal.example.org/jobs/4712"}) in document.tags
 
 

@@ -151,7 +151,7 @@ def test_idle_gpus_are_counted() -> None:
 
     assert _line(text, "GPU         [").endswith("1.0 %]")
     assert "mean of 2 GPUs, 2 never used" in text
-    assert "GPU memory  0 B at its peak" == _line(text, "GPU memory")
+    assert "GPU memory  [                                 0 %]  0 B of 282 GiB at its peak" == _line(text, "GPU memory")
     assert "GPUs            2 h200" == _line(text, "GPUs")
 
 

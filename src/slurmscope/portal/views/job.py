@@ -27,8 +27,8 @@ class ResourceRow(NamedTuple):
     used: str
     ratio: float | None
     note: str = ""
-    subject: Subject = Subject.CPU
-    """What the ratio is rated as."""
+    subject: Subject | None = Subject.CPU
+    """What the ratio is rated as; None if it is not rated."""
 
 
 class CoreStrip(NamedTuple):
@@ -124,6 +124,9 @@ def _compare_resources(report: JobReport) -> tuple[ResourceRow, ...]:
                 subject=Subject.GPU,
             )
         )
+        if gpu.memory_size_bytes is not None:
+            size, peak = format_bytes(gpu.memory_size_bytes), format_bytes(gpu.peak_memory_bytes)
+            rows.append(ResourceRow("GPU memory", size, peak, gpu.memory_ratio, subject=None))
     return tuple(rows)
 
 

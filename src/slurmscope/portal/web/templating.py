@@ -167,13 +167,13 @@ def _percent_number(ratio: float | None) -> float:
     return round(100 * min(1.0, max(0.0, ratio or 0.0)), 1)
 
 
-def _rate(ratio: float | None, subject: str, job: JobRow | JobSummary | None = None) -> str:
+def _rate(ratio: float | None, subject: str | None, job: JobRow | JobSummary | None = None) -> str:
     """Rate a share, for its colour; the number is always shown next to it. Without a job, it is that of many jobs."""
     if isinstance(job, JobRow):
         rated = RatedJob(job.state, job.run_seconds, job.gpus, job.cpus, job.memory_bytes)
     else:
         rated = MANY_JOBS if job is None else rated_job(job)
-    return rate_use(Subject(subject), ratio, rated).value
+    return rate_use(Subject(subject) if subject else None, ratio, rated).value
 
 
 def _state_class(state: str) -> str:

@@ -2,7 +2,7 @@
 """Run the time series queries of job reports, each for many jobs at once.
 
 Traced processes are read in two rounds: first which processes the jobs have, then more about a few of them. So are
-Slurm's own samples: first which jobs have any, then those.
+Slurm's own samples and GPUs: first which jobs have any, then those.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TypeGuard
 
 from slurmscope.analysis.queries import (
     CURVES,
+    GPU_TOTALS,
     PROCESS_LABELS,
     PROFILED_CURVES,
     PROFILED_TOTALS,
@@ -37,9 +38,11 @@ CORE_CURVE = "cpu_core"
 TRACED_JOBS_AT_ONCE = 10
 """Traced jobs in one query, which names the processes of all of them; also profiled jobs, with all their tasks."""
 
-_LATER_TOTALS = frozenset({*TRACED_TOTALS, *PROFILED_TOTALS})
+_LATER_TOTALS = frozenset({*TRACED_TOTALS, *PROFILED_TOTALS, *GPU_TOTALS})
 _LATER_CURVES = frozenset({*TRACED_CURVES, *TRACED_BY_NODE, *PROFILED_CURVES})
 """Queries of the second round."""
+
+_GPU_SIGNS = ("gpu_held_idle", "gpu_memory", "gpu")
 
 UNREACHABLE = (ServerRefused, ServerTimedOut)
 """A server that does not answer one query will not answer the next one either."""
@@ -91,7 +94,12 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
             reads.append(reader.curves(name, query, drawn))
     results = _run_all(reads, series.max_concurrent_queries)
     found = _join(results).totals
-    if later := [*_traced_reads(reader, spans, found), *_profiled_reads(reader, spans, found)]:
+    later = [
+        *_gpu_reads(reader, spans, found),
+        *_traced_reads(reader, spans, found),
+        *_profiled_reads(reader, spans, found),
+    ]
+    if later:
         results += _run_all(later, series.max_concurrent_queries)
     return _join(results)
 
@@ -109,6 +117,14 @@ class _Reader:
     def curves(self, name: str, query: SeriesQuery, spans: Sequence[JobSpan]) -> Read:
         read = partial(self._series.read_curves, query, spans, points=MAX_CHART_POINTS, until=self._until)
         return partial(_read, name, read)
+
+
+def _gpu_reads(reader: _Reader, spans: Mapping[int, JobSpan], totals: TotalsByJob) -> Iterator[Read]:
+    """Yield queries for each GPU of jobs that hold any."""
+    some = tuple(span for job, span in spans.items() if any(job in totals.get(name, ()) for name in _GPU_SIGNS))
+    if some:
+        for name, query in GPU_TOTALS.items():
+            yield reader.totals(name, query, some)
 
 
 def _traced_reads(reader: _Reader, spans: Mapping[int, JobSpan], totals: TotalsByJob) -> Iterator[Read]:

@@ -7,9 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from uuid import NAMESPACE_DNS, uuid5
 
 from slurmscope.model.series import JOB_LABEL, NODE_LABEL
-from slurmscope.simulate.history.workloads import NodeWorkload, Workload
+from slurmscope.simulate.history.workloads import GpuLoad, NodeWorkload, Workload
 
 LabelledValues = Iterable[tuple[tuple[str, ...], float]]
 WorkloadSample = tuple[str, tuple[tuple[str, str], ...], float]
@@ -61,8 +62,21 @@ def _thread_states(node: NodeWorkload, at: float) -> LabelledValues:
     return ((("running",), running), (("sleeping",), node.threads.count - running))
 
 
-def _held_idle(node: NodeWorkload, _at: float) -> LabelledValues:
-    return [((str(gpu.number), ""), float(not gpu.has_process)) for gpu in node.gpus]
+def _held(value: Callable[[NodeWorkload, GpuLoad, float], float]) -> WorkloadMetric:
+    """Make a number for each GPU that the job holds."""
+
+    def values_at(node: NodeWorkload, at: float) -> LabelledValues:
+        return [((str(gpu.number), ""), value(node, gpu, at)) for gpu in node.gpus]
+
+    return WorkloadMetric(("gpu", "mig"), values_at)
+
+
+def _held_info(node: NodeWorkload, _at: float) -> LabelledValues:
+    # A GPU of a node keeps its UUID from job to job.
+    return [
+        ((str(gpu.number), "", f"GPU-{uuid5(NAMESPACE_DNS, f'{node.name}/{gpu.number}')}", gpu.model), 1.0)
+        for gpu in node.gpus
+    ]
 
 
 def _traced(value: Callable[[NodeWorkload, float, float], float]) -> WorkloadMetric:
@@ -103,7 +117,12 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         ),
         "jobs_gpu_utilization_ratio": _one(NodeWorkload.gpu_ratio),
         "jobs_gpu_memory_bytes": _one(NodeWorkload.gpu_bytes),
-        "jobs_gpu_held_idle": WorkloadMetric(("gpu", "mig"), _held_idle),
+        "jobs_gpu_held_idle": _held(lambda _node, gpu, _at: float(not gpu.has_process)),
+        "jobs_gpu_held_device_info": WorkloadMetric(("gpu", "mig", "uuid", "model"), _held_info),
+        "jobs_gpu_held_jobs": _held(lambda _node, _gpu, _at: 1.0),
+        "jobs_gpu_held_memory_size_bytes": _held(lambda _node, gpu, _at: gpu.memory_size_bytes),
+        "jobs_gpu_held_memory_bytes": _held(NodeWorkload.one_gpu_bytes),
+        "jobs_gpu_held_utilization_ratio": _held(NodeWorkload.one_gpu_ratio),
         "slurm_trace_cpu_seconds_total": _traced(lambda node, at, share: share * node.cpu_seconds(at)),
         "slurm_trace_cpu_cores": _traced(lambda node, at, share: share * node.busy_cores(at)),
         "slurm_trace_memory_rss_bytes": _traced(lambda node, at, share: share * node.memory.anon_bytes(at)),

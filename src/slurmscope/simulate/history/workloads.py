@@ -106,6 +106,8 @@ class GpuLoad:
     utilization_ratio: float
     memory_bytes: float
     has_process: bool = True
+    model: str = "NVIDIA A100-SXM4-80GB"
+    memory_size_bytes: float = 80.0 * (1 << 30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,14 +146,21 @@ class NodeWorkload:
         """Return the mean utilisation of the GPUs; None where there are none."""
         if not self.gpus:
             return None
-        used = [gpu.utilization_ratio if gpu.has_process else 0.0 for gpu in self.gpus]
-        return math.fsum(used) / len(used) * self.work.load(at)
+        return math.fsum(self.one_gpu_ratio(gpu, at) for gpu in self.gpus) / len(self.gpus)
+
+    def one_gpu_ratio(self, gpu: GpuLoad, at: float) -> float:
+        """Return the utilisation of one GPU."""
+        return gpu.utilization_ratio * self.work.load(at) if gpu.has_process else 0.0
 
     def gpu_bytes(self, at: float) -> float | None:
         """Return the GPU memory that processes hold; it is filled within the first minute."""
         if not self.gpus:
             return None
-        return math.fsum(gpu.memory_bytes for gpu in self.gpus if gpu.has_process) * min(1.0, at / 60.0)
+        return math.fsum(self.one_gpu_bytes(gpu, at) for gpu in self.gpus)
+
+    def one_gpu_bytes(self, gpu: GpuLoad, at: float) -> float:
+        """Return the memory that processes hold on one GPU."""
+        return gpu.memory_bytes * min(1.0, at / 60.0) if gpu.has_process else 0.0
 
 
 class Workload(NamedTuple):

@@ -6,7 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from slurmscope.analysis.queries import PROFILED_CURVES, PROFILED_TOTALS, TRACED_BY_NODE, TRACED_CURVES, TRACED_TOTALS
+from slurmscope.analysis.queries import (
+    GPU_TOTALS,
+    PROFILED_CURVES,
+    PROFILED_TOTALS,
+    TRACED_BY_NODE,
+    TRACED_CURVES,
+    TRACED_TOTALS,
+)
 from slurmscope.analysis.traced_processes import MAX_PROCESSES
 from slurmscope.errors import MalformedAnswer
 from slurmscope.model.series import Curves, JobSpan, Series, SeriesQuery, Totals
@@ -133,3 +140,39 @@ def test_samples_are_read_of_profiled_jobs_in_parts() -> None:
     assert {tuple(jobs[1:-1]), (jobs[-1],)} == {some for _, some in later}
     assert 2 * (len(PROFILED_TOTALS) + len(PROFILED_CURVES)) == len(later)
     assert set(jobs[1:]) == found.totals["profiled_cpu"].keys() == found.totals["profiled_sent"].keys()
+
+
+@dataclass
+class GpuSeries:
+    """Say that some jobs used GPUs."""
+
+    with_gpus: frozenset[int]
+    queries: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    max_concurrent_queries: int = 1
+
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        """Return one value for each job with GPUs."""
+        self.queries.append((wanted.metric, tuple(span.job_id for span in spans)))
+        jobs = [span.job_id for span in spans if span.job_id in self.with_gpus]
+        return Totals({job: {tuple(wanted.by): 1.0} for job in jobs if wanted.metric.startswith("jobs_gpu_")})
+
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        """Return nothing."""
+        return Curves()
+
+
+def test_each_gpu_is_queried_only_for_jobs_that_have_any() -> None:
+    series = GpuSeries(frozenset({2}))
+    found = measure(series, [make_record(1), make_record(2)], now_seconds=START + 10_000.0, until=0.0)
+
+    of_each = {query.metric for query in GPU_TOTALS.values()}
+    assert of_each == {metric for metric, jobs in series.queries if jobs == (2,)}
+    assert {(2,)} == {jobs for metric, jobs in series.queries if metric in of_each}
+    assert {2} == found.totals["gpu_memory_size"].keys()
+
+
+def test_jobs_without_gpus_cost_no_query_for_each_gpu() -> None:
+    series = GpuSeries(frozenset())
+    measure(series, [make_record(1)], now_seconds=START + 10_000.0, until=0.0)
+
+    assert not {query.metric for query in GPU_TOTALS.values()} & {metric for metric, _ in series.queries}
