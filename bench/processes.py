@@ -39,7 +39,7 @@ PS = ("ps", "-e", "--no-header", "-o", "pid:8,pgid:8,user:16,comm:16,pcpu:5,pmem
 def main() -> int:
     """Print both ratios and return 1 when a promise is broken."""
     reader = ProcessReader(Path("/proc"))
-    with tempfile.TemporaryDirectory() as folder, sleeping(Path(folder)) as groups:
+    with tempfile.TemporaryDirectory() as folder, run_sleeping(Path(folder), PROCESSES, GROUPS) as groups:
         is_kept = [_compare_with_ps(reader), _compare_with_psutil(reader, groups)]
     reader.close()
     return 0 if all(is_kept) else 1
@@ -109,12 +109,12 @@ def _ask_psutil(groups: Sequence[Sequence[int]]) -> None:
 
 
 @contextmanager
-def sleeping(folder: Path) -> Iterator[list[list[int]]]:
-    """Run the processes; they end with the block, or by themselves where we were killed."""
-    groups: list[list[int]] = [[] for _ in range(GROUPS)]
+def run_sleeping(folder: Path, processes: int, count: int) -> Iterator[list[list[int]]]:
+    """Run processes in so many groups; they end with the block, or by themselves where we were killed."""
+    groups: list[list[int]] = [[] for _ in range(count)]
     try:
-        for number in range(PROCESSES):
-            group = groups[number % GROUPS]
+        for number in range(processes):
+            group = groups[number % count]
             pid = os.fork()
             if pid == 0:
                 _sleep(folder, group[0] if group else 0, number)

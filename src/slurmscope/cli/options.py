@@ -20,6 +20,7 @@ from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
 from slurmscope.cli.seed_flags import explain_removed, translate
 from slurmscope.config import Config, load, own_environment
 from slurmscope.metrics.collector import Role
+from slurmscope.services.exporter.profiles import resolve_profile
 from slurmscope.services.exporter.settings import resolve_collectors
 from slurmscope.settings import Section, Setting
 
@@ -131,7 +132,10 @@ def load_config(name: str, given: Mapping[str, object]) -> Config:
         file=file if isinstance(file, Path) else None,
         other_keys=lambda: keys_of_others(name),
     )
-    return resolve_collectors(config, Role(name)) if name in ROLE_NAMES else config
+    if name not in ROLE_NAMES:
+        return config
+    role = Role(name)
+    return resolve_profile(resolve_collectors(config, role), role)
 
 
 def parameter_name(declared: Setting) -> str:

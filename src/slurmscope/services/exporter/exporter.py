@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +15,6 @@ from slurmscope import log
 from slurmscope.config import Config
 from slurmscope.errors import SlurmscopeError
 from slurmscope.metrics.collector import Collector, Role
-from slurmscope.metrics.family import Metric
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
 from slurmscope.outputs.http.app import ExporterApp, Route, ScrapeRequest
@@ -24,6 +22,7 @@ from slurmscope.outputs.http.server import Server
 from slurmscope.outputs.settings import OutputSettings, WebSettings
 from slurmscope.services.exporter.page import EnabledCollector, PageService
 from slurmscope.services.exporter.periodic_outputs import open_push_loop, open_textfile_loop
+from slurmscope.services.exporter.profiles import wanted_metrics, wanted_samples
 from slurmscope.services.exporter.readings import ReadingSet
 from slurmscope.services.exporter.self_metrics import SelfMetrics, adapt_to_textfile
 from slurmscope.services.exporter.settings import LogSettings, MetricsSettings, Switch, all_collectors
@@ -111,7 +110,8 @@ class RunningExporter:
             logger.info("configuration reloaded")
 
     def _build(self, config: Config) -> None:
-        limits = config.of(MetricsSettings)
+        role, limits = self._exporter.role, config.of(MetricsSettings)
+        is_wanted = wanted_metrics(config, role)
         readings = self._exporter.make_readings(config)
         guard = Guard(series_limit=limits.series_limit, label_length_limit=limits.label_length_limit)
         if self._is_started:
@@ -120,11 +120,12 @@ class RunningExporter:
         if self._server:
             self.watch_server(self._server)
         self.service = PageService(
-            enabled_collectors(self._exporter.role, config),
+            [enabled for enabled in enabled_collectors(role, config) if any(map(is_wanted, enabled.collector.metrics))],
             readings,
             guard=guard,
             self_families=self._self_metrics.families,
-            is_wanted=wanted_metrics(limits),
+            is_wanted=is_wanted,
+            narrow=wanted_samples(config, role),
         )
         self._readings = readings
 
@@ -168,12 +169,6 @@ def enabled_collectors(role: Role, config: Config) -> list[EnabledCollector]:
         for collector in all_collectors(role)
         if config.of(Switch, f"collector.{collector.name}").enabled
     ]
-
-
-def wanted_metrics(settings: MetricsSettings) -> Callable[[Metric], bool]:
-    """Return the filter that selects the metrics to export."""
-    excluded = re.compile(settings.exclude) if settings.exclude else None
-    return lambda metric: (settings.compat or not metric.is_compat) and not (excluded and excluded.search(metric.name))
 
 
 def configure_log(config: Config) -> None:

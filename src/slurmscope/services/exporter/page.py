@@ -122,14 +122,19 @@ class PageService:
         guard: Guard,
         self_families: Callable[[CollectorHealth], Iterable[Family]],
         is_wanted: Callable[[Metric], bool] = lambda _: True,
+        narrow: Callable[[Family], Family] = lambda family: family,
     ) -> None:
-        """Take the enabled collectors, their readings, the metrics about slurmscope, and the filter for metrics."""
+        """Take the enabled collectors, their readings, the metrics about slurmscope, and filters.
+
+        ``is_wanted`` selects metrics, ``narrow`` leaves the wanted samples of a family.
+        """
         self.collectors = tuple(sorted(collectors, key=lambda enabled: enabled.name))
         readings.require(enabled.collector for enabled in self.collectors)
         self._guard = guard
         self._readings = readings
         self._self_families = self_families
         self._is_wanted = is_wanted
+        self._narrow = narrow
         self._building = threading.Lock()
         self._pages: dict[PageKey, CachedPage] = {}
 
@@ -218,7 +223,7 @@ class PageService:
 
     def _families(self, page_input: PageInput, outcomes: dict[str, CollectorOutcome]) -> Iterator[Family]:
         families = (
-            family
+            self._narrow(family)
             for enabled in page_input.served
             for family in run_collector(enabled, page_input.snapshots, outcomes)
             if self._is_wanted(family.metric) and page_input.hidden_labels.isdisjoint(family.metric.labels)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import enum
 import re
 import warnings
 from collections.abc import Iterator
@@ -80,6 +81,27 @@ class MetricsSettings:
     )
 
 
+class Profile(enum.StrEnum):
+    """How many metrics the node agent serves."""
+
+    REPORTS = "reports"
+    STANDARD = "standard"
+    FULL = "full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricProfileSettings:
+    """How many metrics of each job are exported."""
+
+    profile: str = setting(
+        Profile.STANDARD.value,
+        help="Which metrics to expose: reports (only what reports, portal and the example rules query), standard, or "
+        "full (also the usage of each step and task).",
+        parse=one_of(*(profile.value for profile in Profile)),
+        metavar="|".join(Profile),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorSettings:
     """Settings that apply to all collectors."""
@@ -106,6 +128,8 @@ def exporter_sections(role: Role) -> Iterator[Section]:
     yield Section(name="web", type=WebSettings, defaults={"listen_address": ADDRESSES[role]})
     yield Section(name="output", type=OutputSettings)
     yield Section(name="metrics", type=MetricsSettings)
+    if role is Role.NODE:
+        yield Section(name="metrics", type=MetricProfileSettings)
     yield Section(name="log", type=LogSettings)
     yield Section(name="collector", type=CollectorSettings)
     for collector in all_collectors(role):

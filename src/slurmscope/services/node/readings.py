@@ -18,6 +18,7 @@ from slurmscope.metrics.collector import Role
 from slurmscope.model.check import Check
 from slurmscope.model.job_use import GroupKey, JobKey, NodeJobs
 from slurmscope.outputs.settings import WebSettings
+from slurmscope.services.exporter.profiles import wanted_metrics
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading
 from slurmscope.services.exporter.settings import exporter_sections
 from slurmscope.services.node.checks import ProcessSources, cgroup_sources, check_node, has_capabilities
@@ -27,6 +28,7 @@ from slurmscope.services.node.job_finder import JobFinder
 from slurmscope.services.node.job_meter import JobMeter, ReadingOptions
 from slurmscope.services.node.job_registry import JobRegistry
 from slurmscope.services.node.job_tracker import STORM_BURST_SECONDS, STORM_SHARE, JobTracker
+from slurmscope.services.node.needed_values import find_needs
 from slurmscope.services.node.profiling import NodeProfiling, ProfileSettings
 from slurmscope.services.node.tracing import NodeTracing
 from slurmscope.services.trace.settings import NodeTraceSettings
@@ -248,6 +250,7 @@ class TrackingOptions:
     grace_seconds: float = 60.0
     descriptors: int = KEPT_FILES
     storm_share: float = STORM_SHARE
+    unneeded_files: frozenset[str] = frozenset()
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
 
@@ -258,7 +261,7 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
         reader = ProcessReader(options.procfs_root)
         stack.callback(reader.close)
         layout = detect_layout(options.cgroup_root, options.procfs_root)
-        tree = CgroupTree(layout, options.procfs_root, descriptors=options.descriptors)
+        tree = CgroupTree(layout, options.procfs_root, descriptors=options.descriptors, unneeded=options.unneeded_files)
         stack.callback(tree.close)
         stepds = StepdTree(reader)
         stack.callback(stepds.close)
@@ -278,14 +281,17 @@ def open_job_tracker(options: TrackingOptions) -> Iterator[JobTracker]:
 
 
 def _tracking_options(config: Config, paths: PathSettings, settings: NodeSettings) -> TrackingOptions:
-    has_steps = config.of(JobUseOptions, "collector.job_use").steps
+    wanted = find_needs(wanted_metrics(config, Role.NODE))
+    has_steps = wanted.steps and config.of(JobUseOptions, "collector.job_use").steps
     read = settings.processes
-    detail = ProcessDetail(io=read, files=read, threads=read, switches=read, scratch_words=settings.scratch)
+    switches = read and wanted.switches
+    detail = ProcessDetail(io=read, files=read, threads=read, switches=switches, scratch_words=settings.scratch)
     return TrackingOptions(
         cgroup_root=paths.below_root(paths.cgroup),
         procfs_root=paths.below_root(paths.procfs),
         grace_seconds=settings.grace,
         # The rest is for connections, processes that are watched, and files that are opened for each read.
         descriptors=min(KEPT_FILES, raise_open_files_limit(2 * KEPT_FILES) // 2),
+        unneeded_files=wanted.unneeded_files,
         reading=ReadingOptions(has_steps=has_steps, has_tasks=has_steps, detail=detail, environment=ENVIRONMENT),
     )

@@ -61,10 +61,14 @@ def _read(path: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedState:
-    """Hold what all jobs of a tree share; ``keeps_processes`` allows open descriptors of cgroup.procs (v2 only)."""
+    """Hold what all jobs of a tree share.
+
+    ``keeps_processes`` allows open descriptors of cgroup.procs (v2 only); ``unneeded`` files are never read.
+    """
 
     budget: DescriptorBudget
     keeps_processes: bool
     limits: InheritedLimits
     owners: ProcessOwners
     clock: Callable[[], float]
+    unneeded: frozenset[str] = frozenset()

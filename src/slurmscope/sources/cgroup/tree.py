@@ -48,9 +48,10 @@ class CgroupTree:
         procfs_root: Path = Path("/proc"),
         *,
         descriptors: int = 0,
+        unneeded: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set how many descriptors may stay open; files beyond that are opened for each read."""
+        """Set how many descriptors may stay open, other files are opened for each read; and files never to read."""
         self.layout = layout
         self.health = TreeHealth()
         self._clock = clock
@@ -63,6 +64,7 @@ class CgroupTree:
             limits=InheritedLimits(clock),
             owners=self._owners,
             clock=clock,
+            unneeded=unneeded,
         )
         self._finder = self._open_finder()
         self._entries: dict[str, JobEntry] = {}

@@ -220,7 +220,7 @@ class V1Group:
         self._folders.update(new)
         self._cpuset = self._folders.get("cpuset")
         for name, controller in FILES.items():
-            if controller in new:
+            if controller in new and name not in self._shared.unneeded:
                 self._files[name] = new[controller].open_file(name)
         for name, controller in SELDOM_FILES.items():
             if controller in new:

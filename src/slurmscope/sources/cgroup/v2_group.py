@@ -47,7 +47,10 @@ class V2Group:
         self._limits = shared.limits
         self._top = top
         self._timer = RereadTimer(shared.clock, folder.path)
-        self._batch = Batch(shared.budget, [folder.open_file(name, SIZES.get(name, PAGE)) for name in FILES])
+        self._batch = Batch(
+            shared.budget,
+            [None if name in shared.unneeded else folder.open_file(name, SIZES.get(name, PAGE)) for name in FILES],
+        )
         self._parse_events = Memo(parse_counts)
         self._parse_pressures = [Memo(functools.partial(_parse_pressure, name)) for name in PRESSURES]
         self._parse_io = Memo(parse_io)

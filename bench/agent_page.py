@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the page of a node agent with 64 jobs in each profile: series, bytes, and what a scrape costs.
+
+The jobs are plain files in the shape of cgroup v2, each with a step, a task and four real processes. The agents of all
+profiles run at the same time and are scraped in turns, so that a busy machine slows all alike.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+
+from bench.cgroups import V2_FILES
+from bench.measure import judge_ratio, least_seconds
+from bench.processes import run_sleeping
+from slurmscope.cli.options import load_config
+from slurmscope.metrics.collector import Role
+from slurmscope.outputs.http.app import ScrapeRequest
+from slurmscope.services.exporter.exporter import Exporter, RunningExporter
+from slurmscope.services.exporter.settings import Profile
+from slurmscope.services.node.readings import NodeReadings
+
+JOBS = 64
+PROCESSES = 4 * JOBS
+ROUNDS = 30
+SERIES_LIMIT = 0.5
+COST_LIMIT = 1.0
+FILES = {
+    **V2_FILES,
+    "pids.current": "12\n",
+    "pids.max": "4096\n",
+    "cpuset.cpus": "0-3\n",
+    "cpuset.cpus.effective": "0-3\n",
+    "memory.swap.max": "0\n",
+    "io.stat": "259:0 rbytes=45056 wbytes=3600384 rios=11 wios=145 dbytes=0 dios=0\n",
+}
+SCRAPE_INTERVALS_SECONDS = (15, 60)
+
+
+def main() -> int:
+    """Print the figures of each profile and return 1 when a promise is broken."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        groups = stack.enter_context(run_sleeping(folder, PROCESSES, JOBS))
+        root = make_jobs(folder / "cgroup", groups)
+        agents = {profile: stack.enter_context(closing(make_agent(root, profile))) for profile in Profile}
+        pages = {profile: scrape(agent) for profile, agent in agents.items()}
+        seconds = least_seconds(*(partial(scrape, agent) for agent in agents.values()), rounds=ROUNDS)
+    costs = dict(zip(agents, seconds, strict=True))
+    for profile, page in pages.items():
+        print(describe(profile, page, costs[profile]))
+    reports, standard = Profile.REPORTS, Profile.STANDARD
+    series = count_series(pages[reports]) / count_series(pages[standard])
+    return 0 if _judge(series, costs[reports] / costs[standard]) else 1
+
+
+def _judge(series: float, cost: float) -> bool:
+    of = "those of the standard profile"
+    is_small = judge_ratio("series of the profile reports", f"{series:.0%}", series, SERIES_LIMIT, of)
+    is_cheap = judge_ratio("CPU of its scrape", f"{cost:.0%}", cost, COST_LIMIT, of)
+    return is_small and is_cheap
+
+
+def make_jobs(root: Path, groups: list[list[int]]) -> Path:
+    """Make the folders of one job per group of processes."""
+    root.mkdir()
+    (root / "cgroup.controllers").write_text("cpu cpuset io memory pids\n")
+    for number, pids in enumerate(groups, start=1):
+        top = root / "system.slice" / "slurmstepd.scope" / f"job_{1_000_000 + number}"
+        for below in ("", "step_0", "step_0/user", "step_0/user/task_0"):
+            group = top / below
+            group.mkdir(parents=True)
+            for name, text in FILES.items():
+                (group / name).write_text(text)
+        (group / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
+    return root
+
+
+def make_agent(root: Path, profile: Profile) -> RunningExporter:
+    """Start the agent of a node with this tree of cgroups; it reads anew for every scrape."""
+    given: Mapping[str, object] = {"path_cgroup": str(root), "metrics_profile": profile.value, "node_interval": "0s"}
+    exporter = Exporter(role=Role.NODE, load=lambda: load_config("node", given), make_readings=NodeReadings)
+    return RunningExporter(exporter, exporter.load())
+
+
+def scrape(agent: RunningExporter) -> bytes:
+    """Return the compressed page."""
+    return b"".join(agent.scrape(ScrapeRequest(is_gzip=True)))
+
+
+def count_series(page: bytes) -> int:
+    """Count the samples of a page."""
+    return sum(not line.startswith(b"#") for line in _text(page).splitlines())
+
+
+def _text(page: bytes) -> bytes:
+    text = b""
+    while page:
+        decompressor = zlib.decompressobj(wbits=31)
+        text += decompressor.decompress(page)
+        page = decompressor.unused_data
+    return text
+
+
+def describe(profile: Profile, page: bytes, seconds: float) -> str:
+    """Return the figures of a page, and what they mean for a thousand nodes."""
+    series = count_series(page)
+    rates = ", ".join(f"{1000 * series / every:,.0f} samples/s every {every} s" for every in SCRAPE_INTERVALS_SECONDS)
+    return (
+        f"page of {JOBS} jobs, profile {profile}: {series:,} series, {len(_text(page)) / 1e3:.0f} kB, "
+        f"{len(page) / 1e3:.1f} kB compressed, {seconds * 1e3:.1f} ms of CPU; 1,000 nodes: {1000 * series / 1e6:.1f} "
+        f"million series, {rates}"
+    )

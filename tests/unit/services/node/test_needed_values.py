@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is not exported is not read, and nothing else is missing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurmscope.cli.options import load_config
+from slurmscope.collectors.job_use import COLLECTOR
+from slurmscope.metrics.collector import Role
+from slurmscope.outputs.http.app import ScrapeRequest
+from slurmscope.services.exporter.exporter import Exporter, RunningExporter
+from slurmscope.services.exporter.profiles import REPORTS_METRICS
+from slurmscope.services.node.needed_values import METRICS_OF_FILES, find_needs
+from slurmscope.services.node.readings import NodeReadings
+from slurmscope.sources.cgroup import v1_group, v2_group
+from tests.fixtures.cgroup.make import unpack
+
+NAMES = {metric.name for metric in COLLECTOR.metrics}
+LEFT_OUT = ('event="max"', 'event="low"', 'event="high"', 'event="oom"', 'event="oom_group_kill"', 'state="')
+
+
+def read_jobs(root: Path, profile: str) -> list[str]:
+    """Return the lines of the jobs' metrics."""
+    given = {
+        "path_cgroup": str(root / "sys" / "fs" / "cgroup"),
+        "path_procfs": str(root / "proc"),
+        "metrics_profile": profile,
+    }
+    exporter = Exporter(role=Role.NODE, load=lambda: load_config("node", given), make_readings=NodeReadings)
+    with closing(RunningExporter(exporter, exporter.load())) as running:
+        page = b"".join(running.scrape(ScrapeRequest(deadline_seconds=60))).decode()
+    return [line for line in page.splitlines() if line.partition("{")[0] in NAMES]
+
+
+@pytest.mark.parametrize("capture", ["v1-slurm-22.05", "v2-slurm-22.05"])
+def test_page_for_reports_has_the_same_values_as_the_standard_page(tmp_path: Path, capture: str) -> None:
+    root = unpack(capture, tmp_path)
+    standard, reports = read_jobs(root, "standard"), read_jobs(root, "reports")
+    queried = [line for line in standard if line.partition("{")[0] in REPORTS_METRICS]
+
+    assert len(reports) < len(standard) / 2
+    assert any(line.startswith("jobs_memory_anon_bytes{") for line in reports)
+    assert [line for line in queried if not any(label in line for label in LEFT_OUT)] == [
+        line for line in reports if 'state="running"' not in line
+    ]
+
+
+def test_files_that_are_left_out_are_files_of_cgroups() -> None:
+    assert {*v1_group.FILES, *v2_group.FILES} >= METRICS_OF_FILES.keys()
+    assert {name for names in METRICS_OF_FILES.values() for name in names} <= NAMES
+
+
+def test_everything_is_read_while_all_metrics_are_exported() -> None:
+    needs = find_needs(lambda _: True)
+
+    assert (frozenset(), True, True) == (needs.unneeded_files, needs.switches, needs.steps)
+
+
+def test_nothing_but_the_necessary_is_read_for_reports() -> None:
+    needs = find_needs(lambda metric: metric.name in REPORTS_METRICS)
+
+    assert METRICS_OF_FILES.keys() == needs.unneeded_files
+    assert (False, False) == (needs.switches, needs.steps)
+
+
+def test_file_is_read_for_any_of_its_metrics() -> None:
+    assert "memory.current" not in find_needs(lambda metric: "step_memory" in metric.name).unneeded_files
