@@ -75,12 +75,18 @@ def kernel_reads() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("syscr:"))
 
 
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("cgroups")
+    return make_jobs(folder / "few", 20), make_jobs(folder / "many", 400)
+
+
 @pytest.mark.parametrize("has_inotify", [True, False])
 @pytest.mark.parametrize("descriptors", [0, 200])
 def test_reads_of_a_job_do_not_grow_with_the_number_of_jobs(
-    tmp_path: Path, descriptors: int, has_inotify: bool
+    trees: tuple[Path, Path], descriptors: int, has_inotify: bool
 ) -> None:
-    few, many = make_jobs(tmp_path / "few", 20), make_jobs(tmp_path / "many", 400)
+    few, many = trees
     of_few = count_reads(few, descriptors=descriptors, has_inotify=has_inotify) / 20
     of_many = count_reads(many, descriptors=descriptors, has_inotify=has_inotify) / 400
     # Each file of the job once, and the process list of each of its three folders below; and what all jobs share.
