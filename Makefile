@@ -37,11 +37,12 @@ check: lint ## Format, lint, types, imports, docs drift and unit tests: before e
 # A test that fails beside others on a busy machine is run again, alone; both results are shown.
 AGAIN = $(BIN)/pytest -q -n 0 --last-failed --last-failed-no-failures none
 
+# Tests wait more than they compute, those of real daemons most of all: more workers than the two cores they are made for.
 test: lint ## All tests, also those against real daemons and in a browser
-	$(BIN)/pytest tests/unit -q -n 2 --cov --cov-report=term --cov-fail-under=90 || $(AGAIN) tests/unit
+	$(BIN)/pytest tests/unit -q -n 4 --cov --cov-report=term --cov-fail-under=90 || $(AGAIN) tests/unit
 	$(BIN)/pytest tests/plugin -q -n 2
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
-	$(BIN)/pytest tests/browser tests/e2e -q -n 4 --dist loadfile --no-loadscope-reorder \
+	$(BIN)/pytest tests/browser tests/e2e -q -n 6 --dist loadfile --no-loadscope-reorder \
 		|| $(AGAIN) tests/browser tests/e2e
 
 lowest: ## Unit tests with the lowest releases of packages that pyproject.toml allows

@@ -10,21 +10,31 @@ import pytest
 from lab import LabUnavailable, SlurmLab
 from tests.requirements import refuse
 
-# The longest first; all others come in random order.
 LONGEST_FILES = (
-    "test_looks",
-    "test_demo",
     "test_archive_servers",
+    "test_appearance",
     "test_short_jobs",
     "test_up",
     "test_portal_lab",
-    "test_cgroup2_guest",
-    "test_scale",
-    "test_demo_portal",
     "test_completions",
+    "test_demo_portal",
+    "test_cgroup2_guest",
+    "test_lab",
+    "test_install_docs",
     "test_node_jobs",
+    "test_tracing",
+    "test_profile",
+    "test_backends",
+    "test_many_jobs",
+    "test_accounting",
+    "test_job_reports",
+    "test_scale",
+    "test_controller_gone",
+    "test_failures",
+    "test_demo",
     "test_process_groups",
 )
+"""Files of this folder and of tests/browser that take longest, in this order; all others follow in random order."""
 
 
 @pytest.fixture(scope="session")
