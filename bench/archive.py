@@ -27,9 +27,11 @@ from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
 from slurmscope.services.runtime.threads import shorten_thread_turns
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.daily_sums import SumChanges
+from slurmscope.store.archive.dimension_sums import total_rows
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.schema import DAILY, FINDINGS, JOB_NODES, JOBS
+from slurmscope.store.archive.schema import FINDINGS, JOB_NODES, JOBS
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.sum_tables import DAILY, TOTALS
 from slurmscope.store.archive.waiting_times import WaitChanges
 
 JOBS_COUNT = 1_000_000
@@ -191,7 +193,9 @@ def fill(archive: SqlArchive, path: Path) -> None:
             _insert(connection, FINDINGS, [found for row in block for found in _findings(row)])
             _insert(connection, JOB_NODES, [_nodes(row) for row in block])
             waits.add(block)
-        _insert(connection, DAILY, changes.rows())
+        sums = changes.rows()
+        _insert(connection, DAILY, sums)
+        _insert(connection, TOTALS, total_rows(sums))
         waits.write(connection)
         for index in indexes:
             index.create(connection)

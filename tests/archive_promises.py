@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import threading
 from dataclasses import astuple, replace
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import delete
+from sqlalchemy import delete, inspect, text, update
 
 from slurmscope.errors import ArchiveError
 from slurmscope.model.advice import AdviceGroup, Savings
@@ -24,12 +25,28 @@ from slurmscope.store.archive.advice_reader import SqlAdviceReader
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.audit import AuditLog
 from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.columns import METADATA
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.schema import METADATA, SCHEMA
+from slurmscope.store.archive.schema import SCHEMA
 from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.tokens import TokenStore
-from tests.archive_model import DAY, NEW_YEAR, Fact, ListArchive, facts, filters, viewers
+from tests.archive_model import (
+    ACCOUNTS,
+    CLUSTERS,
+    DAY,
+    NEW_YEAR,
+    PARTITIONS,
+    RULES,
+    STATES,
+    USERS,
+    Fact,
+    ListArchive,
+    facts,
+    filters,
+    viewers,
+)
 from tests.fakes.archive_version_1 import write_version_1
+from tests.fakes.archive_version_2 import write_version_2
 from tests.fakes.reports import (
     GIB,
     HOSTILE_NAME,
@@ -307,6 +324,29 @@ class ArchivePromises:
             assert ((), ()) == (later.total(EVERYTHING, JobFilter(), GroupBy.RULE), later.waiting_times(0))
         finally:
             later.close()
+
+    def test_archive_of_version_2_is_migrated_with_its_sums(self, archive: SqlArchive) -> None:
+        model = ListArchive()
+        model.save(_fact(number) for number in range(60))
+        with archive.database.writing() as connection:
+            METADATA.drop_all(connection)
+            write_version_2(connection, [fact.report() for fact in model.facts])
+        for is_repeated in (False, True):
+            migrated = open_archive(archive.database.settings)
+            try:
+                for cluster, by in product(("", "lab"), GroupBy):
+                    _check_sums(migrated, model, EVERYTHING, JobFilter(cluster=cluster), by)
+                with migrated.database.writing() as connection:
+                    names = {index["name"] for index in inspect(connection).get_indexes("slurmscope_jobs")}
+                    assert "slurmscope_jobs_cluster" in names
+                    if not is_repeated:
+                        # As a migration that was stopped leaves it on MariaDB, which commits after each new index.
+                        connection.execute(update(SCHEMA).values(version=2))
+                        connection.execute(text("DROP INDEX slurmscope_jobs_cluster" + _on_jobs(migrated)))
+                migrated.save([_fact(number).report() for number in range(50, 70)])
+                model.save(_fact(number) for number in range(50, 70))
+            finally:
+                migrated.close()
 
     def test_waiting_times_are_those_of_the_jobs(self, archive: SqlArchive) -> None:
         # Nine jobs of 1 core waited a minute and one an hour; one of 8 cores without a time limit waited a day.
@@ -699,3 +739,19 @@ def _check_sums(archive: SqlArchive, model: ListArchive, viewer: Viewer, wanted:
     waste = [total.measured_core_seconds - total.used_core_seconds for total in totals]
     in_order = sorted(expected) if by is GroupBy.DAY else None
     assert in_order == [total.key for total in totals] if in_order is not None else waste == sorted(waste, reverse=True)
+
+
+def _fact(number: int) -> Fact:
+    """Return one of jobs of two months that differ in all their names."""
+    return Fact(
+        cluster=CLUSTERS[number % 2], job_id=number, submit=NEW_YEAR + number * DAY, name="relax",
+        user=USERS[number % 4], account=ACCOUNTS[number % 2], partition=PARTITIONS[number // 2 % 2],
+        state=STATES[number % 4], array_job_id=None, cpus=4, gpus=number % 3, run_seconds=100.0 + number,
+        used_cores=None if number % 5 == 0 else 1.5, gpu_utilization=0.25, node="n1",
+        findings=tuple((rule, Severity.WARNING) for rule in RULES[: number % 3]), memory_share=0.5,
+    )  # fmt: skip
+
+
+def _on_jobs(archive: SqlArchive) -> str:
+    """Return what MariaDB wants to know where an index is dropped."""
+    return " ON slurmscope_jobs" if archive.database.dialect == "mariadb" else ""

@@ -21,8 +21,9 @@ from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.columns import METADATA
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.schema import METADATA, SCHEMA
+from slurmscope.store.archive.schema import SCHEMA
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.archive_promises import ArchivePromises
 from tests.fakes.reports import make_record, make_report, make_unmeasured_report

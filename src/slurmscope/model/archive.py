@@ -148,6 +148,7 @@ class JobPage:
 class GroupBy(enum.StrEnum):
     """What totals are grouped by."""
 
+    CLUSTER = "cluster"
     USER = "user"
     ACCOUNT = "account"
     PARTITION = "partition"

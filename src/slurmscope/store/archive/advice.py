@@ -20,7 +20,8 @@ from slurmscope.model.finding import MIN_JUDGED_SECONDS
 from slurmscope.rules.following import COMMON_NAMES, compute_savings, find_resources, is_followed
 from slurmscope.store.archive.adding import add_to_sums
 from slurmscope.store.archive.job_rows import ColumnValues, rules_of
-from slurmscope.store.archive.schema import ADVICE, ADVICE_SUMS, FINDINGS, JOBS
+from slurmscope.store.archive.schema import ADVICE, FINDINGS, JOBS
+from slurmscope.store.archive.sum_tables import ADVICE_SUMS
 from slurmscope.units import DAY_SECONDS
 
 MAX_AGE_SECONDS = 180 * DAY_SECONDS

@@ -15,7 +15,8 @@ from slurmscope.store.archive.advice import as_compared_run, month_of
 from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.job_rows import cluster_name, person_name
 from slurmscope.store.archive.queries import MAX_ROWS, visible_at_all
-from slurmscope.store.archive.schema import ADVICE, ADVICE_SUMS, JOBS
+from slurmscope.store.archive.schema import ADVICE, JOBS
+from slurmscope.store.archive.sum_tables import ADVICE_SUMS
 
 MAX_OUTCOMES = 100
 MAX_GROUPS = 100_000

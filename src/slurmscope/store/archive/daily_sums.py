@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any
 
-from sqlalchemy import Connection, delete
+from sqlalchemy import Connection
 
-from slurmscope.store.archive.adding import add_to_sums
+from slurmscope.store.archive.adding import change_sums
+from slurmscope.store.archive.dimension_sums import total_rows
 from slurmscope.store.archive.job_rows import ColumnValues, rules_of
-from slurmscope.store.archive.schema import DAILY, NO_RULE
+from slurmscope.store.archive.sum_tables import DAILY, NO_RULE, TOTALS
 from slurmscope.units import DAY_SECONDS
 
 DAY, BLOCK = 1, 32
@@ -44,11 +45,8 @@ class SumChanges:
     def write(self, connection: Connection) -> None:
         """Change the sums; always in the same order, so that two writers cannot wait for each other."""
         rows = self.rows()
-        if rows:
-            connection.execute(add_to_sums(connection.dialect.name, DAILY), rows)
-        for row in rows:
-            if row["jobs"] < 0:
-                connection.execute(delete(DAILY).filter_by(**{name: row[name] for name in KEYS}, jobs=0))
+        change_sums(connection, DAILY, rows)
+        change_sums(connection, TOTALS, total_rows(rows))
 
     def rows(self) -> list[ColumnValues]:
         """Return what is added to each sum."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bring the tables of an older archive up to date.
 
-A step only adds: columns that may be NULL, and indexes. No row is rewritten, and what older rows do not have stays
-NULL, which means unknown. MariaDB commits after every change of a table, so a step that was interrupted goes on where
-it stopped.
+A step only adds: columns that may be NULL, indexes, and sums of what is there. No row is rewritten, and what older rows
+do not have stays NULL, which means unknown. MariaDB commits after every change of a table, so a step that was
+interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from sqlalchemy.schema import CreateColumn
 
 from slurmscope.errors import ArchiveError
 from slurmscope.store.archive import schema
-from slurmscope.store.archive.schema import DAILY, FINDINGS, JOBS, METADATA, SCHEMA
+from slurmscope.store.archive.columns import METADATA
+from slurmscope.store.archive.dimension_sums import fill_totals
+from slurmscope.store.archive.schema import FINDINGS, JOBS, SCHEMA
+from slurmscope.store.archive.sum_tables import ADVICE_SUMS, DAILY
 
 LOCK_NAME = "slurmscope_schema"
 LOCK_NUMBER = 0x736C7572
@@ -83,6 +86,15 @@ def _from_1_to_2(connection: Connection) -> None:
     _add_indexes(connection, JOBS)
 
 
+def _from_2_to_3(connection: Connection) -> None:
+    for table in (JOBS, ADVICE_SUMS):
+        _add_indexes(connection, table)
+    fill_totals(connection)
+    if connection.dialect.name == "sqlite":
+        # It takes an index without statistics for a good one.
+        connection.execute(text("ANALYZE"))
+
+
 def _add_columns(connection: Connection, table: Table) -> None:
     known = {column["name"] for column in inspect(connection).get_columns(table.name)}
     for column in table.columns:
@@ -98,5 +110,5 @@ def _add_indexes(connection: Connection, table: Table) -> None:
         index.create(connection)
 
 
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = MappingProxyType({1: _from_1_to_2})
+MIGRATIONS: Mapping[int, Callable[[Connection], None]] = MappingProxyType({1: _from_1_to_2, 2: _from_2_to_3})
 """What brings a schema of this version to the next one."""

@@ -2,81 +2,47 @@
 """Define the tables of the archive; ``migrations`` brings an older archive up to date.
 
 Lists read only the narrow table of jobs; reports and curves lie apart. Every index of a list ends in the order of the
-list, newest submission first, so that a page is read from the index and nothing is sorted. Sums are kept by day, so
-that a year is added up without looking at its jobs.
+list, newest submission first, so that a page is read from the index and nothing is sorted. ``sum_tables`` has the sums.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, Text
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Double,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-)
-from sqlalchemy.dialects.mysql import LONGBLOB
-
+from slurmscope.store.archive.columns import BODY_TYPE, METADATA, RUN_TYPE, TABLE_OPTIONS, name_type
 from slurmscope.store.archive.lengths import (
     CLUSTER_LENGTH,
-    NAME_LENGTH,
     RULE_LENGTH,
     SHOWN_LENGTH,
     STATE_LENGTH,
     TITLE_LENGTH,
 )
+from slurmscope.store.archive.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
 
-SCHEMA_VERSION = 2
-
-NO_RULE = ""
-"""In the sums by day: all jobs, whatever was found in them."""
-
-# Names differ by letter case and by blanks at their end, on every server.
-_OPTIONS: dict[str, Any] = {
-    "mariadb_charset": "utf8mb4",
-    "mariadb_collate": "utf8mb4_nopad_bin",
-    "mariadb_engine": "InnoDB",
-}
-_RUN = BigInteger().with_variant(Integer, "sqlite")
-_BODY = LargeBinary().with_variant(LONGBLOB, "mysql", "mariadb")
-
-METADATA = MetaData()
-
-
-def _name(length: int = NAME_LENGTH) -> String:
-    return String(length).with_variant(String(length, collation="C"), "postgresql")
-
+SCHEMA_VERSION = 3
 
 SCHEMA = Table(
     "slurmscope_schema",
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("version", Integer, nullable=False),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 JOBS = Table(
     "slurmscope_jobs",
     METADATA,
-    Column("run_id", _RUN, primary_key=True),
-    Column("cluster", _name(CLUSTER_LENGTH), nullable=False),
+    Column("run_id", RUN_TYPE, primary_key=True),
+    Column("cluster", name_type(CLUSTER_LENGTH), nullable=False),
     Column("job_id", BigInteger, nullable=False),
     Column("submit_seconds", BigInteger, nullable=False),
-    Column("shown_id", _name(SHOWN_LENGTH), nullable=False),
+    Column("shown_id", name_type(SHOWN_LENGTH), nullable=False),
     Column("array_job_id", BigInteger),
-    Column("name", _name(TITLE_LENGTH), nullable=False),
-    Column("user", _name(), nullable=False),
-    Column("account", _name(), nullable=False),
-    Column("partition", _name(), nullable=False),
-    Column("state", _name(STATE_LENGTH), nullable=False),
+    Column("name", name_type(TITLE_LENGTH), nullable=False),
+    Column("user", name_type(), nullable=False),
+    Column("account", name_type(), nullable=False),
+    Column("partition", name_type(), nullable=False),
+    Column("state", name_type(STATE_LENGTH), nullable=False),
     Column("start_seconds", BigInteger),
     Column("end_seconds", BigInteger),
     Column("is_unfinished", Boolean, nullable=False),
@@ -95,7 +61,7 @@ JOBS = Table(
     Column("gpu_seconds", Double, nullable=False),
     Column("used_gpu_seconds", Double),
     Column("wasted_gpu_seconds", Double),
-    Column("worst", _name(STATE_LENGTH)),
+    Column("worst", name_type(STATE_LENGTH)),
     Column("rules", Text, nullable=False),
     # Since version 2; None in the rows that version 1 wrote, where they are unknown.
     Column("eligible_seconds", BigInteger),
@@ -125,124 +91,84 @@ JOBS = Table(
     Index("slurmscope_jobs_user_name", "user", "name", "submit_seconds", "job_id"),
     Index("slurmscope_jobs_het", "het_job_id"),
     Index("slurmscope_jobs_unfinished", "is_unfinished", "submit_seconds"),
-    **_OPTIONS,
+    # Since version 3.
+    Index("slurmscope_jobs_cluster", "cluster", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_cluster_user", "cluster", "user", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_cluster_partition", "cluster", "partition", "submit_seconds", "job_id"),
+    Index("slurmscope_jobs_cluster_state", "cluster", "state", "submit_seconds", "job_id"),
+    **TABLE_OPTIONS,
 )
 
 FINDINGS = Table(
     "slurmscope_findings",
     METADATA,
-    Column("run_id", _RUN, primary_key=True, autoincrement=False),
-    Column("rule", _name(RULE_LENGTH), primary_key=True),
-    Column("severity", _name(STATE_LENGTH), nullable=False),
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
+    Column("rule", name_type(RULE_LENGTH), primary_key=True),
+    Column("severity", name_type(STATE_LENGTH), nullable=False),
     # The names and the order of the job once more: a page of one rule is found without looking at other jobs.
-    Column("user", _name(), nullable=False),
-    Column("account", _name(), nullable=False),
+    Column("user", name_type(), nullable=False),
+    Column("account", name_type(), nullable=False),
     Column("submit_seconds", BigInteger, nullable=False),
     Column("job_id", BigInteger, nullable=False),
     # Since version 2.
-    Column("suggestion", _name(TITLE_LENGTH)),
+    Column("suggestion", name_type(TITLE_LENGTH)),
     Index("slurmscope_findings_rule", "rule", "submit_seconds", "job_id"),
     Index("slurmscope_findings_user", "user", "rule", "submit_seconds", "job_id"),
     Index("slurmscope_findings_account", "account", "rule", "submit_seconds", "job_id"),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 # Since version 2: which nodes a job ran on. A page of one node is found without looking at other jobs.
 JOB_NODES = Table(
     "slurmscope_job_nodes",
     METADATA,
-    Column("run_id", _RUN, primary_key=True, autoincrement=False),
-    Column("node", _name(), primary_key=True),
-    Column("user", _name(), nullable=False),
-    Column("account", _name(), nullable=False),
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
+    Column("node", name_type(), primary_key=True),
+    Column("user", name_type(), nullable=False),
+    Column("account", name_type(), nullable=False),
     Column("submit_seconds", BigInteger, nullable=False),
     Column("job_id", BigInteger, nullable=False),
     Index("slurmscope_job_nodes_node", "node", "submit_seconds", "job_id"),
     sqlite_with_rowid=False,
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 # Since version 2: ended runs without numbers that the time series server may return later.
 INCOMPLETE = Table(
     "slurmscope_incomplete",
     METADATA,
-    Column("run_id", _RUN, primary_key=True, autoincrement=False),
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
     Column("end_seconds", BigInteger, nullable=False),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 REPORTS = Table(
     "slurmscope_reports",
     METADATA,
-    Column("run_id", _RUN, primary_key=True, autoincrement=False),
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
     Column("version", Integer, nullable=False),
-    Column("body", _BODY, nullable=False),
-    **_OPTIONS,
+    Column("body", BODY_TYPE, nullable=False),
+    **TABLE_OPTIONS,
 )
 
 CURVES = Table(
     "slurmscope_curves",
     METADATA,
-    Column("run_id", _RUN, primary_key=True, autoincrement=False),
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
     Column("submit_seconds", BigInteger, nullable=False),
-    Column("body", _BODY, nullable=False),
+    Column("body", BODY_TYPE, nullable=False),
     Index("slurmscope_curves_submit", "submit_seconds"),
-    **_OPTIONS,
-)
-
-# Sums of ``span`` days from a day on, counted from 1970: single days, and blocks of them.
-# Thousandths of seconds, as whole numbers: what is added and subtracted again leaves exactly nothing.
-DAILY = Table(
-    "slurmscope_daily",
-    METADATA,
-    Column("rule", _name(RULE_LENGTH), primary_key=True),
-    Column("span", Integer, primary_key=True, autoincrement=False),
-    Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("cluster", _name(CLUSTER_LENGTH), primary_key=True),
-    Column("user", _name(), primary_key=True),
-    Column("account", _name(), primary_key=True),
-    Column("partition", _name(), primary_key=True),
-    Column("state", _name(STATE_LENGTH), primary_key=True),
-    Column("jobs", BigInteger, nullable=False),
-    Column("core_milliseconds", BigInteger, nullable=False),
-    Column("measured_core_milliseconds", BigInteger, nullable=False),
-    Column("used_core_milliseconds", BigInteger, nullable=False),
-    Column("gpu_milliseconds", BigInteger, nullable=False),
-    Column("measured_gpu_milliseconds", BigInteger, nullable=False),
-    Column("used_gpu_milliseconds", BigInteger, nullable=False),
-    Column("jobs_with_findings", BigInteger, nullable=False),
-    # Since version 2; None in sums to which no later job was added.
-    Column("blocked_core_milliseconds", BigInteger),
-    Index("slurmscope_daily_user", "user", "rule", "span", "day"),
-    Index("slurmscope_daily_account", "account", "rule", "span", "day"),
-    sqlite_with_rowid=False,
-    **_OPTIONS,
-)
-
-# Since version 2: how many jobs of a shape waited how long, by the day of submission. Classes are numbered as
-# ``model.waiting_times`` does.
-WAITS = Table(
-    "slurmscope_waits",
-    METADATA,
-    Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("cluster", _name(CLUSTER_LENGTH), primary_key=True),
-    Column("partition", _name(), primary_key=True),
-    Column("cores_class", Integer, primary_key=True, autoincrement=False),
-    Column("limit_class", Integer, primary_key=True, autoincrement=False),
-    Column("wait_class", Integer, primary_key=True, autoincrement=False),
-    Column("jobs", BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 # Since version 2: what the later of two runs of the same name made of the advice that the earlier one got.
 ADVICE = Table(
     "slurmscope_advice",
     METADATA,
-    Column("run_id", _RUN, primary_key=True, autoincrement=False),
-    Column("rule", _name(RULE_LENGTH), primary_key=True),
-    Column("cluster", _name(CLUSTER_LENGTH), nullable=False),
-    Column("suggestion", _name(TITLE_LENGTH), nullable=False),
+    Column("run_id", RUN_TYPE, primary_key=True, autoincrement=False),
+    Column("rule", name_type(RULE_LENGTH), primary_key=True),
+    Column("cluster", name_type(CLUSTER_LENGTH), nullable=False),
+    Column("suggestion", name_type(TITLE_LENGTH), nullable=False),
     Column("is_followed", Boolean),
     Column("is_gone", Boolean),
     Column("is_first", Boolean, nullable=False),
@@ -252,9 +178,9 @@ ADVICE = Table(
     # The advised run; it may be deleted before the later one.
     Column("advised_job_id", BigInteger, nullable=False),
     Column("advised_submit_seconds", BigInteger, nullable=False),
-    Column("advised_account", _name(), nullable=False),
-    Column("advised_shown_id", _name(SHOWN_LENGTH), nullable=False),
-    Column("advised_state", _name(STATE_LENGTH), nullable=False),
+    Column("advised_account", name_type(), nullable=False),
+    Column("advised_shown_id", name_type(SHOWN_LENGTH), nullable=False),
+    Column("advised_state", name_type(STATE_LENGTH), nullable=False),
     Column("advised_run_seconds", Double, nullable=False),
     Column("advised_nodes", BigInteger, nullable=False),
     Column("advised_cpus", BigInteger, nullable=False),
@@ -262,121 +188,100 @@ ADVICE = Table(
     Column("advised_memory_bytes", Double),
     Column("advised_time_limit_seconds", BigInteger),
     Index("slurmscope_advice_advised", "advised_job_id", "cluster", "advised_submit_seconds"),
-    **_OPTIONS,
-)
-
-# Sums of these by month, counted from the year 0; they are kept when jobs are deleted. Thousandths of seconds, and of
-# GiB-seconds, as whole numbers.
-ADVICE_SUMS = Table(
-    "slurmscope_advice_sums",
-    METADATA,
-    Column("month", Integer, primary_key=True, autoincrement=False),
-    Column("rule", _name(RULE_LENGTH), primary_key=True),
-    Column("user", _name(), primary_key=True),
-    Column("account", _name(), primary_key=True),
-    Column("cluster", _name(CLUSTER_LENGTH), primary_key=True),
-    Column("advised", BigInteger, nullable=False),
-    Column("followed", BigInteger, nullable=False),
-    Column("ignored", BigInteger, nullable=False),
-    Column("gone", BigInteger, nullable=False),
-    Column("completed", BigInteger, nullable=False),
-    Column("saving_runs", BigInteger, nullable=False),
-    Column("saved_core_milliseconds", BigInteger, nullable=False),
-    Column("saved_gpu_milliseconds", BigInteger, nullable=False),
-    Column("saved_memory_gib_milliseconds", BigInteger, nullable=False),
-    sqlite_with_rowid=False,
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 CHECKPOINTS = Table(
     "slurmscope_checkpoints",
     METADATA,
-    Column("name", _name(), primary_key=True),
+    Column("name", name_type(), primary_key=True),
     Column("value", Text, nullable=False),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 MAILS = Table(
     "slurmscope_mails",
     METADATA,
-    Column("recipient", _name(), primary_key=True),
-    Column("subject", _name(), primary_key=True),
+    Column("recipient", name_type(), primary_key=True),
+    Column("subject", name_type(), primary_key=True),
     Column("sent_seconds", BigInteger, nullable=False),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 OPT_OUTS = Table(
     "slurmscope_opt_outs",
     METADATA,
-    Column("user", _name(), primary_key=True),
-    **_OPTIONS,
+    Column("user", name_type(), primary_key=True),
+    **TABLE_OPTIONS,
 )
 
 TOKENS = Table(
     "slurmscope_tokens",
     METADATA,
-    Column("token_id", _RUN, primary_key=True),
-    Column("token_hash", _name(64), nullable=False, unique=True),
-    Column("name", _name(), nullable=False),
-    Column("role", _name(STATE_LENGTH), nullable=False),
-    Column("purpose", _name(), nullable=False),
+    Column("token_id", RUN_TYPE, primary_key=True),
+    Column("token_hash", name_type(64), nullable=False, unique=True),
+    Column("name", name_type(), nullable=False),
+    Column("role", name_type(STATE_LENGTH), nullable=False),
+    Column("purpose", name_type(), nullable=False),
     Column("created_seconds", BigInteger, nullable=False),
     Column("last_used_seconds", BigInteger),
     Column("expires_seconds", BigInteger),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 AUDIT = Table(
     "slurmscope_audit",
     METADATA,
-    Column("audit_id", _RUN, primary_key=True),
+    Column("audit_id", RUN_TYPE, primary_key=True),
     Column("at_seconds", BigInteger, nullable=False),
-    Column("viewer", _name(), nullable=False),
-    Column("role", _name(STATE_LENGTH), nullable=False),
-    Column("route", _name(), nullable=False),
-    Column("subject", _name(TITLE_LENGTH), nullable=False),
-    **_OPTIONS,
+    Column("viewer", name_type(), nullable=False),
+    Column("role", name_type(STATE_LENGTH), nullable=False),
+    Column("route", name_type(), nullable=False),
+    Column("subject", name_type(TITLE_LENGTH), nullable=False),
+    **TABLE_OPTIONS,
 )
 
 # Since version 2: notes and tags of staff, and saved filters of job lists.
 NOTES = Table(
     "slurmscope_notes",
     METADATA,
-    Column("note_id", _RUN, primary_key=True),
-    Column("kind", _name(STATE_LENGTH), nullable=False),
-    Column("cluster", _name(CLUSTER_LENGTH), nullable=False),
-    Column("name", _name(), nullable=False),
-    Column("author", _name(), nullable=False),
+    Column("note_id", RUN_TYPE, primary_key=True),
+    Column("kind", name_type(STATE_LENGTH), nullable=False),
+    Column("cluster", name_type(CLUSTER_LENGTH), nullable=False),
+    Column("name", name_type(), nullable=False),
+    Column("author", name_type(), nullable=False),
     Column("at_seconds", BigInteger, nullable=False),
     Column("text", Text, nullable=False),
     Index("slurmscope_notes_name", "name", "kind", "cluster"),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 TAGS = Table(
     "slurmscope_tags",
     METADATA,
-    Column("name", _name(), primary_key=True),
-    Column("kind", _name(STATE_LENGTH), primary_key=True),
-    Column("cluster", _name(CLUSTER_LENGTH), primary_key=True),
-    Column("tag", _name(STATE_LENGTH), primary_key=True),
-    Column("author", _name(), nullable=False),
+    Column("name", name_type(), primary_key=True),
+    Column("kind", name_type(STATE_LENGTH), primary_key=True),
+    Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
+    Column("tag", name_type(STATE_LENGTH), primary_key=True),
+    Column("author", name_type(), nullable=False),
     Column("at_seconds", BigInteger, nullable=False),
     Index("slurmscope_tags_tag", "tag", "at_seconds"),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 VIEWS = Table(
     "slurmscope_views",
     METADATA,
-    Column("view_id", _RUN, primary_key=True),
-    Column("owner", _name(), nullable=False),
-    Column("name", _name(), nullable=False),
+    Column("view_id", RUN_TYPE, primary_key=True),
+    Column("owner", name_type(), nullable=False),
+    Column("name", name_type(), nullable=False),
     Column("query", Text, nullable=False),
     Column("is_shared", Boolean, nullable=False),
     Index("slurmscope_views_owner", "owner", "name"),
-    **_OPTIONS,
+    **TABLE_OPTIONS,
 )
 
 RUN_TABLES = (FINDINGS, JOB_NODES, ADVICE, INCOMPLETE, REPORTS, CURVES, JOBS)
 """Tables with rows of single runs, in the order in which they are deleted."""
+
+SUM_TABLES = (DAILY, TOTALS, WAITS, ADVICE_SUMS)

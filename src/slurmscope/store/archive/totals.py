@@ -3,21 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, FromClause, Select, case, func, select
+from sqlalchemy import ColumnElement, FromClause, Select, Table, case, func, select
 
 from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder, UseTotal
 from slurmscope.model.viewer import Viewer
-from slurmscope.model.waste import FAILED_STATES, LOST_STATES, TIMEOUT_STATES
 from slurmscope.store.archive.daily_sums import BLOCK, DAY, SUMS
-from slurmscope.store.archive.job_rows import LATEST_SECONDS, rule_name
-from slurmscope.store.archive.queries import conditions, visible_at_all
-from slurmscope.store.archive.schema import DAILY, FINDINGS, JOBS, NO_RULE
+from slurmscope.store.archive.dimension_sums import TOTAL_SUMS, loss_columns
+from slurmscope.store.archive.job_rows import LATEST_SECONDS, cluster_name, rule_name
+from slurmscope.store.archive.queries import conditions, visible, visible_at_all
+from slurmscope.store.archive.schema import FINDINGS, JOBS
+from slurmscope.store.archive.sum_tables import DAILY, NO_RULE, TOTALS
 from slurmscope.units import DAY_SECONDS
 
 MAX_GROUPS = 100_000
@@ -43,9 +44,22 @@ def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator
     for long in days:
         blocks, single = ((), days) if by is GroupBy.DAY else split(long, BLOCK * DAY_SECONDS)
         for times in blocks:
-            yield _from_sums(viewer, wanted, times, by, BLOCK)
+            yield from _from_days(viewer, wanted, times, by, BLOCK)
         for times in single:
-            yield _from_sums(viewer, wanted, times, by, DAY)
+            yield from _from_days(viewer, wanted, times, by, DAY)
+
+
+def _from_days(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Iterator[Select[Any]]:
+    if _is_total(viewer, wanted):
+        yield _from_totals(wanted, times, by, span)
+        return
+    for seen in visible(viewer, DAILY):
+        yield _from_sums(wanted, times, by, span).where(seen)
+
+
+def _is_total(viewer: Viewer, wanted: JobFilter) -> bool:
+    """Return whether all jobs are wanted, of a time or a cluster: the sums by one name are enough then."""
+    return viewer.is_staff and replace(wanted, cluster="", since_seconds=None, until_seconds=None) == JobFilter()
 
 
 def _is_summed(wanted: JobFilter) -> bool:
@@ -84,21 +98,36 @@ def add_up(rows: Iterable[Any], by: GroupBy, limit: int, order: TotalOrder = Tot
     return tuple(totals[:limit])
 
 
-def _from_sums(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Select[Any]:
+def _from_totals(wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Select[Any]:
+    # Every job has one state, and there are few.
+    dimension = GroupBy.STATE if by in {GroupBy.DAY, GroupBy.CLUSTER} else by
+    group = TOTALS.c[by.value] if dimension is not by else TOTALS.c.name
+    statement = select(group, *(func.sum(TOTALS.c[name]) for name in TOTAL_SUMS)).group_by(group).limit(MAX_GROUPS)
+    statement = statement.where(TOTALS.c.dimension == dimension.value, TOTALS.c.span == span)
+    if wanted.cluster:
+        statement = statement.where(TOTALS.c.cluster == cluster_name(wanted.cluster))
+    return _of_days(statement, TOTALS, times)
+
+
+def _from_sums(wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Select[Any]:
     group = DAILY.c[by.value]
     kept = tuple(func.coalesce(DAILY.c[name], 0) if DAILY.c[name].nullable else DAILY.c[name] for name in SUMS)
-    amounts = (*kept, *_losses(DAILY.c.state, kept))
+    amounts = (*kept, *loss_columns(DAILY.c.state, kept))
     statement = select(group, *(func.sum(amount) for amount in amounts)).group_by(group).limit(MAX_GROUPS)
     narrowed = conditions(replace(wanted, since_seconds=None, until_seconds=None), DAILY)
-    statement = statement.where(*narrowed, visible_at_all(viewer, DAILY), DAILY.c.span == span)
+    statement = statement.where(*narrowed, DAILY.c.span == span)
     if wanted.rule or by is not GroupBy.RULE:
         statement = statement.where(DAILY.c.rule == (rule_name(wanted.rule) if wanted.rule else NO_RULE))
     else:
         statement = statement.where(DAILY.c.rule > NO_RULE)
+    return _of_days(statement, DAILY, times)
+
+
+def _of_days(statement: Select[Any], table: Table, times: SubmitRange) -> Select[Any]:
     if times.since is not None:
-        statement = statement.where(DAILY.c.day >= times.since // DAY_SECONDS)
+        statement = statement.where(table.c.day >= times.since // DAY_SECONDS)
     if times.until is not None:
-        statement = statement.where(DAILY.c.day < times.until // DAY_SECONDS)
+        statement = statement.where(table.c.day < times.until // DAY_SECONDS)
     return statement
 
 
@@ -112,7 +141,7 @@ def _from_jobs(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupB
         narrowed.append(FINDINGS.c.rule == rule_name(wanted.rule))
     group = _group(by)
     amounts = _amounts()
-    sums = (func.sum(amount) for amount in (*amounts, *_losses(JOBS.c.state, amounts)))
+    sums = (func.sum(amount) for amount in (*amounts, *loss_columns(JOBS.c.state, amounts)))
     return select(group, *sums).select_from(source).where(*narrowed).group_by(group).limit(MAX_GROUPS)
 
 
@@ -137,20 +166,6 @@ def _amounts() -> tuple[ColumnElement[Any], ...]:
         func.coalesce(used_gpus, 0.0) * 1000,
         case((JOBS.c.worst.is_(None), 0), else_=1),
         func.coalesce(JOBS.c.blocked_core_seconds, 0.0) * 1000,
-    )
-
-
-def _losses(state: Any, amounts: Sequence[Any]) -> tuple[ColumnElement[Any], ...]:
-    """Return what is lost to failures, to time limits, and else to idle cores; the same for GPUs."""
-    _, cores, measured_cores, used_cores, gpus, measured_gpus, used_gpus, *_ = amounts
-    return tuple(
-        loss
-        for held, unused in ((cores, measured_cores - used_cores), (gpus, measured_gpus - used_gpus))
-        for loss in (
-            case((state.in_(sorted(FAILED_STATES)), held), else_=0),
-            case((state.in_(sorted(TIMEOUT_STATES)), held), else_=0),
-            case((state.in_(sorted(LOST_STATES)), 0), else_=unused),
-        )
     )
 
 

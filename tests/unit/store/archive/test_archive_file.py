@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pymysql  # type: ignore[import-untyped]
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Select, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
@@ -32,6 +33,7 @@ from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.queries import pages
 from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
 from slurmscope.store.archive.tokens import TokenStore
+from slurmscope.store.archive.totals import total_statements
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 
 
@@ -97,7 +99,7 @@ def test_archive_of_a_later_release_is_skipped(archive: SqlArchive, path: Path) 
     with archive.database.writing() as connection:
         connection.execute(text("UPDATE slurmscope_schema SET version = 99"))
 
-    assert "the archive has the schema 99 of a later release, and this one knows 2: update slurmscope" == refusal(
+    assert "the archive has the schema 99 of a later release, and this one knows 3: update slurmscope" == refusal(
         open_at(path)
     )
 
@@ -112,20 +114,20 @@ def test_older_archive_is_brought_up_to_date_step_by_step(
         steps.append(number)
 
     def first(_: Connection) -> None:
-        step(2)
-
-    def second(_: Connection) -> None:
         step(3)
 
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 4)
-    monkeypatch.setattr(migrations, "MIGRATIONS", {2: first, 3: second})
+    def second(_: Connection) -> None:
+        step(4)
+
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 5)
+    monkeypatch.setattr(migrations, "MIGRATIONS", {3: first, 4: second})
 
     for _ in range(2):
         again = open_at(path)
         assert (make_report(),) == again.find(EVERYTHING, 4711)
         again.close()
 
-    assert [2, 3] == steps
+    assert [3, 4] == steps
 
 
 def test_writer_that_never_ends_costs_an_error_and_readers_go_on(archive: SqlArchive, path: Path) -> None:
@@ -311,6 +313,10 @@ def test_token_itself_is_nowhere_in_the_file(archive: SqlArchive, path: Path) ->
         JobFilter(account="physics", state="FAILED"),
         JobFilter(array_job_id=5),
         JobFilter(since_seconds=5, until_seconds=100),
+        JobFilter(cluster="lab"),
+        JobFilter(cluster="lab", user="ada"),
+        JobFilter(cluster="lab", partition="batch"),
+        JobFilter(cluster="lab", state="FAILED"),
     ],
 )
 @pytest.mark.parametrize(
@@ -319,12 +325,46 @@ def test_token_itself_is_nowhere_in_the_file(archive: SqlArchive, path: Path) ->
 def test_page_is_read_from_an_index_in_order(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
     archive.save([make_report()])
     for statement in pages(viewer, wanted, PagePosition(50, 5), 50):
-        compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
-        with archive.database.reading() as connection:
-            plan = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {compiled}"))]
+        plan = explain(archive, statement)
 
         assert any("USING INDEX" in line or "USING COVERING INDEX" in line for line in plan)
         assert not any("TEMP B-TREE" in line or line.startswith("SCAN") for line in plan), plan
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (JobFilter(cluster="lab"), "slurmscope_jobs_cluster "),
+        (JobFilter(cluster="lab", user="ada"), "slurmscope_jobs_cluster_user "),
+        (JobFilter(cluster="lab", partition="batch"), "slurmscope_jobs_cluster_partition "),
+        (JobFilter(cluster="lab", state="FAILED"), "slurmscope_jobs_cluster_state "),
+    ],
+)
+def test_jobs_of_one_cluster_are_found_by_an_index_of_its_own(
+    archive: SqlArchive, wanted: JobFilter, index: str
+) -> None:
+    archive.save([make_report()])
+
+    (statement,) = pages(EVERYTHING, wanted, None, 50)
+
+    assert index in explain(archive, statement)[0]
+
+
+@pytest.mark.parametrize("by", list(GroupBy))
+@pytest.mark.parametrize("cluster", ["", "lab"])
+def test_year_of_all_users_is_added_up_from_sums_by_one_name(archive: SqlArchive, cluster: str, by: GroupBy) -> None:
+    archive.save([make_report()])
+    year = JobFilter(since_seconds=20_000 * 86_400, until_seconds=20_365 * 86_400, cluster=cluster)
+
+    for statement in total_statements(EVERYTHING, year, by):
+        key = "slurmscope_totals USING PRIMARY KEY (dimension=? AND span=? AND day>? AND day<?)"
+        assert key in explain(archive, statement)[0]
+
+
+def explain(archive: SqlArchive, statement: Select[Any]) -> list[str]:
+    compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
+    with archive.database.reading() as connection:
+        return [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {compiled}"))]
 
 
 @pytest.mark.parametrize(

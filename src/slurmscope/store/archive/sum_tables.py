@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Define the tables with sums of jobs, in which a year is added up without reading its jobs."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Integer, Table
+
+from slurmscope.store.archive.columns import METADATA, TABLE_OPTIONS, name_type
+from slurmscope.store.archive.lengths import CLUSTER_LENGTH, RULE_LENGTH, STATE_LENGTH
+
+NO_RULE = ""
+"""In the sums by day: all jobs, whatever was found in them."""
+
+# Sums of ``span`` days from a day on, counted from 1970: single days, and blocks of them.
+# Thousandths of seconds, as whole numbers: what is added and subtracted again leaves exactly nothing.
+DAILY = Table(
+    "slurmscope_daily",
+    METADATA,
+    Column("rule", name_type(RULE_LENGTH), primary_key=True),
+    Column("span", Integer, primary_key=True, autoincrement=False),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
+    Column("user", name_type(), primary_key=True),
+    Column("account", name_type(), primary_key=True),
+    Column("partition", name_type(), primary_key=True),
+    Column("state", name_type(STATE_LENGTH), primary_key=True),
+    Column("jobs", BigInteger, nullable=False),
+    Column("core_milliseconds", BigInteger, nullable=False),
+    Column("measured_core_milliseconds", BigInteger, nullable=False),
+    Column("used_core_milliseconds", BigInteger, nullable=False),
+    Column("gpu_milliseconds", BigInteger, nullable=False),
+    Column("measured_gpu_milliseconds", BigInteger, nullable=False),
+    Column("used_gpu_milliseconds", BigInteger, nullable=False),
+    Column("jobs_with_findings", BigInteger, nullable=False),
+    # Since version 2; None in sums to which no later job was added.
+    Column("blocked_core_milliseconds", BigInteger),
+    Index("slurmscope_daily_user", "user", "rule", "span", "day"),
+    Index("slurmscope_daily_account", "account", "rule", "span", "day"),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+
+# Since version 3: the same sums over all jobs by one name of theirs, so that those of all users are added up over a
+# year without reading those of every user in every partition. ``dimension`` is the column of the name, or "rule".
+TOTALS = Table(
+    "slurmscope_totals",
+    METADATA,
+    Column("dimension", name_type(STATE_LENGTH), primary_key=True),
+    Column("span", Integer, primary_key=True, autoincrement=False),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
+    Column("name", name_type(), primary_key=True),
+    Column("jobs", BigInteger, nullable=False),
+    Column("core_milliseconds", BigInteger, nullable=False),
+    Column("measured_core_milliseconds", BigInteger, nullable=False),
+    Column("used_core_milliseconds", BigInteger, nullable=False),
+    Column("gpu_milliseconds", BigInteger, nullable=False),
+    Column("measured_gpu_milliseconds", BigInteger, nullable=False),
+    Column("used_gpu_milliseconds", BigInteger, nullable=False),
+    Column("jobs_with_findings", BigInteger, nullable=False),
+    Column("blocked_core_milliseconds", BigInteger, nullable=False),
+    Column("failed_core_milliseconds", BigInteger, nullable=False),
+    Column("timeout_core_milliseconds", BigInteger, nullable=False),
+    Column("unused_core_milliseconds", BigInteger, nullable=False),
+    Column("failed_gpu_milliseconds", BigInteger, nullable=False),
+    Column("timeout_gpu_milliseconds", BigInteger, nullable=False),
+    Column("unused_gpu_milliseconds", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+
+# Since version 2: how many jobs of a shape waited how long, by the day of submission. Classes are numbered as
+# ``model.waiting_times`` does.
+WAITS = Table(
+    "slurmscope_waits",
+    METADATA,
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
+    Column("partition", name_type(), primary_key=True),
+    Column("cores_class", Integer, primary_key=True, autoincrement=False),
+    Column("limit_class", Integer, primary_key=True, autoincrement=False),
+    Column("wait_class", Integer, primary_key=True, autoincrement=False),
+    Column("jobs", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
+
+# Since version 2: sums of the outcomes of advice by month, counted from the year 0; they are kept when jobs are
+# deleted. Thousandths of seconds, and of GiB-seconds, as whole numbers.
+ADVICE_SUMS = Table(
+    "slurmscope_advice_sums",
+    METADATA,
+    Column("month", Integer, primary_key=True, autoincrement=False),
+    Column("rule", name_type(RULE_LENGTH), primary_key=True),
+    Column("user", name_type(), primary_key=True),
+    Column("account", name_type(), primary_key=True),
+    Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
+    Column("advised", BigInteger, nullable=False),
+    Column("followed", BigInteger, nullable=False),
+    Column("ignored", BigInteger, nullable=False),
+    Column("gone", BigInteger, nullable=False),
+    Column("completed", BigInteger, nullable=False),
+    Column("saving_runs", BigInteger, nullable=False),
+    Column("saved_core_milliseconds", BigInteger, nullable=False),
+    Column("saved_gpu_milliseconds", BigInteger, nullable=False),
+    Column("saved_memory_gib_milliseconds", BigInteger, nullable=False),
+    # Since version 3.
+    Index("slurmscope_advice_sums_user", "user", "month"),
+    Index("slurmscope_advice_sums_account", "account", "month"),
+    sqlite_with_rowid=False,
+    **TABLE_OPTIONS,
+)
