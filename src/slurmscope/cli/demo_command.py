@@ -45,6 +45,7 @@ def make_command() -> click.Command:
         callback=_run,
         params=[port, seed],
         help="Run slurmscope on a simulated cluster, without Slurm. "
+        "A bar on its pages shows them as staff, as a coordinator or as a user. "
         "All data is in a temporary folder, which is removed on exit.",
         epilog=format_examples("slurmscope demo", "slurmscope demo --port 9000 --seed 7"),
     )

@@ -27,6 +27,7 @@ from slurmscope.portal.pages import (
     savings,
     seed_routes,
     staff,
+    view_as,
     waiting,
     waste,
 )
@@ -77,12 +78,14 @@ def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:
     static = StaticFiles()
     app.state.backend = backend
     app.state.public_url = portal_url.rstrip("/")
-    app.state.pages = PageRenderer(backend.settings, static)
+    app.state.pages = PageRenderer(backend.settings, static, backend.sign_in.view_as)
     app.state.rendering_cache = RenderingCache()
     app.state.documents = DocumentRenderer()
     app.router.routes.append(Route("/static/{address:path}", static.serve, name="static"))
     for page in _PAGES:
         app.include_router(page.router)
+    if chosen := backend.sign_in.view_as:
+        app.include_router(view_as.make_router(chosen, backend.settings.base_path))
     app.router.default = _RedirectBasePath(app.router.default)
     add_error_pages(app)
     return app

@@ -22,6 +22,7 @@ from slurmscope.model.waiting import WaitingQueue
 from slurmscope.portal.scope import Scope
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.csrf import Csrf
+from slurmscope.portal.sign_in.view_as import ViewAs
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queue_facts import QueueFacts
 
@@ -50,6 +51,8 @@ class SignIn:
 
     Repeated access to the same subject within a few minutes is recorded once: open pages poll.
     """
+    view_as: ViewAs | None = None
+    """Who can be chosen in a demo; None in every other portal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ class Csrf:
             raise Refused("A link cannot change anything. Use the form.")
         if self._is_by_token(scope):
             return
-        _check_site(scope)
+        check_site(scope)
         if not self._is_valid(viewer, token):
             raise Refused("This form has expired. Reload the page, then submit it again.")
 
@@ -67,7 +67,7 @@ class Csrf:
         return hmac.new(self._secret, f"{issued} {viewer.name}".encode(), hashlib.sha256).hexdigest()
 
 
-def _check_site(scope: Scope) -> None:
+def check_site(scope: Scope) -> None:
     """Reject a request that another site sent, according to the browser; old browsers and programs do not say.
 
     Browsers send Sec-Fetch-Site only over TLS and to the loopback address; otherwise they send Origin, which must

@@ -20,6 +20,7 @@ from slurmscope.model.job_states import ENDED_STATES, PENDING, RUNNING, SUSPENDE
 from slurmscope.model.summary import JobSummary
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
+from slurmscope.portal.sign_in.view_as import ViewAs
 from slurmscope.portal.views.queries import render_query
 from slurmscope.portal.views.waiting_summary import rate_wait
 from slurmscope.portal.web.static_files import StaticFiles
@@ -59,9 +60,11 @@ COMPILED_TEMPLATES = _CompiledTemplates()
 class PageRenderer:
     """Render pages from templates that are compiled once."""
 
-    def __init__(self, settings: PortalSettings, static: StaticFiles) -> None:
+    def __init__(self, settings: PortalSettings, static: StaticFiles, view_as: ViewAs | None = None) -> None:
+        """Compile the templates; ``view_as`` adds the form of a demo to every page."""
         self._settings = settings
         environment = _make_environment(settings, static)
+        environment.globals["view_as"] = view_as
         # Compiled at the start, so that the first request is not slower than others.
         self._templates = {name: environment.get_template(name) for name in environment.list_templates()}
 

@@ -26,6 +26,7 @@ from slurmscope.portal.sign_in.bearer_token import SignInLimits
 from slurmscope.portal.sign_in.coordinated_accounts import CoordinatedAccounts
 from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.identity import Identifier
+from slurmscope.portal.sign_in.view_as import ViewAs
 from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.filesystems import find_top_clients
 from slurmscope.services.portal.metrics import PortalMetrics
@@ -143,8 +144,11 @@ def _make_sign_in(parts: _Parts) -> SignIn:
         SignInLimits(),
         munge=open_munge(parts.config, parts.environment),
     )
+    views = parts.beside.demo_views
+    view_as = ViewAs(views, identifier.identify) if views else None
     return SignIn(
-        identify=identifier.identify,
+        identify=view_as.identify if view_as else identifier.identify,
+        view_as=view_as,
         # A new secret at each start: older forms are rejected once, with the advice to reload the page.
         csrf=Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token),
         audit=AuditLog(database).audit,

@@ -10,6 +10,7 @@ from slurmscope.metrics.family import Family
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import Chart
+from slurmscope.portal.sign_in.view_as import DemoView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +25,5 @@ class Companion:
     charts: Callable[[], tuple[Chart, ...]] = tuple
     scripts: Callable[[JobRecord], JobScript | None] | None = None
     """Return the script of a job; None where scripts come from Slurm."""
+    demo_views: tuple[DemoView, ...] = ()
+    """Viewers to choose from in a demo; none in any other portal."""

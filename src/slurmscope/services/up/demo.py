@@ -19,6 +19,8 @@ from slurmscope.metrics.collector import Role
 from slurmscope.model.archive import Archive
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
+from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.portal.sign_in.view_as import DemoView
 from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.run import require_portal, run_portal
@@ -108,8 +110,29 @@ def run_demo(
             families=partial(recording_families, recorder),
             charts=ClusterCharts(recorder.series()).get,
             scripts=_make_script,
+            demo_views=make_views(demo.cluster),
         )
         return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
+
+
+def make_views(cluster: SimulatedCluster) -> tuple[DemoView, ...]:
+    """Return one person with the rights of staff, of a coordinator, and of a user without any."""
+    name, account = cluster.users[0].name, cluster.accounts[0]
+    return (
+        DemoView(
+            name="staff",
+            label="staff",
+            help="sees the jobs of all users, and how much was wasted",
+            viewer=Viewer(name=name, role=ViewerRole.ADMIN),
+        ),
+        DemoView(
+            name="coordinator",
+            label=f"coordinator of {account}",
+            help=f"sees all jobs of the account {account} and own jobs",
+            viewer=Viewer(name=name, coordinates=frozenset({account})),
+        ),
+        DemoView(name="user", label="user", help="sees own jobs only", viewer=Viewer(name=name)),
+    )
 
 
 def _make_script(record: JobRecord) -> JobScript:
