@@ -25,7 +25,7 @@ from pathlib import Path
 from bench.archive import ACCOUNTS, END, JOBS_COUNT, PARTITIONS, RULES, STATES, USERS, YEAR_SECONDS, fill
 from bench.measure import cpu_seconds_of, judge_seconds, reference_seconds, resident_bytes_of
 from slurmscope.analysis.queries import CURVES, TOTALS
-from slurmscope.model.job_record import JobRecord
+from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.series import JOB_LABEL, NODE_LABEL
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -266,6 +266,12 @@ class _OneJob:
             nodes=tuple(f"n{node:03}" for node in range(NODES)), node_count=NODES, cpus=NODES * CORES,
             memory_bytes=NODES * (64 << 30),
         )  # fmt: skip
+
+    def clusters(self) -> tuple[str, ...]:
+        return (self._record.cluster,)
+
+    def of(self, cluster: str) -> JobAccounting:
+        return self
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         return (self._record,) if JOB in job_ids else ()

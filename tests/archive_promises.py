@@ -112,6 +112,16 @@ class ArchivePromises:
         archive.delete_jobs(START + 365 * 86400)
         assert () == archive.incomplete_runs(0)
 
+    def test_clusters_and_their_incomplete_runs_are_told_apart(self, archive: SqlArchive) -> None:
+        assert () == archive.clusters()
+
+        beta = replace(make_report(make_record(1, cluster="beta")), is_incomplete=True)
+        archive.save([replace(make_report(make_record(1)), is_incomplete=True), beta, make_report(make_record(2))])
+
+        assert ("beta", "lab") == archive.clusters()
+        assert [beta.record] == [run.record for run in archive.incomplete_runs(0, cluster="beta")]
+        assert [] == list(archive.incomplete_runs(0, cluster="gamma"))
+
     def test_row_holds_what_the_report_says(self, archive: SqlArchive) -> None:
         archive.save([make_gpu_report()])
 

@@ -203,6 +203,14 @@ def test_every_cluster_of_the_database_is_read(two_clusters: AccountingSettings)
     assert [("big", 1, 1001, 4, 100 << 20), ("small-2", 2, 1002, 4, 100 << 20)] == [
         (record.cluster, record.job_id, record.uid, record.cpus, record.memory_bytes) for record in records
     ]
+    accounting = DatabaseAccounting(two_clusters)
+    assert ("big", "small-2") == accounting.clusters()
+    small = accounting.of("small-2")
+    assert (("small-2",), [2]) == (
+        small.clusters(), [record.job_id for record in small.read_ended(1_790_000_000, 1_790_000_100)],
+    )  # fmt: skip
+    with pytest.raises(ServerError, match="has no job views of large that we may read"):
+        accounting.of("large").read_jobs([1])
     assert [] == bad_lines(two_clusters)
 
 

@@ -83,6 +83,7 @@ def test_jobs_have_their_numbers_after_the_second_storage_is_back(tmp_path: Path
                 archive,
                 Checkpoints(archive.database),
                 ReporterSettings(),
+                cluster="lab",
                 clock=Clock(wall=lambda: END + 600.0),
             )
 

@@ -22,6 +22,15 @@ class FakeAccounting:
     error: SourceError | None = None
     windows: list[tuple[int, int]] = field(default_factory=list)
 
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters of the records; that of the other fakes if there are none."""
+        self._fail()
+        return tuple(sorted({record.cluster for record in self.records})) or ("lab",)
+
+    def of(self, cluster: str) -> FakeAccounting:
+        """Return the accounting of one cluster, with records of its own from now on."""
+        return FakeAccounting([record for record in self.records if record.cluster == cluster], self.error)
+
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         """Return records by job ID or by the id of their array."""
         self._fail()
@@ -91,7 +100,7 @@ class FakeSeries:
 class FakeArchive:
     """Store reports in memory, one for each run; ``error`` is raised by every call."""
 
-    reports: dict[tuple[int, int | None], JobReport] = field(default_factory=dict)
+    reports: dict[tuple[str, int, int | None], JobReport] = field(default_factory=dict)
     error: ArchiveError | None = None
     saves: list[tuple[int, ...]] = field(default_factory=list)
     checkpoints: dict[str, str] = field(default_factory=dict)
@@ -111,7 +120,7 @@ class FakeArchive:
         if any(report.charts and report.record.job_id == self.has_no_room_for for report in reports):
             raise ArchiveTooLarge("it is too large")
         self.saves.append(tuple(report.record.job_id for report in reports))
-        self.reports.update({(r.record.job_id, r.record.start_seconds): r for r in reports})
+        self.reports.update({(r.record.cluster, r.record.job_id, r.record.start_seconds): r for r in reports})
 
     def find(self, viewer: Viewer, job_id: int, *, cluster: str = "") -> tuple[JobReport, ...]:
         """Return runs by job ID."""
@@ -137,7 +146,7 @@ class FakeArchive:
     def unfinished_runs(self, *, cluster: str = "") -> frozenset[RunId]:
         """Return what ran when it was saved."""
         self._fail()
-        records = (report.record for report in self.reports.values())
+        records = (report.record for report in self.reports.values() if cluster in {"", report.record.cluster})
         return frozenset((r.cluster, r.job_id, r.submit_seconds) for r in records if r.is_running)
 
     def ended_runs(self, job_ids: Sequence[int]) -> frozenset[RunId]:
@@ -150,12 +159,20 @@ class FakeArchive:
             if record.job_id in job_ids and record.has_ended
         )
 
-    def incomplete_runs(self, since_seconds: int, *, after: int = 0, limit: int = 500) -> tuple[IncompleteRun, ...]:
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters of the reports."""
+        self._fail()
+        return tuple(sorted({report.record.cluster for report in self.reports.values()}))
+
+    def incomplete_runs(
+        self, since_seconds: int, *, cluster: str = "", after: int = 0, limit: int = 500
+    ) -> tuple[IncompleteRun, ...]:
         """Return ended runs whose reports miss numbers."""
         self._fail()
         marked = [(number, report) for number, report in enumerate(self.reports.values(), 1) if report.is_incomplete]
         ended = [(n, report.record) for n, report in marked if (report.record.end_seconds or 0) >= since_seconds]
-        return tuple(IncompleteRun(number, record) for number, record in ended if number > after)[:limit]
+        wanted = [(number, record) for number, record in ended if number > after and cluster in {"", record.cluster}]
+        return tuple(IncompleteRun(number, record) for number, record in wanted)[:limit]
 
     def flush(self) -> None:
         """Have nothing to do in memory."""

@@ -134,7 +134,15 @@ class JobRecord:
 
 
 class JobAccounting(Protocol):
-    """Read accounting records, including those of running jobs; raises ``SourceError``."""
+    """Read accounting records, including those of running jobs, of one or several clusters; raises ``SourceError``."""
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the names of the clusters whose jobs are read."""
+        ...
+
+    def of(self, cluster: str) -> JobAccounting:
+        """Return the accounting of one of these clusters; if another one cannot be read, it is not affected."""
+        ...
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         """Return every run of these jobs; the id of an array or heterogeneous job stands for all its parts."""

@@ -36,7 +36,8 @@ from slurmscope.services.portal.node_history import open_node_history
 from slurmscope.services.portal.readings import PortalReadings, make_readings
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.opening import Reporting
-from slurmscope.services.reporting.reporter import Reporter, ReporterSettings, open_reporter_loop
+from slurmscope.services.reporting.reporter import ReporterSettings
+from slurmscope.services.reporting.reporters import Reporters
 from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.services.reporting.settings import MailSettings
@@ -61,7 +62,7 @@ class _Parts:
     archive: SqlArchive
     commands: SlurmCommands
     coordinators: CoordinatedAccounts
-    reporter: Reporter
+    reporters: Reporters
     checkpoints: Checkpoints
     readings: PortalReadings
     waiting_times: WaitingTimesCache
@@ -73,16 +74,16 @@ def open_app(reporting: Reporting, environment: Mapping[str, str], beside: Compa
     """Start the reporter, and build the application that serves its archive."""
     parts = _open_parts(reporting, environment, beside)
     parts.readings.request_first()
-    config, reporter = parts.config, parts.reporter
+    config, reporters = parts.config, parts.reporters
     metrics = PortalMetrics(
         requests=RequestCounts(),
-        progress=lambda: reporter.progress,
+        progress=lambda: reporters.progress,
         query_counters=reporting.query_counters,
         readings={reading.name: reading for reading in parts.readings.all()},
     )
     app = make_app(_make_backend(parts), portal_url=config.of(MailSettings).portal_url)
     add_metrics_page(app, lambda: (*metrics.families(), *beside.families()))
-    with open_reporter_loop(reporter, config.of(ReporterSettings).interval):
+    with reporters.running():
         yield CountedApp(app, metrics.requests)
 
 
@@ -99,7 +100,7 @@ def _open_parts(reporting: Reporting, environment: Mapping[str, str], beside: Co
         archive=archive,
         commands=commands,
         coordinators=CoordinatedAccounts(lambda user: read_coordinated(commands.run, user)),
-        reporter=Reporter(reporting.accounting, reporting.maker, archive, checkpoints, config.of(ReporterSettings)),
+        reporters=Reporters(reporting.accounting, reporting.maker, archive, checkpoints, config.of(ReporterSettings)),
         checkpoints=checkpoints,
         readings=make_readings(reporting, commands),
         waiting_times=WaitingTimesCache(archive),
@@ -173,14 +174,14 @@ def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:
         parts.reporting.outages.messages,
         parts.coordinators.problems,
         parts.beside.problems,
-        lambda: _reporter_problems(parts.reporter),
+        lambda: _reporter_problems(parts.reporters),
         parts.readings.problems,
     )
     return lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find()))
 
 
-def _reporter_problems(reporter: Reporter) -> Iterator[str]:
-    if problem := reporter.progress.problem:
+def _reporter_problems(reporters: Reporters) -> Iterator[str]:
+    if problem := reporters.progress.problem:
         yield f"Jobs are not being updated, and those shown as running may have ended: {problem}"
 
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 from slurmscope.config import Config
 from slurmscope.errors import CommandMissing, SlurmscopeError
@@ -19,8 +20,7 @@ from slurmscope.services.exporter.doctor import ADVICE as EXPORTER_ADVICE
 from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.reporting.opening import open_known_archive
-from slurmscope.services.reporting.reporter import CHECKPOINT, WINDOW_SECONDS, ReporterSettings
-from slurmscope.services.reporting.retention import ReporterCheckpoints
+from slurmscope.services.reporting.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, WINDOW_SECONDS, ReporterSettings
 from slurmscope.services.reporting.series_checks import check_series
 from slurmscope.sources.accounting.opening import open_accounting
 from slurmscope.sources.accounting.settings import AccountingSettings
@@ -43,20 +43,28 @@ ADVICE = {
 }
 
 
+class ListedCheckpoints(Protocol):
+    """Read texts by name from the archive."""
+
+    def read_checkpoint(self, name: str) -> str | None:
+        """Return the stored text; None if there is none."""
+        ...
+
+    def list_checkpoints(self, beginning: str) -> dict[str, str]:
+        """Return the texts under all names that begin with a text, by the rest of the name."""
+        ...
+
+
 def examine_portal(config: Config, environment: Mapping[str, str]) -> Examination:
     """Check every dependency of the portal once."""
     commands = SlurmCommands(config.of(SlurmSettings), environment)
+    accounting = open_accounting(config.of(AccountingSettings), commands.run, must_see_all=True)
     return Examination(
         checks=(
             _check("settings", lambda: _check_settings(config.of(PortalSettings))),
-            *_check_archive(config),
+            *_check_archive(config, accounting),
             *check_slurm(commands.run, environment),
-            _check(
-                "accounting",
-                lambda: _check_accounting(
-                    open_accounting(config.of(AccountingSettings), commands.run, must_see_all=True)
-                ),
-            ),
+            _check("accounting", lambda: _check_accounting(accounting)),
             _check("coordinators", lambda: _check_coordinators(commands)),
             *check_series(config.of(PrometheusSettings), commands.run),
         )
@@ -76,7 +84,7 @@ def _check_settings(settings: PortalSettings) -> str:
     return f"the portal would listen on {settings.listen_address}, in {settings.mode} mode"
 
 
-def _check_archive(config: Config) -> Iterator[Check]:
+def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]:
     """Check the archive without creating it: the portal could not write to a file of another user."""
     settings = config.of(ArchiveSettings)
     try:
@@ -89,7 +97,7 @@ def _check_archive(config: Config) -> Iterator[Check]:
         try:
             checkpoints = Checkpoints(archive.database)
             yield Check(name="archive", is_good=True, message=f"{archive.database.dialect} answers")
-            yield _watch_progress(checkpoints, config.of(ReporterSettings))
+            yield from _watch_progress(checkpoints, _names(accounting), config.of(ReporterSettings))
         finally:
             archive.close()
     except SlurmscopeError as error:
@@ -106,23 +114,41 @@ def _check_new_archive(url: str) -> Check:
     return Check(name="archive", is_good=True, message=message)
 
 
-def _watch_progress(checkpoints: ReporterCheckpoints, settings: ReporterSettings) -> Check:
+def _names(accounting: JobAccounting) -> tuple[str, ...]:
+    try:
+        return accounting.clusters()
+    except SlurmscopeError:  # another check reports it
+        return ()
+
+
+def _watch_progress(
+    checkpoints: ListedCheckpoints, clusters: Collection[str], settings: ReporterSettings
+) -> Iterator[Check]:
     """Check the progress; when it is behind, look again a little later: after the first start it catches up."""
-    read_until = read_progress(checkpoints)
-    check = check_progress(read_until, time.time(), settings)
-    if check.is_good:
-        return check
-    time.sleep(WATCH_SECONDS)
-    moved_to = read_progress(checkpoints)
-    if moved_to is None or moved_to == read_until:
-        return check
-    return replace(check, is_good=True, message=f"catching up: read until {format_time(moved_to)}", advice="")
+    before, after = read_progress(checkpoints, clusters), None
+    for name, read_until in before.items():
+        check = check_progress(read_until, time.time(), settings)
+        if not check.is_good:
+            if after is None:
+                time.sleep(WATCH_SECONDS)
+                after = read_progress(checkpoints, clusters)
+            moved_to = after.get(name)
+            if moved_to is not None and moved_to != read_until:
+                message = f"catching up: read until {format_time(moved_to)}"
+                check = replace(check, is_good=True, message=message, advice="")
+        yield replace(check, name=f"{check.name} of {name}") if len(before) > 1 else check
 
 
-def read_progress(checkpoints: ReporterCheckpoints) -> int | None:
-    """Return up to when accounting was read; None when it never was."""
-    text = checkpoints.read_checkpoint(CHECKPOINT)
-    return int(text) if text and text.isdecimal() else None
+def read_progress(checkpoints: ListedCheckpoints, clusters: Collection[str]) -> dict[str, int | None]:
+    """Return up to when the accounting of each cluster was read; None when it never was.
+
+    Without names of clusters, these are all that the archive has; then one that no longer exists is among them.
+    """
+    found = checkpoints.list_checkpoints(CLUSTER_CHECKPOINT)
+    names = clusters or found or ("",)
+    earlier = checkpoints.read_checkpoint(CHECKPOINT)  # of all clusters, before the first start of this release
+    texts = {name: found.get(name, earlier) or "" for name in names}
+    return {name: int(text) if text.isdecimal() else None for name, text in texts.items()}
 
 
 def check_progress(read_until_seconds: int | None, now_seconds: float, settings: ReporterSettings) -> Check:

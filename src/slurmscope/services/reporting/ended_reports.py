@@ -34,12 +34,13 @@ class EndedReports:
     """Make reports of ended jobs, a few at a time. Not thread-safe."""
 
     def __init__(
-        self, maker: ReportMaker, accounting: JobAccounting, archive: Archive, *, give_up_seconds: float
+        self, maker: ReportMaker, accounting: JobAccounting, archive: Archive, *, cluster: str, give_up_seconds: float
     ) -> None:
-        """Take the parts, and how long to wait for a server that fails."""
+        """Take the parts, the cluster whose jobs they are, and how long to wait for a server that fails."""
         self._maker = maker
         self._accounting = accounting
         self._archive = archive
+        self._cluster = cluster
         self._give_up_seconds = give_up_seconds
         self._agents = KnownAgents()
         self._has_learned = False
@@ -139,7 +140,8 @@ class EndedReports:
 
     def _learn_from_archive(self) -> None:
         """Learn which nodes had agents before this process was started."""
-        for row in self._archive.list_jobs(EVERYTHING, JobFilter(is_running=False), limit=LEARNED_JOBS).rows:
+        newest = JobFilter(cluster=self._cluster, is_running=False)
+        for row in self._archive.list_jobs(EVERYTHING, newest, limit=LEARNED_JOBS).rows:
             self._agents.learn(self._archive.find(EVERYTHING, row.job_id, cluster=row.cluster))
         self._has_learned = True
 

@@ -25,7 +25,9 @@ LONGEST_PAUSE_SECONDS = 86400.0
 class IncompleteArchive(Protocol):
     """List reports that miss numbers; raises ArchiveError."""
 
-    def incomplete_runs(self, since_seconds: int, *, after: int = 0, limit: int = 500) -> tuple[IncompleteRun, ...]:
+    def incomplete_runs(
+        self, since_seconds: int, *, cluster: str = "", after: int = 0, limit: int = 500
+    ) -> tuple[IncompleteRun, ...]:
         """Return runs that ended since this time and are marked as incomplete, in the order of their numbers."""
         ...
 
@@ -39,12 +41,15 @@ class IncompleteReports:
         ended: EndedReports,
         save: Callable[[Sequence[JobReport]], None],
         clock: Clock,
+        *,
+        cluster: str,
     ) -> None:
-        """Take the archive, what makes reports, and what stores them."""
+        """Take the archive, what makes reports, what stores them, and the cluster whose jobs they are."""
         self._archive = archive
         self._ended = ended
         self._save = save
         self._clock = clock
+        self._cluster = cluster
         self._after = 0
         self._recoveries = 0
         self._due = 0.0
@@ -58,7 +63,7 @@ class IncompleteReports:
         if self._clock.monotonic() < self._due:
             return
         since = int(self._clock.wall() - MAX_AGE_SECONDS)
-        runs = self._archive.incomplete_runs(since, after=self._after, limit=ROUND_JOBS)
+        runs = self._archive.incomplete_runs(since, cluster=self._cluster, after=self._after, limit=ROUND_JOBS)
         try:
             for begin in range(0, len(runs), BATCH_JOBS):
                 self._complete(runs[begin : begin + BATCH_JOBS])

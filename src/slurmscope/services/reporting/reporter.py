@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Archive jobs that ended, so that their reports outlive the retention of Prometheus.
+"""Archive the jobs of one cluster that ended, so that their reports outlive the retention of Prometheus.
 
 The checkpoint, up to which accounting was read, is kept in the archive and moves on only when everything before it is
-stored: a restart, an unreachable server or jobs that PrivateData hides cost time, but no job. Records may reach
-accounting late: every round reads the last hour again, once an hour the last day, and looks up running jobs until their
-end is known. Archived runs are skipped.
+stored: a restart, an unreachable server or jobs that PrivateData hides cost time, but no job. Every cluster has its
+own, since several may share an archive. Records may reach accounting late: every round reads the last hour again, once
+an hour the last day, and looks up running jobs until their end is known. Archived runs are skipped.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -24,17 +23,20 @@ from slurmscope.model.report import JobReport
 from slurmscope.services.reporting.ended_reports import BATCH_JOBS, EndedReports
 from slurmscope.services.reporting.incomplete_reports import IncompleteArchive, IncompleteReports
 from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.retention import ReporterCheckpoints, Retention, RetentionTask, parse_keep_seconds
+from slurmscope.services.reporting.retention import ReporterCheckpoints, parse_keep_seconds
 from slurmscope.services.runtime.clock import Clock
-from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.settings import setting
-from slurmscope.units import parse_positive_seconds, parse_seconds
+from slurmscope.units import DAY_SECONDS, parse_positive_seconds, parse_seconds
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 CHECKPOINT = "accounting read until"
+"""Name of the checkpoint of all clusters together that earlier releases wrote."""
+CLUSTER_CHECKPOINT = f"{CHECKPOINT}: "
+"""How the name of a cluster's checkpoint begins; the name of the cluster follows."""
+READ_AGAIN_SECONDS = 7 * DAY_SECONDS
 OVERLAP_SECONDS = 3600
 FAR_OVERLAP_SECONDS = 86400
 WINDOW_SECONDS = 6 * 3600
@@ -90,32 +92,20 @@ class ReporterSettings:
 
 
 class ReporterArchive(Archive, IncompleteArchive, Protocol):
-    """Store reports, and delete a part of what is older than a time; returns the number of rows."""
+    """Store reports."""
 
     def flush(self) -> None:
         """Make the file of the archive complete without its WAL."""
         ...
 
-    def newest_submit_seconds(self) -> int | None:
-        """Return when the newest job was submitted."""
-        ...
-
-    def delete_curves(self, before_seconds: int) -> int:
-        """Delete curves of jobs that ended before this time."""
-        ...
-
-    def delete_jobs(self, before_seconds: int) -> int:
-        """Delete jobs that ended before this time."""
-        ...
-
-    def delete_audit_entries(self, before_seconds: int) -> int:
-        """Delete audit entries from before this time."""
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters that have jobs in the archive."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Hold the progress of the reporter."""
+    """Hold the progress of a reporter, or of all of them."""
 
     jobs_archived: int = 0
     rounds: int = 0
@@ -130,9 +120,9 @@ def _run_of(job: JobRecord) -> RunId:
 
 
 class Reporter:
-    """Read accounting, make reports and store them, round by round."""
+    """Read the accounting of one cluster, make reports and store them, round by round."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - three sources and their settings
         self,
         accounting: JobAccounting,
         maker: ReportMaker,
@@ -140,9 +130,11 @@ class Reporter:
         checkpoints: ReporterCheckpoints,
         settings: ReporterSettings,
         *,
+        cluster: str,
         clock: Clock | None = None,
     ) -> None:
-        """Take the parts; nothing is read yet."""
+        """Take the name of the cluster, its accounting and the other parts; nothing is read yet."""
+        self.cluster = cluster
         self._accounting = accounting
         self._maker = maker
         self._archive = archive
@@ -151,14 +143,8 @@ class Reporter:
         self._clock = clock or Clock()
         self._far_overlap_due = 0.0
         self._next_refreshed = 0
-        self._ended = EndedReports(maker, accounting, archive, give_up_seconds=settings.give_up)
-        self._incomplete = IncompleteReports(archive, self._ended, self._save, self._clock)
-        self._retention = Retention(
-            _retention_tasks(archive, settings),
-            self._clock,
-            checkpoints=checkpoints,
-            newest=archive.newest_submit_seconds,
-        )
+        self._ended = EndedReports(maker, accounting, archive, cluster=cluster, give_up_seconds=settings.give_up)
+        self._incomplete = IncompleteReports(archive, self._ended, self._save, self._clock, cluster=cluster)
         self.progress = Progress()
 
     def work(self) -> None:
@@ -169,14 +155,16 @@ class Reporter:
             self._incomplete.work()
             self._archive.flush()
         except SlurmscopeError as error:
-            logger.warning("archiving of jobs failed; retrying in the next round", extra=fields(reason=str(error)))
+            logger.warning(
+                "archiving of jobs failed; retrying in the next round",
+                extra=fields(f"archiving {self.cluster}", cluster=self.cluster, reason=str(error)),
+            )
             self._note_failure(str(error))
         except Exception:
             self._note_failure(BUG)
             raise
         else:
             self.progress = replace(self.progress, rounds=self.progress.rounds + 1, problem="")
-            self._retention.work()
 
     def _note_failure(self, problem: str) -> None:
         self.progress = replace(self.progress, failures=self.progress.failures + 1, problem=problem)
@@ -191,7 +179,7 @@ class Reporter:
             for batch in _batches(self._not_stored(self._accounting.read_ended(since - overlap, end))):
                 self._store_ended(batch, now)
             since, overlap = end, OVERLAP_SECONDS
-            self._checkpoints.write_checkpoint(CHECKPOINT, str(since))
+            self._write_checkpoint(since)
             self.progress = replace(self.progress, read_until_seconds=float(since))
 
     def _overlap_seconds(self) -> int:
@@ -202,14 +190,30 @@ class Reporter:
         return FAR_OVERLAP_SECONDS
 
     def _read_checkpoint(self, now: float) -> int:
-        text = self._checkpoints.read_checkpoint(CHECKPOINT) or ""
-        read_until = int(text) if text.isdecimal() else None
-        # A checkpoint in the future was written with a wrong clock.
-        if read_until is None or read_until > now:
-            read_until = int(now - self._settings.look_back)
+        read_until = parse_checkpoint(self._checkpoints.read_checkpoint(CLUSTER_CHECKPOINT + self.cluster), now)
+        if read_until is None:
+            read_until = self._find_start(now)
             # From the first round on, so that nothing is lost if accounting cannot be read for longer than that.
-            self._checkpoints.write_checkpoint(CHECKPOINT, str(read_until))
+            self._write_checkpoint(read_until)
         return read_until
+
+    def _write_checkpoint(self, read_until: int) -> None:
+        self._checkpoints.write_checkpoint(CLUSTER_CHECKPOINT + self.cluster, str(read_until))
+
+    def _find_start(self, now: float) -> int:
+        """Return where to begin with a cluster that has no checkpoint, given that of an earlier release.
+
+        That one is right for the only cluster of an archive. If there are several, one of them may have moved it past
+        jobs of another: so a week is read again, of which archived jobs are skipped.
+        """
+        look_back = int(now - self._settings.look_back)
+        earlier = parse_checkpoint(self._checkpoints.read_checkpoint(CHECKPOINT), now)
+        if earlier is None:
+            return look_back
+        known = self._archive.clusters()
+        if known == (self.cluster,):
+            return earlier
+        return min(earlier, max(look_back, int(now - READ_AGAIN_SECONDS)) if self.cluster in known else look_back)
 
     def _not_stored(self, records: Iterable[JobRecord]) -> Iterator[JobRecord]:
         for batch in _batches(records):
@@ -242,7 +246,7 @@ class Reporter:
     def _refresh_running(self) -> None:
         """Store what runs now, and look up how runs ended that no longer run."""
         running = {_run_of(record): record for record in self._accounting.read_current() if record.is_running}
-        unfinished = self._archive.unfinished_runs()
+        unfinished = self._archive.unfinished_runs(cluster=self.cluster)
         ordered = sorted(running)
         first = self._next_refreshed % max(1, len(ordered))
         refreshed = {*(ordered * 2)[first : first + min(REFRESHED_JOBS, len(ordered))]}
@@ -273,20 +277,13 @@ class Reporter:
                 self._store_ended(batch, now)
 
 
-def _retention_tasks(archive: ReporterArchive, settings: ReporterSettings) -> tuple[RetentionTask, ...]:
-    return (
-        RetentionTask(name="jobs", delete=archive.delete_jobs, keep_seconds=settings.keep_jobs),
-        RetentionTask(name="curves", delete=archive.delete_curves, keep_seconds=settings.keep_curves),
-        RetentionTask(name="audit", delete=archive.delete_audit_entries, keep_seconds=settings.keep_audit),
-    )
+def parse_checkpoint(text: str | None, now: float) -> int | None:
+    """Parse a checkpoint; one in the future was written with a wrong clock, and is none."""
+    read_until = int(text) if text and text.isdecimal() else None
+    return None if read_until is None or read_until > now else read_until
 
 
 def _batches(items: Iterable[T]) -> Iterator[list[T]]:
     left = iter(items)
     while batch := list(islice(left, BATCH_JOBS)):
         yield batch
-
-
-def open_reporter_loop(reporter: Reporter, interval_seconds: float) -> AbstractContextManager[None]:
-    """Run the reporter periodically in a thread."""
-    return run_periodically("reporter", interval_seconds, reporter.work)

@@ -26,7 +26,7 @@ from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.run import require_portal, run_portal
 from slurmscope.services.reporting.opening import open_reporting
 from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.reporter import CHECKPOINT
+from slurmscope.services.reporting.reporter import CLUSTER_CHECKPOINT
 from slurmscope.services.reporting.scripts import add_findings
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.up.cluster_charts import ClusterCharts
@@ -100,7 +100,9 @@ def run_demo(
         )
         if reporting.archive is not None:
             # Ended jobs are archived here; the reporter only handles running jobs.
-            Checkpoints(reporting.archive.database).write_checkpoint(CHECKPOINT, str(int(time.time())))
+            Checkpoints(reporting.archive.database).write_checkpoint(
+                CLUSTER_CHECKPOINT + demo.cluster.name, str(int(time.time()))
+            )
             filler = _Filler(reporting.archive, reporting.maker, _newest_first(accounting, past_until=time.time()))
             filler.fill(FIRST_JOBS, time.monotonic() + FIRST_SECONDS)
             stack.enter_context(filler.filling(is_ready))

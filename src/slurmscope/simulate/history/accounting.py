@@ -33,6 +33,7 @@ class SimulatedAccounting:
 
     def __init__(self, cluster: SimulatedCluster, past: Iterable[PastJob] = ()) -> None:
         """Take the queue of now, and the jobs that ended before."""
+        self._cluster = cluster.name
         running = tuple(_running_jobs(cluster))
         self._ended = sorted((job.record for job in past), key=lambda record: record.end_seconds or 0)
         self._ends = [record.end_seconds or 0 for record in self._ended]
@@ -47,6 +48,14 @@ class SimulatedAccounting:
     def find_workload(self, job_id: int) -> Workload | None:
         """Return the workload of a job that has started."""
         return self._lives.get(job_id)
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the name of the cluster."""
+        return (self._cluster,)
+
+    def of(self, cluster: str) -> SimulatedAccounting:
+        """Return itself."""
+        return self
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         """Return these jobs; the number of an array or heterogeneous job stands for all its parts."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from slurmscope.errors import ServerError
@@ -16,7 +17,7 @@ from slurmscope.model.job_record import JobRecord
 from slurmscope.sources.accounting.job_records import ENDINGS, decode_record
 from slurmscope.sources.accounting.rows import NOW, name_tres
 from slurmscope.sources.accounting.server import Session, open_session
-from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.sources.accounting.views import (
     JOB_COLUMNS,
     LATER_JOB_COLUMNS,
@@ -43,11 +44,23 @@ RowCounts = list[tuple[str, int]]
 
 
 class DatabaseAccounting:
-    """Read the job records of every cluster in the database; safe to use from several threads."""
+    """Read the job records of some clusters, or of all in the database; safe to use from several threads."""
 
     def __init__(self, settings: AccountingSettings) -> None:
-        """Set the connection; it is opened for each query."""
+        """Set the connection, which is opened for each query, and the clusters."""
         self._settings = settings
+        self._chosen = () if settings.clusters == (ALL_CLUSTERS,) else settings.clusters
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the names of the clusters."""
+        if self._chosen:
+            return self._chosen
+        with open_session(self._settings) as session:
+            return self._clusters(session)
+
+    def of(self, cluster: str) -> DatabaseAccounting:
+        """Return the accounting of one cluster."""
+        return DatabaseAccounting(replace(self._settings, clusters=(cluster,)))
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         """Return every run of these jobs; the ID of an array or heterogeneous job selects all its parts."""
@@ -95,10 +108,15 @@ class DatabaseAccounting:
         names = session.query(
             "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", [self._settings.database]
         )
-        clusters = clusters_of([str(name) for (name,) in names])
-        if not clusters:
+        readable = clusters_of([str(name) for (name,) in names])
+        if not readable:
             raise ServerError(f"{session.name} has no job views that we may read; run slurmscope database grant")
-        return clusters
+        if missing := [name for name in self._chosen if name not in readable]:
+            raise ServerError(
+                f"{session.name} has no job views of {', '.join(missing)} that we may read; run slurmscope database "
+                "grant, and check accounting.clusters"
+            )
+        return self._chosen or readable
 
     def _read(self, rows: RowCounts) -> Iterator[JobRecord]:
         by_cluster: defaultdict[str, list[int]] = defaultdict(list)

@@ -17,7 +17,7 @@ def open_accounting(settings: AccountingSettings, run: RunCommand, *, must_see_a
     """
     if not settings.uses_database:
         visibility = JobVisibility(run, SLURMDBD) if must_see_all else None
-        return SacctAccounting(run, visibility.require if visibility else None)
+        return SacctAccounting(run, visibility.require if visibility else None, clusters=settings.clusters)
     from slurmscope.sources.accounting.database import DatabaseAccounting
 
     return DatabaseAccounting(settings)

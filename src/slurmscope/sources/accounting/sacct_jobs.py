@@ -10,11 +10,14 @@ sacct omits jobs that were never eligible (held ones), unless they are requested
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from slurmscope.errors import CommandTimedOut
 from slurmscope.model.job_record import JobRecord
 from slurmscope.sources.accounting.job_fields import COLUMNS, LAST_COLUMN, LATER_COLUMNS
 from slurmscope.sources.accounting.job_records import ENDINGS, parse_records
+from slurmscope.sources.accounting.settings import ALL_CLUSTERS
+from slurmscope.sources.slurm.cluster_names import ClusterNames, read_all_names, read_own_name
 from slurmscope.sources.slurm.commands import random_separator
 
 COMMAND = "sacct"
@@ -32,25 +35,43 @@ _FOREVER = 2**32 - 2
 
 
 class SacctAccounting:
-    """Be the accounting of the cluster that this machine belongs to; safe for several threads."""
+    """Read the accounting of this host's cluster, or of some others; safe to use from several threads."""
 
-    def __init__(self, run: RunCommand, require_all_jobs: Callable[[], None] | None = None) -> None:
-        """Take what runs a command of Slurm, such as ``SlurmCommands.run``.
+    def __init__(
+        self,
+        run: RunCommand,
+        require_all_jobs: Callable[[], None] | None = None,
+        *,
+        clusters: Sequence[str] = (),
+    ) -> None:
+        """Take what runs a command of Slurm, such as ``SlurmCommands.run``, and the clusters as in the settings.
 
         ``require_all_jobs`` raises SourceError if jobs of others are hidden; it is called after each call of sacct.
         """
         self._run = run
         self._require_all_jobs = require_all_jobs or (lambda: None)
         self._later_columns: tuple[str, ...] | None = None
+        self._which = _option(tuple(clusters))
+        self._names = ClusterNames(partial(_read_names, run, tuple(clusters)))
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the names of the clusters."""
+        return self._names.get()
+
+    def of(self, cluster: str) -> SacctAccounting:
+        """Return the accounting of one cluster."""
+        if self._which == "--local":
+            return self
+        return SacctAccounting(self._run, self._require_all_jobs, clusters=(cluster,))
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         """Return every run of these jobs; the ID of an array or heterogeneous job selects all its parts."""
         possible = sorted({job_id for job_id in job_ids if 0 < job_id < MAX_JOB_ID})
-        found: dict[tuple[int, int, str], JobRecord] = {}
+        found: dict[tuple[int, int, str, str], JobRecord] = {}
         for first in range(0, len(possible), _IDS_PER_CALL):
             some = possible[first : first + _IDS_PER_CALL]
             for record in self._ask("--jobs=" + ",".join(map(str, some))):
-                found[record.job_id, record.submit_seconds, record.state] = record
+                found[record.job_id, record.submit_seconds, record.state, record.cluster] = record
         return tuple(found[key] for key in sorted(found))
 
     def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
@@ -86,7 +107,7 @@ class SacctAccounting:
         arguments = (
             *(() if which[0].startswith("--user=") else ("--allusers",)),
             "--duplicates",  # every run of a job that was requeued
-            "--local",
+            self._which,
             "--noheader",
             "--noconvert",  # 65785856, not 62.74M
             "--parsable2",
@@ -104,6 +125,18 @@ class SacctAccounting:
             known = set(self._run(COMMAND, ["--helpformat"]).decode("utf-8", "replace").lower().split())
             self._later_columns = tuple(name for name in LATER_COLUMNS if name.lower() in known)
         return self._later_columns
+
+
+def _option(clusters: tuple[str, ...]) -> str:
+    if not clusters:
+        return "--local"
+    return "--allclusters" if clusters == (ALL_CLUSTERS,) else f"--clusters={','.join(clusters)}"
+
+
+def _read_names(run: RunCommand, clusters: tuple[str, ...]) -> tuple[str, ...]:
+    if not clusters:
+        return (read_own_name(run),)
+    return read_all_names(run) if clusters == (ALL_CLUSTERS,) else clusters
 
 
 def _next_length(length: int, jobs: int) -> int:

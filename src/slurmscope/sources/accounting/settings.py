@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.config import parse_path
-from slurmscope.settings import one_of, parse_count, parse_text, setting
+from slurmscope.settings import one_of, parse_count, parse_list, parse_text, setting
 from slurmscope.units import parse_positive_seconds
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+ALL_CLUSTERS = "all"
 _HOST = re.compile(r"[A-Za-z0-9_.%:/-]{1,255}\Z")
 
 
@@ -21,6 +22,14 @@ def parse_name(given: object) -> str:
     if not _NAME.match(text):
         raise ValueError(f"{given!r} is not a valid name; use up to 64 letters, digits, _ and -")
     return text
+
+
+def parse_clusters(given: object) -> tuple[str, ...]:
+    """Parse names of clusters, in the lower case in which Slurm keeps them; ``all`` must stand alone."""
+    names = tuple(dict.fromkeys(parse_name(item).lower() for item in parse_list(given)))
+    if ALL_CLUSTERS in names and len(names) > 1:
+        raise ValueError(f"{ALL_CLUSTERS} cannot be combined with names of clusters")
+    return names
 
 
 def parse_host(given: object) -> str:
@@ -49,6 +58,13 @@ class AccountingSettings:
         "accounting.password-file is set, otherwise sacct).",
         parse=one_of("auto", "sacct", "database"),
         metavar="auto|sacct|database",
+    )
+    clusters: tuple[str, ...] = setting(
+        (),
+        help="Cluster whose jobs are read, or all that slurmdbd knows; repeatable. If it is not set, sacct reads the "
+        "cluster of this host, and the database has every cluster with views.",
+        parse=parse_clusters,
+        metavar="NAME|all",
     )
     host: str = setting("localhost", help="Host of Slurm's accounting database.", parse=parse_host, metavar="HOST")
     port: int = setting(3306, help="Port of Slurm's accounting database.", parse=parse_port, metavar="PORT")

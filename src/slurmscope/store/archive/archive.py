@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, select
+from sqlalchemy import Connection, Row, Select, and_, func, select
 
 from slurmscope.model.archive import (
     GroupBy,
@@ -38,6 +38,7 @@ from slurmscope.store.archive.totals import add_up, total_statements
 from slurmscope.store.archive.waiting_times import read_waiting_times
 
 MAX_RUNS = 100
+MAX_CLUSTERS = 1000
 NUMBERS_AT_ONCE = 100
 """MariaDB reads the whole table when there are more than 200."""
 DELETE_ROWS = 500
@@ -160,13 +161,27 @@ class SqlArchive:
             known.update(tuple(row) for row in self._query(ended))
         return frozenset(known)
 
-    def incomplete_runs(self, since_seconds: int, *, after: int = 0, limit: int = 500) -> tuple[IncompleteRun, ...]:
+    def incomplete_runs(
+        self, since_seconds: int, *, cluster: str = "", after: int = 0, limit: int = 500
+    ) -> tuple[IncompleteRun, ...]:
         """Return runs that ended since this time and are marked as incomplete, in the order of their numbers."""
         source = INCOMPLETE.join(REPORTS, REPORTS.c.run_id == INCOMPLETE.c.run_id)
+        if cluster:
+            is_of_cluster = and_(JOBS.c.run_id == INCOMPLETE.c.run_id, JOBS.c.cluster == cluster_name(cluster))
+            source = source.join(JOBS, is_of_cluster)
         statement = select(INCOMPLETE.c.run_id, REPORTS.c.body).select_from(source)
         statement = statement.where(INCOMPLETE.c.run_id > after, INCOMPLETE.c.end_seconds >= since_seconds)
         rows = self._query(statement.order_by(INCOMPLETE.c.run_id).limit(max(1, min(limit, MAX_ROWS))))
         return tuple(IncompleteRun(row.run_id, decode_report(row.body, b"").record) for row in rows)
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters that have jobs in the archive, by name."""
+        names: list[str] = []
+        with self.database.reading() as connection:
+            # One lookup in an index for each name, instead of a list of all jobs.
+            while (name := connection.scalar(_next_cluster(names))) is not None and len(names) < MAX_CLUSTERS:
+                names.append(name)
+        return tuple(names)
 
     def newest_submit_seconds(self) -> int | None:
         """Return when the newest job was submitted; None for an empty archive."""
@@ -230,6 +245,11 @@ def _newest(statement: Select[Any], viewer: Viewer, cluster: str) -> Select[Any]
         statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
     statement = statement.where(visible_at_all(viewer, JOBS))
     return statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.cluster).limit(MAX_RUNS)
+
+
+def _next_cluster(names: Sequence[str]) -> Select[Any]:
+    statement = select(func.min(JOBS.c.cluster))
+    return statement.where(JOBS.c.cluster > names[-1]) if names else statement
 
 
 def _key(row: Row[Any]) -> PagePosition:

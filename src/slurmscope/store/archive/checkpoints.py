@@ -13,6 +13,7 @@ from slurmscope.store.archive.schema import CHECKPOINTS, MAILS, OPT_OUTS
 from slurmscope.store.archive.texts import short_text
 
 VALUE_LENGTH = 10_000
+MAX_LISTED = 1000
 
 
 class Checkpoints:
@@ -26,6 +27,13 @@ class Checkpoints:
         """Return the text that is stored under this name."""
         value: str | None = self._scalar(CHECKPOINTS, "value", name=person_name(name))
         return value
+
+    def list_checkpoints(self, beginning: str) -> dict[str, str]:
+        """Return the texts under all names that begin with a text, by the rest of the name."""
+        statement = select(CHECKPOINTS.c.name, CHECKPOINTS.c.value)
+        statement = statement.where(CHECKPOINTS.c.name.startswith(beginning, autoescape=True)).limit(MAX_LISTED)
+        with self._database.reading() as connection:
+            return {row.name.removeprefix(beginning): row.value for row in connection.execute(statement)}
 
     def write_checkpoint(self, name: str, text: str) -> None:
         """Store a text under this name, replacing an older one."""

@@ -29,6 +29,7 @@ PDF_REQUESTS = 60
 IDLE_CONNECTIONS = 1010
 LOOKUPS = 60
 SLOW_READERS = 60 if os.environ.get("SLURMSCOPE_QUICK") else 150
+CONFIG = "printf 'ClusterName = lab\\nPrivateData = none\\n'"
 # Hangs for every job but 777, and says which it was called for.
 SACCT = """
 for word in "$@"; do case "$word" in --jobs=*) jobs="${{word#--jobs=}}";; esac; done
@@ -81,8 +82,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def portal(tmp_path: Path, archive: str) -> Iterator[Portal]:
-    scripts = dict.fromkeys(("squeue", "sinfo", "scontrol", "sacctmgr"), "exit 0")
-    commands = make_commands(tmp_path / "bin", {**scripts, "sacct": SACCT.format(folder=tmp_path)})
+    scripts = dict.fromkeys(("squeue", "sinfo", "sacctmgr"), "exit 0")
+    scripts |= {"scontrol": CONFIG, "sacct": SACCT.format(folder=tmp_path)}
+    commands = make_commands(tmp_path / "bin", scripts)
     flags = (
         "--portal.listen-address", "127.0.0.1:0", "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1",
         "--archive.url", archive, "--slurm.bin-path", str(commands), "--slurm.timeout", "300s",

@@ -52,7 +52,7 @@ class Bench:
 
     def restarted(self) -> EndedReports:
         maker = ReportMaker(self.series, wall_clock=lambda: NOW)
-        self.ended = EndedReports(maker, self.accounting, self.archive, give_up_seconds=DAY)  # type: ignore[arg-type]
+        self.ended = EndedReports(maker, self.accounting, self.archive, cluster="lab", give_up_seconds=DAY)  # type: ignore[arg-type]
         return self.ended
 
     def make(self, records: Sequence[object] = JOBS, now: float = NOW) -> list[int]:
@@ -133,7 +133,7 @@ def test_short_jobs_need_no_series(bench: Bench) -> None:
 def test_without_a_source_of_series_nothing_waits(bench: Bench) -> None:
     bench.make([make_record(2)])
     maker, archive = ReportMaker(None), bench.archive
-    ended = EndedReports(maker, bench.accounting, archive, give_up_seconds=DAY)  # type: ignore[arg-type]
+    ended = EndedReports(maker, bench.accounting, archive, cluster="lab", give_up_seconds=DAY)  # type: ignore[arg-type]
     ((first, *_),) = ended.make(JOBS, NOW)
     assert JOBS[0] == first.record
 

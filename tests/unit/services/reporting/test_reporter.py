@@ -19,23 +19,28 @@ from slurmscope.services.reporting import reporter as reporter_module
 from slurmscope.services.reporting.ended_reports import BATCH_JOBS, MEASURED_AGAIN
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import (
-    CHECKPOINT,
+    CHECKPOINT as EARLIER_CHECKPOINT,
+)
+from slurmscope.services.reporting.reporter import (
+    CLUSTER_CHECKPOINT,
     FAR_OVERLAP_SECONDS,
     OVERLAP_SECONDS,
     Reporter,
     ReporterSettings,
-    open_reporter_loop,
 )
+from slurmscope.services.reporting.reporters import make_retention
+from slurmscope.services.reporting.retention import Retention
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.job_rows import job_values
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.schema import JOBS
 from slurmscope.store.archive.settings import ArchiveSettings
-from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
-from tests.fakes.reports import START, make_record, make_unmeasured_report
+from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries, make_row
+from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 
 DAY = 86400
+CHECKPOINT = CLUSTER_CHECKPOINT + "lab"
 
 
 class Bench:
@@ -55,9 +60,16 @@ class Bench:
             self.archive,  # type: ignore[arg-type]
             self.archive,
             ReporterSettings(),
-            clock=Clock(wall=lambda: self.now, monotonic=lambda: self.now),
+            cluster="lab",
+            clock=self.clock(),
         )
         return self.reporter
+
+    def clock(self) -> Clock:
+        return Clock(wall=lambda: self.now, monotonic=lambda: self.now)
+
+    def retention(self) -> Retention:
+        return make_retention(self.archive, self.archive, ReporterSettings(), self.clock())  # type: ignore[arg-type]
 
     def archived(self) -> set[int]:
         return {report.record.job_id for report in self.archive.reports.values() if report.record.has_ended}
@@ -201,7 +213,7 @@ def test_archive_that_is_locked_for_a_while_costs_no_curves(tmp_path: Path) -> N
     bench = Bench(make_record(1))
     parts = (ReportMaker(bench.series, wall_clock=lambda: bench.now), archive, Checkpoints(archive.database))
     clock = Clock(wall=lambda: bench.now, monotonic=lambda: bench.now)
-    reporter = Reporter(bench.accounting, *parts, ReporterSettings(), clock=clock)
+    reporter = Reporter(bench.accounting, *parts, ReporterSettings(), cluster="lab", clock=clock)
     # So that the report is the first that the lock keeps out: two tries of one limit each, and the lock is free again.
     Checkpoints(archive.database).write_checkpoint(CHECKPOINT, str(START))
     is_locked = threading.Event()
@@ -243,13 +255,14 @@ def test_old_rows_are_taken_out_once_a_day() -> None:
     midnight = 20_000 * DAY
     bench = Bench(now=midnight + 1000.0)
     bench.archive.newest = midnight + 500
+    retention = bench.retention()
     for _ in range(3):
-        bench.reporter.work()
+        retention.work()
     expected = [("curves", midnight - 365 * DAY), ("looks", midnight - 365 * DAY)]
     assert expected == bench.archive.forgotten
     bench.now += DAY
     bench.archive.newest += DAY
-    bench.reporter.work()
+    retention.work()
     assert [(kind, before + DAY) for kind, before in expected] == bench.archive.forgotten[2:]
 
 
@@ -258,15 +271,17 @@ def test_years_of_old_rows_go_little_by_little() -> None:
     bench.archive.old_rows = 45
     bench.archive.newest = int(bench.now)
     left = []
+    retention = bench.retention()
     for _ in range(5):
-        bench.reporter.work()
+        retention.work()
         left.append((bench.archive.old_rows, len(bench.archive.forgotten)))
     # Ten curves and ten looks a round; the fourth round finds nothing and is the last.
     assert [(25, 2), (5, 4), (0, 6), (0, 8), (0, 8)] == left
 
 
-def test_rows_that_cannot_be_taken_out_do_not_stop_the_work(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(make_record(1))
+def test_rows_that_cannot_be_taken_out_are_tried_again_in_an_hour(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.archive.newest = int(bench.now)
     tries: list[int] = []
 
     def fail(before_seconds: int) -> int:
@@ -274,11 +289,11 @@ def test_rows_that_cannot_be_taken_out_do_not_stop_the_work(caplog: pytest.LogCa
         raise ArchiveError("database is locked")
 
     bench.archive.delete_curves = fail  # type: ignore[method-assign]
-    reporter = bench.restarted()
+    retention = bench.retention()
     for seconds in (0, 60, 3600):
         bench.now += seconds
-        reporter.work()
-    assert ({1}, 2, 3, "") == (bench.archived(), len(tries), reporter.progress.rounds, reporter.progress.problem)
+        retention.work()
+    assert 2 == len(tries)
     assert "deleting old rows failed; retrying in an hour" in caplog.text
 
 
@@ -353,27 +368,13 @@ def test_more_running_tasks_than_a_hundred_thousand_are_not_reported_again(tmp_p
     parts = (ReportMaker(bench.series, wall_clock=lambda: bench.now), archive, Checkpoints(archive.database))
     clock = Clock(wall=lambda: bench.now, monotonic=lambda: bench.now)
 
-    Reporter(bench.accounting, *parts, ReporterSettings(), clock=clock).work()
+    Reporter(bench.accounting, *parts, ReporterSettings(), cluster="lab", clock=clock).work()
 
     reported = {job_id for _, job_ids in bench.series.asked for job_id in job_ids}
     assert {count, *range(1, reporter_module.REFRESHED_JOBS + 1)} == reported
     assert count == len(archive.unfinished_runs()) == len(archive.unfinished_runs(cluster="lab"))
     assert frozenset() == archive.unfinished_runs(cluster="other")
     archive.close()
-
-
-def test_loop_works_until_it_is_ended() -> None:
-    worked = threading.Event()
-
-    class Working(Reporter):
-        def work(self) -> None:
-            worked.set()
-
-    bench = Bench()
-    bench.reporter.__class__ = Working
-    with open_reporter_loop(bench.reporter, 0.01):
-        assert worked.wait(60)
-    assert "reporter" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_bug_in_one_round_is_reported_and_does_not_end_the_work() -> None:
@@ -413,6 +414,49 @@ def test_clock_that_was_wrong_once_does_not_stop_the_work() -> None:
     assert {1} == bench.archived()
 
 
+def test_checkpoint_of_an_earlier_release_is_taken_over() -> None:
+    bench = Bench(make_record(1))
+    bench.reporter.work()
+    until = bench.archive.checkpoints.pop(CHECKPOINT)
+    bench.archive.checkpoints[EARLIER_CHECKPOINT] = until
+    bench.now += 10 * DAY
+    bench.accounting.records.append(make_record(2, end_seconds=START + 2 * DAY))
+    bench.accounting.windows.clear()
+    bench.restarted().work()
+    assert int(until) - FAR_OVERLAP_SECONDS == bench.accounting.windows[0][0]
+    assert [(1,), (2,)] == bench.archive.saves
+
+
+def test_earlier_checkpoint_that_another_cluster_moved_loses_no_job_of_the_last_week() -> None:
+    bench = Bench(make_record(1), make_record(2, end_seconds=START + 2 * DAY), now=START + 3.0 * DAY)
+    bench.archive.save([make_report(make_record(1)), make_report(make_record(1, cluster="other", start_seconds=1))])
+    bench.archive.saves.clear()
+    bench.archive.checkpoints[EARLIER_CHECKPOINT] = str(int(bench.now))
+    bench.reporter.work()
+    assert [(2,)] == bench.archive.saves
+
+
+def test_new_cluster_of_an_archive_begins_as_in_a_new_archive() -> None:
+    bench = Bench(make_record(1), now=START + 3.0 * DAY)
+    bench.archive.save([make_report(make_record(1, cluster="other", start_seconds=1))])
+    bench.archive.checkpoints[EARLIER_CHECKPOINT] = str(int(bench.now))
+    bench.reporter.work()
+    assert int(bench.now - 7 * DAY) - FAR_OVERLAP_SECONDS == bench.accounting.windows[0][0]
+
+
+def test_runs_of_other_clusters_are_left_alone() -> None:
+    running = make_record(5, cluster="other", state="RUNNING", end_seconds=None)
+    bench = Bench(make_record(5))
+    bench.archive.save(
+        [make_report(running), replace(make_report(make_record(6, cluster="other")), is_incomplete=True)]
+    )
+    bench.archive.saves.clear()
+    bench.reporter.work()
+    # Job 5 of this cluster has ended; that of the other one, with the same ID, has not.
+    assert [(5,)] == bench.archive.saves
+    assert ["COMPLETED", "RUNNING"] == sorted(row.state for row in map(make_row, bench.archive.reports.values()))[1:]
+
+
 def test_other_tasks_of_an_array_are_not_made_again() -> None:
     last = make_record(9, array_job_id=9, array_task_id=2, state="RUNNING", end_seconds=None)
     bench = Bench(make_record(8, array_job_id=9, array_task_id=1), last)
@@ -437,13 +481,6 @@ def test_run_that_was_requeued_ends_though_its_successor_runs() -> None:
     bench.reporter.work()
     states = {report.record.start_seconds: report.record.state for report in bench.archive.reports.values()}
     assert {START: "REQUEUED", START + 200: "RUNNING"} == states
-
-
-def test_same_number_in_two_clusters_is_two_jobs() -> None:
-    one = make_record(5, state="RUNNING", end_seconds=None)
-    bench = Bench(one, replace(one, cluster="other", start_seconds=START + 1))
-    bench.reporter.work()
-    assert {"lab", "other"} == {report.record.cluster for report in bench.archive.reports.values()}
 
 
 def test_old_jobs_too_wait_for_a_server_that_is_unreachable_for_a_moment() -> None:

@@ -50,6 +50,7 @@ class Site:
             self.archive,
             Checkpoints(self.archive.database),
             ReporterSettings(),
+            cluster="lab",
             clock=Clock(wall=lambda: self.now, monotonic=lambda: self.now),
         )
 

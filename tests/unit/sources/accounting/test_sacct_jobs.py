@@ -390,6 +390,37 @@ class TestQuestions:
         assert () == SacctAccounting(sacct.run).read_jobs([])
         assert [] == sacct.questions
 
+    def test_cluster_of_this_host_is_read_unless_others_are_named(self) -> None:
+        calls: list[Sequence[str]] = []
+
+        def run(command: str, arguments: Sequence[str]) -> bytes:
+            calls.append(arguments)
+            return b"alpha\nbeta\n" if command == "sacctmgr" else b""
+
+        SacctAccounting(run).of("alpha").read_jobs([1])
+        named = SacctAccounting(run, clusters=["alpha", "beta"])
+        named.read_jobs([1])
+        named.of("beta").read_jobs([1])
+        every = SacctAccounting(run, clusters=["all"])
+        every.read_jobs([1])
+
+        # Each is asked once for its columns.
+        asked = [
+            [word for word in call if word.startswith(("--local", "--clusters", "--allclusters"))]
+            for call in calls[1::2]
+        ]
+        assert [["--local"], ["--clusters=alpha,beta"], ["--clusters=beta"], ["--allclusters"]] == asked
+        assert (("alpha", "beta"), ("beta",), ("alpha", "beta")) == (
+            named.clusters(), named.of("beta").clusters(), every.clusters(),
+        )  # fmt: skip
+
+    def test_equal_jobs_of_two_clusters_are_two_records(self) -> None:
+        sacct = FakeSacct(lambda _: [JOB, {**JOB, "Cluster": "beta"}])
+
+        records = SacctAccounting(sacct.run, clusters=["lab", "beta"]).read_jobs([12])
+
+        assert {"beta", JOB["Cluster"]} == {record.cluster for record in records}
+
     def test_windows_cover_the_time_once(self) -> None:
         sacct = FakeSacct(lambda _: [])
 
