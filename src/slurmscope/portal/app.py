@@ -35,6 +35,7 @@ from slurmscope.portal.pages.errors import add_error_pages
 from slurmscope.portal.scope import AsgiApp, Receive, Send
 from slurmscope.portal.web.documents import DocumentRenderer
 from slurmscope.portal.web.rendering_cache import RenderingCache
+from slurmscope.portal.web.shared_results import SharedResults
 from slurmscope.portal.web.static_files import StaticFiles
 from slurmscope.portal.web.templating import PageRenderer
 
@@ -80,6 +81,7 @@ def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:
     app.state.public_url = portal_url.rstrip("/")
     app.state.pages = PageRenderer(backend.settings, static, backend.sign_in.view_as)
     app.state.rendering_cache = RenderingCache()
+    app.state.shared_results = SharedResults()
     app.state.documents = DocumentRenderer()
     app.router.routes.append(Route("/static/{address:path}", static.serve, name="static"))
     for page in _PAGES:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
@@ -24,10 +24,13 @@ from slurmscope.portal.views.waiting_list import read_merged
 from slurmscope.portal.web.documents import DocumentRenderer
 from slurmscope.portal.web.person_limits import take_place
 from slurmscope.portal.web.rendering_cache import RenderingCache
+from slurmscope.portal.web.shared_results import SharedResult, SharedResults
 from slurmscope.portal.web.templating import PageRenderer
 from slurmscope.units import DAY_SECONDS
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z")
+
+T = TypeVar("T")
 
 NOT_FOUND = "This does not exist, or you do not have access to it."
 
@@ -41,6 +44,7 @@ class RequestContext:
     viewer: Viewer
     pages: PageRenderer
     rendering_cache: RenderingCache
+    shared_results: SharedResults
     documents: DocumentRenderer
 
     @property
@@ -130,6 +134,11 @@ class RequestContext:
         """Return a function that links a rule to the matching jobs with its findings."""
         return lambda rule: f"{self.base_path}/jobs{render_query(replace(wanted, rule=rule))}"
 
+    def share(self, key: Hashable, compute: Callable[[], T]) -> SharedResult[T]:
+        """Compute sums once for concurrent requests: of all staff, who see the same, or of this viewer."""
+        scope = "staff" if self.viewer.is_staff else self.viewer
+        return self.shared_results.get((scope, key), compute)
+
     def page(self, template: str, **values: object) -> HTMLResponse:
         """Render a page for this viewer."""
         return HTMLResponse(self.pages.render(template, self.viewer, {"problems": self.backend.problems(), **values}))
@@ -153,6 +162,7 @@ async def open_context(request: Request) -> RequestContext:
         viewer=viewer,
         pages=state.pages,
         rendering_cache=state.rendering_cache,
+        shared_results=state.shared_results,
         documents=state.documents,
     )
 

@@ -15,8 +15,8 @@ from slurmscope.portal.web.tables import make_advice_table, make_table_response
 router = APIRouter(include_in_schema=False)
 
 _DAYS = 365
-_ROWS = 50
 _FILE_ROWS = 1000
+_ROWS = {AdviceGroup.RULE: _FILE_ROWS, AdviceGroup.USER: 50, AdviceGroup.MONTH: 50}
 
 
 @router.get("/savings")
@@ -26,16 +26,19 @@ def show_savings(context: Context) -> Response:
     context.audit("savings of all users")
     if table_format != "html":
         by = _parse_group(context.query.get("table", "rule"))
-        totals = _total(context, by, days, _FILE_ROWS)
-        return make_table_response(make_advice_table(totals), table_format, f"savings-{by}")
+        totals = context.share(("savings", days, by), lambda: _total(context, by, days, _FILE_ROWS))
+        return make_table_response(make_advice_table(totals.value), table_format, f"savings-{by}")
     shows_users = context.viewer.is_staff or bool(context.viewer.coordinates)
+    sums = context.share(("savings", days), lambda: [_total(context, by, days, rows) for by, rows in _ROWS.items()])
+    rules, users, months = sums.value
     return context.page(
         "savings.html",
         days=days,
-        rules=_total(context, AdviceGroup.RULE, days, _FILE_ROWS),
-        users=_total(context, AdviceGroup.USER, days, _ROWS) if shows_users else (),
-        months=_total(context, AdviceGroup.MONTH, days, _ROWS),
+        rules=rules,
+        users=users if shows_users else (),
+        months=months,
         shows_users=shows_users,
+        age_seconds=sums.age_seconds,
     )
 
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder
+from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder, UseTotal
 from slurmscope.portal.pages.context import Context, RequestContext
 from slurmscope.portal.views.losses import LOSS_COLUMNS, sum_causes
 from slurmscope.portal.views.queries import parse_days, parse_format
@@ -20,6 +22,7 @@ router = APIRouter(include_in_schema=False)
 STAFF_ONLY = "Only support staff and administrators have access to this page."
 _GROUPS = (GroupBy.USER, GroupBy.ACCOUNT, GroupBy.RULE, GroupBy.PARTITION)
 _ROWS = 20
+_STATES = 100
 
 
 @router.get("/waste")
@@ -32,22 +35,31 @@ def show_waste(context: Context) -> Response:
     recent = JobFilter(since_seconds=context.since(days))
     if table_format != "html":
         by = _parse_group(context.query.get("table", "user"))
-        totals = context.archive.total(context.viewer, recent, by, limit=1000, order=order)
-        return make_table_response(make_total_table(totals), table_format, f"waste-{by}")
+        totals = context.share(
+            ("waste", recent, by, order),
+            lambda: context.archive.total(context.viewer, recent, by, limit=1000, order=order),
+        )
+        return make_table_response(make_total_table(totals.value), table_format, f"waste-{by}")
     links = make_links(context.base_path)
     link_by = {by: links.get(f"{by}_url", context.make_rule_link(recent)) for by in _GROUPS}
-    groups = [
-        (by, context.archive.total(context.viewer, recent, by, limit=_ROWS, order=order), link_by[by]) for by in _GROUPS
-    ]
+    sums = context.share(("waste", recent, order), lambda: _sum_up(context, recent, order))
     return context.page(
         "waste.html",
         days=days,
-        groups=groups,
-        causes=sum_causes(context.archive.total(context.viewer, recent, GroupBy.STATE)),
+        groups=[(by, sums.value[by], link_by[by]) for by in _GROUPS],
+        causes=sum_causes(sums.value[GroupBy.STATE]),
+        age_seconds=sums.age_seconds,
         columns=LOSS_COLUMNS,
         order=order,
         recent=recent,
     )
+
+
+def _sum_up(context: RequestContext, recent: JobFilter, order: TotalOrder) -> Mapping[GroupBy, tuple[UseTotal, ...]]:
+    def total(by: GroupBy, limit: int) -> tuple[UseTotal, ...]:
+        return context.archive.total(context.viewer, recent, by, limit=limit, order=order)
+
+    return {**{by: total(by, _ROWS) for by in _GROUPS}, GroupBy.STATE: total(GroupBy.STATE, _STATES)}
 
 
 def require_staff(context: RequestContext) -> None:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compute slow results once for all viewers who request them at the same time or soon after.
+
+A result is kept for twenty times as long as it took, and for a minute at most: quick ones are always new, and slow ones
+take a twentieth of a core however many people request them. A failure is raised to all who waited for it, and not kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+KEPT_TIMES = 20
+MAX_KEPT_SECONDS = 60.0
+MAX_RESULTS = 256
+WAIT_SECONDS = 60.0
+"""Longer than any query of the archive is allowed to take."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedResult(Generic[T]):
+    """Hold a result and how old it is."""
+
+    value: T
+    age_seconds: float
+
+
+@dataclass(slots=True)
+class _Entry:
+    future: Future[Any] = field(default_factory=Future)
+    made_at: float = 0.0
+    expires_at: float = float("inf")
+
+
+class SharedResults:
+    """Keep results by key, from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, max_results: int = MAX_RESULTS) -> None:
+        """Start with none."""
+        self._clock = clock
+        self._max_results = max_results
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, compute: Callable[[], T]) -> SharedResult[T]:
+        """Return the result of a key; compute it unless another thread does so, or did so lately."""
+        entry, is_new = self._find_entry(key)
+        if is_new:
+            self._fill(key, entry, compute)
+        value: T = entry.future.result(WAIT_SECONDS)
+        return SharedResult(value, max(0.0, self._clock() - entry.made_at))
+
+    def _find_entry(self, key: Hashable) -> tuple[_Entry, bool]:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and self._clock() < entry.expires_at:
+                return entry, False
+            entry = self._entries[key] = _Entry()
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._max_results:
+                self._entries.popitem(last=False)
+            return entry, True
+
+    def _fill(self, key: Hashable, entry: _Entry, compute: Callable[[], object]) -> None:
+        began = self._clock()
+        try:
+            value = compute()
+        except BaseException as error:  # noqa: BLE001 - raised below by all who wait for it
+            with self._lock:
+                if self._entries.get(key) is entry:
+                    del self._entries[key]
+            entry.future.set_exception(error)
+            return
+        entry.made_at = self._clock()
+        entry.expires_at = entry.made_at + min(MAX_KEPT_SECONDS, KEPT_TIMES * (entry.made_at - began))
+        entry.future.set_result(value)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from types import SimpleNamespace
+
+import pytest
+
+from slurmscope.errors import ArchiveError
+from slurmscope.portal.web.shared_results import SharedResult, SharedResults
+from tests.fakes.browser import PortalClient
+from tests.fakes.portal_backend import make_backend
+
+PATIENCE_SECONDS = 30.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Computation:
+    """Take some seconds of a clock, and count."""
+
+    def __init__(self, clock: Clock, took_seconds: float) -> None:
+        self.times = 0
+        self._clock = clock
+        self._took_seconds = took_seconds
+
+    def __call__(self) -> int:
+        self.times += 1
+        self._clock.seconds += self._took_seconds
+        return self.times
+
+
+def test_slow_result_is_kept_with_its_age() -> None:
+    clock = Clock()
+    results, compute = SharedResults(clock), Computation(clock, 2.0)
+
+    first = results.get("waste", compute)
+    clock.seconds += 39.0
+    kept = results.get("waste", compute)
+    clock.seconds += 1.0
+    new = results.get("waste", compute)
+
+    # Two seconds of work are kept for twenty times two.
+    assert (SharedResult(1, 0.0), SharedResult(1, 39.0), SharedResult(2, 0.0)) == (first, kept, new)
+
+
+@pytest.mark.parametrize(("took", "waited", "expected"), [(0.0, 0.0, 2), (10.0, 59.0, 1), (10.0, 60.0, 2)])
+def test_result_is_kept_for_a_minute_at_most(took: float, waited: float, expected: int) -> None:
+    clock = Clock()
+    results, compute = SharedResults(clock), Computation(clock, took)
+    results.get("waste", compute)
+    clock.seconds += waited
+
+    assert expected == results.get("waste", compute).value
+
+
+def test_requests_at_the_same_time_share_one_computation() -> None:
+    results = SharedResults()
+    begun, may_end = threading.Event(), threading.Event()
+    computed: list[str] = []
+
+    def compute() -> str:
+        computed.append("once")
+        begun.set()
+        assert may_end.wait(PATIENCE_SECONDS)
+        return "sums"
+
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(results.get("key", compute).value)) for _ in range(5)]
+    threads[0].start()
+    assert begun.wait(PATIENCE_SECONDS)
+    for thread in threads[1:]:
+        thread.start()
+    may_end.set()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+
+    assert ["sums"] * 5 == found
+    assert ["once"] == computed
+
+
+def test_failure_is_raised_and_not_kept() -> None:
+    def fail() -> int:
+        raise ArchiveError("down")
+
+    results = SharedResults()
+
+    with pytest.raises(ArchiveError, match="down"):
+        results.get("key", fail)
+    assert 1 == results.get("key", lambda: 1).value
+
+
+def test_number_of_results_is_bounded() -> None:
+    clock = Clock()
+    results = SharedResults(clock, max_results=2)
+    compute: Callable[[], int] = Computation(clock, 1.0)
+
+    for key in ("a", "b", "c", "a"):
+        results.get(key, compute)
+
+    assert [4, 3] == [results.get(key, compute).value for key in ("a", "c")]
+
+
+def test_page_shows_how_old_its_sums_are_and_viewers_share_them() -> None:
+    clock, app = Clock(), make_backend().make_app()
+    results = SharedResults(clock)
+
+    def get_slowly(key: Hashable, compute: Callable[[], object]) -> SharedResult[object]:
+        def compute_slowly() -> object:
+            clock.seconds += 2.0
+            return compute()
+
+        return results.get(key, compute_slowly)
+
+    app.state.shared_results = SimpleNamespace(get=get_slowly)
+    first = PortalClient(app, "sue").get("/waste?days=366").text
+    clock.seconds += 12.0
+    again = PortalClient(app, "root").get("/waste?days=366").text
+
+    assert "Summed up" not in first
+    assert "Summed up 12 s ago" in again
+    assert 403 == PortalClient(app, "ada").get("/waste?days=366").status_code
+
+
+@pytest.mark.parametrize("page", ["/savings", "/savings?format=json"])
+def test_sums_of_one_viewer_are_not_shown_to_another(page: str) -> None:
+    app = make_backend().make_app()
+    results = SharedResults()
+    keys: list[object] = []
+
+    def get(key: Hashable, compute: Callable[[], object]) -> SharedResult[object]:
+        keys.append(key)
+        return results.get(key, compute)
+
+    app.state.shared_results = SimpleNamespace(get=get)
+
+    for name in ("ada", "bob", "sue", "root"):
+        PortalClient(app, name).get(page)
+
+    assert 4 == len(keys)
+    assert 3 == len(set(keys))
