@@ -26,6 +26,7 @@ from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.schema import SCHEMA
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.archive_promises import ArchivePromises
+from tests.election_promises import ElectionPromises
 from tests.fakes.reports import make_record, make_report, make_unmeasured_report
 
 # PyMySQL forgets to close a unix socket that nobody listens to.
@@ -62,6 +63,10 @@ def archive(server: DatabaseServer) -> Iterator[SqlArchive]:
 
 class TestServers(ArchivePromises):
     """Run every test of the promises on both servers."""
+
+
+class TestElections(ElectionPromises):
+    """Elect one of two processes on both servers."""
 
 
 def numbers(archive: SqlArchive) -> list[int]:

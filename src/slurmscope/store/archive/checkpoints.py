@@ -77,17 +77,18 @@ class Checkpoints:
     def _put(self, table: Table, key: dict[str, str], values: dict[str, Any]) -> None:
         try:
             with self._database.writing() as connection:
-                _put(connection, table, key, values)
+                put_row(connection, table, key, values)
         except ArchiveConflict:
             with self._database.writing() as connection:
-                _put(connection, table, key, values)
+                put_row(connection, table, key, values)
 
 
 def _mail(subject: str, recipient: str) -> dict[str, str]:
     return {"subject": person_name(subject), "recipient": person_name(recipient)}
 
 
-def _put(connection: Connection, table: Table, key: dict[str, str], values: dict[str, Any]) -> None:
+def put_row(connection: Connection, table: Table, key: dict[str, str], values: dict[str, Any]) -> None:
+    """Write the row with this key, in place of an older one."""
     is_known = connection.execute(select(*table.primary_key.columns).filter_by(**key).with_for_update()).first()
     if is_known:
         connection.execute(update(table).filter_by(**key).values(values))

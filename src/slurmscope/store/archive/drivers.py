@@ -22,6 +22,8 @@ WRITES = "slurmscope_writes"
 """Execution option of connections that will write: SQLite takes its lock at the beginning, not in the middle."""
 
 PASSWORD_LIMIT_BYTES = 4096
+SILENCE_SECONDS = 45
+"""After so long without a query a server closes a connection that holds a lock."""
 _STEPS_BETWEEN_LOOKS = 20_000
 # ANALYZE must sample more rows than a user has jobs, or else all indexes seem equally good to SQLite.
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "cache_size=-16000", "analysis_limit=20000")
@@ -41,6 +43,10 @@ class Driver(Protocol):
 
     def connect_arguments(self) -> Mapping[str, Any]:
         """Return what the Python driver is given for every connection."""
+        ...
+
+    def lock_connect_arguments(self) -> Mapping[str, Any]:
+        """Return those of a connection that holds a lock: both sides notice soon that the other is gone."""
         ...
 
     def attach(self, engine: Engine) -> None:
@@ -83,6 +89,10 @@ class SqliteDriver:
     def connect_arguments(self) -> Mapping[str, Any]:
         """Wait for locks no longer than for anything else; transactions are begun by us."""
         return {"timeout": self._timeout_seconds, "isolation_level": None, "check_same_thread": False}
+
+    def lock_connect_arguments(self) -> Mapping[str, Any]:
+        """Return the same: there is no server."""
+        return self.connect_arguments()
 
     def make_room(self) -> None:
         """Create the file without access for others: it shows who ran what."""
@@ -144,8 +154,14 @@ class MariadbDriver:
             "connect_timeout": max(1, round(seconds)),
             "read_timeout": seconds + 1,
             "write_timeout": seconds + 1,
-            "init_command": f"SET SESSION max_statement_time={seconds:.3f}, innodb_lock_wait_timeout={_whole(seconds)}",
+            # A transaction of a host that vanished ends, and with it the locks on rows.
+            "init_command": f"SET SESSION max_statement_time={seconds:.3f}, "
+            f"innodb_lock_wait_timeout={_whole(seconds)}, idle_transaction_timeout={_whole(seconds)}",
         }
+
+    def lock_connect_arguments(self) -> Mapping[str, Any]:
+        """Return the same: the server closes connections that are silent, and answers have a time limit."""
+        return self.connect_arguments()
 
     def make_room(self) -> None:
         """Do nothing: the database is made by its administrator."""
@@ -183,6 +199,17 @@ class PostgresDriver:
                 "options": " ".join(f"-c {name}={milliseconds}" for name in limits),
                 "client_encoding": "utf8",
             }
+        )
+
+    def lock_connect_arguments(self) -> Mapping[str, Any]:
+        """Let the kernels of both sides test the connection every few seconds."""
+        usual = self.connect_arguments()
+        server = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 4}
+        client = {name.removeprefix("tcp_"): value for name, value in server.items()}
+        options = [usual["options"], *(f"-c {name}={value}" for name, value in server.items())]
+        user_timeout = {"tcp_user_timeout": 30_000}
+        return MappingProxyType(
+            {**usual, **client, **user_timeout, "options": " ".join([*options, "-c tcp_user_timeout=30000"])}
         )
 
     def make_room(self) -> None:

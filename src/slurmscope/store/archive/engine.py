@@ -7,6 +7,7 @@ replaced; every query, and every wait for a connection, has a time limit.
 
 from __future__ import annotations
 
+import copy
 import logging
 import sqlite3
 import threading
@@ -24,6 +25,7 @@ from slurmscope.errors import ArchiveError, ArchiveTooLarge
 from slurmscope.log import escape, fields
 from slurmscope.store.archive.drivers import WRITES, Driver, choose_driver
 from slurmscope.store.archive.migrations import is_migration_due, one_migration_at_a_time, prepare_schema
+from slurmscope.store.archive.session_lock import SessionLock, make_session_lock
 from slurmscope.store.archive.settings import ArchiveSettings
 
 POOL_SIZE = 10
@@ -60,6 +62,7 @@ class Database:
         self._url = make_url(settings.url)
         self._driver = choose_driver(self._url, settings)
         self._engine = _make_engine(self._url, self._driver, settings)
+        self._check_writer: Callable[[Connection], None] = lambda _: None
         self._is_prepared = False
         self._preparing = threading.Lock()
 
@@ -78,7 +81,18 @@ class Database:
     def writing(self) -> Iterator[Connection]:
         """Yield a connection in a transaction: committed at the end of the block, rolled back on an error."""
         with self._raising_archive_errors(), self._lend(lambda: self._writer().begin()) as connection:
+            self._check_writer(connection)
             yield connection
+
+    def fenced(self, check: Callable[[Connection], None]) -> Database:
+        """Return this database for a writer that must pass a check at the beginning of every transaction."""
+        fenced = copy.copy(self)
+        fenced._check_writer = check
+        return fenced
+
+    def make_lock(self, name: str) -> SessionLock:
+        """Return the lock of this name, which one process at a time can hold; nothing is opened yet."""
+        return make_session_lock(self._url, self.settings, name)
 
     def refresh_statistics(self) -> None:
         """Run ANALYZE on SQLite, so that it chooses the right index; servers do so by themselves."""

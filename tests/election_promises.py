@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is true of an election in every archive, whether it is in a file or in a database server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.election import ElectedProcess, Election, NotElected, find_elected
+
+DUTY = "reporter of lab"
+PATIENCE_SECONDS = 60.0
+
+
+def break_lock(archive: SqlArchive) -> None:
+    """Take the lock away without a word to the one who has it, as a cut network does."""
+    if archive.database.dialect == "sqlite":
+        (file,) = Path(archive.database.settings.url.removeprefix("sqlite:///")).parent.glob("*.lock")
+        file.unlink()
+        return
+    with archive.database.reading() as connection:
+        if archive.database.dialect == "postgresql":
+            connection.execute(text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"))
+            return
+        others = text("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND user = :user")
+        for (number,) in connection.execute(others, {"user": "slurmscope"}).all():
+            connection.execute(text(f"KILL {number}"))
+
+
+def until_elected(election: Election) -> None:
+    """Campaign until it succeeds; a server needs a moment to end a connection."""
+    wait_for(lambda: election.campaign() or election.elected.is_set())
+
+
+def wait_for(is_true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+class ElectionPromises:
+    """Run these with a fixture ``archive``."""
+
+    def test_one_of_two_is_elected_and_the_other_takes_over(self, archive: SqlArchive) -> None:
+        with closing(Election(archive.database, DUTY)) as one, closing(Election(archive.database, DUTY)) as two:
+            for _ in range(2):
+                one.campaign()
+                two.campaign()
+            assert (True, False) == (one.elected.is_set(), two.elected.is_set())
+            first = find_elected(archive.database, DUTY)
+
+            one.close()
+            until_elected(two)
+            one.campaign()
+
+            assert (False, True) == (one.elected.is_set(), two.elected.is_set())
+            second = find_elected(archive.database, DUTY)
+        assert isinstance(first, ElectedProcess)
+        assert isinstance(second, ElectedProcess)
+        assert (socket.gethostname(), os.getpid(), first.term + 1) == (first.host, first.pid, second.term)
+        wait_for(lambda: find_elected(archive.database, DUTY) is None)
+
+    def test_every_duty_has_its_own_election(self, archive: SqlArchive) -> None:
+        with closing(Election(archive.database, "a" * 500)) as one, closing(Election(archive.database, "b/é")) as two:
+            one.campaign()
+            two.campaign()
+            assert one.elected.is_set()
+            assert two.elected.is_set()
+
+    def test_process_that_was_replaced_writes_nothing(self, archive: SqlArchive) -> None:
+        with closing(Election(archive.database, DUTY)) as stale, closing(Election(archive.database, DUTY)) as newer:
+            stale.campaign()
+            mine, theirs = Checkpoints(stale.database), Checkpoints(newer.database)
+            mine.write_checkpoint("progress", "1")
+            with pytest.raises(NotElected):
+                theirs.write_checkpoint("progress", "2")
+            break_lock(archive)
+            until_elected(newer)
+
+            # It was not told yet.
+            assert stale.elected.is_set()
+            with pytest.raises(NotElected):
+                mine.write_checkpoint("progress", "3")
+
+            assert not stale.elected.is_set()
+            theirs.write_checkpoint("progress", "4")
+            for _ in range(3):
+                stale.campaign()
+            assert not stale.elected.is_set()
+            assert "4" == mine.read_checkpoint("progress")
+
+    def test_next_one_waits_for_a_transaction_of_the_one_before(self, archive: SqlArchive) -> None:
+        with closing(Election(archive.database, DUTY)) as before, closing(Election(archive.database, DUTY)) as after:
+            before.campaign()
+            with before.database.writing():
+                break_lock_of_file_or_connection(archive, before)
+                campaign = threading.Thread(target=until_elected, args=(after,))
+                campaign.start()
+                campaign.join(1.0)
+                was_elected = after.elected.is_set()
+            campaign.join(PATIENCE_SECONDS)
+
+            assert (False, True) == (was_elected, after.elected.is_set())
+
+
+def break_lock_of_file_or_connection(archive: SqlArchive, election: Election) -> None:
+    """Take the lock away and leave other connections alone."""
+    if archive.database.dialect == "sqlite":
+        break_lock(archive)
+    else:
+        election._lock.release()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process at a time is elected in an archive that is a file; a killed one is replaced at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from slurmscope.errors import ArchiveError
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.election import Election, find_elected, record_name
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+from tests.election_promises import DUTY, ElectionPromises, until_elected
+
+CANDIDATE = """
+import sys, time
+from slurmscope.store.archive.election import Election
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+election = Election(open_archive(ArchiveSettings(url=sys.argv[1])).database, sys.argv[2])
+election.campaign()
+print(election.elected.is_set(), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[SqlArchive]:
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=60.0))) as archive:
+        yield archive
+
+
+class TestSqlite(ElectionPromises):
+    """Run every test of the promises on a file."""
+
+
+def test_killed_process_is_replaced(archive: SqlArchive) -> None:
+    candidate = subprocess.Popen(
+        [sys.executable, "-c", CANDIDATE, archive.database.settings.url, DUTY], stdout=subprocess.PIPE, text=True
+    )
+    with candidate, closing(Election(archive.database, DUTY)) as ours:
+        assert candidate.stdout is not None
+        assert "True\n" == candidate.stdout.readline()
+        ours.campaign()
+        assert not ours.elected.is_set()
+        assert candidate.pid == getattr(find_elected(archive.database, DUTY), "pid", None)
+        candidate.send_signal(signal.SIGKILL)
+        candidate.wait()
+
+        until_elected(ours)
+
+        assert os.getpid() == getattr(find_elected(archive.database, DUTY), "pid", None)
+
+
+def test_lock_file_is_closed_to_others_and_no_link(archive: SqlArchive, tmp_path: Path) -> None:
+    with closing(Election(archive.database, DUTY)) as election:
+        election.campaign()
+        (file,) = tmp_path.glob("*.lock")
+        assert 0o600 == file.stat().st_mode & 0o777
+        file.unlink()
+        file.symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(ArchiveError, match="cannot lock"):
+            election.campaign()
+        with pytest.raises(ArchiveError, match="cannot read"):
+            find_elected(archive.database, DUTY)
+        assert not election.elected.is_set()
+
+
+@pytest.mark.parametrize("value", ["", "nonsense", "[]", '{"term": "x"}', '{"term": 1}'])
+def test_damaged_record_is_replaced(archive: SqlArchive, value: str) -> None:
+    Checkpoints(archive.database).write_checkpoint(record_name(DUTY), value)
+    with closing(Election(archive.database, DUTY)) as election:
+        election.campaign()
+        assert 1 == getattr(find_elected(archive.database, DUTY), "term", None)
