@@ -39,7 +39,12 @@ def break_lock(archive: SqlArchive) -> None:
 
 def until_elected(election: Election) -> None:
     """Campaign until it succeeds; a server needs a moment to end a connection."""
-    wait_for(lambda: election.campaign() or election.elected.is_set())
+
+    def campaign() -> bool:
+        election.campaign()
+        return election.elected.is_set()
+
+    wait_for(campaign)
 
 
 def wait_for(is_true: Callable[[], object]) -> None:

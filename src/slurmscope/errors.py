@@ -20,7 +20,8 @@
     │   ├── SlurmRefused       a response arrived that reports an error of Slurm
     │   └── MalformedAnswer    a response arrived in an unknown format
     ├── ArchiveError           the job archive could not be read or written
-    │   └── ArchiveTooLarge        a row exceeds the size limit of the database
+    │   ├── ArchiveTooLarge        a row exceeds the size limit of the database
+    │   └── ArchiveSchemaError     the tables are those of another release
     └── OutputError            something could not be written or sent
 """
 
@@ -136,6 +137,10 @@ class ArchiveError(SlurmscopeError):
 
 class ArchiveTooLarge(ArchiveError):
     """A row exceeds the size limit of the database; retrying does not help."""
+
+
+class ArchiveSchemaError(ArchiveError):
+    """The tables are those of another release; the message says what to do."""
 
 
 class OutputError(SlurmscopeError):

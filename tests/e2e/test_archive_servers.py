@@ -28,6 +28,7 @@ from slurmscope.store.archive.settings import ArchiveSettings
 from tests.archive_promises import ArchivePromises
 from tests.election_promises import ElectionPromises
 from tests.fakes.reports import make_record, make_report, make_unmeasured_report
+from tests.migration_promises import MigrationPromises
 
 # PyMySQL forgets to close a unix socket that nobody listens to.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -65,8 +66,8 @@ class TestServers(ArchivePromises):
     """Run every test of the promises on both servers."""
 
 
-class TestElections(ElectionPromises):
-    """Elect one of two processes on both servers."""
+class TestElectionsAndMigrations(ElectionPromises, MigrationPromises):
+    """Let several processes share an archive on both servers."""
 
 
 def numbers(archive: SqlArchive) -> list[int]:

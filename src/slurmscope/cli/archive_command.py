@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provide ``slurmscope archive``: back up the archive of jobs."""
+"""Provide ``slurmscope archive``: back up and migrate the archive of jobs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,24 @@ from slurmscope.cli.terminal import write_text
 from slurmscope.figures import format_bytes, format_ratio
 from slurmscope.log import escape
 from slurmscope.services.reporting.backup import BackupRequest, write_backups
+from slurmscope.services.reporting.migration import migrate_archive
 
 _EXAMPLES = (
     "slurmscope archive backup /backup/archive.db",
     "slurmscope archive backup archive.db --recorder recorder.db --force",
 )
+_MIGRATE_EXAMPLES = (
+    "slurmscope archive migrate --dry-run",
+    "slurmscope archive migrate --config.file /etc/slurmscope/portal.toml",
+)
 
 
 def make_command() -> click.Command:
     """Build the group."""
-    group = click.Group("archive", help="Back up the archive of jobs.", epilog=format_examples(*_EXAMPLES))
+    examples = format_examples(*_EXAMPLES, *_MIGRATE_EXAMPLES)
+    group = click.Group("archive", help="Back up and migrate the archive of jobs.", epilog=examples)
     group.add_command(_backup_command())
+    group.add_command(_migrate_command())
     return group
 
 
@@ -35,7 +42,7 @@ def _backup_command() -> click.Command:
     path = click.Path(dir_okay=False, path_type=Path)
     return SettingsCommand(
         "backup",
-        callback=_run,
+        callback=_back_up,
         params=[
             click.Argument(["file"], type=path, metavar="FILE"),
             click.Option(
@@ -53,7 +60,7 @@ def _backup_command() -> click.Command:
     )
 
 
-def _run(*, file: Path, recorder: Path | None, force: bool, **given: object) -> int:
+def _back_up(*, file: Path, recorder: Path | None, force: bool, **given: object) -> int:
     config = load_config("up", given)
     request = BackupRequest(archive_file=file, recorder_file=recorder, may_replace=force)
     # A process that is asked to end deletes what it has written so far.
@@ -63,6 +70,38 @@ def _run(*, file: Path, recorder: Path | None, force: bool, **given: object) -> 
             write_text(f"{escape(str(written))}: {format_bytes(size_bytes)}")
     finally:
         signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _migrate_command() -> click.Command:
+    return SettingsCommand(
+        "migrate",
+        callback=_migrate,
+        params=[
+            click.Option(
+                ["--dry-run"], is_flag=True, help="Print the steps and the rows of their tables; change nothing."
+            ),
+            *options_for(section for section in find_sections("portal") if section.name == "archive"),
+        ],
+        help="Migrate the archive to the tables of this release, without the timeout of queries. Stop the portals of "
+        "earlier releases and back up the archive before.",
+        examples=_MIGRATE_EXAMPLES,
+        shown=("archive.url",),
+    )
+
+
+def _migrate(*, dry_run: bool, **given: object) -> int:
+    def show(number: int, count: int, title: str) -> None:
+        write_text(f"{number}/{count} {escape(title)}")
+
+    steps = migrate_archive(load_config("portal", given), show, is_dry_run=dry_run)
+    if dry_run:
+        for step in steps:
+            write_text(f"{escape(step.title)}; {step.table} has about {step.rows:,} rows")
+    if not steps:
+        write_text("the archive has the tables of this release; there is nothing to do")
+    elif not dry_run:
+        write_text("the archive was migrated")
     return 0
 
 

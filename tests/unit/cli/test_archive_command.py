@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``slurmscope archive backup`` saves what the portal and ``up`` cannot make again."""
+"""``slurmscope archive`` saves what the portal and ``up`` cannot make again, and migrates it to new tables."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmscope.model.archive import JobFilter
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.store.archive.archive import SqlArchive
@@ -25,6 +26,7 @@ from slurmscope.store.archive.settings import ArchiveSettings
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import RecorderSettings
 from tests.fakes.reports import make_record, make_report
+from tests.migration_promises import make_version_1
 from tests.processes import PATIENCE_SECONDS, run_slurmscope
 
 
@@ -186,3 +188,36 @@ def test_flush_waits_for_nobody(tmp_path: Path, archive: SqlArchive) -> None:
         archive.flush()
         # Waiting for the other writer would take the whole timeout of ten seconds.
         assert time.monotonic() - started < ArchiveSettings().timeout
+
+
+def migrate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run_slurmscope("archive", "migrate", "--archive.url", f"{folder}/archive.db", *arguments)
+
+
+def test_older_archive_is_migrated_after_a_dry_run(archive: SqlArchive, tmp_path: Path) -> None:
+    make_version_1(archive)
+    archive.close()
+    before = (tmp_path / "archive.db").read_bytes()
+
+    dry = migrate(tmp_path, "--dry-run")
+    after_dry_run = (tmp_path / "archive.db").read_bytes()
+    done, again = migrate(tmp_path), migrate(tmp_path)
+
+    assert (0, "", before) == (dry.returncode, dry.stderr, after_dry_run)
+    column = "ALTER TABLE slurmscope_jobs ADD COLUMN eligible_seconds BIGINT"
+    assert f"{column}; slurmscope_jobs has about 2 rows" in dry.stdout.splitlines()
+    steps = len(dry.stdout.splitlines())
+    *shown, last = done.stdout.splitlines()
+    assert [f"{number}/{steps}" for number in range(1, steps + 1)] == [line.partition(" ")[0] for line in shown]
+    assert "the archive was migrated" == last
+    assert "the archive has the tables of this release; there is nothing to do\n" == again.stdout
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as migrated:
+        assert 2 == len(migrated.list_jobs(EVERYTHING, JobFilter()).rows)
+
+
+def test_no_archive_is_made_by_a_migration(tmp_path: Path) -> None:
+    done = migrate(tmp_path)
+
+    assert 2 == done.returncode
+    assert "there is no readable archive" in done.stderr
+    assert [] == list(tmp_path.iterdir())

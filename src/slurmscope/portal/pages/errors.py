@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from slurmscope.errors import ArchiveError, MissingExtraError, ServerBusy
+from slurmscope.errors import ArchiveError, ArchiveSchemaError, MissingExtraError, ServerBusy
 from slurmscope.log import escape, fields
 from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.pages.context import NOT_FOUND, is_signed_in
@@ -35,6 +35,7 @@ _TITLES = {
 }
 _ARCHIVE_TITLE = "Archive unreachable"
 _ARCHIVE_UNREACHABLE = "Past jobs cannot be shown because the archive database is unreachable. Try again in a minute."
+_SCHEMA_TITLE = "Archive of another release"
 _TOO_MANY_JOBS = "You requested too many jobs that are not in the archive. Try again in a few seconds."
 _MAY_BE_MISSING = "Some servers are unreachable, so a current job may be missing."
 
@@ -46,6 +47,7 @@ def add_error_pages(app: FastAPI) -> None:
     app.add_exception_handler(BadQuery, _handle_bad_query)
     app.add_exception_handler(SignInError, _handle_sign_in_error)
     app.add_exception_handler(ArchiveError, _handle_archive_error)
+    app.add_exception_handler(ArchiveSchemaError, _handle_other_release)
     app.add_exception_handler(ServerBusy, _handle_busy)
     app.add_exception_handler(MissingExtraError, _handle_missing_extra)
     app.add_exception_handler(Exception, _handle_unexpected_error)
@@ -124,6 +126,12 @@ def _handle_archive_error(request: Request, error: Exception) -> Response:
     now = backend.cluster.now() if is_signed_in(request) and not _wants_json(request) else None
     headers = {"Retry-After": "60"}
     return make_error(request, 503, _ARCHIVE_UNREACHABLE, title=_ARCHIVE_TITLE, headers=headers, now=now)
+
+
+async def _handle_other_release(request: Request, error: Exception) -> Response:
+    _logger.warning("archive of another release", extra=fields("archive", error=str(error)))
+    message = f"Jobs cannot be shown: {error}."
+    return make_error(request, 503, message, title=_SCHEMA_TITLE, headers={"Retry-After": "60"})
 
 
 async def _handle_busy(request: Request, _error: Exception) -> Response:

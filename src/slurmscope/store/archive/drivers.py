@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import URL
@@ -29,6 +30,17 @@ _STEPS_BETWEEN_LOOKS = 20_000
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "cache_size=-16000", "analysis_limit=20000")
 
 Isolation = Literal["READ COMMITTED"]
+
+
+class TimeLimits(NamedTuple):
+    """Limit the seconds of a query, or not at all; and those of waiting for a connection or a lock."""
+
+    query: float | None
+    wait: float
+
+
+PATIENT = TimeLimits(query=None, wait=60.0)
+"""Limits of a migration: an index of many million rows takes longer than any query may."""
 
 
 class Driver(Protocol):
@@ -58,17 +70,18 @@ class Driver(Protocol):
         ...
 
 
-def choose_driver(url: URL, settings: ArchiveSettings) -> Driver:
+def choose_driver(url: URL, settings: ArchiveSettings, limits: TimeLimits | None = None) -> Driver:
     """Return what fits the address; raise MissingExtraError when its Python driver is not installed."""
+    limits = limits or TimeLimits(query=settings.timeout, wait=settings.timeout)
     backend = url.get_backend_name()
     if backend == "sqlite":
-        return SqliteDriver(Path(url.database or ""), settings.timeout)
+        return SqliteDriver(Path(url.database or ""), limits)
     if backend == "postgresql":
         require_package("psycopg", "an archive in PostgreSQL", "postgresql")
-        return PostgresDriver(settings)
+        return PostgresDriver(settings.password_file, limits)
     if backend in {"mariadb", "mysql"}:
         require_package("pymysql", "an archive in MariaDB", "mariadb")
-        return MariadbDriver(settings)
+        return MariadbDriver(settings.password_file, limits)
     raise ConfigError(f"--archive.url: {backend} is not supported; use sqlite, mariadb or postgresql")
 
 
@@ -78,9 +91,9 @@ class SqliteDriver:
     isolation_level: Isolation | None = None
     is_remote = False
 
-    def __init__(self, path: Path, timeout_seconds: float) -> None:
+    def __init__(self, path: Path, limits: TimeLimits) -> None:
         self._path = path
-        self._timeout_seconds = timeout_seconds
+        self._limits = limits
 
     def make_url(self, url: URL) -> URL:
         """Return the address with the name of the Python driver in it."""
@@ -88,7 +101,7 @@ class SqliteDriver:
 
     def connect_arguments(self) -> Mapping[str, Any]:
         """Wait for locks no longer than for anything else; transactions are begun by us."""
-        return {"timeout": self._timeout_seconds, "isolation_level": None, "check_same_thread": False}
+        return {"timeout": self._limits.wait, "isolation_level": None, "check_same_thread": False}
 
     def lock_connect_arguments(self) -> Mapping[str, Any]:
         """Return the same: there is no server."""
@@ -113,7 +126,7 @@ class SqliteDriver:
         connection.set_progress_handler(watch.is_late, _STEPS_BETWEEN_LOOKS)
 
     def _start_clock(self, connection: Connection, *_: Any) -> None:
-        connection.info["watch"].deadline = time.monotonic() + self._timeout_seconds
+        connection.info["watch"].deadline = time.monotonic() + (self._limits.query or math.inf)
 
 
 class _Watch:
@@ -139,8 +152,9 @@ class MariadbDriver:
     isolation_level: Isolation | None = "READ COMMITTED"
     is_remote = True
 
-    def __init__(self, settings: ArchiveSettings) -> None:
-        self._settings = settings
+    def __init__(self, password_file: Path | None, limits: TimeLimits) -> None:
+        self._password_file = password_file
+        self._limits = limits
 
     def make_url(self, url: URL) -> URL:
         """Return the address with the name of the Python driver in it."""
@@ -148,15 +162,20 @@ class MariadbDriver:
 
     def connect_arguments(self) -> Mapping[str, Any]:
         """Limit the time on both sides: the server ends the statement, and if it cannot, we leave."""
-        seconds = self._settings.timeout
+        seconds, wait = self._limits.query, _whole(self._limits.wait)
+        variables = {
+            "max_statement_time": f"{seconds or 0:.3f}",
+            "innodb_lock_wait_timeout": wait,
+            "lock_wait_timeout": wait,
+            # A transaction of a host that vanished ends, and with it the locks on rows.
+            "idle_transaction_timeout": _whole(seconds) if seconds else 0,
+        }
         return {
             "charset": "utf8mb4",
-            "connect_timeout": max(1, round(seconds)),
-            "read_timeout": seconds + 1,
-            "write_timeout": seconds + 1,
-            # A transaction of a host that vanished ends, and with it the locks on rows.
-            "init_command": f"SET SESSION max_statement_time={seconds:.3f}, "
-            f"innodb_lock_wait_timeout={_whole(seconds)}, idle_transaction_timeout={_whole(seconds)}",
+            "connect_timeout": wait,
+            "read_timeout": seconds + 1 if seconds else None,
+            "write_timeout": seconds + 1 if seconds else None,
+            "init_command": "SET SESSION " + ", ".join(f"{name}={value}" for name, value in variables.items()),
         }
 
     def lock_connect_arguments(self) -> Mapping[str, Any]:
@@ -171,8 +190,8 @@ class MariadbDriver:
         event.listen(engine, "do_connect", self._give_password)
 
     def _give_password(self, dialect: Any, record: Any, arguments: Any, named: dict[str, Any]) -> None:
-        if self._settings.password_file is not None:
-            named["password"] = read_password(self._settings.password_file)
+        if self._password_file is not None:
+            named["password"] = read_password(self._password_file)
 
 
 class PostgresDriver:
@@ -181,8 +200,9 @@ class PostgresDriver:
     isolation_level: Isolation | None = "READ COMMITTED"
     is_remote = True
 
-    def __init__(self, settings: ArchiveSettings) -> None:
-        self._settings = settings
+    def __init__(self, password_file: Path | None, limits: TimeLimits) -> None:
+        self._password_file = password_file
+        self._limits = limits
 
     def make_url(self, url: URL) -> URL:
         """Return the address with the name of the Python driver in it."""
@@ -190,13 +210,17 @@ class PostgresDriver:
 
     def connect_arguments(self) -> Mapping[str, Any]:
         """Limit the time on both sides: the server ends the statement, and if it cannot, we leave."""
-        milliseconds = _whole(self._settings.timeout * 1000)
-        limits = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+        query = _whole(self._limits.query * 1000) if self._limits.query else 0
+        limits = {
+            "statement_timeout": query,
+            "lock_timeout": _whole(self._limits.wait * 1000),
+            "idle_in_transaction_session_timeout": query,
+        }
         return MappingProxyType(
             {
                 # libpq takes 1 for 2.
-                "connect_timeout": max(2, round(self._settings.timeout)),
-                "options": " ".join(f"-c {name}={milliseconds}" for name in limits),
+                "connect_timeout": max(2, round(self._limits.wait)),
+                "options": " ".join(f"-c {name}={milliseconds}" for name, milliseconds in limits.items()),
                 "client_encoding": "utf8",
             }
         )
@@ -222,9 +246,9 @@ class PostgresDriver:
     def _connect(self, dialect: Any, record: Any, arguments: Any, named: dict[str, Any]) -> Any:
         from slurmscope.store.archive.bounded_psycopg import bounded_connection
 
-        if self._settings.password_file is not None:
-            named["password"] = read_password(self._settings.password_file)
-        return bounded_connection(self._settings.timeout + 1).connect(*arguments, **named)
+        if self._password_file is not None:
+            named["password"] = read_password(self._password_file)
+        return bounded_connection((self._limits.query or math.inf) + 1).connect(*arguments, **named)
 
 
 def read_password(path: Path) -> str:

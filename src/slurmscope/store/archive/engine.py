@@ -11,9 +11,9 @@ import copy
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, text
@@ -21,18 +21,32 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from slurmscope.errors import ArchiveError, ArchiveTooLarge
+from slurmscope.errors import ArchiveError, ArchiveSchemaError, ArchiveTooLarge
 from slurmscope.log import escape, fields
-from slurmscope.store.archive.drivers import WRITES, Driver, choose_driver
-from slurmscope.store.archive.migrations import is_migration_due, one_migration_at_a_time, prepare_schema
+from slurmscope.store.archive.drivers import PATIENT, WRITES, Driver, choose_driver
+from slurmscope.store.archive.migrations import (
+    Progress,
+    Step,
+    check_version,
+    estimate_rows,
+    has_more_rows,
+    is_older,
+    one_migration_at_a_time,
+    plan_steps,
+    prepare_schema,
+    read_version,
+)
+from slurmscope.store.archive.schema import JOBS
 from slurmscope.store.archive.session_lock import SessionLock, make_session_lock
 from slurmscope.store.archive.settings import ArchiveSettings
 
 POOL_SIZE = 10
 MAX_OVERFLOW = 14
 RECYCLE_SECONDS = 1800
-MIGRATION_SECONDS = 3600.0
-"""Time limit of a migration: an index of many million rows takes longer than any query may."""
+SCHEMA_SECONDS = 10.0
+"""How often readers check that the tables are still those of this release; writers always do."""
+AUTOMATIC_ROWS = 100_000
+"""An archive with at most so many jobs is migrated when it is opened, which takes seconds."""
 
 # Deadlock and lock wait in MariaDB; serialization failure and deadlock in PostgreSQL.
 _CONFLICTS = frozenset({1205, 1213, "40001", "40P01"})
@@ -64,6 +78,7 @@ class Database:
         self._engine = _make_engine(self._url, self._driver, settings)
         self._check_writer: Callable[[Connection], None] = lambda _: None
         self._is_prepared = False
+        self._check_schema_at = 0.0
         self._preparing = threading.Lock()
 
     @property
@@ -75,12 +90,14 @@ class Database:
     def reading(self) -> Iterator[Connection]:
         """Yield a connection for queries."""
         with self._raising_archive_errors(), self._lend(self._engine.connect) as connection:
+            self._check_schema(connection)
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Yield a connection in a transaction: committed at the end of the block, rolled back on an error."""
         with self._raising_archive_errors(), self._lend(lambda: self._writer().begin()) as connection:
+            check_version(connection, is_locking=True)
             self._check_writer(connection)
             yield connection
 
@@ -128,35 +145,46 @@ class Database:
                 self._prepare_schema()
                 self._is_prepared = True
 
+    def plan_migration(self) -> tuple[tuple[Step, int], ...]:
+        """Return what a migration would do, each step with about as many rows as its table has; change nothing."""
+        with self._raising_archive_errors(), self._patient_engine() as engine, engine.connect() as connection:
+            return tuple((step, estimate_rows(connection, step.table)) for step in plan_steps(connection))
+
+    def migrate(self, progress: Progress) -> None:
+        """Create or migrate the tables, however long it takes."""
+        self._driver.make_room()
+        with self._raising_archive_errors(), self._patient_engine() as engine:
+            _prepare(engine, progress)
+
     def _prepare_schema(self) -> None:
-        """Create or migrate the tables; retry once if another process did so at the same moment."""
+        """Create the tables, or migrate a small archive; one that takes long is left to the command."""
         # Within the ordinary time limit: an unreachable server is noticed here.
         with self._engine.connect() as connection:
-            is_due = is_migration_due(connection)
-        for is_last in (False, True):
-            try:
-                with (
-                    self._migrating_engine(is_due=is_due) as engine,
-                    engine.begin() as connection,
-                    one_migration_at_a_time(connection),
-                ):
-                    prepare_schema(connection)
-                return
-            except DBAPIError as error:
-                if is_last or error.connection_invalidated:
-                    raise
+            version = read_version(connection)
+            if is_older(version) and has_more_rows(connection, JOBS, AUTOMATIC_ROWS):
+                raise ArchiveSchemaError(
+                    f"the archive has the schema {version} of an earlier release and many jobs: stop the portals of "
+                    "that release, back it up, and run slurmscope archive migrate"
+                )
+        if not is_older(version):
+            _prepare(self._engine)
+            return
+        logger.info("migrating the archive to a new schema", extra=fields(archive=self._shown))
+        with self._patient_engine() as engine:
+            _prepare(engine)
+
+    def _check_schema(self, connection: Connection) -> None:
+        """Notice now and then that a later release has migrated the tables."""
+        if time.monotonic() >= self._check_schema_at:
+            check_version(connection)
+            self._check_schema_at = time.monotonic() + SCHEMA_SECONDS
 
     @contextmanager
-    def _migrating_engine(self, *, is_due: bool) -> Iterator[Engine]:
-        """Yield the engine for the tables: for a migration, one without the time limit of queries."""
-        if not is_due:
-            yield self._writer()
-            return
-        patient = replace(self.settings, timeout=max(MIGRATION_SECONDS, self.settings.timeout))
-        logger.info("migrating the archive to a new schema; this can take minutes", extra=fields(archive=self._shown))
-        engine = _make_engine(self._url, choose_driver(self._url, patient), patient)
+    def _patient_engine(self) -> Iterator[Engine]:
+        """Yield an engine without the time limit of queries."""
+        engine = _make_engine(self._url, choose_driver(self._url, self.settings, PATIENT), self.settings)
         try:
-            yield engine.execution_options(**{WRITES: True})
+            yield engine
         finally:
             engine.dispose()
 
@@ -221,6 +249,19 @@ def _make_engine(url: URL, driver: Driver, settings: ArchiveSettings) -> Engine:
     )
     driver.attach(engine)
     return engine
+
+
+def _prepare(engine: Engine, progress: Progress | None = None) -> None:
+    """Create or migrate the tables; retry once if another process did so at the same moment."""
+    writer = engine.execution_options(**{WRITES: True})
+    for is_last in (False, True):
+        try:
+            with writer.begin() as connection, one_migration_at_a_time(connection):
+                prepare_schema(connection, progress)
+            return
+        except DBAPIError as error:
+            if is_last or error.connection_invalidated:
+                raise
 
 
 def _without_password(url: URL) -> str:

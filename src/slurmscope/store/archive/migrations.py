@@ -1,63 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bring the tables of an older archive up to date.
 
-A step only adds: columns that may be NULL, indexes, and sums of what is there. No row is rewritten, and what older rows
-do not have stays NULL, which means unknown. MariaDB commits after every change of a table, so a step that was
-interrupted goes on where it stopped.
+What differs from the declared tables is added: tables, columns that may be NULL, and indexes; then come the steps of
+each version, such as sums of what is there. No row is rewritten, and what older rows do not have stays NULL, which
+means unknown. MariaDB commits after every change of a table, so a migration that was interrupted goes on where it
+stopped; while it is under way, a second row of the version table keeps other releases from writing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Index, Table, insert, inspect, select, text, update
-from sqlalchemy.schema import CreateColumn
+from sqlalchemy import Connection, Index, Table, TextClause, delete, func, insert, inspect, select, text, update
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
-from slurmscope.errors import ArchiveError
+from slurmscope.errors import ArchiveError, ArchiveSchemaError
 from slurmscope.store.archive import schema
 from slurmscope.store.archive.columns import METADATA
 from slurmscope.store.archive.dimension_sums import fill_totals
-from slurmscope.store.archive.schema import FINDINGS, JOBS, SCHEMA
-from slurmscope.store.archive.sum_tables import ADVICE_SUMS, DAILY
+from slurmscope.store.archive.schema import JOBS, SCHEMA
 
 LOCK_NAME = "slurmscope_schema"
 LOCK_NUMBER = 0x736C7572
 """PostgreSQL numbers its advisory locks; any number that nothing else uses will do."""
 LOCK_SECONDS = 60
+_VERSION_ROW, _UNDER_WAY_ROW = 1, 2
 
 
-def read_version(connection: Connection) -> int | None:
-    """Return the version of the tables; None for an empty database. Raise ArchiveError for that of a later release."""
+class Step(NamedTuple):
+    """Do one part of a migration; ``title`` is its statement, or what it does."""
+
+    title: str
+    table: Table
+    run: Callable[[Connection], object]
+
+
+Progress = Callable[[int, int, Step], None]
+"""Called before each step with its number, the number of steps, and the step."""
+
+
+def _analyze(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        # It takes an index without statistics for a good one.
+        connection.execute(text("ANALYZE"))
+
+
+MIGRATIONS: Mapping[int, Sequence[Step]] = MappingProxyType(
+    {2: (Step("sum up all jobs", JOBS, fill_totals), Step("collect statistics", JOBS, _analyze))}
+)
+"""What is to be done to a schema of this version beside adding what it lacks."""
+
+
+def read_version(connection: Connection, *, is_locking: bool = False) -> int | None:
+    """Return the version of the tables; None for an empty database. Raise ArchiveSchemaError for a later release's.
+
+    With ``is_locking``, a migration waits until the transaction has ended.
+    """
     if not inspect(connection).has_table(SCHEMA.name):
         return None
-    version: int | None = connection.scalar(select(SCHEMA.c.version).where(SCHEMA.c.id == 1))
-    if version is not None and version > schema.SCHEMA_VERSION:
-        raise ArchiveError(
-            f"the archive has the schema {version} of a later release, and this one knows {schema.SCHEMA_VERSION}: "
+    return check_version(connection, is_locking=is_locking)
+
+
+def check_version(connection: Connection, *, is_locking: bool = False) -> int | None:
+    """Return the version in a table that is there; raise ArchiveSchemaError for that of a later release."""
+    statement = select(SCHEMA.c.id, SCHEMA.c.version)
+    rows = connection.execute(statement.with_for_update(read=True) if is_locking else statement).all()
+    versions = {row.id: row.version for row in rows}
+    newest = max(versions.values(), default=0)
+    if newest > schema.SCHEMA_VERSION:
+        raise ArchiveSchemaError(
+            f"the archive has the schema {newest} of a later release, and this one knows {schema.SCHEMA_VERSION}: "
             "update slurmscope"
         )
+    version: int | None = versions.get(_VERSION_ROW)
     return version
 
 
-def is_migration_due(connection: Connection) -> bool:
-    """Return whether the tables are those of an older release."""
-    version = read_version(connection)
+def is_older(version: int | None) -> bool:
+    """Return whether these tables need a migration."""
     return version is not None and version < schema.SCHEMA_VERSION
 
 
-def prepare_schema(connection: Connection) -> None:
+def plan_steps(connection: Connection) -> tuple[Step, ...]:
+    """Return what is to be done to the tables, in order; nothing is changed."""
+    version = read_version(connection)
+    known = set(inspect(connection).get_table_names())
+    steps: list[Step] = []
+    for table in METADATA.sorted_tables:
+        if table.name not in known:
+            steps.append(_creation(connection, table))
+        elif is_older(version):
+            steps += _additions(connection, table)
+    for older in range(version or schema.SCHEMA_VERSION, schema.SCHEMA_VERSION):
+        steps += MIGRATIONS.get(older, ())
+    return tuple(steps)
+
+
+def prepare_schema(connection: Connection, progress: Progress | None = None) -> None:
     """Create what is missing and run the migrations that are due; refuse what a later release has made."""
     version = read_version(connection)
-    METADATA.create_all(connection)
+    steps = plan_steps(connection)
+    if is_older(version):
+        # After the transactions of others, and before their next ones. MariaDB ends this lock with the first table that
+        # is changed, and commits the row.
+        connection.execute(select(SCHEMA).with_for_update())
+        connection.execute(delete(SCHEMA).where(SCHEMA.c.id == _UNDER_WAY_ROW))
+        connection.execute(insert(SCHEMA).values(id=_UNDER_WAY_ROW, version=schema.SCHEMA_VERSION))
+    for number, step in enumerate(steps, 1):
+        if progress is not None:
+            progress(number, len(steps), step)
+        step.run(connection)
     if version is None:
-        connection.execute(insert(SCHEMA).values(id=1, version=schema.SCHEMA_VERSION))
-        return
-    for older in range(version, schema.SCHEMA_VERSION):
-        MIGRATIONS[older](connection)
-    if version < schema.SCHEMA_VERSION:
-        connection.execute(update(SCHEMA).values(version=schema.SCHEMA_VERSION))
+        connection.execute(insert(SCHEMA).values(id=_VERSION_ROW, version=schema.SCHEMA_VERSION))
+    elif is_older(version):
+        connection.execute(update(SCHEMA).where(SCHEMA.c.id == _VERSION_ROW).values(version=schema.SCHEMA_VERSION))
+        connection.execute(delete(SCHEMA).where(SCHEMA.c.id == _UNDER_WAY_ROW))
 
 
 @contextmanager
@@ -80,35 +141,50 @@ def one_migration_at_a_time(connection: Connection) -> Iterator[None]:
         connection.execute(text("SELECT RELEASE_LOCK(CONCAT(DATABASE(), '.', :name))"), {"name": LOCK_NAME})
 
 
-def _from_1_to_2(connection: Connection) -> None:
-    for table in (JOBS, FINDINGS, DAILY):
-        _add_columns(connection, table)
-    _add_indexes(connection, JOBS)
+def estimate_rows(connection: Connection, table: Table) -> int:
+    """Return about how many rows a table has; servers know it without counting."""
+    dialect = connection.dialect.name
+    name = {"name": table.name}
+    if not inspect(connection).has_table(table.name):
+        return 0
+    if dialect == "postgresql":
+        found = connection.scalar(text("SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(:name)"), name)
+        if found is not None and found >= 0:  # -1 before the first ANALYZE
+            return int(found)
+    if dialect == "mariadb":
+        rows = "SELECT table_rows FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = :name"
+        return int(connection.scalar(text(rows), name) or 0)
+    return int(connection.scalar(select(func.count()).select_from(table)) or 0)
 
 
-def _from_2_to_3(connection: Connection) -> None:
-    for table in (JOBS, ADVICE_SUMS):
-        _add_indexes(connection, table)
-    fill_totals(connection)
-    if connection.dialect.name == "sqlite":
-        # It takes an index without statistics for a good one.
-        connection.execute(text("ANALYZE"))
+def has_more_rows(connection: Connection, table: Table, count: int) -> bool:
+    """Return whether a table has more rows than this, without counting all of them."""
+    some = select(table.c[next(iter(table.primary_key)).name]).limit(count + 1).subquery()
+    return int(connection.scalar(select(func.count()).select_from(some)) or 0) > count
 
 
-def _add_columns(connection: Connection, table: Table) -> None:
-    known = {column["name"] for column in inspect(connection).get_columns(table.name)}
+def _creation(connection: Connection, table: Table) -> Step:
+    statement = CreateTable(table).compile(dialect=connection.dialect)
+    return Step(_one_line(statement), table, table.create)
+
+
+def _additions(connection: Connection, table: Table) -> Iterator[Step]:
+    inspector = inspect(connection)
+    columns = {column["name"] for column in inspector.get_columns(table.name)}
     for column in table.columns:
-        if column.name not in known:
+        if column.name not in columns:
             definition = CreateColumn(column).compile(dialect=connection.dialect)
-            connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
-
-
-def _add_indexes(connection: Connection, table: Table) -> None:
-    known = {index["name"] for index in inspect(connection).get_indexes(table.name)}
-    missing: list[Index] = [index for index in table.indexes if index.name not in known]
+            statement = text(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
+            yield Step(_one_line(statement), table, partial(_execute, statement))
+    indexes = {index["name"] for index in inspector.get_indexes(table.name)}
+    missing: list[Index] = [index for index in table.indexes if index.name not in indexes]
     for index in sorted(missing, key=lambda index: str(index.name)):
-        index.create(connection)
+        yield Step(_one_line(CreateIndex(index).compile(dialect=connection.dialect)), table, index.create)
 
 
-MIGRATIONS: Mapping[int, Callable[[Connection], None]] = MappingProxyType({1: _from_1_to_2, 2: _from_2_to_3})
-"""What brings a schema of this version to the next one."""
+def _execute(statement: TextClause, connection: Connection) -> None:
+    connection.execute(statement)
+
+
+def _one_line(statement: object) -> str:
+    return " ".join(str(statement).split())

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import re
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -199,10 +200,9 @@ class ConnectionLock:
         """Close the connection, which ends the lock."""
         connection, self._connection, self._is_held = self._connection, None, False
         if connection is not None:
-            try:
-                connection.close()
-            except (SQLAlchemyError, OSError):  # it was broken
+            with suppress(SQLAlchemyError, OSError):  # it may be broken
                 connection.invalidate()
+                connection.close()
 
     def _ask(self, statement: str) -> bool:
         if self._connection is None:

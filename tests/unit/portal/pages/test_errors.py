@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from starlette.exceptions import HTTPException
 
-from slurmscope.errors import ArchiveError, MissingExtraError, ServerBusy
+from slurmscope.errors import ArchiveError, ArchiveSchemaError, MissingExtraError, ServerBusy
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.scope import Scope
@@ -191,3 +191,15 @@ def test_busy_portal_is_not_called_unreachable(kind: type[FakeBackend], status: 
     assert (status, seconds) == (answer.status_code, answer.headers["retry-after"])
     assert title in text
     assert "unreachable" not in text
+
+
+def test_archive_of_another_release_is_named() -> None:
+    class Older(BrokenBackend):
+        failure = lambda: ArchiveSchemaError("the archive has the schema 99 of a later release: update slurmscope")  # noqa: E731
+
+    client = PortalClient(Older(archive=make_backend().archive).make_app(), "ada")
+    page, answer = client.get("/jobs/4711"), client.get("/api/v2/jobs/4711")
+    assert (503, 503, "60") == (page.status_code, answer.status_code, page.headers["retry-after"])
+    sentence = "Jobs cannot be shown: the archive has the schema 99 of a later release: update slurmscope."
+    assert sentence in Page(page.text).text
+    assert {"error": sentence} == answer.json()

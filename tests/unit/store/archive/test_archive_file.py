@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pymysql  # type: ignore[import-untyped]
 import pytest
-from sqlalchemy import Connection, Select, text
+from sqlalchemy import Select, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
@@ -29,6 +29,7 @@ from slurmscope.store.archive import migrations, schema
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.drivers import read_password, require_package
 from slurmscope.store.archive.engine import ArchiveConflict
+from slurmscope.store.archive.migrations import Step
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.queries import pages
 from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
@@ -110,17 +111,11 @@ def test_older_archive_is_brought_up_to_date_step_by_step(
     archive.save([make_report()])
     steps: list[int] = []
 
-    def step(number: int) -> None:
-        steps.append(number)
-
-    def first(_: Connection) -> None:
-        step(3)
-
-    def second(_: Connection) -> None:
-        step(4)
+    def step(number: int) -> Step:
+        return Step(f"step {number}", schema.JOBS, lambda _: steps.append(number))
 
     monkeypatch.setattr(schema, "SCHEMA_VERSION", 5)
-    monkeypatch.setattr(migrations, "MIGRATIONS", {3: first, 4: second})
+    monkeypatch.setattr(migrations, "MIGRATIONS", {3: [step(3)], 4: [step(4)]})
 
     for _ in range(2):
         again = open_at(path)
@@ -234,7 +229,7 @@ def test_old_curves_are_found_without_reading_all_jobs(archive: SqlArchive) -> N
     archive.delete_curves(START)
     raw.set_trace_callback(None)  # type: ignore[union-attr]
 
-    (question,) = (text for text in asked if text.startswith("SELECT"))
+    (question,) = (text for text in asked if text.startswith("SELECT slurmscope_curves"))
     with archive.database.reading() as connection:
         plan = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {question}"))]
     assert "slurmscope_curves_submit" in plan[0]

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is true of a migration in every archive, whether it is in a file or in a database server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Connection, insert, select, text, update
+
+from slurmscope.errors import ArchiveSchemaError
+from slurmscope.model.archive import JobFilter
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.store.archive import engine, migrations, schema
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.columns import METADATA
+from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.migrations import Step
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.schema import JOBS, SCHEMA
+from tests.fakes.archive_version_1 import write_version_1
+from tests.fakes.reports import make_record, make_report
+
+TIMEOUT_SECONDS = 1.0
+LONG = {
+    "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8000000) SELECT max(i) FROM n",
+    "mariadb": "SELECT SLEEP(2.5)",
+    "postgresql": "SELECT pg_sleep(2.5)",
+}
+"""Statements that take longer than the timeout; MariaDB ends a sleep that is too long with 1."""
+
+
+@contextmanager
+def opened_again(archive: SqlArchive, **changed: object) -> Iterator[Database]:
+    settings = replace(archive.database.settings, **changed)  # type: ignore[arg-type]
+    with closing(open_archive(settings)) as again:
+        yield again.database
+
+
+def make_version_1(archive: SqlArchive) -> None:
+    with archive.database.writing() as connection:
+        METADATA.drop_all(connection)
+        write_version_1(connection, [make_report(), make_report(make_record(5))])
+
+
+def numbers(database: Database) -> list[int]:
+    return sorted(row.job_id for row in SqlArchive(database).list_jobs(EVERYTHING, JobFilter()).rows)
+
+
+def ignore_progress(_number: int, _count: int, _step: Step) -> None:
+    """Show nothing."""
+
+
+class MigrationPromises:
+    """Run these with a fixture ``archive``."""
+
+    def test_large_archive_is_left_to_the_command(self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+        make_version_1(archive)
+        monkeypatch.setattr(engine, "AUTOMATIC_ROWS", 1)
+        shown: list[str] = []
+
+        with opened_again(archive) as portal, opened_again(archive) as command:
+            with pytest.raises(ArchiveSchemaError, match=r"schema 1 of an earlier .* slurmscope archive migrate"):
+                numbers(portal)
+            planned = [(step.title, rows) for step, rows in command.plan_migration()]
+            with pytest.raises(ArchiveSchemaError):
+                numbers(portal)
+            command.migrate(lambda number, count, step: shown.append(f"{number}/{count} {step.title}"))
+
+            # The portal that waited goes on by itself.
+            assert [5, 4711] == numbers(portal)
+            assert () == command.plan_migration()
+        titles = [title for title, _ in planned]
+        assert [f"{n}/{len(titles)} {title}" for n, title in enumerate(titles, 1)] == shown
+        (column,) = (title for title in titles if "eligible_seconds" in title)
+        assert column.upper().startswith("ALTER TABLE SLURMSCOPE_JOBS ADD COLUMN ELIGIBLE_SECONDS BIGINT")
+        assert any(title.startswith("CREATE INDEX slurmscope_jobs_het ON slurmscope_jobs") for title in titles)
+
+    def test_migration_may_take_longer_than_a_query(self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+        answers: list[object] = []
+        long = text(LONG[archive.database.dialect])
+        step = Step("take long", JOBS, lambda connection: answers.append(connection.scalar(long)))
+        monkeypatch.setattr(migrations, "MIGRATIONS", {1: [step]})
+        make_version_1(archive)
+
+        with opened_again(archive, timeout=TIMEOUT_SECONDS) as hurried:
+            assert [5, 4711] == numbers(hurried)
+
+        assert 1 == len(answers)
+        assert 1 != answers[0]
+
+    def test_two_migrations_at_once_are_one(self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+        runs: list[int] = []
+        both = threading.Barrier(2)
+        pause = text(LONG[archive.database.dialect])
+
+        def run(connection: Connection) -> None:
+            connection.execute(pause)
+            runs.append(1)
+
+        def migrate() -> None:
+            with opened_again(archive) as database:
+                both.wait(60)
+                database.migrate(ignore_progress)
+
+        monkeypatch.setattr(migrations, "MIGRATIONS", {1: [Step("pause", JOBS, run)]})
+        make_version_1(archive)
+        threads = [threading.Thread(target=migrate) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+
+        assert [1] == runs
+        with opened_again(archive) as database:
+            assert [5, 4711] == numbers(database)
+
+    def test_running_process_notices_a_later_schema(self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(engine, "SCHEMA_SECONDS", 0.0)
+        archive.save([make_report()])
+        later = "schema 99 of a later release"
+        with opened_again(archive) as other, other.writing() as connection:
+            connection.execute(update(SCHEMA).where(SCHEMA.c.id == 1).values(version=99))
+
+        with pytest.raises(ArchiveSchemaError, match=later):
+            archive.save([make_report(make_record(2))])
+        with pytest.raises(ArchiveSchemaError, match=later):
+            numbers(archive.database)
+
+        _set_version(archive)
+        assert [4711] == numbers(archive.database)
+
+    def test_nothing_is_written_while_a_later_release_migrates(self, archive: SqlArchive) -> None:
+        archive.save([make_report()])
+        with opened_again(archive) as other, other.writing() as connection:
+            connection.execute(insert(SCHEMA).values(id=2, version=99))
+
+        with pytest.raises(ArchiveSchemaError, match="schema 99 of a later release"):
+            archive.save([make_report(make_record(2))])
+
+        _set_version(archive)
+        archive.save([make_report(make_record(2))])
+
+
+def _set_version(archive: SqlArchive) -> None:
+    """Leave the table as this release writes it; not through the archive, which refuses."""
+    with archive.database._engine.begin() as connection:
+        connection.execute(SCHEMA.delete().where(SCHEMA.c.id == 2))
+        connection.execute(update(SCHEMA).values(version=schema.SCHEMA_VERSION))
+        assert [(1, schema.SCHEMA_VERSION)] == [tuple(row) for row in connection.execute(select(SCHEMA))]
