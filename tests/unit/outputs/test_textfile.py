@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -14,13 +15,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.errors import OutputError
 from slurmscope.outputs.textfile import remove_stale_parts, write_textfile
+from tests.leftovers import nothing_left
 
 OLD = b"slurm_up 1\n"
 
@@ -117,14 +118,11 @@ class TestFailing:
         assert str(caught.value).isprintable()
 
     def test_no_descriptor_is_left_open(self, page: Path) -> None:
-        before = psutil.Process().num_fds()
-        for target in (page, page / "below-a-file", page.parent / "none" / "x.prom"):
-            for _ in range(10):
-                try:
-                    write_textfile(target, [b"a 1\n"])
-                except OutputError:
-                    continue
-        assert before == psutil.Process().num_fds()
+        with nothing_left():
+            for target in (page, page / "below-a-file", page.parent / "none" / "x.prom"):
+                for _ in range(10):
+                    with contextlib.suppress(OutputError):
+                        write_textfile(target, [b"a 1\n"])
 
 
 FULL_DISK = """

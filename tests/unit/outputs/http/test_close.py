@@ -13,6 +13,7 @@ from slurmscope.outputs.http.app import ExporterApp
 from slurmscope.outputs.http.server import Server
 from tests.fakes.exposition import FakeExposition, HeldExposition
 from tests.fakes.raw_http import GENEROUS_SECONDS, ask, connect, read_all, read_answer
+from tests.leftovers import nothing_left
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -106,27 +107,26 @@ def test_address_can_be_taken_again_at_once() -> None:
 
 
 def test_closing_amid_many_requests_leaves_no_thread() -> None:
-    before = threading.active_count()
-    for _ in range(5):
-        server = started(FakeExposition())
-        address = server.addresses[0]
-        done = threading.Event()
+    with nothing_left():
+        for _ in range(5):
+            close_amid_requests()
 
-        def hammer(address=address, done=done) -> None:  # type: ignore[no-untyped-def]
-            while not done.is_set():
-                with contextlib.suppress(OSError), connect(address) as sock:
-                    sock.sendall(GET)
-                    read_all(sock)
 
-        threads = [threading.Thread(target=hammer) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.05)
-        assert server.close(10) == 0
-        done.set()
-        for thread in threads:
-            thread.join(GENEROUS_SECONDS)
-    until = time.monotonic() + GENEROUS_SECONDS
-    while threading.active_count() > before and time.monotonic() < until:
-        time.sleep(0.01)
-    assert before == threading.active_count()
+def close_amid_requests() -> None:
+    server = started(FakeExposition())
+    done = threading.Event()
+
+    def hammer() -> None:
+        while not done.is_set():
+            with contextlib.suppress(OSError), connect(server.addresses[0]) as sock:
+                sock.sendall(GET)
+                read_all(sock)
+
+    threads = [threading.Thread(target=hammer) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.05)
+    assert server.close(10) == 0
+    done.set()
+    for thread in threads:
+        thread.join(GENEROUS_SECONDS)

@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from slurmscope.outputs.http.address import ListenHost
 from tests.fakes.exposition import PAGE
 from tests.fakes.raw_http import GENEROUS_SECONDS, ask, connect, get, read_answer
+from tests.leftovers import nothing_left
 from tests.unit.outputs.http.conftest import Serve
 
 ROOT = Path(__file__).parents[4]
@@ -130,43 +130,25 @@ def _reply(sock: socket.socket) -> bytes:
         return b""
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def is_back_at(files: int, threads: int) -> bool:
-    """Return whether no more is open than before; the last connections may take a moment to end."""
-    until = time.monotonic() + GENEROUS_SECONDS
-    while open_files() > files or threading.active_count() > threads:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def test_nothing_is_left_of_thousands_of_requests(serve: Serve) -> None:
     address = serve().address
-    files, threads = open_files(), threading.active_count()
-    for _ in range(20):
-        with connect(address) as sock:
-            assert {200} == {ask(sock).status for _ in range(95)}
-        assert {200} == {get(address).status for _ in range(5)}
-    for number in range(200):
-        with connect(address) as sock:
-            sock.sendall((b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", b"\x00")[number % 4])
-            # A reset instead of an orderly end.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    assert is_back_at(files, threads)
+    with nothing_left():
+        for _ in range(20):
+            with connect(address) as sock:
+                assert {200} == {ask(sock).status for _ in range(95)}
+            assert {200} == {get(address).status for _ in range(5)}
+        for number in range(200):
+            with connect(address) as sock:
+                sock.sendall((b"", b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", b"\x00")[number % 4])
+                # A reset instead of an orderly end.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def test_refused_clients_leave_nothing_either(serve: Serve) -> None:
     address = serve(max_connections=2).address
-    files, threads = open_files(), threading.active_count()
-    with contextlib.ExitStack() as stack:
+    with nothing_left(), contextlib.ExitStack() as stack:
         for _ in range(50):
             stack.enter_context(connect(address)).sendall(b"GET /half")
-        assert open_files() > files
-    assert is_back_at(files, threads)
 
 
 @pytest.mark.parametrize("with_tls", [False, True])

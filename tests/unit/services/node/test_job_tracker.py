@@ -25,6 +25,7 @@ from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
 from slurmscope.sources.machine.changes import ChangeWatcher, WakeUp
 from slurmscope.sources.machine.inotify import Inotify, InotifyUnavailable
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReader
+from tests.leftovers import nothing_left
 
 KEY = JobKey(7)
 PATIENCE_SECONDS = 60.0
@@ -345,18 +346,13 @@ def test_parallel_snapshot_requests_are_all_answered(node: Node) -> None:
 
 
 def test_closing_ends_the_thread_and_gives_descriptors_back(tmp_path: Path) -> None:
-    before = threading.active_count(), count_descriptors()
-    with tracking(tmp_path) as node:
-        job = node.begin(pids=[os.getpid()])
-        until(lambda: job.reads)
-    node.tracker.close()
-    assert before == (threading.active_count(), count_descriptors())
+    with nothing_left():
+        with tracking(tmp_path) as node:
+            job = node.begin(pids=[os.getpid()])
+            until(lambda: job.reads)
+        node.tracker.close()
     with pytest.raises(SourceError, match="agent is stopping"):
         node.tracker.snapshot()
-
-
-def count_descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 class SlowFinder(FakeFinder):

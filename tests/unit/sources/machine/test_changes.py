@@ -16,6 +16,7 @@ import pytest
 
 from slurmscope.sources.machine.changes import ChangeWatcher, WakeUp
 from slurmscope.sources.machine.inotify import Change, Event, Inotify, InotifyUnavailable
+from tests.leftovers import nothing_left
 
 
 @pytest.fixture
@@ -231,14 +232,9 @@ def test_folder_recreated_while_events_were_lost_is_watched_again(tmp_path: Path
 
 
 def test_closing_gives_everything_back(tmp_path: Path) -> None:
-    before = open_descriptors()
-    changes = ChangeWatcher()
-    changes.watch([tmp_path])
-    changes.watch_processes([os.getpid()])
-    changes.close()
-    changes.close()
-    assert before == open_descriptors()
-
-
-def open_descriptors() -> set[str]:
-    return {entry.name for entry in Path("/proc/self/fd").iterdir()}
+    with nothing_left():
+        changes = ChangeWatcher()
+        changes.watch([tmp_path])
+        changes.watch_processes([os.getpid()])
+        changes.close()
+        changes.close()

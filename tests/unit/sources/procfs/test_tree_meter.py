@@ -18,6 +18,7 @@ from slurmscope.sources.procfs.process_tree import ProcessTree
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stat import parse_child_ids, parse_peak_resident_bytes
 from slurmscope.sources.procfs.tree_meter import TreeMeter
+from tests.fakes.traced_command import plain_environment
 
 
 @pytest.fixture
@@ -101,7 +102,8 @@ def test_totals_agree_with_psutil(family: int) -> None:
 def test_reaped_child_stays_in_the_totals() -> None:
     meter = TreeMeter(time.time)
     meter.note_start()
-    child = subprocess.Popen([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"])
+    program = "import time\nwhile time.process_time() < 0.3: pass"
+    child = subprocess.Popen([sys.executable, "-c", program], env=plain_environment())
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     others = {one.pid for one in psutil.Process().children()} - {child.pid}
     meter.ignored |= others

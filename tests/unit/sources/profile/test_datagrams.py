@@ -17,6 +17,7 @@ import pytest
 from slurmscope.errors import SourceError
 from slurmscope.sources.profile.datagrams import Datagram, DatagramSocket, PathInUse
 from slurmscope.sources.profile.events import MAX_DATAGRAM_BYTES
+from tests.leftovers import nothing_left
 
 OTHER_UID = 65534
 
@@ -77,13 +78,12 @@ def test_other_user_is_named_by_the_kernel(listening: DatagramSocket, path: Path
 
 
 def test_attached_descriptors_are_discarded(listening: DatagramSocket, path: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        attached = array.array("i", [0, 1, 2])
-        sender.sendmsg([b"with files"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, attached)], 0, str(path))
+    with nothing_left():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            attached = array.array("i", [0, 1, 2])
+            sender.sendmsg([b"with files"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, attached)], 0, str(path))
 
-    assert [b"with files"] == [datagram.content for datagram in listening.receive()]
-    assert before == len(list(Path("/proc/self/fd").iterdir()))
+        assert [b"with files"] == [datagram.content for datagram in listening.receive()]
 
 
 def test_long_datagram_is_cut_so_that_the_parser_refuses_it(listening: DatagramSocket, path: Path) -> None:

@@ -24,6 +24,7 @@ from slurmscope.errors import (
     MalformedAnswer,
 )
 from slurmscope.sources.slurm.command import CommandOutput, command_environment, find_command, run
+from tests.leftovers import nothing_left
 from tests.requirements import require_program
 
 
@@ -205,15 +206,13 @@ class TestLimits:
             run_script("head -c 1000000 /dev/zero; sleep 300", output_limit_bytes=999_999)
 
     def test_nothing_is_left_after_many_timeouts(self) -> None:
-        # Both kinds of end, so that neither a pipe nor a zombie stays: counts before and after are equal.
-        own = psutil.Process()
-        before = own.num_fds(), len(own.children())
-        for _ in range(25):
-            with pytest.raises(CommandTimedOut):
-                run_script("sleep 300 & sleep 300", timeout_seconds=0.02)
-            with pytest.raises(CommandMissing):
-                run(["/nonexistent/squeue"], timeout_seconds=30, environment={})
-        assert before == (own.num_fds(), len(own.children()))
+        # Both kinds of end, so that neither a pipe nor a zombie stays.
+        with nothing_left():
+            for _ in range(25):
+                with pytest.raises(CommandTimedOut):
+                    run_script("sleep 300 & sleep 300", timeout_seconds=0.02)
+                with pytest.raises(CommandMissing):
+                    run(["/nonexistent/squeue"], timeout_seconds=30, environment={})
 
 
 class TestStart:
