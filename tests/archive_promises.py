@@ -181,6 +181,11 @@ class ArchivePromises:
 
         assert (second, first) == archive.find(EVERYTHING, 4711)
 
+    def test_clusters_are_listed_in_order(self, archive: SqlArchive) -> None:
+        assert () == archive.clusters()
+        archive.save([make_report(make_record(number, cluster=name)) for number, name in enumerate(("b", "a", "b"), 1)])
+        assert ("a", "b") == archive.clusters()
+
     def test_job_of_one_of_two_clusters_is_found(self, archive: SqlArchive) -> None:
         ours, theirs = make_report(), make_report(make_record(cluster="other"))
 

@@ -22,13 +22,14 @@
     ├── ArchiveError           the job archive could not be read or written
     │   ├── ArchiveTooLarge        a row exceeds the size limit of the database
     │   └── ArchiveSchemaError     the tables are those of another release
+    ├── AmbiguousName          a job ID or node name exists in several clusters
     └── OutputError            something could not be written or sent
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 class SlurmscopeError(Exception):
@@ -54,6 +55,16 @@ def _install_advice(extra: str) -> str:
     if sys.prefix == sys.base_prefix:
         return f"python3 -m venv /opt/slurmscope && /opt/slurmscope/bin/pip install {package}; see docs/install.md"
     return f"{sys.executable} -m pip install {package}; add --find-links DIR for wheels that you built"
+
+
+class AmbiguousName(SlurmscopeError):
+    """A job, array or node of this name exists in several clusters, all of which the viewer may see."""
+
+    def __init__(self, kind: str, name: str, clusters: Iterable[str]) -> None:
+        self.kind = kind
+        self.name = name
+        self.clusters = tuple(sorted(clusters))
+        super().__init__(f"{kind} {name} exists in several clusters: {', '.join(self.clusters)}")
 
 
 class SourceError(SlurmscopeError):

@@ -121,6 +121,10 @@ class FakeArchive:
         """Return nothing: no page uses this."""
         return frozenset()
 
+    def clusters(self) -> tuple[str, ...]:
+        self._check()
+        return tuple(sorted({report.record.cluster for report in self.reports}))
+
     def unfinished_runs(self, *, cluster: str = "") -> frozenset[RunId]:
         """Return nothing: no page uses this."""
         return frozenset()

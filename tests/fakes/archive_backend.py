@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -49,7 +50,8 @@ class ArchiveBackend:
                 sign_in=replace(backend.sign_in, csrf=csrf, audit=self.audit or backend.sign_in.audit),
                 jobs=replace(
                     backend.jobs,
-                    find_report=lambda viewer, shown_id: find_archived(self.archive, viewer, shown_id),
+                    find_report=partial(find_archived, self.archive),
+                    clusters=self.archive.clusters,
                     advice=SqlAdviceReader(database),
                 ),
                 people=replace(

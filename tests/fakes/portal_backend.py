@@ -36,6 +36,8 @@ from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
 from slurmscope.portal.views.cluster_now import ClusterNow, NodeProblem, PartitionNow
 from slurmscope.portal.views.queue_facts import QueueFacts
+from slurmscope.services.reporting.report_finder import ReportFinder
+from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
 from slurmscope.services.runtime.clock import Clock
@@ -169,11 +171,14 @@ class FakeBackend:
     def clock(self) -> float:
         return START + 3 * 86400.0
 
-    def find_report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
+    def find_report(self, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
         live = self.live.get(shown_id)
         if live is not None:
             return live if viewer.sees(live.record.user, live.record.account) else None
-        return find_archived(self.archive, viewer, shown_id)
+        return find_archived(self.archive, viewer, shown_id, cluster)
+
+    def find_clusters(self) -> tuple[str, ...]:
+        return tuple(sorted({report.record.cluster for report in self.archive.reports}))
 
     def read_script(self, record: JobRecord) -> JobScript | None:
         if self.script_error is not None:
@@ -192,6 +197,7 @@ class FakeBackend:
             ),
             jobs=JobServices(
                 find_report=self.find_report,
+                clusters=self.find_clusters,
                 add_resubmission=partial(
                     add_resubmission, self.archive, WaitingTimesCache(self.archive, Clock(wall=self.clock))
                 ),
@@ -221,10 +227,9 @@ class FakeBackend:
         return make_app(self.connect(), portal_url=portal_url)
 
 
-def find_archived(archive: Archive, viewer: Viewer, shown_id: str) -> JobReport | None:
-    """Return the newest archived run of a job."""
-    rows = archive.find_shown(viewer, shown_id)
-    return archive.find(viewer, rows[0].job_id)[0] if rows else None
+def find_archived(archive: Archive, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
+    """Return the newest archived run of a job, as the portal finds it."""
+    return ReportFinder(archive, None, ReportMaker(None)).report(viewer, shown_id, cluster)
 
 
 def make_backend(reports: Iterable[JobReport] | None = None) -> FakeBackend:

@@ -33,7 +33,7 @@ def make_waiting(job_id: int, **values: Any) -> WaitingJob:
     return job._replace(**values)
 
 
-def make_queue(*jobs: WaitingJob) -> WaitingQueue:
+def make_queue(*jobs: WaitingJob, cluster: str = "lab") -> WaitingQueue:
     """Make a queue, newest submission first."""
     ordered = sorted(jobs, key=lambda job: (job.submit_seconds, job.job_id), reverse=True)
-    return WaitingQueue(jobs=tuple(ordered), cluster="alpha", taken_at_seconds=NOW - 5.0)
+    return WaitingQueue(jobs=tuple(ordered), cluster=cluster, taken_at_seconds=NOW - 5.0)

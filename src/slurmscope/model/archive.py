@@ -277,6 +277,10 @@ class Archive(Protocol):
         """Return how long jobs of each shape waited that were submitted since this day; it contains no names."""
         ...
 
+    def clusters(self) -> tuple[str, ...]:
+        """Return the names of the clusters that jobs are of, in order."""
+        ...
+
     def unfinished_runs(self, *, cluster: str = "") -> frozenset[RunId]:
         """Return every run that was running when it was last saved."""
         ...

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -33,6 +34,8 @@ from slurmscope.portal.pages import (
 )
 from slurmscope.portal.pages.errors import add_error_pages
 from slurmscope.portal.scope import AsgiApp, Receive, Send
+from slurmscope.portal.views.cluster_operations import add_cluster_operations
+from slurmscope.portal.web.cluster_paths import ClusterPaths
 from slurmscope.portal.web.documents import DocumentRenderer
 from slurmscope.portal.web.rendering_cache import RenderingCache
 from slurmscope.portal.web.shared_results import SharedResults
@@ -79,7 +82,9 @@ def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:
     static = StaticFiles()
     app.state.backend = backend
     app.state.public_url = portal_url.rstrip("/")
-    app.state.pages = PageRenderer(backend.settings, static, backend.sign_in.view_as)
+    app.state.pages = PageRenderer(
+        backend.settings, static, clusters=backend.jobs.clusters, view_as=backend.sign_in.view_as
+    )
     app.state.rendering_cache = RenderingCache()
     app.state.shared_results = SharedResults()
     app.state.documents = DocumentRenderer()
@@ -89,8 +94,17 @@ def make_app(backend: PortalBackend, *, portal_url: str = "") -> FastAPI:
     if chosen := backend.sign_in.view_as:
         app.include_router(view_as.make_router(chosen, backend.settings.base_path))
     app.router.default = _RedirectBasePath(app.router.default)
+    app.openapi = partial(_describe, app)  # type: ignore[method-assign]
     add_error_pages(app)
+    app.add_middleware(ClusterPaths)
     return app
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document, made once."""
+    if app.openapi_schema is None:
+        app.openapi_schema = add_cluster_operations(FastAPI.openapi(app))
+    return app.openapi_schema
 
 
 class _RedirectBasePath:

@@ -59,11 +59,14 @@ class SignIn:
 class JobServices:
     """Find reports of jobs, their scripts, and what became of their advice."""
 
-    find_report: Callable[[Viewer, str], JobReport | None]
+    find_report: Callable[[Viewer, str, str], JobReport | None]
     """Return the newest run of a job, archived or live; None if it does not exist or the viewer has no access.
 
-    May also raise ``ServerBusy`` if the viewer requested too many jobs.
+    The last argument is the cluster; without one, ``AmbiguousName`` is raised if the viewer has access to jobs of
+    several clusters with this ID. May also raise ``ServerBusy`` if the viewer requested too many jobs.
     """
+    clusters: Callable[[], tuple[str, ...]] = tuple
+    """Return of which clusters the archive has jobs."""
     add_resubmission: Callable[[Viewer, JobReport], JobReport] = lambda _viewer, report: report
     """Return a report with the header for the job's next run, by all runs that the viewer may see."""
     read_script: Callable[[JobRecord], JobScript | None] = lambda _: None

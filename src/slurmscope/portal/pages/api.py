@@ -165,8 +165,9 @@ def read_waiting(context: Context, shown_id: ShownId) -> WaitingView:
     job = context.find_waiting(shown_id)
     if job is None:
         raise not_found()
-    context.audit(f"job {shown_id}", owner=job.user)
-    return replace(explain_waiting(context, job), shown_id=shown_id)
+    view = replace(explain_waiting(context, job), shown_id=shown_id)
+    context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=job.user)
+    return view
 
 
 @router.get("/jobs/{shown_id}/script")

@@ -13,6 +13,7 @@ from slurmscope.model.report import JobReport
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table, overlay_charts
 from slurmscope.portal.views.compare import compare_reports
+from slurmscope.portal.views.page_paths import parse_job
 from slurmscope.portal.views.queries import parse_format
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import Table, make_table_response
@@ -31,13 +32,14 @@ def show_comparison(context: Context) -> Response:
     table_format, reports = parse_format(context.query), _read_reports(context)
     rows = compare_reports(reports)
     if table_format != "html":
-        columns = ("what", *(f"job {report.record.shown_id}" for report in reports))
+        columns = ("what", *(f"job {_name(context, report)}" for report in reports))
         return make_table_response(
             Table(columns=columns, rows=[(row.label, *row.texts) for row in rows]), table_format, "jobs"
         )
     charts = [(chart, make_data_table(chart, is_run_time=True)) for chart in overlay_charts(reports)]
-    job_query = urlencode([("job", report.record.shown_id) for report in reports])
-    return context.page("compare.html", reports=reports, rows=rows, charts=charts, job_query=job_query)
+    job_query = urlencode([("job", _name(context, report)) for report in reports])
+    names = [_name(context, report) for report in reports]
+    return context.page("compare.html", reports=reports, names=names, rows=rows, charts=charts, job_query=job_query)
 
 
 @router.get("/compare/charts.json")
@@ -61,4 +63,13 @@ def _read_reports(context: RequestContext) -> list[JobReport]:
     ids = list(dict.fromkeys(part for part in _SEPARATOR.split(named) if part))
     if len(ids) > MAX_JOBS:
         raise BadQuery(f"At most {MAX_JOBS} jobs can be compared at once.")
-    return [context.find_report(shown_id) for shown_id in ids]
+    return [_read_report(context, name) for name in ids]
+
+
+def _read_report(context: RequestContext, name: str) -> JobReport:
+    cluster, shown_id = parse_job(name)
+    return context.audit_report(shown_id, context.read_report_of(cluster, shown_id))
+
+
+def _name(context: RequestContext, report: JobReport) -> str:
+    return context.name_job(report.record.shown_id, report.record.cluster)

@@ -13,14 +13,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
+from slurmscope.errors import AmbiguousName
 from slurmscope.model.archive import Archive, JobFilter, JobPage, PagePosition
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
-from slurmscope.model.waiting import WaitingJob
+from slurmscope.model.waiting import WaitingJob, WaitingQueue
 from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.views.cluster_now import ClusterNow
+from slurmscope.portal.views.page_paths import name_job, shown_cluster
 from slurmscope.portal.views.queries import SHOWN_ID, render_query
 from slurmscope.portal.views.waiting_list import read_merged
+from slurmscope.portal.web.cluster_paths import requested_cluster
 from slurmscope.portal.web.documents import DocumentRenderer
 from slurmscope.portal.web.person_limits import take_place
 from slurmscope.portal.web.rendering_cache import RenderingCache
@@ -67,19 +70,28 @@ class RequestContext:
         """Return the query parameters; of repeated ones the last."""
         return dict(self.request.query_params)
 
+    @property
+    def cluster(self) -> str:
+        """Return the cluster that the address names; empty for the short address, which may mean several."""
+        return requested_cluster(self.request.scope)
+
     def find_report(self, shown_id: str) -> JobReport:
         """Return the report of a job and audit the access; respond 404 if it is absent or not accessible."""
         return self.audit_report(shown_id, self.read_report(shown_id))
 
     def read_report(self, shown_id: str) -> JobReport | None:
         """Return the report of a job without auditing the access; it must not be shown yet."""
-        return self.backend.jobs.find_report(self.viewer, shown_id) if SHOWN_ID.match(shown_id) else None
+        return self.read_report_of(self.cluster, shown_id)
+
+    def read_report_of(self, cluster: str, shown_id: str) -> JobReport | None:
+        """Return the report of a job of a cluster, or of the only one that has it."""
+        return self.backend.jobs.find_report(self.viewer, shown_id, cluster) if SHOWN_ID.match(shown_id) else None
 
     def audit_report(self, shown_id: str, report: JobReport | None) -> JobReport:
         """Audit the access to a report and return it; respond 404 without one."""
         if report is None:
             raise not_found()
-        self.audit(f"job {shown_id}", owner=report.record.user)
+        self.audit(f"job {self.name_job(shown_id, report.record.cluster)}", owner=report.record.user)
         return report
 
     def add_resubmission(self, report: JobReport) -> JobReport:
@@ -104,17 +116,43 @@ class RequestContext:
 
         return read_merged(self.backend.queue.waiting(), read_archive, self.viewer, wanted, after=after, limit=limit)
 
-    def find_waiting(self, shown_id: str) -> WaitingJob | None:
-        """Return a pending job that the viewer has access to, without auditing the access."""
-        queue = self.backend.queue.waiting()
+    def find_waiting(self, shown_id: str, cluster: str = "") -> WaitingJob | None:
+        """Return a pending job that the viewer has access to, without auditing the access.
+
+        ``cluster`` is by default the one in the address.
+        """
+        cluster = cluster or self.cluster
+        queue = self._find_queue(cluster)
         job = queue.find(shown_id) if queue else None
-        return job if job and self.viewer.sees(job.user, job.account) else None
+        if queue is None or job is None or not self.viewer.sees(job.user, job.account):
+            return None
+        if queue.cluster and not cluster and len(self.backend.jobs.clusters()) > 1:
+            rows = self.archive.find_shown(self.viewer, shown_id)
+            require_one_cluster("job", shown_id, {queue.cluster, *(row.cluster for row in rows)})
+        return job
 
     def find_waiting_array(self, array_job_id: int) -> tuple[WaitingJob, ...]:
         """Return the pending tasks of an array that the viewer has access to, without auditing the access."""
-        queue = self.backend.queue.waiting()
+        queue = self._find_queue(self.cluster)
         found = queue.find_array(array_job_id) if queue else ()
         return tuple(job for job in found if self.viewer.sees(job.user, job.account))
+
+    def _find_queue(self, cluster: str) -> WaitingQueue | None:
+        """Return the queue of pending jobs, if it is that of this cluster."""
+        queue = self.backend.queue.waiting()
+        return queue if queue and cluster in {"", queue.cluster} else None
+
+    def link_cluster(self, cluster: str) -> str:
+        """Return the cluster that a link to one of its jobs names: none while there is only one."""
+        return shown_cluster(cluster, self.backend.jobs.clusters())
+
+    def name_job(self, shown_id: str, cluster: str) -> str:
+        """Return the name of a job as it is audited and written in forms: with its cluster if there are several."""
+        return name_job(shown_id, self.link_cluster(cluster))
+
+    def name_file(self, shown_id: str, *parts: str) -> str:
+        """Return the name of a file about a job, with the cluster of the address."""
+        return "-".join(part for part in ("job", self.cluster, shown_id, *parts) if part)
 
     def has_jobs(self, wanted: JobFilter) -> bool:
         """Return whether the viewer has access to any matching job."""
@@ -178,6 +216,12 @@ def _origin(request: Request) -> str:
 def is_signed_in(request: Request) -> bool:
     """Return whether the viewer of a request is known."""
     return getattr(request.state, "viewer", None) is not None
+
+
+def require_one_cluster(kind: str, name: str, clusters: set[str]) -> None:
+    """Let the viewer choose if a name exists in several clusters."""
+    if len(clusters) > 1:
+        raise AmbiguousName(kind, name, clusters)
 
 
 def not_found() -> HTTPException:

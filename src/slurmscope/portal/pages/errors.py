@@ -11,9 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from slurmscope.errors import ArchiveError, ArchiveSchemaError, MissingExtraError, ServerBusy
+from slurmscope.errors import AmbiguousName, ArchiveError, ArchiveSchemaError, MissingExtraError, ServerBusy
 from slurmscope.log import escape, fields
 from slurmscope.portal.backend import PortalBackend
+from slurmscope.portal.pages.ambiguous import handle_ambiguous_name
 from slurmscope.portal.pages.context import NOT_FOUND, is_signed_in
 from slurmscope.portal.sign_in.errors import SignInError
 from slurmscope.portal.views.cluster_now import ClusterNow
@@ -44,6 +45,7 @@ def add_error_pages(app: FastAPI) -> None:
     """Register the handlers of all errors."""
     app.add_exception_handler(HTTPException, _handle_http_error)
     app.add_exception_handler(RequestValidationError, _handle_invalid_parameter)
+    app.add_exception_handler(AmbiguousName, handle_ambiguous_name)
     app.add_exception_handler(BadQuery, _handle_bad_query)
     app.add_exception_handler(SignInError, _handle_sign_in_error)
     app.add_exception_handler(ArchiveError, _handle_archive_error)

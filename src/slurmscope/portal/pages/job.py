@@ -27,6 +27,7 @@ from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.heat_map import show_heat_map
 from slurmscope.portal.views.job import make_job_view
 from slurmscope.portal.views.job_parts import JobParts, make_job_parts
+from slurmscope.portal.views.page_paths import array_path
 from slurmscope.portal.views.queries import NUMBER
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.what_if import WhatIfView, fill_form, parse_request
@@ -54,9 +55,9 @@ def show_job(context: Context, shown_id: str) -> Response:
         return show_waiting(context, shown_id, waiting)
     report = context.read_report(shown_id)
     if (report is None or report.record.is_array_rest) and _is_array(context, shown_id):
-        return RedirectResponse(f"{context.base_path}/arrays/{shown_id}", 303)
-    if waiting := find_pending(report):
-        return show_waiting(context, shown_id, waiting)
+        return RedirectResponse(f"{context.base_path}{array_path(shown_id, context.cluster)}", 303)
+    if report and (waiting := find_pending(report)):
+        return show_waiting(context, shown_id, waiting, cluster=report.record.cluster)
     report = context.add_resubmission(context.audit_report(shown_id, report))
     what_if = _answer_what_if(context, report)
     body = _render_cached(context, report, is_update=False, what_if=what_if)
@@ -96,7 +97,7 @@ def send_chart_image(context: Context, shown_id: str, name: str, dark: bool = Fa
 def send_chart_table(context: Context, shown_id: str, name: str, format: str) -> Response:
     """Send all points of a chart."""
     chart = _find_chart(context.find_report(shown_id), name)
-    return make_table_response(make_chart_table(chart), _table_format(format), f"job-{shown_id}-{name}")
+    return make_table_response(make_chart_table(chart), _table_format(format), context.name_file(shown_id, name))
 
 
 @router.get("/jobs/{shown_id}/heat/{name}.svg")
@@ -110,14 +111,17 @@ def send_heat_image(context: Context, shown_id: str, name: str, dark: bool = Fal
 def send_heat_table(context: Context, shown_id: str, name: str, format: str) -> Response:
     """Send all values of a heat map."""
     heat_map = _find_heat_map(context.find_report(shown_id), name)
-    return make_table_response(make_heat_table(heat_map), _table_format(format), f"job-{shown_id}-{name}-heat")
+    return make_table_response(
+        make_heat_table(heat_map), _table_format(format), context.name_file(shown_id, name, "heat")
+    )
 
 
 @router.get("/jobs/{shown_id}/nodes.{format}")
 def send_node_table(context: Context, shown_id: str, format: str) -> Response:
     """Send the node table."""
     report = context.find_report(shown_id)
-    return make_table_response(make_node_table(report.summary.nodes), _table_format(format), f"job-{shown_id}-nodes")
+    name = context.name_file(shown_id, "nodes")
+    return make_table_response(make_node_table(report.summary.nodes), _table_format(format), name)
 
 
 @router.get("/jobs/{shown_id}/report.{format}")
@@ -133,7 +137,7 @@ async def send_report(context: Context, shown_id: str, format: str) -> Response:
         body = await run_in_threadpool(_RENDERERS[format], report)
     # Text and JSON open in the browser. HTML is downloaded: as a file, it does not run in the portal's origin.
     disposition = "attachment" if format in {"html", "pdf"} else "inline"
-    headers = {"Content-Disposition": f'{disposition}; filename="job-{shown_id}.{format}"'}
+    headers = {"Content-Disposition": f'{disposition}; filename="{context.name_file(shown_id)}.{format}"'}
     return Response(body, media_type=_MEDIA_TYPES[format], headers=headers)
 
 
@@ -152,7 +156,9 @@ _MEDIA_TYPES = {
 
 def _is_array(context: RequestContext, shown_id: str) -> bool:
     """Return whether this is the id of an array with tasks that the viewer has access to."""
-    return bool(NUMBER.match(shown_id)) and context.has_jobs(JobFilter(array_job_id=int(shown_id)))
+    if not NUMBER.match(shown_id):
+        return False
+    return context.has_jobs(JobFilter(cluster=context.cluster, array_job_id=int(shown_id)))
 
 
 def _answer_what_if(context: RequestContext, report: JobReport) -> WhatIfView | None:
@@ -216,7 +222,11 @@ def _render_body(
         comparisons=others.compared,
         parts=others.parts,
         report=report,
-        same_name=JobFilter(user=report.record.user, name=report.record.name[:200]),
+        same_name=JobFilter(
+            cluster=context.link_cluster(report.record.cluster),
+            user=report.record.user,
+            name=report.record.name[:200],
+        ),
         sections=source_sections(report),
         header=describe_resubmission(report),
         what_if=what_if,

@@ -38,7 +38,7 @@ def find_script(context: RequestContext, shown_id: str) -> tuple[JobReport, JobS
     report = context.read_report(shown_id)
     if report is None or not may_see_script(context, report):
         raise not_found()
-    context.audit(f"script of job {shown_id}", owner=report.record.user)
+    context.audit(f"script of job {context.name_job(shown_id, report.record.cluster)}", owner=report.record.user)
     try:
         return report, context.backend.jobs.read_script(report.record)
     except SourceError as error:

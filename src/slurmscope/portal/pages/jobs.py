@@ -11,12 +11,14 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter
 from starlette.responses import RedirectResponse, Response
 
+from slurmscope.errors import AmbiguousName
 from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow
 from slurmscope.model.finding import Severity
-from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.pages.context import Context, RequestContext, not_found, require_one_cluster
 from slurmscope.portal.pages.nodes import has_node
 from slurmscope.portal.pages.waiting import explain_waiting, show_waiting
 from slurmscope.portal.views.array import make_array_view
+from slurmscope.portal.views.page_paths import array_path, job_path, node_path, parse_job
 from slurmscope.portal.views.queries import (
     NUMBER,
     PAGE_ROWS,
@@ -110,12 +112,13 @@ def show_array(context: Context, array_id: str) -> Response:
     """Show the distribution of the tasks, outliers, and one recommendation for all tasks."""
     if not NUMBER.match(array_id):
         raise not_found()
-    table_format, wanted = parse_format(context.query), JobFilter(array_job_id=int(array_id))
+    table_format, wanted = parse_format(context.query), JobFilter(cluster=context.cluster, array_job_id=int(array_id))
     rows, is_cut = read_rows(context.list_jobs, wanted, MAX_TASKS)
+    require_one_cluster("array", array_id, {row.cluster for row in rows if row.cluster})
     started = [row for row in rows if not row.is_pending]
     if not rows:
         raise not_found()
-    context.audit(f"array {array_id}", owner=rows[0].user)
+    context.audit(f"array {context.name_job(array_id, rows[0].cluster)}", owner=rows[0].user)
     if table_format != "html":
         tasks = _iterate(context.list_jobs, wanted)
         return make_job_file(tasks, table_format, f"array-{array_id}", limit=MAX_TASKS)
@@ -189,21 +192,25 @@ def _find_critical(context: RequestContext) -> tuple[JobRow, ...]:
 def _find_page(context: RequestContext, text: str) -> str:
     if not text or not text.isprintable():
         return "/jobs"
-    if match := _WHOLE_ARRAY.match(text):
-        return f"/arrays/{match[1]}"
-    if SHOWN_ID.match(text) and (page := _find_job_page(context, text)):
+    cluster, job = parse_job(text)
+    if match := _WHOLE_ARRAY.match(job):
+        return array_path(match[1], cluster)
+    if SHOWN_ID.match(job) and (page := _find_job_page(context, job, cluster)):
         return page
     for kind, wanted in (("users", JobFilter(user=text)), ("accounts", JobFilter(account=text))):
         if context.has_jobs(wanted):
             return f"/{kind}/{quote(text, safe='')}"
     if has_node(context, text):
-        return f"/nodes/{quote(text, safe='')}"
+        return node_path(text)
     return "/jobs?" + urlencode({"name": text})
 
 
-def _find_job_page(context: RequestContext, shown_id: str) -> str:
-    """Return the page of the job or array with this id, or nothing."""
-    if context.find_waiting(shown_id) or context.read_report(shown_id) is not None:
-        return f"/jobs/{quote(shown_id, safe='+')}"
-    is_array = shown_id.isdecimal() and context.has_jobs(JobFilter(array_job_id=int(shown_id)))
-    return f"/arrays/{shown_id}" if is_array else ""
+def _find_job_page(context: RequestContext, shown_id: str, cluster: str) -> str:
+    """Return the page of the job or array with this id, or nothing; the page lets choose if there are several."""
+    try:
+        if context.find_waiting(shown_id, cluster) or context.read_report_of(cluster, shown_id) is not None:
+            return job_path(shown_id, cluster)
+    except AmbiguousName:
+        return job_path(shown_id)
+    wanted = JobFilter(cluster=cluster, array_job_id=int(shown_id)) if shown_id.isdecimal() else None
+    return array_path(shown_id, cluster) if wanted and context.has_jobs(wanted) else ""

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from slurmscope.model.archive import JobFilter, JobRow
 from slurmscope.model.nodes import Node
 from slurmscope.model.report import Chart
-from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.pages.context import Context, RequestContext, not_found, require_one_cluster
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.node import find_node, list_node_facts, make_node_charts
 from slurmscope.reports.charts_svg import render_chart_svg
@@ -30,6 +30,7 @@ class _Found:
     """Hold a node that the viewer may see; ``node`` is None if the controller does not report it now."""
 
     name: str
+    cluster: str
     node: Node | None
     running: tuple[JobRow, ...]
     ended: tuple[JobRow, ...]
@@ -43,13 +44,14 @@ def show_node(context: Context, name: str) -> Response:
     return context.page(
         "node.html",
         name=name,
+        cluster=found.cluster,
         facts=list_node_facts(found.node, is_staff=is_staff) if found.node else (),
         running=found.running,
         ended=found.ended,
-        wanted=JobFilter(node=name),
+        wanted=JobFilter(cluster=context.link_cluster(found.cluster), node=name),
         charts=[(chart, make_data_table(chart)) for chart in _charts(context, found)],
         # Reasons are written by staff for staff.
-        events=context.backend.cluster.node_events(name) if is_staff else None,
+        events=context.backend.cluster.node_events(name) if is_staff and is_own(context, found.cluster) else None,
     )
 
 
@@ -69,25 +71,60 @@ def send_node_image(context: Context, name: str, chart_name: str, dark: bool = F
 
 
 def has_node(context: RequestContext, name: str) -> bool:
-    """Return whether there is a node of this name that the viewer may see."""
+    """Return whether there is a node of this name that the viewer may see, in any cluster."""
+    return bool(_list_clusters(context, name))
+
+
+def is_own(context: RequestContext, cluster: str) -> bool:
+    """Return whether this is the cluster whose controller the portal reads; an unknown one is not, among several."""
+    queue = context.backend.queue.waiting()
+    own = queue.cluster if queue else ""
+    return cluster == own if own else len(context.backend.jobs.clusters()) < 2
+
+
+def _list_clusters(context: RequestContext, name: str) -> list[str]:
+    """Return the clusters with a node of this name that the viewer may see; while there is only one, it is empty."""
     if not 0 < len(name) <= 255 or not name.isprintable():
-        return False
-    if context.has_jobs(JobFilter(node=name)):
+        return []
+    known = context.backend.jobs.clusters()
+    queue = context.backend.queue.waiting()
+    several = sorted({*known, *([queue.cluster] if queue and queue.cluster else ())})
+    candidates = [context.cluster] if context.cluster else several if len(known) > 1 else [""]
+    return [cluster for cluster in candidates if _may_see(context, name, cluster)]
+
+
+def _may_see(context: RequestContext, name: str, cluster: str) -> bool:
+    if context.has_jobs(JobFilter(cluster=cluster, node=name)):
         return True
-    return context.viewer.is_staff and find_node(context.backend.queue.facts(()).nodes, name) is not None
+    return context.viewer.is_staff and _read_node(context, name, cluster) is not None
+
+
+def _read_node(context: RequestContext, name: str, cluster: str) -> Node | None:
+    """Return what the controller reports about a node of the portal's own cluster."""
+    if cluster and not is_own(context, cluster):
+        return None
+    return find_node(context.backend.queue.facts(()).nodes, name)
 
 
 def _find(context: RequestContext, name: str) -> _Found:
-    if not has_node(context, name):
+    clusters = _list_clusters(context, name)
+    if not clusters:
         raise not_found()
-    context.audit(f"node {name}")
+    require_one_cluster("node", name, set(clusters))
+    cluster = clusters[0]
+    context.audit(f"node {context.name_job(name, cluster)}")
 
     def list_jobs(*, is_running: bool) -> tuple[JobRow, ...]:
-        wanted = JobFilter(node=name, is_running=is_running)
+        wanted = JobFilter(cluster=cluster, node=name, is_running=is_running)
         return context.archive.list_jobs(context.viewer, wanted, limit=_ROWS).rows
 
-    node = find_node(context.backend.queue.facts(()).nodes, name)
-    return _Found(name=name, node=node, running=list_jobs(is_running=True), ended=list_jobs(is_running=False))
+    return _Found(
+        name=name,
+        cluster=cluster,
+        node=_read_node(context, name, cluster),
+        running=list_jobs(is_running=True),
+        ended=list_jobs(is_running=False),
+    )
 
 
 def _charts(context: RequestContext, found: _Found) -> tuple[Chart, ...]:

@@ -18,6 +18,7 @@ from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.pages.waste import require_staff
 from slurmscope.portal.sign_in.csrf import FIELD
 from slurmscope.portal.sign_in.errors import Refused
+from slurmscope.portal.views.page_paths import job_path
 from slurmscope.portal.views.queries import NUMBER, parse_filter, render_query
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.tagged import group_tagged
@@ -62,10 +63,12 @@ def make_staff_section(context: RequestContext, thing: NotedThing) -> StaffSecti
 
 
 @router.post("/staff/notes")
-def change_notes(
+def change_notes(  # noqa: PLR0913 - the fields of the form
     context: Context,
     kind: Annotated[NotedKind, Form()],
     name: Annotated[str, Form(max_length=200)],
+    cluster: Annotated[str, Form(max_length=64)] = "",
+    *,
     change: Annotated[NoteChange, Form()],
     text: Annotated[str, Form(max_length=2 * MAX_NOTE)] = "",
     token: Annotated[str, Form(alias=FIELD)] = "",
@@ -76,9 +79,9 @@ def change_notes(
     """
     require_staff(context)
     context.backend.sign_in.csrf.check(context.viewer, token, context.request.scope)
-    thing, page = _find_thing(context, kind, name)
+    thing, page = _find_thing(context, kind, name, cluster)
     # With the time: repeated access to the same subject is recorded once, but every change must be recorded.
-    context.audit(f"{change} on {kind} {name}, {format_time(context.backend.clock())}")
+    context.audit(f"{change} on {kind} {context.name_job(name, thing.cluster)}, {format_time(context.backend.clock())}")
     store, viewer = context.backend.people.notes, context.viewer
     if change is NoteChange.ADD_NOTE:
         store.add_note(viewer, thing, _parse_note(text))
@@ -129,14 +132,14 @@ def delete_view(
     return RedirectResponse(f"{context.base_path}/jobs#views", 303)
 
 
-def _find_thing(context: RequestContext, kind: NotedKind, name: str) -> tuple[NotedThing, str]:
+def _find_thing(context: RequestContext, kind: NotedKind, name: str, cluster: str) -> tuple[NotedThing, str]:
     """Return the job or user, with the address of its page; respond 404 if it does not exist."""
     if kind is NotedKind.JOB:
-        report = context.read_report(name)
+        report = context.read_report_of(cluster, name)
         if report is None:
             raise not_found()
         thing = NotedThing(kind, report.record.cluster, report.record.shown_id)
-        return thing, f"{context.base_path}/jobs/{quote(report.record.shown_id, safe='+')}"
+        return thing, context.base_path + job_path(thing.name, context.link_cluster(thing.cluster))
     if not name.isprintable() or not name or not context.has_jobs(JobFilter(user=name)):
         raise not_found()
     return NotedThing(kind, "", name), f"{context.base_path}/users/{quote(name, safe='')}"

@@ -14,6 +14,7 @@ import msgspec
 
 from slurmscope.figures import format_seconds
 from slurmscope.model.report import Chart, ChartLine, JobReport
+from slurmscope.portal.views.page_paths import name_job, shown_cluster
 from slurmscope.reports.axes import format_value
 from slurmscope.reports.charts_svg import fold
 from slurmscope.reports.formatting import format_time
@@ -62,12 +63,17 @@ def _overlay(name: str, reports: Sequence[JobReport]) -> Chart:
     longest = max(chart.times[-1] - _start(report, chart) for report, chart in found)
     times = tuple(longest * index / (_OVERLAY_POINTS - 1) for index in range(_OVERLAY_POINTS))
     lines = tuple(
-        ChartLine(label=f"job {report.record.shown_id}", values=_resample(chart, _start(report, chart), times))
+        ChartLine(label=f"job {_name(report, reports)}", values=_resample(chart, _start(report, chart), times))
         for report, chart in found
     )
     title = f"{first.title}, median node" if any(report.record.node_count > 1 for report, _ in found) else first.title
     explained = f"{first.help} For a job on several nodes, the median node is shown.".strip()
     return replace(first, title=title, times=times, lines=lines, reference=None, reference_label="", help=explained)
+
+
+def _name(report: JobReport, compared: Sequence[JobReport]) -> str:
+    clusters = sorted({each.record.cluster for each in compared})
+    return name_job(report.record.shown_id, shown_cluster(report.record.cluster, clusters))
 
 
 def _start(report: JobReport, chart: Chart) -> float:

@@ -98,6 +98,7 @@ class WaitingView:
     free: FreeResources | None
     waited: WaitingTime | None
     suggestions: tuple[Suggestion, ...]
+    cluster: str = ""
 
 
 def needed_facts(job: WaitingJob) -> frozenset[str]:

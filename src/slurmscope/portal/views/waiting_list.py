@@ -33,9 +33,9 @@ def read_merged(
     if queue and wanted.state == PENDING:
         return _cut(waiting, limit, has_more=False)
     page = read()
-    known = {(row.job_id, row.submit_seconds) for row in page.rows}
-    # A job that has just started is archived before the queue is read again.
-    fresh = [row for row in waiting if (row.job_id, row.submit_seconds) not in known]
+    # A job that has just started is archived before the queue is read again. The queue may not know its cluster.
+    known = {_run_id(row) for row in page.rows if not queue or queue.cluster in {"", row.cluster}}
+    fresh = [row for row in waiting if _run_id(row) not in known]
     rows = list(merge(page.rows, fresh, key=_position, reverse=True)) if fresh else list(page.rows)
     return _cut(rows, limit, has_more=page.next_key is not None)
 
@@ -129,10 +129,18 @@ def _has_id(job: WaitingJob, shown_ids: Collection[str]) -> bool:
     )
 
 
+def _run_id(row: JobRow) -> tuple[int, int]:
+    return row.job_id, row.submit_seconds
+
+
 def _position(row: JobRow) -> PagePosition:
     return PagePosition(row.submit_seconds, row.job_id)
 
 
 def _cut(rows: list[JobRow], limit: int, *, has_more: bool) -> JobPage:
-    page = tuple(rows[:limit])
-    return JobPage(rows=page, next_key=_position(page[-1]) if page and (has_more or len(rows) > limit) else None)
+    """Cut a page after the limit, but not between jobs of several clusters with the same position."""
+    end = min(limit, len(rows))
+    while 0 < end < len(rows) and _position(rows[end]) == _position(rows[end - 1]):
+        end += 1
+    page = tuple(rows[:end])
+    return JobPage(rows=page, next_key=_position(page[-1]) if page and (has_more or len(rows) > end) else None)

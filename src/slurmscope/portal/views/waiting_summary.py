@@ -36,6 +36,7 @@ class OwnWaiting:
 
     jobs: tuple[OwnJob, ...]
     count: int
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,7 @@ def summarize_own(queue: WaitingQueue | None, user: str) -> OwnWaiting:
     return OwnWaiting(
         jobs=tuple(OwnJob(job, explain_reason(job.reason).meaning) for job in ordered[:MAX_OWN]),
         count=sum(job.task_count for job in own),
+        cluster=queue.cluster if queue else "",
     )
 
 

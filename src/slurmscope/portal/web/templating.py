@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
 from urllib.parse import quote
 
@@ -21,6 +21,7 @@ from slurmscope.model.summary import JobSummary
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.view_as import ViewAs
+from slurmscope.portal.views.page_paths import array_path, job_path, name_job, node_path, shown_cluster
 from slurmscope.portal.views.queries import render_query
 from slurmscope.portal.views.waiting_summary import rate_wait
 from slurmscope.portal.web.static_files import StaticFiles
@@ -37,6 +38,10 @@ from slurmscope.rules.rating import MANY_JOBS, RatedJob, rate_use, rated_job
 STATES = (PENDING, RUNNING, *sorted(ENDED_STATES))
 """States to choose from in a job list."""
 RULE_TITLES = {rule.id: rule.title for rule in sorted(RULES, key=lambda rule: rule.title)}
+
+
+FindClusters = Callable[[], Sequence[str]]
+"""Return of which clusters there are jobs; links name the cluster if there are several."""
 
 
 class _CompiledTemplates(BytecodeCache):
@@ -60,10 +65,17 @@ COMPILED_TEMPLATES = _CompiledTemplates()
 class PageRenderer:
     """Render pages from templates that are compiled once."""
 
-    def __init__(self, settings: PortalSettings, static: StaticFiles, view_as: ViewAs | None = None) -> None:
+    def __init__(
+        self,
+        settings: PortalSettings,
+        static: StaticFiles,
+        *,
+        clusters: FindClusters = tuple,
+        view_as: ViewAs | None = None,
+    ) -> None:
         """Compile the templates; ``view_as`` adds the form of a demo to every page."""
         self._settings = settings
-        environment = _make_environment(settings, static)
+        environment = _make_environment(settings, static, clusters)
         environment.globals["view_as"] = view_as
         # Compiled at the start, so that the first request is not slower than others.
         self._templates = {name: environment.get_template(name) for name in environment.list_templates()}
@@ -73,7 +85,7 @@ class PageRenderer:
         return self._templates[template].render(viewer=viewer, settings=self._settings, **values)
 
 
-def _make_environment(settings: PortalSettings, static: StaticFiles) -> Environment:
+def _make_environment(settings: PortalSettings, static: StaticFiles, clusters: FindClusters) -> Environment:
     base = settings.base_path
     environment = Environment(
         loader=PackageLoader("slurmscope.portal", "templates"),
@@ -97,7 +109,8 @@ def _make_environment(settings: PortalSettings, static: StaticFiles) -> Environm
         "severities": tuple(Severity),
         "rule_titles": RULE_TITLES,
         "static": lambda name: base + static.address(name),
-        **make_links(base),
+        "clusters": clusters,
+        **make_links(base, clusters),
     }
     environment.filters |= {
         "bytes": format_bytes,
@@ -122,23 +135,22 @@ def _make_environment(settings: PortalSettings, static: StaticFiles) -> Environm
     return environment
 
 
-def make_links(base: str) -> dict[str, Callable[[str], str]]:
-    """Return functions that link to jobs, arrays, users, accounts and partitions."""
-    # Job IDs keep their plus sign; in other names a slash is an ordinary character.
+def make_links(base: str, clusters: FindClusters = tuple) -> dict[str, Callable[..., str]]:
+    """Return functions that link to jobs, arrays and nodes, with their cluster, to users, accounts and partitions."""
+
+    def named(cluster: str) -> str:
+        return shown_cluster(cluster, clusters())
+
+    # In names a slash is an ordinary character.
     return {
-        "job_url": lambda shown_id: f"{base}{job_path(shown_id)}",
-        "array_url": lambda array_id: f"{base}/arrays/{array_id}",
+        "job_name": lambda shown_id, cluster="": name_job(shown_id, named(cluster)),
+        "job_url": lambda shown_id, cluster="": f"{base}{job_path(shown_id, named(cluster))}",
+        "array_url": lambda array_id, cluster="": f"{base}{array_path(array_id, named(cluster))}",
         "user_url": lambda name: f"{base}/users/{quote(name, safe='')}",
         "account_url": lambda name: f"{base}/accounts/{quote(name, safe='')}",
-        "node_url": lambda name: f"{base}/nodes/{quote(name, safe='')}",
+        "node_url": lambda name, cluster="": f"{base}{node_path(name, named(cluster))}",
         "partition_url": lambda name: f"{base}/jobs{render_query(JobFilter(partition=name))}",
     }
-
-
-def job_path(shown_id: str) -> str:
-    """Return the path of a job's page; pending tasks of an array are shown on the page of the array."""
-    array_id, bracket, _ = shown_id.partition("_[")
-    return f"/arrays/{array_id}" if bracket else f"/jobs/{quote(shown_id, safe='+')}"
 
 
 def _printable(value: object) -> object:

@@ -161,6 +161,7 @@ def _make_job_services(parts: _Parts) -> JobServices:
     scripts.is_stored()  # for the first page
     return JobServices(
         find_report=parts.reporting.finder.report,
+        clusters=parts.reporting.clusters,
         add_resubmission=partial(add_resubmission, parts.archive, parts.waiting_times),
         read_script=known or scripts.read,
         stores_scripts=(lambda: True) if known else scripts.is_stored,

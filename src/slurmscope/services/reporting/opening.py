@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.report import JobReport
 from slurmscope.model.series import SeriesSource
 from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.known_clusters import KnownClusters
 from slurmscope.services.reporting.node_sizes import NodeSizes
 from slurmscope.services.reporting.report_finder import Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
@@ -49,6 +50,8 @@ class Reporting:
     outages: Outages
     prometheus: QueryClient | None
     """The client for Prometheus queries; None without Prometheus."""
+    clusters: Callable[[], tuple[str, ...]] = tuple
+    """Return of which clusters the archive has jobs."""
 
     @property
     def query_counters(self) -> QueryCounters | None:
@@ -82,13 +85,16 @@ def open_reporting(
         if accounting is None:
             accounting = open_accounting(config.of(AccountingSettings), commands.run, must_see_all=is_archiving)
         maker = ReportMaker(series, thresholds=thresholds_of(config), node_sizes=NodeSizes(commands.run))
-        outages = Outages()
+        outages, clusters = Outages(), KnownClusters(archive)
         yield Reporting(
             config=config,
             archive=archive,
             accounting=accounting,
             maker=maker,
-            finder=ReportFinder(archive, accounting, maker, outages, archived_seconds=archived_seconds),
+            finder=ReportFinder(
+                archive, accounting, maker, outages, archived_seconds=archived_seconds, clusters=clusters
+            ),
+            clusters=clusters,
             outages=outages,
             prometheus=prometheus,
         )

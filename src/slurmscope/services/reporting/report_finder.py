@@ -7,11 +7,11 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from slurmscope.errors import ArchiveError, MalformedAnswer, ServerBusy, SourceError
+from slurmscope.errors import AmbiguousName, ArchiveError, MalformedAnswer, ServerBusy, SourceError
 from slurmscope.log import fields
 from slurmscope.model.archive import Archive, JobRow
 from slurmscope.model.job_record import JobAccounting, JobRecord
@@ -79,9 +79,11 @@ class ReportFinder:
         archived_seconds: float = 0.0,
         queue_timeout_seconds: float = QUEUE_TIMEOUT_SECONDS,
         clock: Clock | None = None,
+        clusters: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         """Take the archive, the source of running jobs, and the maker of their reports.
 
+        ``clusters`` returns the known clusters: with several, an ID without a cluster may mean several jobs.
         ``archived_seconds`` is how old an archived report of a running job may be to be shown while a new one is made:
         the page loads at once, but the job may have ended meanwhile.
         """
@@ -90,29 +92,30 @@ class ReportFinder:
         self._maker = maker
         self._outages = outages or Outages()
         self._archived_seconds = archived_seconds
+        self._clusters = clusters
         self._queue_timeout_seconds = queue_timeout_seconds
         self._slots = threading.Semaphore(MAX_CONCURRENT_QUERIES)
         self._clock = clock or Clock()
         self._lookups = LookupLimits(self._clock.monotonic, queue_timeout_seconds=queue_timeout_seconds)
-        self._records = LiveCache(self._read_record, self._clock.monotonic)
+        self._records = LiveCache(self._read_records, self._clock.monotonic)
         self._reports = LiveCache(self._make_report, self._clock.monotonic)
 
-    def report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
+    def report(self, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
         """Return the newest run of a job by its id as users write it; None if there is none that the viewer may see.
 
-        Raises ArchiveError when neither the archive nor accounting could be read, and TooManyLookups when the viewer
-        looked up too many jobs: whether this one exists is unknown then.
+        Raises ArchiveError when neither the archive nor accounting could be read, TooManyLookups when the viewer
+        looked up too many jobs: whether this one exists is unknown then. Raises AmbiguousName without a cluster if the
+        viewer may see jobs of several clusters by this id.
         """
         if not is_shown_id(shown_id):
             return None
-        archived, archive_error = self._find_archived(viewer, shown_id)
+        archived, archive_error = self._find_archived(viewer, shown_id, cluster)
+        may_be_several = not cluster and len(self._clusters()) > 1
         # A requeued run has a successor, which may not be archived yet.
-        if archived and archived.record.has_ended and archived.record.state != "REQUEUED":
-            return archived
-        if archived and self._may_show(archived) and self._reports.begin(shown_id):
+        if archived and not may_be_several and (_is_ended(archived) or self._begin_to_renew(archived, shown_id)):
             return archived
         try:
-            live, live_error = self._find_live(viewer, shown_id)
+            live, live_error = self._find_live(viewer, shown_id, cluster, archived)
         except TooManyLookups as error:
             if archived is None:
                 raise
@@ -125,15 +128,20 @@ class ReportFinder:
             raise ArchiveError(archive_error or live_error)
         return None
 
+    def _begin_to_renew(self, archived: JobReport, shown_id: str) -> bool:
+        """Return whether the archived report of a running job may be shown while the next one is made."""
+        return self._may_show(archived) and self._reports.begin(_cache_key(shown_id, archived.record.cluster))
+
     def _may_show(self, archived: JobReport) -> bool:
         is_recent = self._clock.wall() - archived.made_seconds < self._archived_seconds
         return is_recent and not archived.record.has_ended
 
-    def _find_archived(self, viewer: Viewer, shown_id: str) -> tuple[JobReport | None, str]:
+    def _find_archived(self, viewer: Viewer, shown_id: str, cluster: str) -> tuple[JobReport | None, str]:
         if self._archive is None:
             return None, ""
         try:
-            rows = self._archive.find_shown(viewer, shown_id)
+            rows = self._archive.find_shown(viewer, shown_id, cluster=cluster)
+            _require_one_cluster(shown_id, {row.cluster for row in rows})
             newest = max(rows, key=_age_key, default=None)
             reports = self._archive.find(viewer, newest.job_id, cluster=newest.cluster) if newest else ()
         except ArchiveError as error:
@@ -142,24 +150,30 @@ class ReportFinder:
         self._outages.clear("archive")
         return max(reports, key=lambda report: _age_key(report.record), default=None), ""
 
-    def _find_live(self, viewer: Viewer, shown_id: str) -> tuple[JobReport | None, str]:
+    def _find_live(
+        self, viewer: Viewer, shown_id: str, cluster: str, archived: JobReport | None
+    ) -> tuple[JobReport | None, str]:
         """Return a current report of a job; one that the viewer may not see is treated like one that does not exist."""
         if self._accounting is None:
             return None, ""
         try:
-            record = self._look_up(viewer, shown_id)
-            if record is None or not viewer.sees(record.user, record.account):
+            found = self._look_up(viewer, shown_id) or ()
+            seen = {record.cluster for record in found if viewer.sees(record.user, record.account)}
+            chosen = seen & {cluster} if cluster else seen
+            _require_one_cluster(shown_id, chosen | ({archived.record.cluster} if archived else set()))
+            if not chosen or _is_ended(archived):
                 return None, ""
-            report = self._reports.get(shown_id)
+            report = self._reports.get(_cache_key(shown_id, chosen.pop()))
         except TooManyLookups:
             raise
         except SourceError as error:
-            return None, f"Accounting could not be read: {error}"
-        # The cached report may be of another job with this id: job IDs repeat across clusters.
+            # What is archived of an ended job is complete without it.
+            return None, "" if _is_ended(archived) else f"Accounting could not be read: {error}"
+        # The cached report may be of another job with this id: job IDs are used again.
         return (report if report and viewer.sees(report.record.user, report.record.account) else None), ""
 
-    def _look_up(self, viewer: Viewer, shown_id: str) -> JobRecord | None:
-        """Return the record of a job of any user; only what is not cached counts for the viewer."""
+    def _look_up(self, viewer: Viewer, shown_id: str) -> tuple[JobRecord, ...] | None:
+        """Return the records of a job of any user; only what is not cached counts for the viewer."""
         if self._records.is_ready(shown_id):
             return self._records.get(shown_id)
         with self._lookups.turn(viewer.name):
@@ -168,8 +182,8 @@ class ReportFinder:
                 self._lookups.count(viewer.name)
             return self._records.get(shown_id)
 
-    def _read_record(self, shown_id: str) -> JobRecord | None:
-        """Query accounting, and note whether it is reachable."""
+    def _read_records(self, shown_id: str) -> tuple[JobRecord, ...] | None:
+        """Query accounting for the newest run in each cluster, and note whether it is reachable."""
         found = _SHOWN_ID.fullmatch(shown_id)
         if not found or self._accounting is None:
             return None
@@ -195,19 +209,34 @@ class ReportFinder:
         finally:
             self._slots.release()
 
-    def _make_report(self, shown_id: str) -> JobReport | None:
-        record = self._records.get(shown_id)
+    def _make_report(self, key: str) -> JobReport | None:
+        shown_id, _, cluster = key.partition(" ")
+        record = next((each for each in self._records.get(shown_id) or () if each.cluster == cluster), None)
         return self._maker.make([record])[0] if record else None
 
 
-def _newest(records: Iterable[JobRecord], shown_id: str) -> JobRecord | None:
+def _cache_key(shown_id: str, cluster: str) -> str:
+    return f"{shown_id} {cluster}"
+
+
+def _require_one_cluster(shown_id: str, clusters: set[str]) -> None:
+    if len(clusters) > 1:
+        raise AmbiguousName("job", shown_id, clusters)
+
+
+def _is_ended(report: JobReport | None) -> bool:
+    return report is not None and report.record.has_ended and report.record.state != "REQUEUED"
+
+
+def _newest(records: Iterable[JobRecord], shown_id: str) -> tuple[JobRecord, ...]:
     # One task of an array has the id of the array itself: that id means all tasks.
     same = [
         record
         for record in records
         if shown_id == record.shown_id or (shown_id == str(record.job_id) and record.job_id != record.array_job_id)
     ]
-    return max(same, key=_age_key, default=None)
+    newest = {record.cluster: record for record in sorted(same, key=_age_key)}
+    return tuple(newest.values())
 
 
 def _age_key(job: JobRecord | JobRow) -> tuple[int, int]:

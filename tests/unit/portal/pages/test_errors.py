@@ -22,7 +22,7 @@ class BrokenBackend(FakeBackend):
 
     failure: Callable[[], Exception] = lambda: RuntimeError("secret detail")
 
-    def find_report(self, viewer: Viewer, shown_id: str) -> JobReport | None:
+    def find_report(self, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
         raise type(self).failure()
 
 

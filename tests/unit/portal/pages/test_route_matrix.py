@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute
 
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
+from slurmscope.portal.views.page_paths import add_cluster
 from slurmscope.portal.web.middleware import protect
 from tests.fakes.portal_backend import USER_HEADER, VIEWERS, make_backend, make_jobs
 from tests.fakes.reports import make_record, make_report, make_two_node_report
@@ -151,7 +152,14 @@ WAITING = make_queue(
     make_waiting(4998, name="relax"),
     make_waiting(4997, array_job_id=4997, tasks=(range(9),), tasks_text="0-8", name="relax"),
 )
-CASES = [(access, url) for access, urls in ROUTES.values() for url in urls]
+CASES = [
+    (access, address)
+    for access, urls in ROUTES.values()
+    for url in urls
+    # Every page of one job, array or node also with its cluster; PDF files take long.
+    for address in (url, "" if "pdf" in url else add_cluster(url, "lab"))
+    if address
+]
 PERSONAL = [url for access, url in CASES if access in {Access.OWNER, Access.ONLY_OWNER, Access.SIGNED_IN}]
 REJECTED = {
     Access.OWNER: {OTHER: 404},

@@ -21,7 +21,7 @@ class Archived:
 
     def __init__(self, keys: list[tuple[int, int]]) -> None:
         self.rows = [
-            make_waiting_row(make_waiting(job_id, submit_seconds=submit, state="COMPLETED", reason=""), "alpha")
+            make_waiting_row(make_waiting(job_id, submit_seconds=submit, state="COMPLETED", reason=""), "lab")
             for submit, job_id in sorted(keys, reverse=True)
         ]
         self.reads = 0
@@ -86,7 +86,7 @@ def test_unknown_queue_leaves_the_archive_alone() -> None:
         (JobFilter(partition="long"), [4]),
         (JobFilter(name="tr"), [4, 3, 2]),
         (JobFilter(array_job_id=1), [1]),
-        (JobFilter(cluster="alpha"), [4, 3, 2, 1]),
+        (JobFilter(cluster="lab"), [4, 3, 2, 1]),
         (JobFilter(cluster="beta"), []),
         (JobFilter(since_seconds=NOW - 100), [4]),
         (JobFilter(until_seconds=NOW - 100), [3, 2, 1]),
@@ -123,6 +123,6 @@ def test_others_see_no_pending_jobs_of_a_user() -> None:
 
 def test_pending_tasks_of_an_array_are_one_row() -> None:
     job = make_waiting(9, array_job_id=9, tasks=(range(3, 25),), tasks_text="3-24%2")
-    row = make_waiting_row(job, "alpha")
+    row = make_waiting_row(job, "lab")
     assert ("9_[3-24%2]", 22, "Priority") == (row.shown_id, row.array_tasks, row.reason)
     assert row.is_pending

@@ -398,8 +398,8 @@ def test_report_made_a_moment_ago_is_not_shown_to_the_owner_of_another_job(bench
     bench.finder.report(ADA, "4711")
     bench.now += FRESH_SECONDS - 1
     assert bench.finder.report(BOB, "4711") is not None
-    # Another cluster has given the same number to somebody else.
-    newer = make_record(submit_seconds=START + 1, cluster="other", state="RUNNING", end_seconds=None)
+    # Slurm has used the number again.
+    newer = make_record(submit_seconds=START + 1, state="RUNNING", end_seconds=None)
     bench.accounting.records.append(newer)
     bench.now += 2
     assert bench.finder.report(ADA, "4711") is None

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs, arrays and nodes with the same names in two clusters are told apart, and none is revealed to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from slurmscope.portal.settings import PortalSettings
+from tests.fakes.archive_backend import ArchiveBackend, open_archive_backend
+from tests.fakes.browser import Page, PortalClient
+from tests.fakes.forms import post
+from tests.fakes.portal_backend import make_backend
+from tests.fakes.two_clusters import make_two_clusters
+from tests.fakes.waiting import make_queue, make_waiting
+
+SUB_PAGES = (
+    "", "/live", "/charts.json", "/charts/cpu.svg", "/charts/cpu.csv", "/nodes.csv", "/report.txt", "/report.json",
+    "/report.html",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArchiveBackend]:
+    """Keep jobs of two clusters in a real archive."""
+    with open_archive_backend(tmp_path_factory.mktemp("clusters"), make_two_clusters()) as backend:
+        yield backend
+
+
+@pytest.fixture
+def portal(stored: ArchiveBackend) -> ArchiveBackend:
+    stored.fake = make_backend(())
+    return stored
+
+
+def sign_in(portal: ArchiveBackend, name: str = "ada") -> PortalClient:
+    return PortalClient(portal.make_app(), name)
+
+
+@pytest.mark.parametrize("page", SUB_PAGES)
+def test_every_page_of_a_job_is_found_by_its_cluster(portal: ArchiveBackend, page: str) -> None:
+    ada = sign_in(portal)
+    alpha, beta = (ada.get(f"/jobs/{name}/4711{page}") for name in ("alpha", "beta"))
+    assert [200, 200] == [alpha.status_code, beta.status_code]
+    if page in {"", "/report.txt", "/report.json"}:
+        assert "on-alpha" in alpha.text
+        assert "on-beta" in beta.text
+        assert "on-beta" not in alpha.text
+
+
+@pytest.mark.parametrize("page", SUB_PAGES)
+def test_short_address_of_two_jobs_offers_both(portal: ArchiveBackend, page: str) -> None:
+    answer = sign_in(portal).get(f"/jobs/4711{page}?x=1")
+    assert 300 == answer.status_code
+    assert f"/jobs/alpha/4711{page}?x=1" in answer.text
+    assert f"/jobs/beta/4711{page}?x=1" in answer.text
+
+
+def test_page_of_choices_names_the_jobs(portal: ArchiveBackend) -> None:
+    page = Page(sign_in(portal).get("/jobs/4711").text)
+    assert "Job 4711 exists in 2 clusters." in page.text
+    assert "on-alpha" in page.text
+    assert "on-beta" in page.text
+
+
+def test_api_answers_with_the_choices(portal: ArchiveBackend) -> None:
+    answer = sign_in(portal).get("/api/v2/jobs/4711")
+    assert (300, "application/json") == (answer.status_code, answer.headers["content-type"])
+    assert {
+        "error": "Job 4711 exists in 2 clusters. Choose one.",
+        "choices": [
+            {"cluster": "alpha", "url": "/api/v2/jobs/alpha/4711"},
+            {"cluster": "beta", "url": "/api/v2/jobs/beta/4711"},
+        ],
+    } == answer.json()
+    assert "on-beta" == sign_in(portal).get("/api/v2/jobs/beta/4711").json()["summary"]["record"]["name"]
+
+
+def test_job_that_only_others_may_see_is_no_choice(portal: ArchiveBackend) -> None:
+    ada, staff = sign_in(portal), sign_in(portal, "sue")
+    assert 200 == ada.get("/jobs/4712").status_code
+    assert "mine" in ada.get("/jobs/4712").text
+    absent, foreign = ada.get("/jobs/gamma/4712"), ada.get("/jobs/beta/4712")
+    assert [404, absent.content] == [foreign.status_code, foreign.content]
+    assert 300 == staff.get("/jobs/4712").status_code
+    assert [404] * 2 == [sign_in(portal, "eve").get(path).status_code for path in ("/jobs/4711", "/jobs/alpha/4711")]
+
+
+def test_short_address_of_one_job_shows_it(portal: ArchiveBackend) -> None:
+    answer = sign_in(portal).get("/jobs/4713")
+    assert 200 == answer.status_code
+    assert "/jobs/beta/4713/report.pdf" in Page(answer.text).links
+
+
+def test_links_name_the_cluster_only_if_there_are_several() -> None:
+    one = [report for report in make_two_clusters() if report.record.cluster == "beta"]
+    links = Page(PortalClient(make_backend(one).make_app(), "ada").get("/jobs").text).links
+    assert "/jobs/4713" in links
+    links = Page(PortalClient(make_backend(make_two_clusters()).make_app(), "ada").get("/jobs").text).links
+    assert "/jobs/beta/4713" in links
+    assert "/jobs/4713" not in links
+
+
+def test_arrays_are_told_apart(portal: ArchiveBackend) -> None:
+    ada = sign_in(portal)
+    assert 300 == ada.get("/arrays/4800").status_code
+    page = Page(ada.get("/arrays/beta/4800").text)
+    assert "2 tasks" in page.text
+    assert "/jobs/beta/4800_1" in page.links
+    assert "/jobs/alpha/4800_1" not in page.links
+    assert "/arrays/beta/4800" == ada.get("/jobs/beta/4800").headers["location"]
+
+
+def test_nodes_are_told_apart(portal: ArchiveBackend) -> None:
+    ada = sign_in(portal)
+    assert 300 == ada.get("/nodes/n1").status_code
+    page = Page(ada.get("/nodes/beta/n1").text)
+    assert "/jobs/beta/4711" in page.links
+    assert "/jobs/alpha/4711" not in page.links
+    assert 200 == ada.get("/nodes/beta/n1/charts.json").status_code
+    assert 404 == ada.get("/nodes/beta/n7").status_code
+    assert 404 == ada.get("/nodes/n7").status_code
+    assert 200 == sign_in(portal, "sue").get("/nodes/n7").status_code
+
+
+def test_pending_job_and_ended_job_of_another_cluster_are_told_apart(portal: ArchiveBackend) -> None:
+    portal.fake.waiting = make_queue(make_waiting(4713, user="ada"), cluster="alpha")
+    ada = sign_in(portal)
+    assert 300 == ada.get("/jobs/4713").status_code
+    assert "Position" in ada.get("/jobs/alpha/4713").text or "pending" in ada.get("/jobs/alpha/4713").text
+    assert "only" in ada.get("/jobs/beta/4713").text
+    assert "/jobs/alpha/4713" in Page(ada.get("/").text).links
+    # To others the pending job does not exist.
+    portal.fake.waiting = make_queue(make_waiting(4713, user="bob", account="x"), cluster="alpha")
+    assert 200 == sign_in(portal).get("/jobs/4713").status_code
+
+
+def test_search_leads_to_the_choice_or_the_named_cluster(portal: ArchiveBackend) -> None:
+    ada = sign_in(portal)
+    assert "/jobs/4711" == ada.get("/search?q=4711").headers["location"]
+    assert "/jobs/beta/4711" == ada.get("/search?q=beta/4711").headers["location"]
+    assert "/arrays/beta/4800" == ada.get("/search?q=beta/4800").headers["location"]
+    assert "/jobs?name=beta%2F4712" == ada.get("/search?q=beta/4712").headers["location"]
+    assert "/nodes/n1" == ada.get("/search?q=n1").headers["location"]
+
+
+def test_jobs_of_two_clusters_are_compared(portal: ArchiveBackend) -> None:
+    page = Page(sign_in(portal).get("/compare?job=alpha/4711&job=beta/4711").text)
+    assert "Job alpha/4711" in page.text
+    assert "Job beta/4711" in page.text
+    assert 300 == sign_in(portal).get("/compare?job=4711").status_code
+    assert 404 == sign_in(portal).get("/compare?job=beta/4712").status_code
+    labels = [
+        line["label"]
+        for line in sign_in(portal)
+        .get("/compare/charts.json?job=alpha/4711&job=beta/4711")
+        .json()["charts"][0]["lines"]
+    ]
+    assert ["job alpha/4711", "job beta/4711"] == labels
+
+
+def test_notes_are_of_one_cluster(portal: ArchiveBackend) -> None:
+    sue, app = sign_in(portal, "sue"), portal.make_app()
+    token = next(
+        each["value"] for each in Page(sue.get("/jobs/beta/4711").text).all("input") if each.get("name") == "csrf_token"
+    )
+    fields = {
+        "kind": "job",
+        "name": "4711",
+        "cluster": "beta",
+        "change": "add-note",
+        "text": "seen",
+        "csrf_token": str(token),
+    }
+    answer = post(app, "/staff/notes", fields, "sue")
+    assert (303, "/jobs/beta/4711#staff") == (answer.status_code, answer.headers["location"])
+    assert "seen" in Page(sue.get("/jobs/beta/4711").text).text
+    assert "seen" not in Page(sue.get("/jobs/alpha/4711").text).text
+    assert 300 == post(app, "/staff/notes", {**fields, "cluster": ""}, "sue").status_code
+
+
+def test_access_is_audited_with_the_cluster(portal: ArchiveBackend) -> None:
+    sue = sign_in(portal, "sue")
+    for path in ("/jobs/alpha/4711", "/jobs/beta/4711", "/arrays/beta/4800", "/nodes/beta/n1"):
+        sue.get(path)
+    subjects = [subject for _, _, subject in portal.fake.audited]
+    assert ["job alpha/4711", "job beta/4711", "array beta/4800", "node beta/n1"] == subjects
+
+
+def test_addresses_work_under_a_base_path() -> None:
+    backend = make_backend(make_two_clusters())
+    backend.settings = PortalSettings(base_path="/jobs")
+    ada = PortalClient(backend.make_app(), "ada")
+    assert 200 == ada.get("/jobs/jobs/beta/4711").status_code
+    answer = ada.get("/jobs/jobs/4711")
+    assert 300 == answer.status_code
+    assert {"/jobs/jobs/alpha/4711", "/jobs/jobs/beta/4711"} <= set(Page(answer.text).links)
+
+
+def test_files_are_named_by_the_cluster(portal: ArchiveBackend) -> None:
+    answer = sign_in(portal).get("/jobs/beta/4711/report.html")
+    assert 'attachment; filename="job-beta-4711.html"' == answer.headers["content-disposition"]
+
+
+def test_page_of_one_position_is_not_cut_between_clusters(portal: ArchiveBackend) -> None:
+    ada = sign_in(portal)
+    first = ada.get("/api/v2/jobs?limit=1&ids=4711").json()
+    assert ["alpha", "beta"] == sorted(job["cluster"] for job in first["jobs"])
+    assert first["next"] is None
