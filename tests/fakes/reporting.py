@@ -71,6 +71,8 @@ class FakeSeries:
     errors: dict[str, Exception] = field(default_factory=dict)
     is_partial: bool = False
     asked: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    clusters: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
+    """Clusters of the queries, with their jobs."""
     max_concurrent_queries: int = 4
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
@@ -92,6 +94,7 @@ class FakeSeries:
 
     def _note(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> None:
         self.asked.append((wanted.metric, tuple(span.job_id for span in spans)))
+        self.clusters.add((wanted.cluster, tuple(span.job_id for span in spans)))
         if error := self.errors.get(wanted.metric, self.errors.get("*")):
             raise error
 

@@ -112,6 +112,8 @@ class TopClient(NamedTuple):
     user: str
     account: str
     amount: float
+    cluster: str = ""
+    """The cluster of a job, where it is known."""
 
 
 class TopClients(NamedTuple):

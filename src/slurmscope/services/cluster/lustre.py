@@ -79,22 +79,27 @@ class _Answer:
 class LustreReader:
     """Collect the rates of all quantities, one collection at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - every source can be replaced
         self,
         settings: PrometheusSettings,
         options: LustreOptions,
         find_jobs: Callable[[], SharedReading],
         *,
+        find_cluster: Callable[[], str] = str,
         client: Prometheus | None = None,
         users: NameCache | None = None,
         groups: NameCache | None = None,
     ) -> None:
-        """Check the settings; nothing is queried yet. ``find_jobs`` returns the reading that has the owners of jobs."""
+        """Check the settings; nothing is queried yet. ``find_jobs`` returns the reading that has the owners of jobs.
+
+        ``find_cluster`` returns the name of their cluster; it is called if the settings name a label for it.
+        """
         self.client = client or Prometheus(settings)
         self.is_complete = True
         self._settings = settings
         self._options = options
         self._find_jobs = find_jobs
+        self._find_cluster = find_cluster
         self._patterns = JobIdPatterns(options.job_id)
         self._recent = RecentJobs(options.range + KEEP_SECONDS)
         self._users = users or NameCache(patience_seconds=_NAMES_PATIENCE_SECONDS)
@@ -134,7 +139,8 @@ class LustreReader:
 
     def _query(self, quantity: Quantity, until: float) -> None:
         now = time.time()
-        expression = rates_expression(quantity, self._options, self._settings.matchers)
+        cluster = self._find_cluster() if self._settings.cluster_label else ""
+        expression = rates_expression(quantity, self._options, self._settings.matchers_of(cluster))
         reply = self.client.query_instant(expression, now, kind=f"lustre_{quantity}", until=until)
         self._answers[quantity] = _Answer(tuple(parse_rates(quantity, self._options, reply)), now, time.monotonic())
 

@@ -61,6 +61,7 @@ from slurmscope.sources.slurm import (
     sshare,
 )
 from slurmscope.sources.slurm.backends import Backend, open_backend
+from slurmscope.sources.slurm.cluster_names import ClusterNames, read_own_name
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings, random_separator
 from slurmscope.sources.slurm.job_visibility import CONTROLLER, SLURMDBD, JobVisibility
 from slurmscope.units import parse_seconds
@@ -179,7 +180,7 @@ class ClusterReadings(ReadingSet):
         self._commands = SlurmCommands(settings, environment)
         self._respects_private_data = settings.private_data == "respect"
         backend = open_backend(settings, self._commands)
-        self._lustre = _open_lustre(config, lambda: self.readings["jobs"])
+        self._lustre = _open_lustre(config, self._commands, lambda: self.readings["jobs"])
         readers = _readers(self._commands, backend, config.of(CompletionsSettings), with_owners=bool(self._lustre))
         readers["lustre"] = self._lustre.read if self._lustre else _refuse_lustre
         visibility = JobVisibility(self._commands.run, CONTROLLER)
@@ -308,7 +309,9 @@ def _own_metrics() -> Iterator[Metric]:
     yield from (*COMMAND_METRICS, *SERIES_METRICS, *SELF_METRICS)
 
 
-def _open_lustre(config: Config, find_jobs: Callable[[], SharedReading]) -> LustreReader | None:
+def _open_lustre(
+    config: Config, commands: SlurmCommands, find_jobs: Callable[[], SharedReading]
+) -> LustreReader | None:
     """Return the reader of Lustre statistics if its collector is enabled; raise ConfigError for wrong settings."""
     if not config.of(Switch, "collector.lustre").enabled:
         return None
@@ -322,7 +325,8 @@ def _open_lustre(config: Config, find_jobs: Callable[[], SharedReading]) -> Lust
         raise
 
     options = config.of(lustre_collector.LustreOptions, "collector.lustre")
-    return LustreReader(config.of(PrometheusSettings), options, find_jobs)
+    names = ClusterNames(lambda: (read_own_name(commands.run),))
+    return LustreReader(config.of(PrometheusSettings), options, find_jobs, find_cluster=lambda: names.get()[0])
 
 
 def _refuse_lustre() -> object:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import pwd
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from functools import partial
 
 from slurmscope.config import Config
 from slurmscope.errors import ConfigError
+from slurmscope.log import fields
 from slurmscope.portal.app import make_app
 from slurmscope.portal.backend import (
     ClusterServices,
@@ -35,6 +37,8 @@ from slurmscope.services.portal.munge import open_munge
 from slurmscope.services.portal.node_history import open_node_history
 from slurmscope.services.portal.readings import PortalReadings, make_readings
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
+from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
+from slurmscope.services.reporting.cluster_checks import find_mixed_clusters
 from slurmscope.services.reporting.opening import Reporting
 from slurmscope.services.reporting.reporter import ReporterSettings
 from slurmscope.services.reporting.reporters import Reporters
@@ -42,6 +46,7 @@ from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
+from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
 from slurmscope.store.archive.advice_reader import SqlAdviceReader
@@ -50,6 +55,8 @@ from slurmscope.store.archive.audit import AuditLog
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.tokens import TokenStore
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +90,7 @@ def open_app(reporting: Reporting, environment: Mapping[str, str], beside: Compa
     )
     app = make_app(_make_backend(parts), portal_url=config.of(MailSettings).portal_url)
     add_metrics_page(app, lambda: (*metrics.families(), *beside.families()))
-    with reporters.running():
+    with reporters.running(first=partial(_warn_of_mixed_clusters, parts)):
         yield CountedApp(app, metrics.requests)
 
 
@@ -176,9 +183,22 @@ def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:
         parts.coordinators.problems,
         parts.beside.problems,
         lambda: _reporter_problems(parts.reporters),
+        lambda: _mixed_clusters(parts),
         parts.readings.problems,
     )
     return lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find()))
+
+
+def _mixed_clusters(parts: _Parts) -> Iterator[str]:
+    """Yield a message if jobs of several clusters are read here and their series cannot be told apart."""
+    if mixed := find_mixed_clusters(parts.config.of(PrometheusSettings), parts.reporters.clusters):
+        yield f"Numbers may be wrong: {mixed}; {CLUSTERS_ADVICE}"
+
+
+def _warn_of_mixed_clusters(parts: _Parts) -> None:
+    settings, names = parts.config.of(PrometheusSettings), parts.reporting.accounting.clusters()
+    if mixed := find_mixed_clusters(settings, names, parts.archive.clusters()):
+        logger.warning("numbers may be wrong", extra=fields(reason=mixed, advice=CLUSTERS_ADVICE))
 
 
 def _reporter_problems(reporters: Reporters) -> Iterator[str]:

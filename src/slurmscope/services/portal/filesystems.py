@@ -24,7 +24,8 @@ def make_reading(reporting: Reporting) -> SharedReading | None:
     from slurmscope.sources.prometheus.top_clients import read_top_clients
 
     def read() -> TopClients:
-        return read_top_clients(client, settings.matchers, until=time.monotonic() + settings.timeout)
+        until = time.monotonic() + settings.timeout
+        return read_top_clients(client, settings.matchers, cluster_label=settings.cluster_label, until=until)
 
     return SharedReading("filesystems", read, interval_seconds=INTERVAL_SECONDS)
 

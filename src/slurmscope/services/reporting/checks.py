@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,12 +19,15 @@ from slurmscope.reports.formatting import format_elapsed, format_time
 from slurmscope.services.exporter.doctor import ADVICE as EXPORTER_ADVICE
 from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.exporter.slurm_checks import check_slurm
+from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
+from slurmscope.services.reporting.cluster_checks import find_mixed_clusters
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.services.reporting.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, WINDOW_SECONDS, ReporterSettings
 from slurmscope.services.reporting.series_checks import check_series
 from slurmscope.sources.accounting.opening import open_accounting
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.sources.slurm.cluster_names import read_own_name
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -66,7 +69,7 @@ def examine_portal(config: Config, environment: Mapping[str, str]) -> Examinatio
             *check_slurm(commands.run, environment),
             _check("accounting", lambda: _check_accounting(accounting)),
             _check("coordinators", lambda: _check_coordinators(commands)),
-            *check_series(config.of(PrometheusSettings), commands.run),
+            *_check_series(config.of(PrometheusSettings), commands),
         )
     )
 
@@ -97,7 +100,9 @@ def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]
         try:
             checkpoints = Checkpoints(archive.database)
             yield Check(name="archive", is_good=True, message=f"{archive.database.dialect} answers")
-            yield from _watch_progress(checkpoints, _names(accounting), config.of(ReporterSettings))
+            names = _names(accounting)
+            yield from _watch_progress(checkpoints, names, config.of(ReporterSettings))
+            yield from _check_clusters(config.of(PrometheusSettings), names, archive.clusters())
         finally:
             archive.close()
     except SlurmscopeError as error:
@@ -166,6 +171,24 @@ def _check_accounting(accounting: JobAccounting) -> str:
     now = int(time.time())
     count = sum(1 for _ in islice(accounting.read_ended(now - WINDOW_SECONDS, now), MOST_JOBS))
     return f"{count}{' or more' if count == MOST_JOBS else ''} jobs ended in the last six hours"
+
+
+def _check_clusters(settings: PrometheusSettings, names: Sequence[str], archived: Sequence[str]) -> Iterator[Check]:
+    """Check that series of several clusters can be told apart; a site with one cluster needs no line."""
+    if mixed := find_mixed_clusters(settings, names, archived):
+        yield Check(name="clusters", is_good=False, message=mixed, advice=CLUSTERS_ADVICE)
+    elif len({*names, *archived}) > 1:
+        message = f"{', '.join(sorted({*names, *archived}))} have jobs here, and their series are told apart"
+        yield Check(name="clusters", is_good=True, message=message)
+
+
+def _check_series(settings: PrometheusSettings, commands: SlurmCommands) -> Iterator[Check]:
+    """Check the series of this host's cluster, whose nodes Slurm's commands list."""
+    try:
+        own = settings.matchers_of(read_own_name(commands.run) if settings.cluster_label else "")
+    except SlurmscopeError:  # another check reports it
+        own = settings.matchers
+    return check_series(replace(settings, matchers=own, cluster_label=""), commands.run)
 
 
 def _check_coordinators(commands: SlurmCommands) -> str:

@@ -75,7 +75,7 @@ class Measurements:
 
 
 def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: float, until: float) -> Measurements:
-    """Run every query for jobs with different ids; failed queries are listed among the problems.
+    """Run every query for jobs of one cluster with different ids; failed queries are listed among the problems.
 
     Raises one of :data:`UNREACHABLE` when the server does not answer at all.
     """
@@ -86,7 +86,7 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
     small = tuple(
         spans[record.job_id] for record in records if record.job_id in spans and (record.cpus or 0) <= MAX_CORES_DRAWN
     )
-    reader = _Reader(series, until)
+    reader = _Reader(series, records[0].cluster, until)
     reads = [reader.totals(name, query, everything) for name, query in TOTALS.items() if name not in _LATER_TOTALS]
     for name, query in CURVES.items():
         drawn = small if name == CORE_CURVE else everything
@@ -105,17 +105,20 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
 
 
 class _Reader:
-    """Make the calls that send queries."""
+    """Make the calls that send queries for jobs of a cluster."""
 
-    def __init__(self, series: SeriesSource, until: float) -> None:
+    def __init__(self, series: SeriesSource, cluster: str, until: float) -> None:
         self._series = series
+        self._cluster = cluster
         self._until = until
 
     def totals(self, name: str, query: SeriesQuery, spans: Sequence[JobSpan]) -> Read:
-        return partial(_read, name, partial(self._series.read_totals, query, spans, until=self._until))
+        own = replace(query, cluster=self._cluster)
+        return partial(_read, name, partial(self._series.read_totals, own, spans, until=self._until))
 
     def curves(self, name: str, query: SeriesQuery, spans: Sequence[JobSpan]) -> Read:
-        read = partial(self._series.read_curves, query, spans, points=MAX_CHART_POINTS, until=self._until)
+        own = replace(query, cluster=self._cluster)
+        read = partial(self._series.read_curves, own, spans, points=MAX_CHART_POINTS, until=self._until)
         return partial(_read, name, read)
 
 

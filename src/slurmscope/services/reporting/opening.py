@@ -15,6 +15,7 @@ from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.report import JobReport
 from slurmscope.model.series import SeriesSource
 from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.cluster_checks import require_cluster_label
 from slurmscope.services.reporting.known_clusters import KnownClusters
 from slurmscope.services.reporting.node_sizes import NodeSizes
 from slurmscope.services.reporting.report_finder import Outages, ReportFinder
@@ -80,6 +81,7 @@ def open_reporting(
             stack.callback(archive.close)
         prometheus = None
         if series is None:
+            require_cluster_label(config.of(PrometheusSettings), config.of(AccountingSettings))
             series, prometheus = _open_prometheus(config.of(PrometheusSettings))
         commands = SlurmCommands(config.of(SlurmSettings), environment)
         if accounting is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -124,12 +125,11 @@ def _gaps(summary: JobSummary) -> Iterator[str]:
 
 
 def split_runs(records: Iterable[tuple[int, JobRecord]]) -> list[list[tuple[int, JobRecord]]]:
-    """Put runs of the same job into different batches: query results are by job ID."""
-    batches: list[list[tuple[int, JobRecord]]] = []
-    runs: dict[int, int] = {}
+    """Put runs of the same job, and jobs of other clusters, into different batches: query results are by job ID."""
+    batches: dict[tuple[str, int], list[tuple[int, JobRecord]]] = {}
+    runs: Counter[tuple[str, int]] = Counter()
     for position, record in records:
-        run = runs[record.job_id] = runs.get(record.job_id, -1) + 1
-        if run == len(batches):
-            batches.append([])
-        batches[run].append((position, record))
-    return batches
+        runs[record.cluster, record.job_id] += 1
+        batch = (record.cluster, runs[record.cluster, record.job_id])
+        batches.setdefault(batch, []).append((position, record))
+    return [*batches.values()]

@@ -76,6 +76,11 @@ class Reporters:
         """Return the progress of all clusters together: that of the slowest, and the problems of each."""
         return join_progress([*self._reporters.values()], self._own)
 
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters that were found; none before the first time."""
+        return self._names
+
     def find(self) -> tuple[Reporter, ...]:
         """Return the reporters of the clusters that accounting has now, with new ones for new clusters."""
         try:
@@ -92,9 +97,12 @@ class Reporters:
         return tuple(self._reporters[name] for name in names)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Run every reporter periodically, and look for new clusters in between, until the block ends; only once."""
-        with self._loops, self._repeat("reporters", self._start_new):
+    def running(self, first: Callable[[], None] | None = None) -> Iterator[None]:
+        """Run every reporter periodically, and look for new clusters in between, until the block ends; only once.
+
+        ``first`` runs before, in the same thread.
+        """
+        with self._loops, self._repeat("reporters", self._start_new, first):
             yield
 
     def _start_new(self) -> None:
@@ -109,8 +117,10 @@ class Reporters:
         if reporter.cluster in self._names:
             reporter.work()
 
-    def _repeat(self, name: str, action: Callable[[], None]) -> AbstractContextManager[None]:
-        return run_periodically(name, self._interval_seconds, action, stopping=self._stopping)
+    def _repeat(
+        self, name: str, action: Callable[[], None], first: Callable[[], None] | None = None
+    ) -> AbstractContextManager[None]:
+        return run_periodically(name, self._interval_seconds, action, first=first, stopping=self._stopping)
 
 
 def join_progress(reporters: Sequence[Reporter], own: Progress) -> Progress:

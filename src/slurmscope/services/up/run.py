@@ -13,12 +13,14 @@ from slurmscope.metrics.collector import Role
 from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.run import require_portal, run_portal
+from slurmscope.services.reporting.cluster_checks import require_one_cluster
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.agent_scrapes import AgentScrapes
 from slurmscope.services.up.cluster_charts import ClusterCharts
 from slurmscope.services.up.recording import OwnCollectors, recording_families
 from slurmscope.services.up.settings import Target, UpSettings
+from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import CLUSTER_INTERVAL_SECONDS, RECORDED_METRICS, RecorderSettings
 
@@ -37,6 +39,7 @@ def run_up(
     configure_log(config)
     require_portal()
     open_token_files(config.of(UpSettings))
+    require_one_cluster(config.of(AccountingSettings))
 
     def serve() -> int:
         with (

@@ -138,7 +138,7 @@ class PrometheusSeries:
 
     def _query_curves(self, wanted: SeriesQuery, query: CurvesQuery, until: float) -> Reply:
         job_ids = [span.job_id for span in query.spans]
-        matchers, window = self._settings.matchers, query.window_seconds
+        matchers, window = self._settings.matchers_of(wanted.cluster), query.window_seconds
         expression = curves_expression(wanted, job_ids, window_seconds=window, matchers=matchers)
         times = (query.first_seconds, query.last_seconds)
         return self._client.query_range(expression, times, query.step_seconds, kind=CURVES_KIND, until=until)
@@ -149,7 +149,7 @@ class PrometheusSeries:
         return self._client.query_instant(expression, at_seconds, kind=kind, until=until)
 
     def _totals_expression(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> str:
-        return totals_expression(wanted, spans, matchers=self._settings.matchers)
+        return totals_expression(wanted, spans, matchers=self._settings.matchers_of(wanted.cluster))
 
 
 class _QueryRunner:

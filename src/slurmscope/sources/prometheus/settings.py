@@ -15,6 +15,7 @@ from slurmscope.sources.prometheus.headers import Header, parse_headers
 from slurmscope.units import parse_bytes, parse_positive_seconds
 
 _MATCHER = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=(?:"([^"\\]*)"|([^"]*))\Z')
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _USER = re.compile(r"[^:]{0,256}\Z")
 
 
@@ -33,6 +34,14 @@ class Matcher(NamedTuple):
 def parse_matchers(given: object) -> tuple[Matcher, ...]:
     """Parse label matchers: repeated flags, a list in the file, or comma-separated values in the environment."""
     return tuple(_parse_matcher(item) for item in parse_list(given))
+
+
+def parse_label(given: object) -> str:
+    """Parse the name of a label; empty means none."""
+    text = parse_text(given).strip()
+    if text and not _LABEL.match(text):
+        raise ValueError(f"{given!r} is not the name of a label")
+    return text
 
 
 def parse_user(given: object) -> str:
@@ -128,10 +137,22 @@ class PrometheusSettings:
     )
     matchers: tuple[Matcher, ...] = setting(
         (),
-        help="Label matcher added to every query, such as cluster=NAME if clusters share a Prometheus; repeatable.",
+        help="Label matcher added to every query, such as site=NAME if sites share a Prometheus; repeatable.",
         parse=parse_matchers,
         metavar="LABEL=VALUE",
     )
+    cluster_label: str = setting(
+        "",
+        help="Label with the name of the cluster, as Slurm has it, if clusters share a Prometheus: only series of the "
+        "job's own cluster are queried.",
+        parse=parse_label,
+        metavar="LABEL",
+    )
+
+    def matchers_of(self, cluster: str) -> tuple[Matcher, ...]:
+        """Return the matchers for series of one cluster."""
+        own = (Matcher(self.cluster_label, cluster),) if self.cluster_label else ()
+        return (*self.matchers, *own)
 
 
 def _parse_matcher(given: object) -> Matcher:

@@ -32,12 +32,15 @@ _LABELS = {
 _NAMES = {ClientKind.JOB: "jobid", ClientKind.USER: "user", ClientKind.PROGRAM: "program"}
 
 
-def read_top_clients(client: QueryClient, matchers: Matchers, *, until: float) -> TopClients:
-    """Query all lists; raise the error of the first query if the server does not answer."""
+def read_top_clients(client: QueryClient, matchers: Matchers, *, cluster_label: str = "", until: float) -> TopClients:
+    """Query all lists; raise the error of the first query if the server does not answer.
+
+    ``cluster_label`` is the label with the name of the cluster, if there is one: it tells equal job IDs apart.
+    """
     found: list[TopClient] = []
     problems: list[str] = []
     for period, kind, quantity in product(Period, ClientKind, Quantity):
-        expression = top_expression(period, kind, quantity, matchers)
+        expression = top_expression(period, kind, quantity, matchers, cluster_label=cluster_label)
         try:
             reply = client.query_instant(expression, time.time(), kind=KIND, until=until)
         except (ServerRefused, ServerTimedOut):
@@ -45,11 +48,13 @@ def read_top_clients(client: QueryClient, matchers: Matchers, *, until: float) -
         except SourceError as error:
             problems.append(str(error))
             continue
-        found += _clients(reply, period, kind, quantity)
+        found += _clients(reply, period, kind, quantity, cluster_label)
     return TopClients(tuple(found), tuple(dict.fromkeys(problems)))
 
 
-def top_expression(period: Period, kind: ClientKind, quantity: Quantity, matchers: Matchers = ()) -> str:
+def top_expression(
+    period: Period, kind: ClientKind, quantity: Quantity, matchers: Matchers = (), *, cluster_label: str = ""
+) -> str:
     """Return the expression for one list; where two servers have the same series, the higher value counts."""
     metrics = QUANTITIES[quantity]
     names = {
@@ -58,13 +63,17 @@ def top_expression(period: Period, kind: ClientKind, quantity: Quantity, matcher
         ClientKind.PROGRAM: [metrics.programs.name],
     }
     conditions = [f"__name__=~{quote_regex(names[kind])}", *(f"{label}={quote(value)}" for label, value in matchers)]
-    rates = f"max by ({_ALL}) ({{{','.join(conditions)}}})"
+    cluster = f", {cluster_label}" if cluster_label else ""
+    rates = f"max by ({_ALL}{cluster}) ({{{','.join(conditions)}}})"
     if period is Period.DAY:
         rates = f"sum_over_time(({rates})[1d:{STEP_SECONDS}s]) * {STEP_SECONDS}"
-    return f"topk by (filesystem) ({CLIENTS_LIMIT}, sum by ({', '.join(_LABELS[kind])}) ({rates}) > 0)"
+    kept = ", ".join(_LABELS[kind]) + (cluster if kind is ClientKind.JOB else "")
+    return f"topk by (filesystem) ({CLIENTS_LIMIT}, sum by ({kept}) ({rates}) > 0)"
 
 
-def _clients(reply: Reply, period: Period, kind: ClientKind, quantity: Quantity) -> Iterator[TopClient]:
+def _clients(
+    reply: Reply, period: Period, kind: ClientKind, quantity: Quantity, cluster_label: str
+) -> Iterator[TopClient]:
     for series in reply.series:
         labels = series.labels
         for amount in series.values[-1:]:
@@ -77,4 +86,5 @@ def _clients(reply: Reply, period: Period, kind: ClientKind, quantity: Quantity)
                 labels.get("user", ""),
                 labels.get("account", ""),
                 amount,
+                labels.get(cluster_label, "") if cluster_label else "",
             )

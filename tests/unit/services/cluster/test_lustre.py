@@ -48,12 +48,15 @@ class FakeServer:
     )
     url: str = ""
     tenants: set[str] = field(default_factory=set)
+    queries: list[str] = field(default_factory=list)
+    cluster_label: str = ""
     over: threading.Event = field(default_factory=threading.Event)
 
     def handle(self, connection: socket.socket) -> None:
         received = read_form(connection)
         self.tenants.add(received.headers.get("X-Scope-OrgID", ""))
         query = received.form["query"]
+        self.queries.append(query)
         words = {"read_bytes": Quantity.READ, "write_bytes": Quantity.WRITE, "stats": Quantity.METADATA}
         answer = next(self.answers[quantity] for word, quantity in words.items() if f"lustre_job_{word}_total" in query)
         if answer is None:
@@ -66,12 +69,15 @@ class FakeServer:
         timeout: float = GENEROUS_SECONDS,
     ) -> LustreReader:  # fmt: skip
         headers = parse_headers("X-Scope-OrgID=hpc")
-        settings = PrometheusSettings(url=parse_address(self.url), headers=headers, timeout=timeout, retries=0)
+        settings = PrometheusSettings(
+            url=parse_address(self.url), headers=headers, timeout=timeout, retries=0, cluster_label=self.cluster_label
+        )
         jobs = SharedReading("jobs", read_jobs, interval_seconds=0.0)
         return LustreReader(
             settings,
             LustreOptions(),
             lambda: jobs,
+            find_cluster=lambda: "alpha",
             client=Prometheus(settings),
             users=NameCache({1001: "alice"}.get, patience_seconds=GENEROUS_SECONDS),
             groups=NameCache({1001: "staff"}.get, patience_seconds=GENEROUS_SECONDS),
@@ -99,6 +105,15 @@ GOOD = {
     Quantity.WRITE: [("alice", "7", 2000.0)],
     Quantity.METADATA: [("alice", "7", 30.0)],
 }
+
+
+def test_statistics_of_other_clusters_are_not_queried(server: FakeServer) -> None:
+    server.reader().read()
+    assert not any("alpha" in query for query in server.queries)
+    server.queries.clear()
+    server.cluster_label = "cluster"
+    assert GOOD == rates_of(server.reader().read())
+    assert [True] * 3 == ['cluster="alpha"' in query for query in server.queries]
 
 
 def test_all_quantities_are_queried_and_attributed(server: FakeServer) -> None:

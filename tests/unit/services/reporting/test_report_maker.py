@@ -40,6 +40,14 @@ def test_each_query_is_sent_once_for_all_jobs() -> None:
     assert len(CURVES) + len(TOTALS) == len(series.asked)
 
 
+def test_jobs_of_several_clusters_are_never_in_one_query() -> None:
+    series = FakeSeries()
+    records = [make_record(number, cluster=name) for number in (1, 2) for name in ("alpha", "beta")]
+    reports = maker(series).make(records)
+    assert records == [report.record for report in reports]
+    assert {("alpha", (1, 2)), ("beta", (1, 2))} == series.clusters
+
+
 class CountingSeries(FakeSeries):
     """Count concurrent queries; all but the first, which is sent alone, wait for the others."""
 

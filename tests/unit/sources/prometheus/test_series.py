@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -109,6 +109,21 @@ def test_curves_are_cut_to_their_runs() -> None:
     )
     assert {1: (first,), 2: (second,)} == curves.by_job
     assert not curves.is_partial
+
+
+@pytest.mark.parametrize(("cluster", "value"), [("alpha", "alpha"), ("", ""), ('a"b\\c', 'a\\"b\\\\c')])
+def test_every_query_is_for_series_of_the_cluster_of_its_jobs(cluster: str, value: str) -> None:
+    client = FakeClient(level(-5.0))
+    source = PrometheusSeries(client, PrometheusSettings(matchers=(Matcher("site", "x"),), cluster_label="slurm"))
+    runs = [JobSpan(1, 10.0, 70.0), JobSpan(2, 40.0, 100_000.0)]
+
+    for wanted in (GAUGE, COUNTER, TOTAL, MEAN):
+        source.read_curves(replace(wanted, cluster=cluster), runs, points=300, until=NO_LIMIT)
+        source.read_totals(replace(wanted, cluster=cluster), runs, until=NO_LIMIT)
+
+    selectors = [text for query in client.queries for text in re.findall(r"\{[^}]*\}", query.query)]
+    assert len(client.queries) >= 8
+    assert {f'site="x",slurm="{value}"'} == {text.partition(",")[2].rstrip("}") for text in selectors}
 
 
 def test_run_that_ends_on_a_step_has_one_point_there() -> None:

@@ -9,6 +9,7 @@ from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.settings import Section
 from slurmscope.sources.prometheus.settings import (
     PrometheusSettings,
+    parse_label,
     parse_matchers,
     parse_size,
     parse_user,
@@ -51,6 +52,13 @@ def test_matchers_are_labels_and_values(given: object, expected: object) -> None
 def test_invalid_matcher_is_rejected(given: object) -> None:
     with pytest.raises(ValueError, match="is not"):
         parse_matchers(given)
+
+
+def test_cluster_label_is_the_name_of_a_label() -> None:
+    assert ("cluster", "") == (parse_label(" cluster "), parse_label(""))
+    for wrong in ("a-b", "1a", 'cluster="x"', "a\n b", 7):
+        with pytest.raises(ValueError, match="is not"):
+            parse_label(wrong)
 
 
 def test_sizes_have_bounds() -> None:

@@ -63,6 +63,19 @@ def test_every_list_is_queried() -> None:
     assert () == top.problems
 
 
+def test_equal_jobs_of_several_clusters_are_told_apart() -> None:
+    assert (
+        "topk by (filesystem) (20, sum by (filesystem, jobid, user, account, site) (max by (filesystem, account, user, "
+        'partition, jobid, program, group, class, site) ({__name__=~"'
+    ) in top_expression(Period.NOW, ClientKind.JOB, Quantity.READ, cluster_label="site")
+    # A user has one line, whatever the cluster.
+    assert "sum by (filesystem, user) (max by (" in top_expression(
+        Period.NOW, ClientKind.USER, Quantity.READ, cluster_label="site"
+    )
+    top = read_top_clients(FakeClient(), (), cluster_label="account", until=0.0)
+    assert "physics" == top.clients[0].cluster
+
+
 def test_failed_query_costs_its_list_only() -> None:
     top = read_top_clients(FakeClient(ServerError("too many samples"), "[1d:"), (), until=0.0)
 

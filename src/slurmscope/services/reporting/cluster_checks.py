@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find settings with which numbers of equal job IDs in several clusters would be added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from slurmscope.errors import ConfigError
+from slurmscope.sources.accounting.settings import ALL_CLUSTERS, AccountingSettings
+from slurmscope.sources.prometheus.settings import PrometheusSettings
+
+ADVICE = (
+    "set prometheus.cluster-label to the label that has the name of the cluster, or give each cluster a portal of its "
+    "own with prometheus.matchers: docs/scaling.md"
+)
+
+
+def require_cluster_label(settings: PrometheusSettings, accounting: AccountingSettings) -> None:
+    """Raise ConfigError if several clusters are configured whose series cannot be told apart."""
+    if settings.url is not None and not settings.cluster_label and len(accounting.clusters) > 1:
+        names = ", ".join(accounting.clusters)
+        raise ConfigError(f"job IDs of {names} repeat, and their series would be added up; {ADVICE}")
+
+
+def require_one_cluster(accounting: AccountingSettings) -> None:
+    """Raise ConfigError if several clusters are configured where the jobs of one are recorded."""
+    if len(accounting.clusters) > 1 or accounting.clusters == (ALL_CLUSTERS,):
+        raise ConfigError("slurmscope up records the jobs of one cluster; name one in accounting.clusters, or none")
+
+
+def find_mixed_clusters(settings: PrometheusSettings, read: Sequence[str], archived: Iterable[str] = ()) -> str:
+    """Return a message if series of several clusters may be added up; empty if not.
+
+    ``read`` are the clusters whose jobs are read here, ``archived`` those in the archive, which other portals may read
+    from a Prometheus of their own.
+    """
+    if settings.url is None or settings.cluster_label or (len(read) < 2 and settings.matchers):
+        return ""
+    names = sorted({*read, *archived})
+    if len(names) < 2:
+        return ""
+    return f"jobs of {', '.join(names)} may have equal IDs, whose series in one Prometheus are added up"

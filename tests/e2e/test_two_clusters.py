@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two clusters with equal job IDs share a slurmdbd, a Prometheus and an archive: neither gets the other's numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lab import ALICE, SlurmLab
+from lab.prometheus import create_blocks, run_prometheus
+from slurmscope.http_client.address import parse_address
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.report_maker import ReportMaker
+from slurmscope.services.reporting.reporter import ReporterSettings
+from slurmscope.services.reporting.reporters import Reporters
+from slurmscope.services.runtime.clock import Clock
+from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
+from slurmscope.sources.prometheus.client import Prometheus
+from slurmscope.sources.prometheus.series import PrometheusSeries
+from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+from tests.e2e.accounting_access import administer
+from tests.e2e.job_history import History
+from tests.fakes.reporting import FakeAccounting
+from tests.fakes.reports import make_record
+
+RUN_SECONDS = 3600
+END = int(time.time()) // 7200 * 7200 - 7200
+CORES = {("alpha", 7, "n1"): 1.0, ("beta", 7, "n2"): 3.0, ("alpha", 8, "n1"): 2.0, ("beta", 8, "n1"): 0.5}
+"""Busy cores by cluster, job and node; job 7 added up is 4.0."""
+SECOND = "beta"
+
+
+def make_history() -> History:
+    history = History()
+    for (cluster, job, node), cores in CORES.items():
+        points = {float(at): cores * (at - END + RUN_SECONDS) for at in range(END - RUN_SECONDS, END + 1, 60)}
+        labels = {"slurm_job": str(job), "slurm_node": node, "cluster": cluster}
+        history.add("jobs_cpu_seconds_total", labels, points)
+    return history
+
+
+def make_records() -> list[JobRecord]:
+    return [
+        make_record(
+            job, cluster=cluster, nodes=(node,), start_seconds=END - RUN_SECONDS, end_seconds=END, cpu_seconds=None
+        )
+        for cluster, job, node in CORES
+    ]
+
+
+def test_jobs_with_equal_ids_have_their_own_numbers(tmp_path: Path) -> None:
+    create_blocks(tmp_path / "data", make_history().openmetrics())
+    with run_prometheus(tmp_path / "data", "") as server:
+        settings = PrometheusSettings(url=parse_address(server.url), scrape_interval=60.0, cluster_label="cluster")
+        maker = ReportMaker(
+            PrometheusSeries(Prometheus(settings), settings), wall_clock=lambda: END + 600.0, timeout_seconds=300.0
+        )
+        with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as archive:
+            checkpoints = Checkpoints(archive.database)
+            parts = (FakeAccounting(make_records()), maker, archive, checkpoints, ReporterSettings())
+            for reporter in Reporters(*parts, clock=Clock(wall=lambda: END + 600.0)).find():
+                reporter.work()
+
+            for (cluster, job, node), cores in CORES.items():
+                (report,) = archive.find(EVERYTHING, job, cluster=cluster)
+                # By hand: so many cores for an hour, on the node of this cluster's job alone.
+                assert pytest.approx(cores * RUN_SECONDS, rel=0.01) == report.summary.cpu.time.used
+                assert [node] == [use.node for use in report.summary.nodes]
+
+
+@pytest.fixture
+def second(slurm_lab: SlurmLab) -> Iterator[int]:
+    """Register a second cluster with slurmdbd; give the ID of a job that both have."""
+    job = slurm_lab.submit(ALICE, "--job-name=twin", script="true")
+    slurm_lab.wait_for(lambda: "twin" in slurm_lab.run("sacct", "-nPX", "-j", str(job), "-o", "JobName"))
+    slurm_lab.wait_for(lambda: "COMPLETED" in slurm_lab.run("sacct", "-nPX", "-j", str(job), "-o", "State"))
+    slurm_lab.run("sacctmgr", "--immediate", "add", "cluster", SECOND)
+    administer(
+        slurm_lab,
+        f"INSERT INTO slurm_acct_db.{SECOND}_job_table SELECT * FROM slurm_acct_db.lab_job_table WHERE id_job = {job}",
+        f"UPDATE slurm_acct_db.{SECOND}_job_table SET nodelist = 'n9'",
+    )
+    yield job
+    slurm_lab.run("sacctmgr", "--immediate", "delete", "cluster", f"name={SECOND}")
+
+
+def test_sacct_reads_every_cluster_of_slurmdbd(slurm_lab: SlurmLab, second: int) -> None:
+    run = SlurmCommands(SlurmSettings(bin_path=slurm_lab.bin_path, timeout=30.0), slurm_lab.environment).run
+    local, every = SacctAccounting(run), SacctAccounting(run, clusters=["all"])
+
+    assert (("lab",), {"lab", SECOND}) == (local.clusters(), set(every.clusters()))
+    assert ["lab"] == [record.cluster for record in local.read_jobs([second])]
+    assert {"lab", SECOND} == {record.cluster for record in every.read_jobs([second])}
+    (twin,) = every.of(SECOND).read_jobs([second])
+    assert (SECOND, second, "twin", ("n9",)) == (twin.cluster, twin.job_id, twin.name, twin.nodes)
+    ended = SacctAccounting(run, clusters=["lab", SECOND]).read_ended(twin.submit_seconds, int(time.time()))
+    assert {("lab", second), (SECOND, second)} <= {(record.cluster, record.job_id) for record in ended}

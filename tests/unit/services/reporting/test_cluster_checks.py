@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Equal job IDs of several clusters are never added up without a word."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurmscope.errors import ConfigError
+from slurmscope.http_client.address import parse_address
+from slurmscope.services.reporting.cluster_checks import find_mixed_clusters, require_cluster_label, require_one_cluster
+from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
+
+URL = parse_address("http://127.0.0.1:9090")
+PLAIN = PrometheusSettings(url=URL)
+LABELLED = PrometheusSettings(url=URL, cluster_label="cluster")
+MATCHED = PrometheusSettings(url=URL, matchers=(Matcher("cluster", "alpha"),))
+
+
+@pytest.mark.parametrize(
+    ("settings", "read", "archived", "is_mixed"),
+    [
+        (PLAIN, ["alpha", "beta"], [], True),
+        (PLAIN, ["alpha"], ["alpha", "beta"], True),
+        (PLAIN, ["alpha"], ["alpha"], False),
+        (PLAIN, [], [], False),
+        (LABELLED, ["alpha", "beta"], ["alpha", "beta"], False),
+        # A portal for each cluster, each with a matcher of its own.
+        (MATCHED, ["alpha"], ["alpha", "beta"], False),
+        (MATCHED, ["alpha", "beta"], [], True),
+        (PrometheusSettings(), ["alpha", "beta"], [], False),
+    ],
+)
+def test_clusters_that_cannot_be_told_apart_are_found(
+    settings: PrometheusSettings, read: list[str], archived: list[str], is_mixed: bool
+) -> None:
+    found = find_mixed_clusters(settings, read, archived)
+    assert ("jobs of alpha, beta may have equal IDs" in found, bool(found)) == (is_mixed, is_mixed)
+
+
+def test_several_named_clusters_need_a_label() -> None:
+    two = AccountingSettings(clusters=("alpha", "beta"))
+    with pytest.raises(ConfigError, match=r"job IDs of alpha, beta repeat.*prometheus\.cluster-label"):
+        require_cluster_label(PLAIN, two)
+    for settings in (LABELLED, PrometheusSettings()):
+        require_cluster_label(settings, two)
+    require_cluster_label(PLAIN, AccountingSettings(clusters=("alpha",)))
+
+
+@pytest.mark.parametrize("clusters", [("alpha", "beta"), ("all",)])
+def test_recorder_takes_one_cluster(clusters: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match="records the jobs of one cluster"):
+        require_one_cluster(AccountingSettings(clusters=clusters))
+    require_one_cluster(AccountingSettings(clusters=("alpha",)))
+    require_one_cluster(AccountingSettings())
