@@ -92,7 +92,7 @@ class Fact:
     def matches(self, viewer: Viewer, wanted: JobFilter) -> bool:
         """Tell whether a viewer who wants this gets this job."""
         return (
-            viewer.sees(self.user, self.account)
+            viewer.sees(self.user, self.account, self.cluster)
             and wanted.cluster in ("", self.cluster)
             and wanted.user in ("", self.user)
             and wanted.account in ("", self.account)
@@ -256,5 +256,10 @@ def _as_filter(asked: Mapping[str, Any]) -> JobFilter:
 def viewers() -> strategies.SearchStrategy[Viewer]:
     """Make users, coordinators and staff."""
     accounts = strategies.frozensets(strategies.sampled_from(ACCOUNTS))
-    people = strategies.builds(Viewer, name=strategies.sampled_from(USERS), coordinates=accounts)
+    people = strategies.builds(
+        Viewer,
+        name=strategies.sampled_from(USERS),
+        coordinates=accounts,
+        coordinated_clusters=strategies.none() | strategies.frozensets(strategies.sampled_from(CLUSTERS)),
+    )
     return people | strategies.builds(Viewer, name=strategies.just("staff"), role=strategies.just(ViewerRole.SUPPORT))

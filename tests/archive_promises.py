@@ -262,6 +262,20 @@ class ArchivePromises:
             assert [4711, 6, 5] == [row.job_id for row in archive.list_jobs(ada, wanted).rows]
             assert [3] == [total.jobs for total in archive.total(ada, wanted, GroupBy.PARTITION)]
 
+    def test_coordinator_of_one_cluster_sees_accounts_of_that_one_only(self, archive: SqlArchive) -> None:
+        others = [make_report(make_record(5, cluster=name, user="bob", nodes=("n1",))) for name in ("lab", "other")]
+        archive.save([*others, make_report(make_record(6, cluster="other"))])
+        ada = Viewer(name="ada", coordinates=frozenset({"physics"}), coordinated_clusters=frozenset({"lab"}))
+        none = replace(ada, coordinated_clusters=frozenset())
+
+        for wanted in (JobFilter(), JobFilter(rule="cpu_idle"), JobFilter(node="n1"), JobFilter(account="physics")):
+            rows = archive.list_jobs(ada, wanted).rows
+            assert {("lab", 5), ("other", 6)} == {(row.cluster, row.job_id) for row in rows}
+            assert [6] == [row.job_id for row in archive.list_jobs(none, wanted).rows]
+            assert [2] == [total.jobs for total in archive.total(ada, wanted, GroupBy.PARTITION)]
+        assert ("lab",) == tuple(report.record.cluster for report in archive.find(ada, 5))
+        assert () == archive.find_shown(ada, "5", cluster="other")
+
     def test_coordinator_of_many_accounts_sees_all_of_them(self, archive: SqlArchive) -> None:
         archive.save([make_report(make_record(number, user="bob", account=f"a{number}")) for number in range(40)])
         many = Viewer(name="ada", coordinates=frozenset(f"a{number}" for number in range(30)))

@@ -134,7 +134,7 @@ class FakeArchive:
 
     def _seen(self, viewer: Viewer) -> list[JobReport]:
         self._check()
-        return [report for report in self.reports if viewer.sees(report.record.user, report.record.account)]
+        return [r for r in self.reports if viewer.sees(r.record.user, r.record.account, r.record.cluster)]
 
     def _check(self) -> None:
         self.questions += 1

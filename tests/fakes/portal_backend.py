@@ -174,7 +174,7 @@ class FakeBackend:
     def find_report(self, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
         live = self.live.get(shown_id)
         if live is not None:
-            return live if viewer.sees(live.record.user, live.record.account) else None
+            return live if viewer.sees(live.record.user, live.record.account, live.record.cluster) else None
         return find_archived(self.archive, viewer, shown_id, cluster)
 
     def find_clusters(self) -> tuple[str, ...]:

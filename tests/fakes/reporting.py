@@ -216,7 +216,7 @@ class FakeArchive:
         self.checkpoints[name] = text
 
     def _seen(self, viewer: Viewer) -> list[JobReport]:
-        return [r for r in self.reports.values() if viewer.sees(r.record.user, r.record.account)]
+        return [r for r in self.reports.values() if viewer.sees(r.record.user, r.record.account, r.record.cluster)]
 
     def _fail(self) -> None:
         if self.error:

@@ -81,11 +81,18 @@ def make_identifier(
     clock: Callable[[], float] | None = None,
     local_users: LocalUsers | None = None,
     munge: MungeCredentials | None = None,
+    clusters: frozenset[str] | None = None,
 ) -> Identifier:
     """Make an identifier; by default all local connections belong to the user ``runner``."""
     limits = SignInLimits(clock=clock or FakeClock())
     name = settings.local_user or "runner"
     local_users = local_users or LocalUsers(name=name, names={1001: name}, find_owner=owned_by(1001))
     return Identifier(
-        settings, (tokens or FakeTokens()).find, coordinators, limits, local_users=local_users, munge=munge
+        settings,
+        (tokens or FakeTokens()).find,
+        coordinators,
+        limits,
+        local_users=local_users,
+        munge=munge,
+        coordinated_clusters=lambda: clusters,
     )

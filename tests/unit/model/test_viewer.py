@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
@@ -27,7 +29,15 @@ ADMIN = Viewer(name="ada", role=ViewerRole.ADMIN)
     ],
 )
 def test_viewer_sees_only_permitted_jobs(viewer: Viewer, user: str, account: str, expected: bool) -> None:
-    assert expected == viewer.sees(user, account)
+    assert expected == viewer.sees(user, account, "lab")
+
+
+def test_coordinator_of_some_clusters_sees_accounts_of_these_only() -> None:
+    viewer = replace(COORDINATOR, coordinated_clusters=frozenset({"alpha"}))
+    assert [True, False, False] == [viewer.sees("bob", "physics", cluster) for cluster in ("alpha", "beta", "")]
+    assert viewer.sees("ada", "physics", "beta")
+    assert not replace(viewer, coordinated_clusters=frozenset()).sees("bob", "physics", "alpha")
+    assert replace(viewer, role=ViewerRole.SUPPORT).sees("bob", "physics", "beta")
 
 
 def test_only_support_and_admins_are_staff() -> None:

@@ -124,7 +124,7 @@ class RequestContext:
         cluster = cluster or self.cluster
         queue = self._find_queue(cluster)
         job = queue.find(shown_id) if queue else None
-        if queue is None or job is None or not self.viewer.sees(job.user, job.account):
+        if queue is None or job is None or not self.viewer.sees(job.user, job.account, queue.cluster):
             return None
         if queue.cluster and not cluster and len(self.backend.jobs.clusters()) > 1:
             rows = self.archive.find_shown(self.viewer, shown_id)
@@ -134,8 +134,10 @@ class RequestContext:
     def find_waiting_array(self, array_job_id: int) -> tuple[WaitingJob, ...]:
         """Return the pending tasks of an array that the viewer has access to, without auditing the access."""
         queue = self._find_queue(self.cluster)
-        found = queue.find_array(array_job_id) if queue else ()
-        return tuple(job for job in found if self.viewer.sees(job.user, job.account))
+        if queue is None:
+            return ()
+        found = queue.find_array(array_job_id)
+        return tuple(job for job in found if self.viewer.sees(job.user, job.account, queue.cluster))
 
     def _find_queue(self, cluster: str) -> WaitingQueue | None:
         """Return the queue of pending jobs, if it is that of this cluster."""

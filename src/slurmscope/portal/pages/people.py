@@ -114,8 +114,14 @@ def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFi
         digest=_make_digest_form(context, name) if wanted.user else None,
         staff=make_staff_section(context, NotedThing(NotedKind.USER, "", name)) if wanted.user else None,
         rule_link=context.make_rule_link(recent),
-        sees_all=context.viewer.is_staff or name in context.viewer.coordinates,
+        sees_all=_sees_all(context, name),
     )
+
+
+def _sees_all(context: RequestContext, account: str) -> bool:
+    """Return whether the viewer may see all jobs of an account, in every cluster."""
+    clusters = context.backend.jobs.clusters() or ("",)
+    return context.viewer.is_staff or all(context.viewer.coordinates_account(account, name) for name in clusters)
 
 
 def _make_digest_form(context: RequestContext, name: str) -> DigestForm | None:

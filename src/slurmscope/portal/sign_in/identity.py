@@ -10,6 +10,7 @@ the demo only lets its viewer give up rights (``view_as``).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from slurmscope.log import fields
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 class Identifier:
     """Turn a request into a viewer. Safe to use from any thread; it may query the archive and Slurm."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what each way to sign in needs
         self,
         settings: PortalSettings,
         find_token: FindToken,
@@ -38,12 +39,17 @@ class Identifier:
         *,
         local_users: LocalUsers | None = None,
         munge: MungeCredentials | None = None,
+        coordinated_clusters: Callable[[], frozenset[str] | None] = lambda: None,
     ) -> None:
-        """Store the settings; in local mode, ``local_users`` are looked up unless given."""
+        """Store the settings; in local mode, ``local_users`` are looked up unless given.
+
+        ``coordinated_clusters`` returns the clusters that the coordinators are of; None is every cluster.
+        """
         self._munge = munge
         self._settings = settings
         self._tokens = BearerTokens(find_token, limits)
         self._coordinators = coordinators
+        self._coordinated_clusters = coordinated_clusters
         self._proxy = ProxyHeader(settings)
         self._local = LocalMode(settings, local_users or find_local_users(settings)) if settings.mode == LOCAL else None
 
@@ -105,4 +111,8 @@ class Identifier:
 
     def _add_accounts(self, viewer: Viewer) -> Viewer:
         """Add the accounts that the viewer coordinates; staff see everything anyway."""
-        return viewer if viewer.is_staff else replace(viewer, coordinates=self._coordinators(viewer.name))
+        if viewer.is_staff:
+            return viewer
+        accounts = self._coordinators(viewer.name)
+        clusters = self._coordinated_clusters() if accounts else None
+        return replace(viewer, coordinates=accounts, coordinated_clusters=clusters)

@@ -48,7 +48,7 @@ def list_waiting(
         return
     for job in _candidates(queue, viewer, wanted):
         is_after = after is None or (job.submit_seconds, job.job_id) < after
-        if is_after and _matches(job, wanted) and viewer.sees(job.user, job.account):
+        if is_after and _matches(job, wanted) and viewer.sees(job.user, job.account, queue.cluster):
             yield make_waiting_row(job, queue.cluster)
 
 

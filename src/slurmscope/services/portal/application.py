@@ -30,6 +30,7 @@ from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.identity import Identifier
 from slurmscope.portal.sign_in.view_as import ViewAs
 from slurmscope.services.portal.companion import Companion
+from slurmscope.services.portal.coordinated_clusters import CoordinatedClusters
 from slurmscope.services.portal.filesystems import find_top_clients
 from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.metrics_page import add_metrics_page
@@ -151,6 +152,7 @@ def _make_sign_in(parts: _Parts) -> SignIn:
         parts.coordinators,
         SignInLimits(),
         munge=open_munge(parts.config, parts.environment),
+        coordinated_clusters=CoordinatedClusters(parts.reporting.accounting.clusters, parts.reporting.clusters),
     )
     views = parts.beside.demo_views
     view_as = ViewAs(views, identifier.identify) if views else None

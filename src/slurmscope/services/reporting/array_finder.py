@@ -35,7 +35,9 @@ def find_array(
             raise
         found = ()
     records = _newest(
-        record for record in found if record.array_job_id == array_id and viewer.sees(record.user, record.account)
+        record
+        for record in found
+        if record.array_job_id == array_id and viewer.sees(record.user, record.account, record.cluster)
     )
     others = [record for record in records if record.job_id not in archived][:MAX_TASKS]
     reports = (*archived.values(), *maker.make(others))

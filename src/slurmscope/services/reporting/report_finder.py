@@ -158,7 +158,7 @@ class ReportFinder:
             return None, ""
         try:
             found = self._look_up(viewer, shown_id) or ()
-            seen = {record.cluster for record in found if viewer.sees(record.user, record.account)}
+            seen = {record.cluster for record in found if viewer.sees(record.user, record.account, record.cluster)}
             chosen = seen & {cluster} if cluster else seen
             _require_one_cluster(shown_id, chosen | ({archived.record.cluster} if archived else set()))
             if not chosen or _is_ended(archived):
@@ -170,7 +170,8 @@ class ReportFinder:
             # What is archived of an ended job is complete without it.
             return None, "" if _is_ended(archived) else f"Accounting could not be read: {error}"
         # The cached report may be of another job with this id: job IDs are used again.
-        return (report if report and viewer.sees(report.record.user, report.record.account) else None), ""
+        record = report.record if report else None
+        return (report if record and viewer.sees(record.user, record.account, record.cluster) else None), ""
 
     def _look_up(self, viewer: Viewer, shown_id: str) -> tuple[JobRecord, ...] | None:
         """Return the records of a job of any user; only what is not cached counts for the viewer."""

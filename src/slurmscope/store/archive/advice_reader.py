@@ -45,7 +45,11 @@ class SqlAdviceReader(AdviceReader):
                 statement = later.where(condition, ADVICE.c.cluster == cluster_name(cluster))
                 statement = statement.where(visible_at_all(viewer, JOBS)).order_by(JOBS.c.submit_seconds, ADVICE.c.rule)
                 rows += connection.execute(statement.limit(MAX_OUTCOMES)).mappings()
-        return tuple(_as_outcome(row) for row in rows if viewer.sees(row[JOBS.c.user], row[ADVICE.c.advised_account]))
+        return tuple(
+            _as_outcome(row)
+            for row in rows
+            if viewer.sees(row[JOBS.c.user], row[ADVICE.c.advised_account], row[ADVICE.c.cluster])
+        )
 
     def total_outcomes(
         self, viewer: Viewer, by: AdviceGroup, *, since_seconds: int, user: str = "", limit: int = 100

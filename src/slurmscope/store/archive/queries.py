@@ -44,10 +44,21 @@ def visible(viewer: Viewer, table: FromClause) -> tuple[SqlCondition, ...]:
         return (true(),)
     own = table.c.user == person_name(viewer.name)
     accounts = sorted(person_name(account) for account in viewer.coordinates)
+    if not accounts:
+        return (own,)
+    coordinated = _in_coordinated_clusters(viewer, table)
     if len(accounts) > _MAX_BRANCHES:
-        return (or_(own, table.c.account.in_(accounts)),)
-    others = table.c.user != person_name(viewer.name)
+        return (or_(own, and_(table.c.account.in_(accounts), coordinated)),)
+    others = and_(table.c.user != person_name(viewer.name), coordinated)
     return (own, *(and_(table.c.account == account, others) for account in accounts))
+
+
+def _in_coordinated_clusters(viewer: Viewer, table: FromClause) -> SqlCondition:
+    """Return the rows of clusters whose accounts a viewer coordinates; tables without a cluster are joined to jobs."""
+    if viewer.coordinated_clusters is None:
+        return true()
+    column = table.c.cluster if "cluster" in table.c else JOBS.c.cluster
+    return column.in_(sorted(cluster_name(name) for name in viewer.coordinated_clusters))
 
 
 def visible_at_all(viewer: Viewer, table: FromClause) -> SqlCondition:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from slurmscope.portal.settings import PortalSettings
 from tests.fakes.archive_backend import ArchiveBackend, open_archive_backend
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.forms import post
-from tests.fakes.portal_backend import make_backend
+from tests.fakes.portal_backend import VIEWERS, make_backend
 from tests.fakes.two_clusters import make_two_clusters
 from tests.fakes.waiting import make_queue, make_waiting
 
@@ -85,6 +86,22 @@ def test_job_that_only_others_may_see_is_no_choice(portal: ArchiveBackend) -> No
     assert [404, absent.content] == [foreign.status_code, foreign.content]
     assert 300 == staff.get("/jobs/4712").status_code
     assert [404] * 2 == [sign_in(portal, "eve").get(path).status_code for path in ("/jobs/4711", "/jobs/alpha/4711")]
+
+
+def test_coordinator_of_one_cluster_sees_nothing_of_the_account_in_another(
+    portal: ArchiveBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cora = replace(VIEWERS["cora"], coordinated_clusters=frozenset({"alpha"}))
+    monkeypatch.setitem(VIEWERS, "cora", cora)
+    client = sign_in(portal, "cora")
+    assert 200 == client.get("/jobs/4711").status_code
+    absent, foreign = client.get("/jobs/4999"), client.get("/jobs/4900")
+    assert [404, absent.content] == [foreign.status_code, foreign.content]
+    assert [404] * 3 == [client.get(f"/{path}").status_code for path in ("jobs/beta/4711", "nodes/beta/n1", "nodes/n9")]
+    assert {"alpha"} == {job["cluster"] for job in client.get("/api/v2/jobs").json()["jobs"]}
+    assert "beta" not in client.get("/jobs?account=physics&format=csv").text
+    monkeypatch.setitem(VIEWERS, "cora", replace(cora, coordinated_clusters=frozenset()))
+    assert [] == client.get("/api/v2/jobs").json()["jobs"]
 
 
 def test_short_address_of_one_job_shows_it(portal: ArchiveBackend) -> None:

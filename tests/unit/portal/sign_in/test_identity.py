@@ -37,6 +37,16 @@ def test_coordinator_is_a_user_with_accounts() -> None:
     assert Viewer(name="bob", coordinates=frozenset({"physics", "bio"})) == viewer
 
 
+def test_coordinator_is_one_in_the_clusters_of_accounting_only() -> None:
+    coordinators = {"bob": frozenset({"physics"}), "ada": frozenset[str]()}.__getitem__
+    identifier = make_identifier(PROXY_SETTINGS, coordinators=coordinators, clusters=frozenset({"alpha"}))
+
+    bob, ada = (identifier.identify(make_scope(("x-remote-user", name), client=None)) for name in ("bob", "ada"))
+
+    assert [True, False] == [bob.sees("eve", "physics", cluster) for cluster in ("alpha", "beta")]
+    assert Viewer(name="ada") == ada
+
+
 def test_user_token_of_staff_has_the_role_user() -> None:
     tokens = FakeTokens(known={GOOD_TOKEN: Viewer(name="eve")})
     identifier = make_identifier(PROXY_SETTINGS, tokens=tokens)
