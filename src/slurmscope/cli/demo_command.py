@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -17,13 +18,14 @@ from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.demo import Demo, run_demo
-from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.cluster import CLUSTER_NAME, simulate
 from slurmscope.simulate.cluster.ordinary_day import calm
 from slurmscope.simulate.cluster.records import Shape
 from slurmscope.simulate.commands.executables import write_fake_commands
 
 FIRST_PORT = 8080
 PORTS_TRIED = 20
+CLUSTERS = (CLUSTER_NAME, "second", "third", "fourth")
 
 
 def make_command() -> click.Command:
@@ -40,25 +42,37 @@ def make_command() -> click.Command:
         show_default=True,
         help="Seed of the simulation; the same seed gives the same cluster.",
     )
+    clusters = click.Option(
+        ["--clusters"],
+        type=click.IntRange(1, len(CLUSTERS)),
+        default=1,
+        show_default=True,
+        help="Number of clusters. Their nodes have equal names, and some of their jobs equal IDs.",
+    )
     return click.Command(
         "demo",
         callback=_run,
-        params=[port, seed],
+        params=[port, seed, clusters],
         help="Run slurmscope on a simulated cluster, without Slurm. "
         "A bar on its pages shows them as staff, as a coordinator or as a user. "
         "All data is in a temporary folder, which is removed on exit.",
-        epilog=format_examples("slurmscope demo", "slurmscope demo --port 9000 --seed 7"),
+        epilog=format_examples(
+            "slurmscope demo", "slurmscope demo --port 9000 --seed 7", "slurmscope demo --clusters 2"
+        ),
     )
 
 
-def _run(*, port: int | None, seed: int) -> int:
-    return run_until_interrupted(lambda: _show(_choose_port(port), seed))
+def _run(*, port: int | None, seed: int, clusters: int) -> int:
+    return run_until_interrupted(lambda: _show(_choose_port(port), seed, CLUSTERS[:clusters]))
 
 
-def _show(port: int, seed: int) -> int:
+def _show(port: int, seed: int, names: Sequence[str]) -> int:
     # A simulated command that is still running may write into the folder while it is removed.
     with tempfile.TemporaryDirectory(prefix="slurmscope-demo-", ignore_cleanup_errors=True) as folder:
-        cluster = calm(simulate(Shape(seed=seed), now=int(time.time())))
+        now = int(time.time())
+        cluster, *others = (
+            calm(simulate(Shape(seed=seed + number), now=now, name=name)) for number, name in enumerate(names)
+        )
         commands = Path(folder) / "bin"
         write_fake_commands(cluster, commands)
         given = {
@@ -74,7 +88,7 @@ def _show(port: int, seed: int) -> int:
             "log_level": "warn",
         }
         return run_demo(
-            Demo(cluster=cluster, seed=seed),
+            Demo(cluster=cluster, others=tuple(others), seed=seed),
             load_config("up", given),
             own_environment(),
             make_exporters(given),

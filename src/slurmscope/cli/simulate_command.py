@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.cluster import CLUSTER_NAME, simulate
 from slurmscope.simulate.cluster.records import Shape
 from slurmscope.simulate.commands.executables import write_fake_commands
+from slurmscope.sources.accounting.settings import parse_name
 
 CAN_BE_NONE = ("seed", "jobs", "gpus")
 
@@ -46,15 +47,24 @@ def make_command() -> click.Command:
         metavar="DIR",
         help="Folder to write the commands to.",
     )
+    cluster = click.Option(
+        ["--cluster"],
+        default=CLUSTER_NAME,
+        show_default=True,
+        callback=lambda _context, _option, given: _check_name(given),
+        metavar="NAME",
+        help="Name of the cluster; job IDs and node names do not depend on it.",
+    )
     return click.Command(
         "simulate",
         callback=_run,
-        params=[output, *options],
+        params=[output, cluster, *options],
         help="Write simulated Slurm commands (squeue, sinfo, ...) to a folder, for testing without Slurm. "
         "The same options always give the same cluster.",
         epilog=format_examples(
             "slurmscope simulate --output /tmp/slurm",
             "slurmscope simulate --output /tmp/slurm --nodes 5000 --jobs 100000",
+            "slurmscope simulate --output /tmp/second --cluster second",
         ),
     )
 
@@ -63,6 +73,13 @@ def _range(name: str) -> click.IntRange:
     return click.IntRange(min=0 if name in CAN_BE_NONE else 1)
 
 
-def _run(*, output: Path, **counts: int) -> None:
-    write_fake_commands(simulate(Shape(**counts), now=int(time.time())), output)
+def _check_name(given: str) -> str:
+    try:
+        return parse_name(given).lower()
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _run(*, output: Path, cluster: str, **counts: int) -> None:
+    write_fake_commands(simulate(Shape(**counts), now=int(time.time()), name=cluster), output)
     click.echo(f"Try it: slurmscope cluster --slurm.bin-path {output}")

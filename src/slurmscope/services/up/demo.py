@@ -17,7 +17,7 @@ from slurmscope.errors import SlurmscopeError
 from slurmscope.log import fields
 from slurmscope.metrics.collector import Role
 from slurmscope.model.archive import Archive
-from slurmscope.model.job_record import JobRecord
+from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.portal.sign_in.view_as import DemoView
@@ -32,11 +32,11 @@ from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.up.cluster_charts import ClusterCharts
 from slurmscope.services.up.recording import OwnCollectors, recording_families
 from slurmscope.simulate.cluster.records import SimulatedCluster
-from slurmscope.simulate.history.accounting import SimulatedAccounting
+from slurmscope.simulate.history.accounting import JoinedAccounting, SimulatedAccounting
 from slurmscope.simulate.history.history import History
 from slurmscope.simulate.history.scripts import make_script
 from slurmscope.simulate.history.workload_metrics import samples_at
-from slurmscope.simulate.history.workload_series import SimulatedSeries, SplitSeries
+from slurmscope.simulate.history.workload_series import ClusterSeries, SimulatedSeries, SplitSeries
 from slurmscope.simulate.history.workloads import Workload
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings
@@ -58,9 +58,11 @@ END_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """Hold the simulated cluster, and how many jobs have ended on it."""
+    """Hold the simulated clusters, and how many jobs have ended on each."""
 
     cluster: SimulatedCluster
+    """The one whose queue and nodes are shown, and whose running jobs are recorded."""
+    others: tuple[SimulatedCluster, ...] = ()
     past_jobs: int = 3000
     seed: int = 1
 
@@ -78,10 +80,10 @@ def run_demo(
     require_portal()
     from slurmscope.store.archive.checkpoints import Checkpoints
 
-    past = History(demo.cluster, jobs=demo.past_jobs, seed=demo.seed).make()
-    accounting = SimulatedAccounting(demo.cluster, past)
-    computed = SimulatedSeries(accounting.find_workload)
-    workloads = accounting.running_lives
+    accounts = _make_accounts(demo)
+    accounting, own = JoinedAccounting(accounts), accounts[demo.cluster.name]
+    computed = {name: SimulatedSeries(known.find_workload) for name, known in accounts.items()}
+    workloads = own.running_lives
     running = frozenset(workload.job_id for workload in workloads)
     is_recorded, is_ready = threading.Event(), threading.Event()
 
@@ -94,15 +96,18 @@ def run_demo(
         ready(address)
 
     with Recorder(config.of(RecorderSettings)) as recorder, ExitStack() as stack:
-        series = SplitSeries(recorder.series(), lambda job: job in running and is_recorded.is_set(), computed)
+        own_series = SplitSeries(
+            recorder.series(), lambda job: job in running and is_recorded.is_set(), computed[demo.cluster.name]
+        )
+        series = ClusterSeries({**computed, demo.cluster.name: own_series})
         reporting = stack.enter_context(
             open_reporting(config, environment, series=series, accounting=accounting, is_archiving=True)
         )
         if reporting.archive is not None:
             # Ended jobs are archived here; the reporter only handles running jobs.
-            Checkpoints(reporting.archive.database).write_checkpoint(
-                CLUSTER_CHECKPOINT + demo.cluster.name, str(int(time.time()))
-            )
+            checkpoints = Checkpoints(reporting.archive.database)
+            for name in accounts:
+                checkpoints.write_checkpoint(CLUSTER_CHECKPOINT + name, str(int(time.time())))
             filler = _Filler(reporting.archive, reporting.maker, _newest_first(accounting, past_until=time.time()))
             filler.fill(FIRST_JOBS, time.monotonic() + FIRST_SECONDS)
             stack.enter_context(filler.filling(is_ready))
@@ -115,6 +120,14 @@ def run_demo(
             demo_views=make_views(demo.cluster),
         )
         return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
+
+
+def _make_accounts(demo: Demo) -> dict[str, SimulatedAccounting]:
+    """Return the accounting of each cluster, with its history, by name."""
+    return {
+        cluster.name: SimulatedAccounting(cluster, History(cluster, jobs=demo.past_jobs, seed=seed).make())
+        for seed, cluster in enumerate((demo.cluster, *demo.others), demo.seed)
+    }
 
 
 def make_views(cluster: SimulatedCluster) -> tuple[DemoView, ...]:
@@ -204,7 +217,7 @@ def backfill(
     logger.info("past of running jobs recorded", extra=fields(jobs=len(workloads), samples=recorder.recorded))
 
 
-def _newest_first(accounting: SimulatedAccounting, *, past_until: float) -> list[JobRecord]:
+def _newest_first(accounting: JobAccounting, *, past_until: float) -> list[JobRecord]:
     """Return every job that has started, in the order of job lists."""
     records = [*accounting.read_ended(0, int(past_until)), *(r for r in accounting.read_current() if r.is_running)]
     return sorted(records, key=lambda record: (record.submit_seconds, record.job_id), reverse=True)

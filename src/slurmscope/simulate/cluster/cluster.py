@@ -32,8 +32,8 @@ _COMMON_REASONS = (*("Priority",) * 12, *("Resources",) * 4, *PENDING_REASONS[:9
 _SHARES = {"array": 0.03, "finished": 0.06, "running": 0.45}
 
 
-def simulate(shape: Shape, *, now: int) -> SimulatedCluster:
-    """Make the cluster as it stands at ``now`` (seconds since 1970)."""
+def simulate(shape: Shape, *, now: int, name: str = CLUSTER_NAME) -> SimulatedCluster:
+    """Make the cluster as it stands at ``now`` (seconds since 1970); another name changes nothing else."""
     if min(shape.nodes, shape.users, shape.accounts, shape.partitions) < 1 or min(shape.jobs, shape.gpus) < 0:
         raise ValueError(f"a cluster needs nodes, users, accounts and partitions: {shape}")
     random = Random(shape.seed)
@@ -53,7 +53,7 @@ def simulate(shape: Shape, *, now: int) -> SimulatedCluster:
     add_special_jobs(submission)
     _add_ordinary_jobs(submission)
     return SimulatedCluster(
-        name=CLUSTER_NAME,
+        name=name,
         now=now,
         jobs=tuple(sorted(submission.jobs, key=_queue_order)),
         nodes=_make_nodes(submission, machines, partitions),

@@ -34,7 +34,7 @@ _NAME = "sacct"
 _OPTIONS = {
     "a": "allusers", "X": "allocations", "D": "duplicates", "n": "noheader", "P": "parsable2", "V": "version",
     "S:": "starttime", "E:": "endtime", "s:": "state", "o:": "format", "local": "local", "delimiter:": "delimiter",
-    "j:": "jobs", "e": "helpformat", "noconvert": "noconvert",
+    "j:": "jobs", "e": "helpformat", "noconvert": "noconvert", "M:": "clusters", "L": "allclusters",
 }  # fmt: skip
 _TIMES = frozenset({"submit", "eligible", "start", "end"})
 _UTS = re.compile(r"uts([0-9]{7,12})\Z")
@@ -117,6 +117,8 @@ def respond(
 
 def _choose(read: ReadColumn, options: Options, now: int) -> Iterable[SacctColumns]:
     given = options.values
+    if unknown := {*given.get("clusters", "").split(",")} - {"", read(_CLUSTER)[0].decode()}:
+        raise UsageError(f"No cluster '{min(unknown)}' known by database.")
     if not {"parsable2", "noheader"} <= given.keys():
         raise UsageError("only -n and -P are simulated")
     if "jobs" in given:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answer like sacctmgr 22.05: ``show stats``, ``show configuration``, ``show event`` of a node, and which accounts a
-user coordinates.
+"""Answer like sacctmgr 22.05: ``show stats``, ``show configuration``, ``show cluster``, ``show event`` of a node, and
+which accounts a user coordinates.
 
 Known options: ``-r -n -P -V``. Nothing can be changed, so nothing can go wrong. The first user of the cluster
 coordinates the first account.
@@ -23,6 +23,7 @@ _NAME = "sacctmgr"
 _REPORT = "report"
 _COORDINATORS = "coordinators"
 _EVENTS = "events"
+_CLUSTER = "cluster"
 _CONFIGURATION = (
     b"Configuration data as of now\nPrivateData            = none\n\nSlurmDBD configuration:\n"
     b"PrivateData            = none\nSlurmUser              = slurm(64030)\n"
@@ -35,6 +36,8 @@ def column(cluster: SimulatedCluster, name: str) -> list[bytes]:
 
     if name == _REPORT:
         return [encode(make_database_report(cluster))]
+    if name == _CLUSTER:
+        return [encode(cluster.name)]
     if name == _EVENTS:
         return [encode(_event(node)) for node in cluster.nodes if node.reason]
     first = ",".join(cluster.accounts[:1])
@@ -47,15 +50,20 @@ def respond(read: ReadColumn, argv: Sequence[str], environment: Mapping[str, str
         options, words = getopt.gnu_getopt(list(argv), "rnPV", ["readonly", "noheader", "parsable2", "version"])
         if any(option in ("-V", "--version") for option, _ in options):
             return version_answer()
-        if [word.lower() for word in words] in (["show", "stats"], ["list", "stats"]):
-            return 0, b"".join(read(_REPORT)), b""
-        if [word.lower() for word in words] == ["show", "configuration"]:
-            return 0, _CONFIGURATION, b""
-        if [word.lower() for word in words[:3]] == ["show", "event", "where"]:
-            return 0, _events(read, words[3:]), b""
-        return 0, _coordinated(read, words), b""
+        return 0, _answer(read, words), b""
     except (getopt.GetoptError, UsageError) as error:
         return refuse(_NAME, error)
+
+
+def _answer(read: ReadColumn, words: Sequence[str]) -> bytes:
+    asked = [word.lower() for word in words]
+    if asked in (["show", "stats"], ["list", "stats"]):
+        return b"".join(read(_REPORT))
+    if asked == ["show", "configuration"]:
+        return _CONFIGURATION
+    if asked == ["show", "cluster", "format=cluster"]:
+        return read(_CLUSTER)[0] + b"\n"
+    return _events(read, words[3:]) if asked[:3] == ["show", "event", "where"] else _coordinated(read, words)
 
 
 def _event(node: SimulatedNode) -> str:
@@ -81,5 +89,5 @@ def _coordinated(read: ReadColumn, words: Sequence[str]) -> bytes:
     return b"".join(row + b"\n" for row in read(_COORDINATORS) if row.startswith(start))
 
 
-COMMAND = Command(name=_NAME, columns=(_REPORT, _COORDINATORS, _EVENTS), column=column, respond=respond)
+COMMAND = Command(name=_NAME, columns=(_REPORT, _COORDINATORS, _EVENTS, _CLUSTER), column=column, respond=respond)
 answer = COMMAND.answer

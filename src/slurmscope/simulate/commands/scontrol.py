@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 _NAME = "scontrol"
 _COLUMNS = (
-    "controllers", "associations", "qos", "licenses", "reservation_heads", "reservation_starts", "reservation_ends",
-    "reservation_tails", "node_heads", "node_times", "node_tails",
+    "cluster", "controllers", "associations", "qos", "licenses", "reservation_heads", "reservation_starts",
+    "reservation_ends", "reservation_tails", "node_heads", "node_times", "node_tails",
 )  # fmt: skip
 _CONFIG = (
-    b"ClusterName             = simulated",
     b"PrivateData             = none",
     b"SLURM_VERSION           = 22.05.8",
 )
@@ -64,7 +63,7 @@ def _lines(read: ReadColumn, words: Sequence[str], environment: Mapping[str, str
     if "nodes".startswith(subject):
         return _nodes(read, environment)
     if "config".startswith(subject):
-        return list(_CONFIG)
+        return [*read("cluster"), *_CONFIG]
     if "assoc_mgr".startswith(subject):
         return _associations(read, words[2:])
     raise UsageError(f"invalid entity: {words[1]} for keyword:show")

@@ -144,6 +144,7 @@ def _encoded(lines: Iterable[str]) -> list[bytes]:
 
 
 RECORDS: Mapping[str, Callable[[SimulatedCluster], list[bytes]]] = {
+    "cluster": lambda cluster: [encode(f"ClusterName             = {cluster.name}")],
     "controllers": lambda cluster: [encode(f"Slurmctld(primary) at {cluster.name}-ctl is UP")],
     "associations": lambda cluster: _encoded(make_associations(cluster)),
     "qos": lambda cluster: _encoded(make_qos(cluster)),

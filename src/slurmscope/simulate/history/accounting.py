@@ -76,6 +76,41 @@ class SimulatedAccounting:
         yield from (record for record in known if record.user == user and record.submit_seconds <= until_seconds)
 
 
+class JoinedAccounting:
+    """Hold several simulated clusters in one accounting, as slurmdbd does."""
+
+    def __init__(self, members: Mapping[str, SimulatedAccounting]) -> None:
+        """Take the accounting of each cluster, by name."""
+        self._members = members
+
+    def clusters(self) -> tuple[str, ...]:
+        """Return the names of the clusters."""
+        return tuple(self._members)
+
+    def of(self, cluster: str) -> SimulatedAccounting:
+        """Return the accounting of one cluster."""
+        return self._members[cluster]
+
+    def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        """Return these jobs of all clusters."""
+        return tuple(record for member in self._members.values() for record in member.read_jobs(job_ids))
+
+    def read_ended(self, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield jobs that ended in this time, cluster by cluster."""
+        for member in self._members.values():
+            yield from member.read_ended(since_seconds, until_seconds)
+
+    def read_current(self) -> Iterator[JobRecord]:
+        """Yield jobs that run or wait now."""
+        for member in self._members.values():
+            yield from member.read_current()
+
+    def read_user(self, user: str, since_seconds: int, until_seconds: int) -> Iterator[JobRecord]:
+        """Yield the runs of a user that were pending or running at any time in this period."""
+        for member in self._members.values():
+            yield from member.read_user(user, since_seconds, until_seconds)
+
+
 def record_of(cluster: SimulatedCluster, job: SimulatedJob) -> JobRecord:
     """Return the accounting record of a queued job."""
     has_started = job.state == "RUNNING"

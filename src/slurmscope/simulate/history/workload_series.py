@@ -95,6 +95,26 @@ class SplitSeries:
         return [(source, own) for source, own in parts if own]
 
 
+class ClusterSeries:
+    """Query the source of the cluster whose jobs are meant; other clusters may have the same job IDs."""
+
+    max_concurrent_queries = 1
+
+    def __init__(self, members: Mapping[str, SeriesSource]) -> None:
+        """Take the source of each cluster, by name."""
+        self._members = members
+
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        """Return what the source of the cluster answers; nothing for an unknown cluster."""
+        source = self._members.get(wanted.cluster)
+        return source.read_curves(wanted, spans, points=points, until=until) if source else Curves()
+
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        """Return what the source of the cluster answers; nothing for an unknown cluster."""
+        source = self._members.get(wanted.cluster)
+        return source.read_totals(wanted, spans, until=until) if source else Totals()
+
+
 def step_ends(span: JobSpan, points: int) -> tuple[float, ...]:
     """Return the moments at which a span is sampled; the last one is its end."""
     length = span.end_seconds - span.start_seconds
