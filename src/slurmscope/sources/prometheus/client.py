@@ -25,17 +25,15 @@ from slurmscope.errors import (
     ServerTimedOut,
     SourceError,
 )
+from slurmscope.http_client.headers import read_header_value, read_headers, read_secret
 from slurmscope.http_client.request import AnswerTooLong, form_request, send, tls_context
-from slurmscope.log import escape
 from slurmscope.sources.prometheus.answers import AccessDenied, QueryTooLarge, Reply, parse_answer
-from slurmscope.sources.prometheus.headers import is_header_value
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-_SECRET_LIMIT_BYTES = 16 * 1024
 _LEAST_SECRET_LENGTH = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -154,15 +152,16 @@ class Prometheus:
 
     def _read_headers(self) -> dict[str, str]:
         """Return the configured headers and that of the current credentials; all values are secrets."""
-        headers = {
-            header.name: header.value if header.file is None else _read_header_value(header.file)
-            for header in self._settings.headers
-        }
-        if self._settings.bearer_token_file is not None:
-            headers["Authorization"] = f"Bearer {_read_header_value(self._settings.bearer_token_file)}"
-        elif self._settings.password_file is not None:
-            pair = f"{self._settings.user}:{_read_secret(self._settings.password_file)}"
-            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode('utf-8')).decode('ascii')}"
+        settings = self._settings
+        try:
+            headers = read_headers(settings.headers)
+            if settings.bearer_token_file is not None:
+                headers["Authorization"] = f"Bearer {read_header_value(settings.bearer_token_file)}"
+            elif settings.password_file is not None:
+                pair = f"{settings.user}:{read_secret(settings.password_file)}"
+                headers["Authorization"] = f"Basic {base64.b64encode(pair.encode('utf-8')).decode('ascii')}"
+        except ValueError as error:
+            raise AccessDenied(str(error)) from error
         return headers
 
     def _pause(self, attempt: int) -> float:
@@ -179,29 +178,6 @@ def _sets_authorization(settings: PrometheusSettings) -> bool:
     """Return whether both the headers and other settings contain credentials."""
     is_set = bool(settings.bearer_token_file or settings.password_file)
     return is_set and any(header.name.lower() == "authorization" for header in settings.headers)
-
-
-def _read_header_value(path: Path) -> str:
-    secret = _read_secret(path)
-    if not is_header_value(secret):
-        raise AccessDenied(escape(f"the file {path} does not contain a valid token or header value"))
-    return secret
-
-
-def _read_secret(path: Path) -> str:
-    """Return the content of a secret file; raise an error that does not contain the secret."""
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(_SECRET_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise AccessDenied(escape(f"cannot read the file {path}: {error.strerror}")) from error
-    try:
-        secret = data.decode("utf-8").strip("\r\n")
-    except UnicodeDecodeError:
-        secret = ""
-    if not secret or not secret.isprintable() or len(data) > _SECRET_LIMIT_BYTES:
-        raise AccessDenied(escape(f"the file {path} must contain one line of text"))
-    return secret
 
 
 def _tls_context(ca_file: Path | None) -> SSLContext:

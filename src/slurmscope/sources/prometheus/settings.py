@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from slurmscope.config import parse_path
 from slurmscope.http_client.address import ServerAddress, parse_address
+from slurmscope.http_client.headers import Header, parse_headers
 from slurmscope.settings import parse_list, parse_text, setting
-from slurmscope.sources.prometheus.headers import Header, parse_headers
 from slurmscope.units import parse_bytes, parse_positive_seconds
 
 _MATCHER = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=(?:"([^"\\]*)"|([^"]*))\Z')

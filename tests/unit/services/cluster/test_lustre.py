@@ -17,13 +17,13 @@ import pytest
 from slurmscope.collectors.lustre import LustreOptions
 from slurmscope.errors import ConfigError, MalformedAnswer, ServerError, ServerTimedOut
 from slurmscope.http_client.address import parse_address
+from slurmscope.http_client.headers import parse_headers
 from slurmscope.model.filesystem_use import FilesystemUse, Quantity
 from slurmscope.model.jobs import JobOwner, Jobs
 from slurmscope.services.cluster.lustre import LustreReader, RecentJobs, look_up_group
 from slurmscope.services.exporter.readings import SharedReading
 from slurmscope.sources.machine.names import NameCache
 from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.headers import parse_headers
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from tests.fakes.prometheus_server import failure, read_form, vector
 from tests.fakes.scripted_server import GENEROUS_SECONDS, http_answer, scripted_server

@@ -16,9 +16,9 @@ import pytest
 
 from slurmscope.errors import ConfigError, MalformedAnswer, ServerBusy, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.http_client.address import parse_address
+from slurmscope.http_client.headers import parse_headers
 from slurmscope.sources.prometheus.answers import AccessDenied, PartialAnswer, QueryTooLarge, Reply
 from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.headers import parse_headers
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.prometheus_server import FakePrometheus, failure, matrix, read_form, vector

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from slurmscope.http_client.address import parse_address
+from slurmscope.http_client.headers import parse_headers
 from slurmscope.sources.prometheus.answers import PartialAnswer
-from slurmscope.sources.prometheus.headers import parse_headers
 from slurmscope.sources.prometheus.probe import count_nodes, find_nodes, read_clock_skew
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from tests.fakes.prometheus_server import FakePrometheus, vector

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declare further HTTP headers of queries, such as the tenant of Mimir; their values may be secrets."""
+"""Parse and read further HTTP headers of requests, such as the tenant of Mimir; their values may be secrets."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slurmscope.log import escape
 from slurmscope.settings import parse_list
 
 _HEADER = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]{1,128})=(.*)\Z")
 _VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?\Z")
 _OWN = frozenset({"accept", "connection", "content-length", "content-type", "host", "transfer-encoding", "user-agent"})
+_SECRET_LIMIT_BYTES = 16 * 1024
 _FORM = "not of the form NAME=VALUE or NAME=@FILE"
 
 
@@ -47,6 +50,35 @@ def parse_headers(given: object) -> tuple[Header, ...]:
 def is_header_value(text: str) -> bool:
     """Return whether a text can be the value of a header."""
     return _VALUE.match(text) is not None
+
+
+def read_headers(headers: Iterable[Header]) -> dict[str, str]:
+    """Return the current values of headers; raise ValueError, without a value, if a file cannot be used."""
+    return {header.name: header.value if header.file is None else read_header_value(header.file) for header in headers}
+
+
+def read_header_value(path: Path) -> str:
+    """Return the value of a header from its file; raise ValueError, without the value, if it cannot be used."""
+    secret = read_secret(path)
+    if not is_header_value(secret):
+        raise ValueError(escape(f"the file {path} does not contain a valid token or header value"))
+    return secret
+
+
+def read_secret(path: Path) -> str:
+    """Return the content of a secret file; raise ValueError, without the secret, if it cannot be used."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_SECRET_LIMIT_BYTES + 1)
+    except OSError as error:
+        raise ValueError(escape(f"cannot read the file {path}: {error.strerror}")) from error
+    try:
+        secret = data.decode("utf-8").strip("\r\n")
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret or not secret.isprintable() or len(data) > _SECRET_LIMIT_BYTES:
+        raise ValueError(escape(f"the file {path} must contain one line of text"))
+    return secret
 
 
 def _parse_header(text: str) -> Header:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.sources.prometheus.headers import Header, parse_headers
+from slurmscope.http_client.headers import Header, parse_headers
 
 
 @pytest.mark.parametrize(
