@@ -84,7 +84,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def run_prometheus(folder: Path, config_text: str, *flags: str) -> Iterator[Server]:
+def run_prometheus(folder: Path, config_text: str, *flags: str, port: int | None = None) -> Iterator[Server]:
     """Run a Prometheus with this configuration and further flags; its files go into the folder.
 
     Blocks that ``create_blocks`` made in its folder ``data`` are its past.
@@ -92,7 +92,7 @@ def run_prometheus(folder: Path, config_text: str, *flags: str) -> Iterator[Serv
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "prometheus.yml"
     config.write_text(config_text, encoding="utf-8")
-    port = free_port()
+    port = port or free_port()
     arguments = (
         f"--config.file={config}",
         f"--storage.tsdb.path={folder}/data",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import socket
+from typing import TYPE_CHECKING
 
 from slurmscope.errors import MalformedAnswer, ServerRefused, ServerTimedOut
 from slurmscope.http_client.address import ServerAddress
@@ -12,17 +13,21 @@ from slurmscope.http_client.deadlines import seconds_left
 from slurmscope.http_client.request import HttpAnswer, HttpRequest, connect, send, send_all, serialize
 from slurmscope.log import escape
 
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
 ANSWER_LIMIT_BYTES = 16 * 1024
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
+_RETRY_AFTER = re.compile(rb"\r\nretry-after:[ \t]*([ -~]{1,64}?)[ \t]*\r\n", re.IGNORECASE)
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-def post(address: ServerAddress, request: HttpRequest, *, deadline: float) -> HttpAnswer:
+def post(address: ServerAddress, request: HttpRequest, *, deadline: float, tls: SSLContext | None = None) -> HttpAnswer:
     """Send a request and return the start of its answer, or raise a SourceError that names the cause."""
     if address.is_tls:
-        return send(address, request, deadline=deadline, limit_bytes=ANSWER_LIMIT_BYTES)
+        return send(address, request, deadline=deadline, tls=tls, limit_bytes=ANSWER_LIMIT_BYTES)
     try:
         with connect(address, deadline) as connection:
             connection.settimeout(seconds_left(deadline))
@@ -40,7 +45,10 @@ def parse_answer(data: bytes) -> HttpAnswer:
     status = _STATUS.match(data)
     if status is None or not end:
         raise MalformedAnswer(f"the server sent no HTTP answer: {head[:100]!r}")
-    return HttpAnswer(status=int(status[1]), body=body)
+    retry_after = _RETRY_AFTER.search(head + b"\r\n")
+    return HttpAnswer(
+        status=int(status[1]), body=body, retry_after=retry_after[1].decode("ascii") if retry_after else ""
+    )
 
 
 def _receive(connection: socket.socket, deadline: float) -> bytes:

@@ -41,10 +41,11 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """Hold the complete answer of a server, whatever its status."""
+    """Hold the complete answer of a server, whatever its status; ``retry_after`` is the header of this name."""
 
     status: int
     body: bytes
+    retry_after: str = ""
 
 
 class AnswerTooLong(MalformedAnswer):
@@ -61,7 +62,10 @@ def send(
 ) -> HttpAnswer:
     """Send a request and return the complete answer, or raise a SourceError that names the cause."""
     with open_response(address, request, deadline=deadline, tls=tls) as response:
-        return HttpAnswer(status=response.status, body=b"".join(read_blocks(response, limit_bytes)))
+        retry_after = response.getheader("Retry-After", "")
+        return HttpAnswer(
+            status=response.status, body=b"".join(read_blocks(response, limit_bytes)), retry_after=retry_after
+        )
 
 
 @contextlib.contextmanager

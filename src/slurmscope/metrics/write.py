@@ -178,7 +178,7 @@ def spell_number(value: float) -> str:
 
 def _histogram_parts(metric: Metric, samples: Mapping[Labels, Histogram]) -> Iterator[str]:
     name = metric.name
-    bounds = [_bound(bound) for bound in (*metric.buckets, inf)]
+    bounds = [spell_bound(bound) for bound in (*metric.buckets, inf)]
     for row, histogram in samples.items():
         (text,) = _label_texts(metric.labels, (row,))
         opening = f"{text[:-2]}," if row else "{"
@@ -188,7 +188,7 @@ def _histogram_parts(metric: Metric, samples: Mapping[Labels, Histogram]) -> Ite
         yield "".join(lines)
 
 
-def _bound(value: float) -> str:
+def spell_bound(value: float) -> str:
     """Format a bucket bound as in OpenMetrics: as Go does, but always with a point or an exponent.
 
     Python and Go differ from one million on, where Go uses exponents.

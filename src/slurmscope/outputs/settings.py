@@ -80,7 +80,7 @@ class WebSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSettings:
-    """Other outputs. With a text file or Pushgateway, the HTTP server starts only if an address is given."""
+    """Other outputs. With any of them, the HTTP server starts only if an address is given."""
 
     textfile: Path | None = setting(
         None,
@@ -105,7 +105,7 @@ class OutputSettings:
     interval: float = setting(
         15.0,
         flag="interval",
-        help="Interval between writes to the text file or pushes.",
+        help="Interval between writes to the text file, pushes, or samples of remote write.",
         parse=parse_positive_seconds,
         metavar="DURATION",
     )

@@ -15,15 +15,19 @@ from slurmscope import log
 from slurmscope.config import Config
 from slurmscope.errors import SlurmscopeError
 from slurmscope.metrics.collector import Collector, Role
+from slurmscope.metrics.family import Family
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format
 from slurmscope.outputs.http.app import ExporterApp, Route, ScrapeRequest
 from slurmscope.outputs.http.server import Server
+from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
 from slurmscope.outputs.settings import OutputSettings, WebSettings
 from slurmscope.services.exporter.page import EnabledCollector, PageService
 from slurmscope.services.exporter.periodic_outputs import open_push_loop, open_textfile_loop
 from slurmscope.services.exporter.profiles import wanted_metrics, wanted_samples
 from slurmscope.services.exporter.readings import ReadingSet
+from slurmscope.services.exporter.remote_write import open_remote_write_loop
+from slurmscope.services.exporter.remote_write_metrics import RemoteWriteCounters
 from slurmscope.services.exporter.self_metrics import SelfMetrics, adapt_to_textfile
 from slurmscope.services.exporter.settings import LogSettings, MetricsSettings, Switch, all_collectors
 from slurmscope.services.runtime.memory import settle_memory
@@ -51,6 +55,7 @@ class RunningExporter:
         """Build the service of the first configuration."""
         self._exporter = exporter
         self._server: Server | None = None
+        self._remote_write: RemoteWriteCounters | None = None
         self._is_started = False
         self._readings: ReadingSet
         self._build(config)
@@ -81,6 +86,10 @@ class RunningExporter:
         role = self._exporter.role
         return self.service.expose_once(Format.TEXT, lambda families: adapt_to_textfile(families, role))[0]
 
+    def collect(self, deadline_seconds: float) -> list[Family]:
+        """Return the families of a fresh page."""
+        return self.service.collect_once(deadline_seconds)
+
     def is_idle(self) -> bool:
         """Return whether the last page holds nothing worth a push."""
         return self._readings.is_idle()
@@ -90,6 +99,11 @@ class RunningExporter:
         self._server = server
         self._self_metrics.requests = server.counters
         self._self_metrics.is_web_config_good = lambda: server.is_config_good
+
+    def watch_remote_write(self, counters: RemoteWriteCounters) -> None:
+        """Export how remote write is doing."""
+        self._remote_write = counters
+        self._self_metrics.remote_write = counters
 
     def close(self) -> None:
         """Stop background threads."""
@@ -116,7 +130,9 @@ class RunningExporter:
         guard = Guard(series_limit=limits.series_limit, label_length_limit=limits.label_length_limit)
         if self._is_started:
             readings.start(self._readings)
-        self._self_metrics = SelfMetrics(readings=readings, guard=guard, config_time_seconds=time.time())
+        self._self_metrics = SelfMetrics(
+            readings=readings, guard=guard, config_time_seconds=time.time(), remote_write=self._remote_write
+        )
         if self._server:
             self.watch_server(self._server)
         self.service = PageService(
@@ -146,15 +162,11 @@ def run_forever(exporter: Exporter) -> int:
     """Serve until SIGTERM or SIGINT; SIGHUP reloads the configuration."""
     config = exporter.load()
     configure_log(config)
-    output = config.of(OutputSettings)
     settle_memory()
     shorten_thread_turns()  # posts of trace samples must not wait for a large page
     with Signals() as signals, closing(RunningExporter(exporter, config)) as running, ExitStack() as stack:
-        if output.textfile:
-            stack.enter_context(open_textfile_loop(running.make_textfile, output.textfile, output.interval))
-        if output.push:
-            stack.enter_context(open_push_loop(running.make_page, running.is_idle, output))
-        if not (output.textfile or output.push) or not config.is_default("web.listen-address"):
+        has_output = _open_outputs(running, config, exporter.role, stack)
+        if not has_output or not config.is_default("web.listen-address"):
             stack.enter_context(_open_server(running, config.of(WebSettings), name=f"slurmscope {exporter.role.value}"))
         while signals.wait_for_reload():
             running.reload()
@@ -175,6 +187,26 @@ def configure_log(config: Config) -> None:
     """Set up logging."""
     settings = config.of(LogSettings)
     log.configure(settings.level, settings.format, sys.stderr)
+
+
+def _open_outputs(running: RunningExporter, config: Config, role: Role, stack: ExitStack) -> bool:
+    """Start the configured outputs other than HTTP; return whether there are any."""
+    output, remote_write = config.of(OutputSettings), config.of(RemoteWriteSettings)
+    if output.textfile:
+        stack.enter_context(open_textfile_loop(running.make_textfile, output.textfile, output.interval))
+    if output.push:
+        stack.enter_context(open_push_loop(running.make_page, running.is_idle, output))
+    if remote_write.url:
+        interval_seconds = output.interval
+        loop = open_remote_write_loop(
+            lambda: running.collect(interval_seconds),
+            remote_write,
+            remote_write.url,
+            role=role,
+            interval_seconds=interval_seconds,
+        )
+        running.watch_remote_write(stack.enter_context(loop))
+    return bool(output.textfile or output.push or remote_write.url)
 
 
 @contextmanager

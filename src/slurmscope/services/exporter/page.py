@@ -12,6 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -169,6 +170,15 @@ class PageService:
 
         return blocks(), is_success
 
+    def collect_once(self, deadline_seconds: float) -> list[Family]:
+        """Return the families of a fresh page."""
+        until = time.monotonic() + deadline_seconds
+        page_input = self._read(self.collectors, until)
+        outcomes: dict[str, CollectorOutcome] = {}
+        with self._locked(until):
+            families = list(self._families(page_input, outcomes))
+        return [*families, *self._own_families(page_input, outcomes)]
+
     def _select(self, include: frozenset[str] | None, exclude: frozenset[str]) -> tuple[EnabledCollector, ...]:
         names = {enabled.name for enabled in self.collectors}
         for name in sorted((include or frozenset()) | exclude):
@@ -187,14 +197,20 @@ class PageService:
 
     def _page(self, format: Format, page_input: PageInput, until: float) -> CachedPage:
         key = page_input.key(format)
-        if not self._building.acquire(timeout=max(0.0, until - time.monotonic())):
-            raise Busy("the page is still being built for another scrape")
-        try:
+        with self._locked(until):
             page = self._pages.get(key)
             if page is None:
                 self._evict_pages()
                 page = self._pages[key] = self._build(format, page_input)
             return page
+
+    @contextmanager
+    def _locked(self, until: float) -> Iterator[None]:
+        """Let one thread at a time run the collectors, because the guard is shared."""
+        if not self._building.acquire(timeout=max(0.0, until - time.monotonic())):
+            raise Busy("the page is still being built for another scrape")
+        try:
+            yield
         finally:
             self._building.release()
 

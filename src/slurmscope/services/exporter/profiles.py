@@ -26,6 +26,7 @@ RULE_METRICS = frozenset(
         "slurmscope_collector_success",
         "slurmscope_config_last_reload_successful",
         "slurmscope_reading_age_seconds",
+        "slurmscope_remote_write_dropped_samples_total",
         "slurmscope_series_dropped_total",
     }
 )

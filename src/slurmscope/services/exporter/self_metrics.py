@@ -20,6 +20,7 @@ from slurmscope.metrics.family import Family, Labels, counter, gauge, info
 from slurmscope.metrics.guard import Guard
 from slurmscope.services.exporter.page import CollectorHealth
 from slurmscope.services.exporter.readings import ReadingSet, SharedReading
+from slurmscope.services.exporter.remote_write_metrics import REMOTE_WRITE_METRICS, RemoteWriteCounters
 from slurmscope.sources.machine.own_process import OwnProcess, read_own_process
 
 BUILD_INFO = info("slurmscope_build_info", "Version of slurmscope and of the Python it runs on.", "version", "python")
@@ -73,7 +74,7 @@ READING_METRICS = (AGE, READ_DURATION, READS, READ_ERRORS)
 PROCESS_METRICS = (CPU, RESIDENT, VIRTUAL, START, OPEN_FILES, OPEN_FILES_LIMIT)
 SELF_METRICS = (
     BUILD_INFO, SUCCESS, DURATION, *READING_METRICS, DROPPED, REQUESTS, WEB_CONFIG, RELOAD, RELOAD_TIME,
-    *PROCESS_METRICS,
+    *REMOTE_WRITE_METRICS, *PROCESS_METRICS,
 )  # fmt: skip
 
 
@@ -87,6 +88,7 @@ class SelfMetrics:
     is_web_config_good: Callable[[], bool] | None = None
     is_config_good: bool = True
     config_time_seconds: float | None = None
+    remote_write: RemoteWriteCounters | None = None
 
     def families(self, health: CollectorHealth) -> Iterator[Family]:
         """Yield the families that every page ends with."""
@@ -102,6 +104,8 @@ class SelfMetrics:
         yield Family(RELOAD, {(): float(self.is_config_good)})
         if self.config_time_seconds is not None:
             yield Family(RELOAD_TIME, {(): self.config_time_seconds})
+        if self.remote_write is not None:
+            yield from self.remote_write.families()
         yield from process_families()
 
 

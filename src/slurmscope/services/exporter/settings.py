@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from slurmscope import collectors
 from slurmscope.config import Config, Resolved
 from slurmscope.metrics.collector import Collector, Role
+from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
 from slurmscope.outputs.settings import OutputSettings, WebSettings
 from slurmscope.registry import gather
 from slurmscope.settings import Section, one_of, parse_text, setting
@@ -127,6 +128,7 @@ def exporter_sections(role: Role) -> Iterator[Section]:
     """Yield the configuration sections that all exporters have, with the collectors of a role."""
     yield Section(name="web", type=WebSettings, defaults={"listen_address": ADDRESSES[role]})
     yield Section(name="output", type=OutputSettings)
+    yield Section(name="output", type=RemoteWriteSettings)
     yield Section(name="metrics", type=MetricsSettings)
     if role is Role.NODE:
         yield Section(name="metrics", type=MetricProfileSettings)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Send one request of remote write, and tell failures that pass from those that do not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slurmscope.errors import ConfigError, MalformedAnswer, OutputError, ServerError
+from slurmscope.http_client.address import ServerAddress
+from slurmscope.http_client.headers import read_headers
+from slurmscope.http_client.post import post
+from slurmscope.http_client.request import HttpAnswer, HttpRequest, tls_context
+from slurmscope.log import escape
+from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+TIMEOUT_SECONDS = 30.0
+LONGEST_RETRY_AFTER_SECONDS = 300.0
+_TOO_MANY_REQUESTS = 429
+_LEAST_SECRET_LENGTH = 4
+
+_HEADERS = {
+    "Content-Type": "application/x-protobuf",
+    "Content-Encoding": "snappy",
+    "X-Prometheus-Remote-Write-Version": "0.1.0",
+}
+
+
+class WriteRefused(OutputError):
+    """The server refuses the request, and would refuse it again."""
+
+
+class WriteFailed(OutputError):
+    """The request may succeed later, not before ``retry_after_seconds``."""
+
+    def __init__(self, message: str, retry_after_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class RemoteWriteClient:
+    """Send requests to one server; not thread-safe."""
+
+    def __init__(
+        self, settings: RemoteWriteSettings, address: ServerAddress, wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        """Take the address of the endpoint and the settings; nothing is sent yet."""
+        self._settings = settings
+        self._address = address
+        self._wall_clock = wall_clock
+
+    def send(self, body: bytes, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        """Send a request; raise WriteFailed or WriteRefused with one sentence."""
+        secrets: tuple[str, ...] = ()
+        try:
+            headers = read_headers(self._settings.headers)
+            secrets = tuple(headers.values())
+            request = HttpRequest(method="POST", headers={**headers, **_HEADERS}, body=body)
+            deadline = time.monotonic() + timeout_seconds
+            answer = post(self._address, request, deadline=deadline, tls=self._tls())
+        except (ServerError, MalformedAnswer, ValueError) as error:
+            raise WriteFailed(str(error)) from error
+        if not 200 <= answer.status < 300:
+            raise self._failure(answer, secrets)
+
+    def _tls(self) -> SSLContext | None:
+        """Return the context of a connection; made for each, because certificates are replaced while we run."""
+        return _tls_context(self._settings.ca_file) if self._address.is_tls else None
+
+    def _failure(self, answer: HttpAnswer, secrets: tuple[str, ...]) -> OutputError:
+        text = answer.body.decode("utf-8", "replace").strip()
+        for secret in secrets:  # a server may repeat them
+            for part in (secret, secret.rpartition(" ")[2]):
+                text = text.replace(part, "SECRET") if len(part) >= _LEAST_SECRET_LENGTH else text
+        message = f"{self._address} answered {answer.status}: {escape(text, 300)}"
+        if answer.status >= 500 or answer.status == _TOO_MANY_REQUESTS:
+            return WriteFailed(message, parse_retry_after(answer.retry_after, self._wall_clock()))
+        return WriteRefused(message)
+
+
+def parse_retry_after(value: str, now_seconds: float) -> float:
+    """Parse a Retry-After header, a number of seconds or a date; 0 if it is neither, at most five minutes."""
+    if value.isascii() and value.isdecimal():
+        seconds = float(value[:9])
+    else:
+        from email.utils import parsedate_to_datetime  # seldom needed
+
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - now_seconds
+        except (TypeError, ValueError, OverflowError):
+            seconds = 0.0
+    return min(max(0.0, seconds), LONGEST_RETRY_AFTER_SECONDS)
+
+
+def _tls_context(ca_file: Path | None) -> SSLContext:
+    try:
+        return tls_context(ca_file)
+    except ConfigError as error:  # the file may be valid again later
+        raise WriteFailed(str(error)) from error

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encode samples as requests of Prometheus' remote write protocol 1.0.
+
+A request is a protobuf message, compressed with snappy::
+
+    WriteRequest { repeated TimeSeries timeseries = 1; }
+    TimeSeries   { repeated Label labels = 1; repeated Sample samples = 2; }
+    Label        { string name = 1; string value = 2; }
+    Sample       { double value = 1; int64 timestamp = 2; }  // milliseconds
+
+Labels are sorted by name; the metric's name is the label ``__name__``. Empty labels are left out, as in Prometheus.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from slurmscope.metrics.family import Family, Labels
+from slurmscope.metrics.samples import flat_samples
+from slurmscope.outputs.remote_write.snappy import SnappyWriter, encode_varint
+
+NAME_LABEL = "__name__"
+STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)
+"""The not-a-number that Prometheus writes as the last sample of a series."""
+SERIES_PER_REQUEST = 5000
+"""About half a megabyte before compression; servers limit the size of a request to some tens of megabytes."""
+
+Series = tuple[bytes, bytes]
+"""Encoded labels: those up to the name of the metric, and those after it, which other metrics share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRequest:
+    """Hold one compressed request."""
+
+    body: bytes = field(repr=False)
+    samples: int
+
+
+class RequestEncoder:
+    """Encode one round of samples after the other, with a stale marker for every series that is gone."""
+
+    def __init__(self, external_labels: Mapping[str, str]) -> None:
+        """Take the labels that every series gets, such as ``instance`` and ``job``."""
+        self._external = dict(external_labels)
+        self._known: set[Series] = set()
+
+    def encode(self, families: Iterable[Family], at_ms: int) -> Iterator[WriteRequest]:
+        """Yield the requests of one round; all of them must be taken."""
+        writer = _RequestWriter(at_ms)
+        known, self._known = self._known, set()
+        pack = struct.Struct("<d").pack
+        for series, value in self._series(families):
+            self._known.add(series)
+            known.discard(series)
+            if writer.add(series, pack(value)):
+                yield writer.finish()
+        yield from _encode_stale(writer, known)
+
+    def encode_end(self, at_ms: int) -> Iterator[WriteRequest]:
+        """Yield requests that end every series."""
+        known, self._known = self._known, set()
+        return _encode_stale(_RequestWriter(at_ms), known)
+
+    def _series(self, families: Iterable[Family]) -> Iterator[tuple[Series, float]]:
+        rows: dict[tuple[tuple[str, ...], Labels], Series] = {}
+        for family in families:
+            for name, label_names, samples in flat_samples(family):
+                encoded_name = encode_label(NAME_LABEL, name)
+                for labels, value in samples:
+                    encoded = rows.get((label_names, labels))
+                    if encoded is None:
+                        encoded = rows[label_names, labels] = self._encode_row(label_names, labels)
+                    yield (encoded[0] + encoded_name, encoded[1]), value
+
+    def _encode_row(self, names: Sequence[str], values: Labels) -> Series:
+        """Return the encoded labels before and after the name of the metric."""
+        pairs = dict(self._external)
+        for name, value in zip(names, values, strict=True):
+            # As Prometheus does when it scrapes a target.
+            pairs[f"exported_{name}" if name in self._external else name] = value
+        labels = [(name, encode_label(name, value)) for name, value in sorted(pairs.items()) if value]
+        before = b"".join(label for name, label in labels if name < NAME_LABEL)
+        return before, b"".join(label for name, label in labels if name >= NAME_LABEL)
+
+
+def encode_label(name: str, value: str) -> bytes:
+    """Encode one label as a field of a series."""
+    label = _encode_text(b"\x0a", name) + _encode_text(b"\x12", value)
+    return b"\x0a" + encode_varint(len(label)) + label
+
+
+def _encode_text(tag: bytes, text: str) -> bytes:
+    data = text.encode("utf-8", "replace")
+    return tag + encode_varint(len(data)) + data
+
+
+def _encode_stale(writer: _RequestWriter, series: Iterable[Series]) -> Iterator[WriteRequest]:
+    for gone in sorted(series):
+        if writer.add(gone, STALE):
+            yield writer.finish()
+    if writer.samples:
+        yield writer.finish()
+
+
+class _RequestWriter:
+    """Fill requests of a limited size with samples of one moment."""
+
+    def __init__(self, at_ms: int) -> None:
+        timestamp = b"\x10" + encode_varint(at_ms)
+        self._head = b"\x12" + encode_varint(9 + len(timestamp)) + b"\x09"
+        self._timestamp = timestamp
+        self._block = SnappyWriter()
+        self.samples = 0
+
+    def add(self, series: Series, value: bytes) -> bool:
+        """Add a sample; return whether the request is full."""
+        before, after = series
+        sample = self._head + value + self._timestamp
+        block = self._block
+        block.add(b"\x0a" + encode_varint(len(before) + len(after) + len(sample)))
+        block.add_piece(before)
+        block.add_piece(after)
+        block.add_piece(sample)
+        self.samples += 1
+        return self.samples >= SERIES_PER_REQUEST
+
+    def finish(self) -> WriteRequest:
+        """Return the request, and begin the next one."""
+        request = WriteRequest(body=self._block.finish(), samples=self.samples)
+        self._block, self.samples = SnappyWriter(), 0
+        return request

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Prometheus and a real VictoriaMetrics accept what agents send, and have what a scrape would give."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from lab.ports import free_port
+from lab.prometheus import Server, run_prometheus, run_victoria_metrics
+from lab.waiting import wait_until
+from slurmscope.cli.options import load_config
+from slurmscope.collectors.job_use import COLLECTOR, JobUseOptions
+from slurmscope.http_client.address import parse_address
+from slurmscope.metrics.collector import Role
+from slurmscope.metrics.family import Family
+from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, IoUse, JobKey, JobUse, MemoryUse, NodeJobs, ProcessUse
+from slurmscope.outputs.remote_write.client import RemoteWriteClient
+from slurmscope.outputs.remote_write.encoding import RequestEncoder
+from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, parse_write_url
+from slurmscope.services.exporter.profiles import wanted_metrics, wanted_samples
+from slurmscope.services.reporting.measuring import measure
+from slurmscope.sources.prometheus.client import Prometheus
+from slurmscope.sources.prometheus.series import PrometheusSeries
+from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
+from tests.fakes.reports import make_record
+from tests.fixtures.cgroup.make import unpack
+
+RECEIVER = "--web.enable-remote-write-receiver"
+INTERVAL_SECONDS = 0.2
+# Of the server that scrapes, or different at each moment.
+NOT_COMPARED = ("scrape_", "process_", "slurmscope_", "up")
+
+
+@contextmanager
+def running_agent(root: Path, port: int, *urls: str) -> Iterator[None]:
+    """Run an agent of captured jobs that is scraped and sends its samples."""
+    argv = [sys.executable, "-m", "slurmscope", "node", "--web.listen-address", f"127.0.0.1:{port}"]
+    argv += ["--path.cgroup", f"{root}/sys/fs/cgroup", "--path.procfs", f"{root}/proc", "--interval", "200ms"]
+    argv += ["--output.remote-write-labels", "job=sent"]
+    with ExitStack() as stack:
+        for url in urls:
+            further = ["--output.remote-write", f"{url}/api/v1/write"]
+            process = stack.enter_context(subprocess.Popen([*argv, *further], stderr=subprocess.DEVNULL))
+            stack.callback(process.terminate)
+        yield
+
+
+def samples(server: Server, job: str) -> dict[tuple[tuple[str, str], ...], float]:
+    """Return the current samples of a job by their labels, without those that differ by nature."""
+    return {
+        tuple(sorted((label, value) for label, value in sample.labels.items() if label not in ("job", "instance"))): (
+            sample.value
+        )
+        for sample in server.query(f'{{job="{job}"}}')
+        if not sample.labels["__name__"].startswith(NOT_COMPARED)
+    }
+
+
+def test_prometheus_has_the_same_samples_as_from_a_scrape(tmp_path: Path) -> None:
+    root, port = unpack("v2-slurm-22.05", tmp_path / "node"), free_port()
+    scrapes = {
+        "global": {"scrape_interval": "200ms"},
+        "scrape_configs": [{"job_name": "scraped", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}],
+    }
+    with run_prometheus(tmp_path / "prometheus", json.dumps(scrapes), RECEIVER) as server:
+        with running_agent(root, port, server.url):
+            wait_until(lambda: samples(server, "sent") and samples(server, "scraped"), "samples", timeout_seconds=60)
+            wait_until(
+                lambda: samples(server, "scraped") == samples(server, "sent"), "the same samples", timeout_seconds=60
+            )
+            names = {dict(labels)["__name__"] for labels in samples(server, "sent")}
+            assert {"jobs_cpu_seconds_total", "jobs_memory_events_total", "jobs_info"} <= names
+            assert [1.0] == [sample.value for sample in server.query('up{job="sent"}')]
+        # The agent has ended: so have its series, at once and not after five minutes.
+        wait_until(lambda: not server.query('{job="sent"}'), "the end of all series", timeout_seconds=60)
+
+
+def sample_times(server: Server) -> list[float]:
+    answer = json.loads(server.get("/api/v1/query", query='up{job="sent"}[10m]'))
+    return [point[0] for series in answer["data"]["result"] for point in series["values"]]
+
+
+def test_nothing_is_lost_while_prometheus_restarts(tmp_path: Path) -> None:
+    root, port = unpack("v2-slurm-22.05", tmp_path / "node"), free_port()
+    folder = tmp_path / "prometheus"
+    with ExitStack() as stack:
+        with run_prometheus(folder, "", RECEIVER, port=port) as server:
+            stack.enter_context(running_agent(root, free_port(), server.url))
+            wait_until(lambda: len(sample_times(server)) >= 2, "samples", timeout_seconds=60)
+        down_at = time.time()
+        time.sleep(10 * INTERVAL_SECONDS)
+        back_at = time.time()
+        with run_prometheus(folder, "", RECEIVER, port=port) as server:
+            wait_until(lambda: max(sample_times(server), default=0) > back_at, "new samples", timeout_seconds=60)
+            times = sample_times(server)
+
+    # Ten intervals; a busy machine may miss some of them.
+    assert len([moment for moment in times if down_at < moment < back_at]) >= 3
+    assert sorted(set(times)) == times
+
+
+def make_jobs(at_seconds: float) -> NodeJobs:
+    """Make a job that keeps two cores busy, with something in every value that reports use."""
+    cpu = CpuUse(
+        total_seconds=2 * at_seconds, user_seconds=1.5 * at_seconds, system_seconds=0.5 * at_seconds, cores=(0, 1, 2)
+    )
+    memory = MemoryUse(
+        current_bytes=3 << 30,
+        anon_bytes=2 << 30,
+        shmem_bytes=1 << 20,
+        peak_bytes=3 << 30,
+        limit_bytes=4 << 30,
+        events={"max": 3, "oom_kill": 1},
+    )
+    io = IoUse(read_chars=int(10 * at_seconds), write_chars=int(20 * at_seconds), reads=int(at_seconds), writes=7)
+    processes = ProcessUse(
+        processes=2,
+        threads_in={"running": 2, "sleeping": 9},
+        threads_of={"python3": 11},
+        resident_bytes=2 << 30,
+        distinct_files=12,
+        uses_scratch=True,
+        io=io,
+    )
+    group = CgroupUse(cpu=cpu, memory=memory, pressure_seconds={("cpu", "some"): 1.0}, pids=11)
+    groups = {GroupKey(): group, GroupKey("0"): group, GroupKey("0", "1"): group}
+    job = JobUse(key=JobKey(4711), uid=1001, busy_cores=2.0, groups=groups, processes=processes)
+    return NodeJobs(jobs=(job,), layout="v2", host_name="n1")
+
+
+def page(profile: str, jobs: NodeJobs) -> list[Family]:
+    config = load_config("node", {"metrics_profile": profile})
+    is_wanted, narrow = wanted_metrics(config, Role.NODE), wanted_samples(config, Role.NODE)
+    families = COLLECTOR.collect(config.of(JobUseOptions, "collector.job_use"), node_jobs=jobs)
+    return [narrow(family) for family in families if is_wanted(family.metric)]
+
+
+@pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
+def test_report_from_the_profile_of_reports_equals_one_from_the_full_profile(tmp_path: Path, engine: str) -> None:
+    end = int(time.time()) - 30
+    start = end - 600
+    counts = {}
+    with run_prometheus(tmp_path, "", RECEIVER) if engine == "prometheus" else run_victoria_metrics(tmp_path) as server:
+        for profile in ("reports", "full"):
+            url = parse_write_url(f"{server.url}/api/v1/write")
+            client = RemoteWriteClient(RemoteWriteSettings(), url)
+            encoder = RequestEncoder({"job": "slurm-nodes", "instance": "n1", "profile": profile})
+            for at_seconds in range(start, end + 1, 15):
+                families = page(profile, make_jobs(at_seconds - start))
+                for request in encoder.encode(families, 1000 * at_seconds):
+                    client.send(request.body)
+                    counts[profile] = request.samples
+        if engine != "prometheus":
+            server.get("/internal/force_flush")
+        record = make_record(start_seconds=start, end_seconds=end, nodes=("n1",))
+        found = {}
+        for profile in ("reports", "full"):
+            settings = PrometheusSettings(url=parse_address(server.url), matchers=(Matcher("profile", profile),))
+            series = PrometheusSeries(Prometheus(settings), settings)
+            found[profile] = measure(series, [record], now_seconds=end, until=time.monotonic() + 60)
+
+    assert counts["reports"] < counts["full"] / 2
+    assert found["full"] == found["reports"]
+    assert ((), None) == (found["full"].problems, found["full"].failure)
+    measured = found["reports"].of(record.job_id)
+    assert {("n1",): 1200.0} == measured.totals["cpu"]
+    assert {("n1",): 1.0} == measured.totals["oom_kills"]
+    assert measured.totals.keys() >= {"memory_peak", "reads", "mean_open_files", "program_threads", "uses_scratch"}
+    assert measured.curves.keys() >= {"cpu", "memory_anon", "read", "running_threads", "open_files"}

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests have the samples that a scrape of the same page would give, and end series that are gone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from prometheus_client.parser import text_string_to_metric_families
+
+from slurmscope.metrics.family import Family, Metric, MetricKind, gauge
+from slurmscope.metrics.guard import Guard
+from slurmscope.metrics.write import Format, write
+from slurmscope.outputs.remote_write.encoding import SERIES_PER_REQUEST, RequestEncoder
+from tests.fakes.remote_write import ReceivedSample, decode_request
+from tests.unit.metrics.test_round_trip import LIMIT, pages
+
+EXTERNAL = {"instance": "n1", "job": "slurm-nodes"}
+JOBS = gauge("jobs", "Jobs.", "slurm_job")
+
+
+def encode(encoder: RequestEncoder, *families: Family, at_ms: int = 1_700_000_000_123) -> list[ReceivedSample]:
+    return [sample for request in encoder.encode(families, at_ms) for sample in decode_request(request.body)]
+
+
+def scraped(families: list[Family]) -> set[Any]:
+    """Return what Prometheus' reference parser finds on the page."""
+    page = b"".join(write(families, Format.TEXT)).decode()
+    names = {"old_count_total": "old_count"}  # it renames a counter that lacks the suffix
+    return {
+        (
+            names.get(sample.name, sample.name),
+            frozenset((label, value) for label, value in sample.labels.items() if value),
+            repr(float(sample.value)),
+        )
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(pages())
+def test_samples_are_those_of_a_scrape(families: list[Family]) -> None:
+    clean = list(Guard(label_length_limit=LIMIT).admit(families))
+    received = encode(RequestEncoder(EXTERNAL), *clean)
+
+    assert scraped(clean) == {
+        (
+            sample.name,
+            frozenset(item for item in sample.labels if item[0] not in ("__name__", *EXTERNAL)),
+            repr(sample.value),
+        )
+        for sample in received
+    }
+    assert {1_700_000_000_123} == {sample.at_ms for sample in received}
+    assert all(set(EXTERNAL.items()) <= set(sample.labels) for sample in received)
+    assert not any(sample.is_stale for sample in received)
+
+
+def test_series_that_are_gone_end_with_one_stale_marker() -> None:
+    encoder = RequestEncoder(EXTERNAL)
+    encode(encoder, Family(JOBS, {("7",): 1.0, ("8",): 2.0}))
+
+    second = encode(encoder, Family(JOBS, {("8",): 3.0, ("9",): 4.0}), at_ms=2000)
+    third = encode(encoder, Family(JOBS, {("8",): 3.0, ("9",): 4.0}), at_ms=3000)
+
+    assert [("8", 3.0), ("9", 4.0)] == [(dict(s.labels)["slurm_job"], s.value) for s in second if not s.is_stale]
+    (gone,) = [sample for sample in second if sample.is_stale]
+    assert ("7", 2000, True) == (dict(gone.labels)["slurm_job"], gone.at_ms, math.isnan(gone.value))
+    assert not any(sample.is_stale for sample in third)
+
+
+def test_series_that_is_back_has_samples_again() -> None:
+    encoder = RequestEncoder({})
+    for families in ([Family(JOBS, {("7",): 1.0})], [], [Family(JOBS, {("7",): 5.0})]):
+        received = encode(encoder, *families)
+
+    assert [5.0] == [sample.value for sample in received]
+
+
+def test_end_marks_every_series_as_stale() -> None:
+    encoder = RequestEncoder(EXTERNAL)
+    encode(encoder, Family(JOBS, {("7",): 1.0, ("8",): 2.0}))
+    (request,) = encoder.encode_end(5000)
+
+    assert [True, True] == [sample.is_stale for sample in decode_request(request.body)]
+    assert 2 == request.samples
+    assert [] == list(encoder.encode_end(6000))
+
+
+def test_labels_that_a_scrape_would_rename_are_renamed() -> None:
+    # Prometheus keeps its own label and renames that of the target.
+    metric = Metric(name="m", kind=MetricKind.GAUGE, help="M.", labels=("job", "Upper"), is_compat=True)
+    (sample,) = encode(RequestEncoder(EXTERNAL), Family(metric, {("7", "x"): 1.0}))
+
+    assert (("Upper", "x"), ("__name__", "m"), ("exported_job", "7"), *EXTERNAL.items()) == sample.labels
+
+
+def test_large_page_is_split_into_several_requests() -> None:
+    encoder = RequestEncoder(EXTERNAL)
+    rows = {(str(job),): float(job) for job in range(2 * SERIES_PER_REQUEST + 1)}
+    requests = list(encoder.encode([Family(JOBS, rows)], 1000))
+    ended = list(encoder.encode_end(2000))
+
+    assert [SERIES_PER_REQUEST, SERIES_PER_REQUEST, 1] == [request.samples for request in requests]
+    assert list(rows.values()) == [sample.value for request in requests for sample in decode_request(request.body)]
+    assert [SERIES_PER_REQUEST, SERIES_PER_REQUEST, 1] == [request.samples for request in ended]
+
+
+def test_page_of_many_jobs_compresses_to_less_than_half() -> None:
+    metrics = [gauge(f"jobs_number_{number}", "Number.", "slurm_job", "slurm_node") for number in range(20)]
+    families = [Family(metric, {(str(job), "n1"): float(job) for job in range(64)}) for metric in metrics]
+    (request,) = RequestEncoder(EXTERNAL).encode(families, 1_700_000_000_123)
+    size, _ = decode_size(request.body)
+
+    assert len(request.body) < size / 4
+
+
+def decode_size(body: bytes) -> tuple[int, int]:
+    size = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(body[:3]))
+    return size, 3
