@@ -16,6 +16,13 @@ _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 
 
+def round_number(value: float) -> float:
+    """Round a number to three decimals or four digits, whichever is more; whole numbers stay exact."""
+    if value == 0 or not math.isfinite(value) or value == math.trunc(value):
+        return value
+    return round(value, max(3, 3 - math.floor(math.log10(abs(value)))))
+
+
 def format_bytes(amount: float | None) -> str:
     """Format a size with a binary unit and three digits."""
     if amount is None or not math.isfinite(amount):

@@ -16,6 +16,7 @@ from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.pages import (
     about,
     api,
+    api_figures,
     cluster,
     compare,
     filesystems,
@@ -59,6 +60,7 @@ _PAGES = (
     about,
     seed_routes,
     api,
+    api_figures,
 )
 
 

@@ -13,7 +13,8 @@ from slurmscope.log import escape
 # The full-width forms of these characters start formulas too, in East Asian versions of spreadsheets.
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
 
-Cell = str | int | float | bool | None
+Cell = str | int | float | bool | tuple[str, ...] | None
+"""What a table holds; several texts are separated by blanks in CSV, and a list in JSON."""
 
 
 def render_csv_rows(rows: Iterable[tuple[Cell, ...]]) -> str:
@@ -25,6 +26,8 @@ def render_csv_rows(rows: Iterable[tuple[Cell, ...]]) -> str:
 
 
 def _escape_formula(cell: Cell) -> Cell:
+    if isinstance(cell, tuple):
+        cell = " ".join(cell)
     if not isinstance(cell, str):
         return cell
     return f"'{escape(cell)}" if _FORMULA.match(cell) else escape(cell)

@@ -14,19 +14,21 @@ from starlette.responses import Response
 
 from slurmscope import __version__
 from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
-from slurmscope.model.finding import Severity
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.viewer import ViewerRole
 from slurmscope.model.what_if import WhatIfOutcome
+from slurmscope.portal.pages.api_filters import RANGE_PARAMETERS, Text, WantedJobs
 from slurmscope.portal.pages.context import Context, not_found
 from slurmscope.portal.pages.job_script import find_script
+from slurmscope.portal.pages.jobs import bound_ranges
 from slurmscope.portal.pages.waiting import explain_waiting
 from slurmscope.portal.views.chart_data import encode_charts
 from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queries import MAX_DAYS, MAX_IDS, parse_filter, parse_position, render_position
+from slurmscope.portal.views.queries import MAX_DAYS, parse_filter, parse_position, render_position
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.waiting import WaitingView
 from slurmscope.portal.views.what_if import MAX_TEXT, parse_request
+from slurmscope.portal.web.rounding import round_fields
 from slurmscope.reports.json import render_json
 from slurmscope.reports.what_if import describe_outcome
 from slurmscope.rules.what_if import predict
@@ -117,8 +119,6 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 router = APIRouter(prefix="/api/v2", responses=ERRORS, tags=["version 2"])
 
 ShownId = Annotated[str, Path(pattern=r"^[0-9]{1,10}([_+][0-9]{1,10})?$", description="Job ID: 12, 12_3 or 12+1.")]
-Text = Annotated[str, Query(max_length=200)]
-Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", description="Day of submission, in UTC.")]
 
 
 @router.get("/me")
@@ -127,29 +127,17 @@ def read_me(context: Context) -> MeAnswer:
     return MeAnswer(name=context.viewer.name, role=context.viewer.role, version=__version__)
 
 
-@router.get("/jobs")
-def list_jobs(  # noqa: PLR0913 - the filters of the list
+@router.get("/jobs", openapi_extra=RANGE_PARAMETERS)
+def list_jobs(
     context: Context,
-    *,
-    user: Text = "",
-    account: Text = "",
-    partition: Text = "",
-    state: Text = "",
-    name: Annotated[str, Query(max_length=200, description="Beginning of the job name.")] = "",
-    rule: Text = "",
-    ids: Annotated[str, Query(max_length=MAX_IDS * 22, description="Job IDs, separated by commas.")] = "",
-    worst: Severity | None = None,
-    since: Day = "",
-    until: Day = "",
+    wanted: WantedJobs,
     after: Annotated[str, Query(pattern=r"^([0-9]{1,10}-[0-9]{1,10})?$", description="Position to continue at.")] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_JOBS)] = 50,
 ) -> JobsAnswer:
-    """List jobs page by page, newest submission first."""
-    given = {"user": user, "account": account, "partition": partition, "state": state, "name": name, "rule": rule}
-    wanted = parse_filter({**given, "worst": worst.value if worst else "", "since": since, "until": until, "ids": ids})
-    context.audit(f"jobs of {f'user {user}' if user else 'all users'}", owner=user)
-    page = context.list_jobs(wanted, after=parse_position(after), limit=limit)
-    return JobsAnswer(jobs=page.rows, next=render_position(page.next_key))
+    """List jobs page by page, newest submission first; ranges of numbers are searched in the last days only."""
+    context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
+    page = context.list_jobs(bound_ranges(context, wanted), after=parse_position(after), limit=limit)
+    return JobsAnswer(jobs=tuple(map(round_fields, page.rows)), next=render_position(page.next_key))
 
 
 @router.get("/jobs/{shown_id}", response_model=dict[str, object])
@@ -165,7 +153,7 @@ def read_waiting(context: Context, shown_id: ShownId) -> WaitingView:
     job = context.find_waiting(shown_id)
     if job is None:
         raise not_found()
-    view = replace(explain_waiting(context, job), shown_id=shown_id)
+    view = round_fields(replace(explain_waiting(context, job), shown_id=shown_id))
     context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=job.user)
     return view
 
@@ -203,7 +191,7 @@ def read_what_if(
     if not record.has_ended or record.start_seconds is None:
         raise BadQuery("The job has not run to an end.")
     outcome = predict(report, request, context.backend.queue.waiting_times(record.cluster, record.partition))
-    return WhatIfAnswer(outcome=outcome, sentences=describe_outcome(report, outcome))
+    return WhatIfAnswer(outcome=round_fields(outcome), sentences=describe_outcome(report, outcome))
 
 
 @router.get("/totals")
@@ -220,10 +208,10 @@ def read_totals(
     wanted = JobFilter(user=named.user, account=named.account, since_seconds=since)
     context.audit(f"totals of {f'user {user}' if user else 'all users'}", owner=user)
     totals = context.archive.total(context.viewer, wanted, by, limit=400)
-    return TotalsAnswer(by=by, since_seconds=since, totals=totals)
+    return TotalsAnswer(by=by, since_seconds=since, totals=tuple(map(round_fields, totals)))
 
 
 @router.get("/cluster")
 def read_cluster(context: Context) -> ClusterNow:
     """Return the state of queue and nodes, without user names; only staff get the reasons of down and drained nodes."""
-    return context.now()
+    return round_fields(context.now())

@@ -30,14 +30,15 @@ router = APIRouter(include_in_schema=False)
 def show_cluster(context: Context) -> Response:
     """Show queue, nodes, partitions and the last 24 hours; staff also see down and drained nodes."""
     now, table_format = context.now(), parse_format(context.query)
+    asked = context.query.get("partition", "")
     if table_format != "html":
         name = context.query.get("table", "partitions")
         if name == "waiting":
-            shapes = make_shape_table(_find_waiting_table(context, now))
+            shapes = make_shape_table(find_waiting_table(context, now, asked))
             return make_table_response(shapes, table_format, "cluster-waiting-times")
         return make_table_response(_choose_table(now, name), table_format, f"cluster-{name}")
     charts = [(chart, make_data_table(chart)) for chart in context.backend.cluster.charts()]
-    return context.page("cluster.html", now=now, charts=charts, table=_find_waiting_table(context, now))
+    return context.page("cluster.html", now=now, charts=charts, table=find_waiting_table(context, now, asked))
 
 
 @router.get("/cluster/now")
@@ -67,10 +68,9 @@ def send_cluster_chart_table(context: Context, name: str, format: str) -> Respon
     return make_table_response(make_chart_table(_find_chart(context, name)), format, f"cluster-{name}-day")
 
 
-def _find_waiting_table(context: RequestContext, now: ClusterNow) -> WaitingTable:
+def find_waiting_table(context: RequestContext, now: ClusterNow, asked: str) -> WaitingTable:
     """Return the waiting times of the requested partition, by default of that with most pending jobs."""
     names = [part.name for part in sorted(now.partitions, key=lambda part: -(part.pending_jobs or 0))]
-    asked = context.query.get("partition", "")
     partition = asked if asked in names else next(iter(names), "")
     queue = context.backend.queue.waiting()
     waits = context.backend.queue.waiting_times(queue.cluster if queue else "", partition) if partition else {}

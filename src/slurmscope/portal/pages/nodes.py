@@ -106,13 +106,22 @@ def _read_node(context: RequestContext, name: str, cluster: str) -> Node | None:
     return find_node(context.backend.queue.facts(()).nodes, name)
 
 
-def _find(context: RequestContext, name: str) -> _Found:
+def find_visible_node(context: RequestContext, name: str) -> tuple[str, Node | None]:
+    """Return cluster and state of a node that the viewer may see, and audit the access; respond 404 for others.
+
+    The state is None if the controller does not report the node now.
+    """
     clusters = _list_clusters(context, name)
     if not clusters:
         raise not_found()
     require_one_cluster("node", name, set(clusters))
     cluster = clusters[0]
     context.audit(f"node {context.name_job(name, cluster)}")
+    return cluster, _read_node(context, name, cluster)
+
+
+def _find(context: RequestContext, name: str) -> _Found:
+    cluster, node = find_visible_node(context, name)
 
     def list_jobs(*, is_running: bool) -> tuple[JobRow, ...]:
         wanted = JobFilter(cluster=cluster, node=name, is_running=is_running)
@@ -121,7 +130,7 @@ def _find(context: RequestContext, name: str) -> _Found:
     return _Found(
         name=name,
         cluster=cluster,
-        node=_read_node(context, name, cluster),
+        node=node,
         running=list_jobs(is_running=True),
         ended=list_jobs(is_running=False),
     )

@@ -14,7 +14,7 @@ from slurmscope.portal.web.tables import make_advice_table, make_table_response
 
 router = APIRouter(include_in_schema=False)
 
-_DAYS = 365
+SAVINGS_DAYS = 365
 _FILE_ROWS = 1000
 _ROWS = {AdviceGroup.RULE: _FILE_ROWS, AdviceGroup.USER: 50, AdviceGroup.MONTH: 50}
 
@@ -22,12 +22,11 @@ _ROWS = {AdviceGroup.RULE: _FILE_ROWS, AdviceGroup.USER: 50, AdviceGroup.MONTH: 
 @router.get("/savings")
 def show_savings(context: Context) -> Response:
     """Show outcomes of advice by finding, user and month."""
-    days, table_format = parse_days(context.query, _DAYS), parse_format(context.query)
+    days, table_format = parse_days(context.query, SAVINGS_DAYS), parse_format(context.query)
     context.audit("savings of all users")
     if table_format != "html":
         by = _parse_group(context.query.get("table", "rule"))
-        totals = context.share(("savings", days, by), lambda: _total(context, by, days, _FILE_ROWS))
-        return make_table_response(make_advice_table(totals.value), table_format, f"savings-{by}")
+        return make_table_response(make_advice_table(total_savings(context, by, days)), table_format, f"savings-{by}")
     shows_users = context.viewer.is_staff or bool(context.viewer.coordinates)
     sums = context.share(("savings", days), lambda: [_total(context, by, days, rows) for by, rows in _ROWS.items()])
     rules, users, months = sums.value
@@ -40,6 +39,11 @@ def show_savings(context: Context) -> Response:
         shows_users=shows_users,
         age_seconds=sums.age_seconds,
     )
+
+
+def total_savings(context: RequestContext, by: AdviceGroup, days: int) -> tuple[AdviceTotal, ...]:
+    """Return the totals of all groups, summed up once for concurrent requests."""
+    return context.share(("savings", days, by), lambda: _total(context, by, days, _FILE_ROWS)).value
 
 
 def _total(context: RequestContext, by: AdviceGroup, days: int, limit: int) -> tuple[AdviceTotal, ...]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import deepcopy
 from typing import Any
 
@@ -10,7 +11,8 @@ from slurmscope.portal.views.page_paths import CLUSTER_PATTERN
 
 Document = dict[str, Any]
 
-_JOB = "/jobs/{"
+_NAMED = re.compile(r"(/(?:jobs|nodes)/)(?={)")
+"""Where the cluster is in the path of a job or a node."""
 _CLUSTER = {
     "name": "cluster",
     "in": "path",
@@ -19,7 +21,7 @@ _CLUSTER = {
     "description": "Name of the cluster.",
 }
 _SEVERAL = {
-    "description": "The viewer has access to jobs of several clusters with this ID.",
+    "description": "The viewer has access to several clusters with a job or node of this name.",
     "content": {
         "application/json": {
             "schema": {
@@ -43,12 +45,12 @@ _SEVERAL = {
 
 
 def add_cluster_operations(document: Document) -> Document:
-    """Return the document with each operation on one job twice: by its ID, and by cluster and ID."""
+    """Return the document with each operation on one job or node twice: by its name, and by cluster and name."""
     paths: Document = {}
     for path, methods in document["paths"].items():
         paths[path] = methods
-        if _JOB in path:
-            paths[path.replace(_JOB, "/jobs/{cluster}/{")] = {
+        if _NAMED.search(path):
+            paths[_NAMED.sub(r"\1{cluster}/", path)] = {
                 method: _with_cluster(operation) for method, operation in methods.items()
             }
             for operation in methods.values():

@@ -24,10 +24,12 @@ _OF_JOB = re.compile(
     re.ASCII | re.DOTALL,
 )
 _OF_NODE = re.compile(
-    rf"(?P<kind>/nodes)/(?P<cluster>{CLUSTER_PATTERN})(?P<rest>/(?!charts\.json\Z|charts/[^/]+\.svg\Z)[^/]+(?:/.*)?)",
+    rf"(?P<kind>/(?:api/v2/)?nodes)/(?P<cluster>{CLUSTER_PATTERN})(?P<rest>/(?!charts\.json\Z|charts/[^/]+\.svg\Z)[^/]+(?:/.*)?)",
     re.ASCII | re.DOTALL,
 )
-_SHORT = re.compile(r"(?P<kind>/(?:api/v[12]/)?jobs|/arrays|/mail|/pdf|/plot|/pie|/nodes)(?P<rest>/.+)", re.DOTALL)
+_SHORT = re.compile(
+    r"(?P<kind>/(?:api/v[12]/)?jobs|/arrays|/mail|/pdf|/plot|/pie|/(?:api/v2/)?nodes)(?P<rest>/.+)", re.DOTALL
+)
 _IS_CLUSTER = re.compile(rf"{CLUSTER_PATTERN}\Z", re.ASCII)
 
 

@@ -62,6 +62,12 @@ def make_range_fields(ranges: Iterable[MetricRange]) -> tuple[RangeField, ...]:
     )
 
 
+def describe_bound(metric: Metric, *, is_low: bool) -> str:
+    """Describe the parameter of a bound in the documentation of the API."""
+    hint = f", {_HINTS[metric.kind]}" if _HINTS[metric.kind] else ""
+    return f"{metric.label}{hint}: {'at least this' if is_low else 'less than this'}."
+
+
 def write_number(metric: Metric, number: float) -> str:
     """Write a number so that ``parse_ranges`` reads the same."""
     if metric.kind is MetricKind.SECONDS:

@@ -6,14 +6,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from starlette.responses import Response
 
+from slurmscope.figures import round_number
 from slurmscope.model.advice import AdviceTotal
 from slurmscope.model.archive import JobRow, UseTotal
-from slurmscope.model.report import Chart, HeatMap
+from slurmscope.model.report import Chart, ChartLine, HeatMap
 from slurmscope.model.summary import NodeSummary
 from slurmscope.portal.views.cluster_now import PartitionNow, QueueRow
 from slurmscope.portal.views.waiting_summary import WaitingTable
@@ -107,15 +108,12 @@ def make_node_table(nodes: Iterable[NodeSummary]) -> Table:
 
 def make_chart_table(chart: Chart) -> Table:
     """Make a table of a chart: one row per time, one column per line."""
-    rows = zip(chart.times, *(line.values for line in chart.lines), strict=True)
-    return Table(columns=("time_seconds", *(line.label for line in chart.lines)), rows=tuple(rows))
+    return _make_curve_table(chart.times, chart.lines)
 
 
 def make_heat_table(heat_map: HeatMap) -> Table:
     """Make a table of a heat map: one row per time, one column per node or core."""
-    rows = zip(heat_map.times, *(line.values for line in heat_map.rows), strict=True)
-    columns = ("time_seconds", *(line.label for line in heat_map.rows))
-    return Table(columns=columns, rows=tuple(rows), is_cut=heat_map.rows_left_out > 0)
+    return replace(_make_curve_table(heat_map.times, heat_map.rows), is_cut=heat_map.rows_left_out > 0)
 
 
 def make_partition_table(partitions: Iterable[PartitionNow]) -> Table:
@@ -139,18 +137,20 @@ def make_shape_table(table: WaitingTable) -> Table:
     return Table(columns=("partition", "cores", "time_limit", "jobs", "median_seconds", "p90_seconds"), rows=found)
 
 
+def _make_curve_table(times: Sequence[float], lines: Sequence[ChartLine]) -> Table:
+    rows = zip(times, *(map(_cell, line.values) for line in lines), strict=True)
+    return Table(columns=("time_seconds", *(line.label for line in lines)), rows=tuple(rows))
+
+
 def _make_table(kind: type, items: Iterable[object], *, exclude: Sequence[str] = ()) -> Table:
     names = tuple(field.name for field in dataclasses.fields(kind) if field.name not in exclude)
-    digits = [4 if name.endswith("_ratio") else 3 for name in names]
-    rows = tuple(
-        tuple(_cell(getattr(item, name), count) for name, count in zip(names, digits, strict=True)) for item in items
-    )
+    rows = tuple(tuple(_cell(getattr(item, name)) for name in names) for item in items)
     return Table(columns=names, rows=rows)
 
 
-def _cell(value: object, digits: int) -> Cell:
+def _cell(value: object) -> Cell:
     if isinstance(value, float):
-        return round(value, digits)
+        return round_number(value)
     if isinstance(value, tuple):
-        return " ".join(map(str, value))
+        return tuple(map(str, value))
     return value if value is None or isinstance(value, int) else str(value)

@@ -125,7 +125,8 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/api/v1/users/{name}": (Access.OWNER, ["/api/v1/users/ada"]),
     "/api/v2/me": (Access.SIGNED_IN, ["/api/v2/me"]),
     "/api/v2/jobs": (
-        Access.SIGNED_IN, ["/api/v2/jobs", "/api/v2/jobs?user=ada", "/api/v2/jobs?ids=4711,4800,4999"],
+        Access.SIGNED_IN,
+        [f"/api/v2/jobs{query}" for query in ("", "?user=ada", "?ids=4711,4800,4999", "?cpu_max=90", "?node=n1")],
     ),
     "/api/v2/jobs/{shown_id}": (Access.OWNER, ["/api/v2/jobs/4711", "/api/v2/jobs/4800_1"]),
     "/api/v2/jobs/{shown_id}/waiting": (Access.OWNER, ["/api/v2/jobs/4998/waiting", "/api/v2/jobs/4997_3/waiting"]),
@@ -137,6 +138,13 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
         [f"/api/v2/totals?by={by}" for by in ("day", "user", "account", "rule", "state")] + ["/api/v2/totals?user=ada"],
     ),
     "/api/v2/cluster": (Access.SIGNED_IN, ["/api/v2/cluster"]),
+    "/api/v2/savings": (Access.SIGNED_IN, [f"/api/v2/savings?by={by}" for by in ("rule", "user", "month")]),
+    "/api/v2/histogram": (
+        Access.SIGNED_IN, [f"/api/v2/histogram{query}" for query in ("", "?metric=run&user=ada", "?cpu_max=90")],
+    ),
+    "/api/v2/waiting-times": (Access.SIGNED_IN, ["/api/v2/waiting-times", "/api/v2/waiting-times?partition=gpu"]),
+    "/api/v2/filesystems": (Access.STAFF, ["/api/v2/filesystems"]),
+    "/api/v2/nodes/{name}": (Access.OWNER, ["/api/v2/nodes/n1"]),
 }  # fmt: skip
 STAFF_CHANGING = {
     "/staff/notes": ("/staff/notes", {"kind": "job", "name": "4711", "change": "add-tag", "text": "slow"})
