@@ -2,7 +2,8 @@
 """Run every benchmark and report which promises hold.
 
 Each module in ``bench/`` has a ``main`` that prints its figures and returns 0 when all its promises
-hold. Name modules to run only those: ``python -m bench exposition``.
+hold. Name modules to run only those: ``python -m bench exposition``. Options after one name are those of that
+benchmark: ``python -m bench archive --jobs 200000``.
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ import sys
 
 import bench
 
-HIDDEN = ("__main__", "measure")
+HIDDEN = ("__main__", "archive_rows", "measure")
 
 
 def main(names: list[str]) -> int:
     """Run the named benchmarks, or all of them, and return 1 when a promise is broken."""
     known = [module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in HIDDEN]
     if {"-h", "--help"} & set(names):
-        print(f"Usage: python -m bench [NAME]...\n\nMeasure the promises about speed. Names: {', '.join(known)}")
+        print(
+            f"Usage: python -m bench [NAME]...\n       python -m bench archive [--database sqlite|postgresql|mariadb] [--jobs N]\n\nMeasure the promises about speed. Names: {', '.join(known)}"
+        )
         return 0
+    options = [name for name in names[1:] if names[0] == "archive"]
+    if options and options[0].startswith("-"):
+        return int(importlib.import_module("bench.archive").main(options))
     unknown = sorted(set(names) - set(known))
     if unknown:
         print(f"bench: there is no {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)

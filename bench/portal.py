@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench.archive import ACCOUNTS, END, JOBS_COUNT, PARTITIONS, RULES, STATES, USERS, YEAR_SECONDS, fill
+from bench.archive import JOBS_COUNT
+from bench.archive_rows import ACCOUNTS, END, PARTITIONS, RULES, STATES, USERS, YEAR_SECONDS, fill
 from bench.measure import cpu_seconds_of, judge_seconds, reference_seconds, resident_bytes_of
 from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.model.job_record import JobAccounting, JobRecord
@@ -194,7 +195,7 @@ def _read(port: int, who: str, path: str) -> bytes:
 def _fill_archive(folder: Path) -> None:
     archive = open_archive(ArchiveSettings(url=f"sqlite:///{folder}/archive.db", timeout=60.0))
     try:
-        fill(archive, folder / "archive.db")
+        fill(archive, JOBS_COUNT)
     finally:
         archive.close()
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def run_mariadb() -> Iterator[DatabaseServer]:
+def run_mariadb(buffer_pool: str = "64M") -> Iterator[DatabaseServer]:
     """Run a MariaDB with a folder of its own."""
     if os.geteuid() != 0:
         raise LabUnavailable("The lab's MariaDB must be started by root.")
@@ -86,7 +86,7 @@ def run_mariadb() -> Iterator[DatabaseServer]:
         argv = (
             program, "--no-defaults", "--user=root", f"--datadir={folder}/data", f"--socket={path}",
             f"--tmpdir={tmpdir_of(folder / 'data')}", f"--pid-file={folder}/pid", "--skip-networking",
-            "--innodb-buffer-pool-size=64M", "--innodb-flush-log-at-trx-commit=2",
+            f"--innodb-buffer-pool-size={buffer_pool}", "--innodb-flush-log-at-trx-commit=2",
         )  # fmt: skip
         url = f"mariadb://slurmscope@localhost/archive?unix_socket={path}"
         with _serve("mariadbd", argv, folder, lambda: _accepts(path), url) as server:
@@ -100,8 +100,11 @@ def run_mariadb() -> Iterator[DatabaseServer]:
 
 
 @contextlib.contextmanager
-def run_postgresql() -> Iterator[DatabaseServer]:
-    """Run a PostgreSQL with a folder of its own, as the user that Debian's package makes for it."""
+def run_postgresql(options: Sequence[str] = ()) -> Iterator[DatabaseServer]:
+    """Run a PostgreSQL with a folder of its own, as the user that Debian's package makes for it.
+
+    Options such as ``fsync=on`` replace those of the lab.
+    """
     programs = _postgres_programs()
     with _folder() as folder:
         wrap = _as_postgres(folder)
@@ -113,7 +116,7 @@ def run_postgresql() -> Iterator[DatabaseServer]:
         _run((*wrap, *initialize))
         argv = (
             *wrap, str(programs / "postgres"), "-D", f"{folder}/data", "-k", str(folder), "-c", "listen_addresses=",
-            "-c", "fsync=off", "-c", "shared_buffers=32MB",
+            "-c", "fsync=off", "-c", "shared_buffers=32MB", *(part for option in options for part in ("-c", option)),
         )  # fmt: skip
         url = f"postgresql://slurmscope@/postgres?host={folder}"
         # The socket is there before a server that was killed has read its journal; this program tells them apart.
