@@ -21,9 +21,8 @@ def main(names: list[str]) -> int:
     """Run the named benchmarks, or all of them, and return 1 when a promise is broken."""
     known = [module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in HIDDEN]
     if {"-h", "--help"} & set(names):
-        print(
-            f"Usage: python -m bench [NAME]...\n       python -m bench archive [--database sqlite|postgresql|mariadb] [--jobs N]\n\nMeasure the promises about speed. Names: {', '.join(known)}"
-        )
+        print("Usage: python -m bench [NAME]...\n       python -m bench archive [--database NAME] [--jobs N]\n")
+        print(f"Measure the promises about speed. Names: {', '.join(known)}")
         return 0
     options = [name for name in names[1:] if names[0] == "archive"]
     if options and options[0].startswith("-"):

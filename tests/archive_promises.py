@@ -571,6 +571,31 @@ class ArchivePromises:
         assert () == archive.total(EVERYTHING, JobFilter(), GroupBy.RULE)
         assert (0, None) == (archive.delete_jobs(END_OF_TIME), archive.newest_submit_seconds())
 
+    def test_day_by_day_the_oldest_jobs_are_deleted_with_their_sums(self, archive: SqlArchive) -> None:
+        model, states = ListArchive(), ("COMPLETED", "FAILED", "TIMEOUT")
+        for number in range(70):
+            fact = replace(_fact(number), state=states[number % 3])
+            model.save([fact, replace(fact, job_id=1000 + number, user="eve", partition="long")])
+        running = make_record(2000, submit_seconds=NEW_YEAR + 5 * DAY, state="RUNNING", end_seconds=None)
+        archive.save([_ended(fact) for fact in model.facts] + [make_unmeasured_report(running)])
+
+        before = NEW_YEAR + 40 * DAY + 100
+        while archive.delete_jobs(before):
+            pass
+
+        model.facts = [fact for fact in model.facts if fact.submit + 60 >= before]
+        found = [row for row in archive.list_jobs(EVERYTHING, JobFilter(), limit=1000).rows if row.job_id != 2000]
+        assert sorted(fact.job_id for fact in model.facts) == sorted(row.job_id for row in found)
+        assert 1 == len(archive.find_shown(EVERYTHING, "2000"))
+        archive.save([make_unmeasured_report(replace(running, state="COMPLETED", end_seconds=NEW_YEAR + 6 * DAY))])
+        assert [1, 0] == [archive.delete_jobs(before) for _ in range(2)]
+        for by in GroupBy:
+            _check_sums(archive, model, EVERYTHING, JobFilter(), by)
+            _check_sums(archive, model, Viewer(name="eve"), JobFilter(), by)
+        assert sum(total.jobs for total in archive.total(EVERYTHING, JobFilter(), GroupBy.USER)) == sum(
+            waited.jobs for waited in archive.waiting_times(0)
+        )
+
     def test_report_without_its_curves_says_so(self, archive: SqlArchive) -> None:
         archive.save([make_report(), make_report(make_record(5, submit_seconds=START + DAY))])
 
@@ -779,6 +804,13 @@ def _fact(number: int) -> Fact:
         used_cores=None if number % 5 == 0 else 1.5, gpu_utilization=0.25, node="n1",
         findings=tuple((rule, Severity.WARNING) for rule in RULES[: number % 3]), memory_share=0.5,
     )  # fmt: skip
+
+
+def _ended(fact: Fact) -> JobReport:
+    """Return the report of a job that ended a moment after it began."""
+    report = fact.report()
+    record = replace(report.record, end_seconds=fact.submit + 60)
+    return replace(report, summary=replace(report.summary, record=record))
 
 
 def _on_jobs(archive: SqlArchive) -> str:

@@ -6,11 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, literal_column, tuple_
+from sqlalchemy import Connection, Table, bindparam, delete, func, literal_column
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-
-ROWS_AT_ONCE = 500
-"""How many rows are named in one statement."""
 
 
 def change_sums(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -19,10 +16,10 @@ def change_sums(connection: Connection, table: Table, rows: Sequence[Mapping[str
         return
     connection.execute(add_to_sums(connection.dialect.name, table), rows)
     keys = tuple(table.primary_key)
-    smaller = [tuple(row[key.name] for key in keys) for row in rows if row["jobs"] < 0]
-    for begin in range(0, len(smaller), ROWS_AT_ONCE):
-        named = tuple_(*keys).in_(smaller[begin : begin + ROWS_AT_ONCE])
-        connection.execute(delete(table).where(named, table.c.jobs == 0))
+    smaller = [{f"old_{key.name}": row[key.name] for key in keys} for row in rows if row["jobs"] < 0]
+    if smaller:
+        same = (key == bindparam(f"old_{key.name}") for key in keys)
+        connection.execute(delete(table).where(*same, table.c.jobs == 0), smaller)
 
 
 def add_to_sums(dialect: str, table: Table) -> Any:

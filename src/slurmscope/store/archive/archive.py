@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, and_, func, select
@@ -24,6 +26,7 @@ from slurmscope.model.metric_ranges import Histogram, Metric
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
+from slurmscope.store.archive.day_retention import delete_day, find_old_days
 from slurmscope.store.archive.engine import ArchiveConflict, Database
 from slurmscope.store.archive.histograms import count_jobs
 from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
@@ -45,6 +48,8 @@ DELETE_ROWS = 500
 """Rows deleted in one transaction."""
 DELETE_BATCHES = 20
 """Transactions of one call: after years without any, the rest waits for the next."""
+DELETE_SECONDS = 5.0
+"""No further transaction is begun after this time: the reporter has other work."""
 SAVES_BETWEEN_LOOKS = 100
 """After so many saves SQLite runs ANALYZE again, to choose the right index."""
 MANY_ROWS = 10_000
@@ -194,8 +199,23 @@ class SqlArchive:
         return self._delete(lambda connection: delete_oldest_curves(connection, before_seconds, DELETE_ROWS))
 
     def delete_jobs(self, before_seconds: int) -> int:
-        """Delete jobs that ended before this time, 10,000 at most, and update the sums; return their number."""
-        return self._delete(lambda connection: delete_oldest_jobs(connection, before_seconds, DELETE_ROWS))
+        """Delete jobs that ended before this time, and update the sums; return their number.
+
+        Whole days come first, then single jobs of days of which others are kept: for some seconds, the rest is left.
+        """
+        return self._delete_days(before_seconds) or self._delete(
+            lambda connection: delete_oldest_jobs(connection, before_seconds, DELETE_ROWS)
+        )
+
+    def _delete_days(self, before_seconds: int) -> int:
+        with self.database.reading() as connection:
+            days = find_old_days(connection, before_seconds)
+        deleted, until = 0, time.monotonic() + DELETE_SECONDS
+        for day in days:
+            deleted += self._write(partial(delete_day, day=day, before_seconds=before_seconds))
+            if time.monotonic() > until:
+                break
+        return deleted
 
     def delete_audit_entries(self, before_seconds: int) -> int:
         """Delete audit rows from before this time, 10,000 at most; return their number."""
@@ -231,11 +251,11 @@ class SqlArchive:
 
     def _delete(self, delete: Callable[[Connection], int]) -> int:
         """Delete little by little: a long transaction would keep other writers waiting."""
-        deleted = 0
+        deleted, until = 0, time.monotonic() + DELETE_SECONDS
         for _ in range(DELETE_BATCHES):
             count = self._write(delete)
             deleted += count
-            if count < DELETE_ROWS:
+            if count < DELETE_ROWS or time.monotonic() > until:
                 break
         return deleted
 

@@ -16,7 +16,7 @@ from slurmscope.store.archive.waiting_times import WaitChanges
 
 def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) -> int:
     """Delete jobs that ended earlier, with all that belongs to them; return their number."""
-    oldest = select(JOBS).where(_ended_before(before_seconds)).order_by(JOBS.c.submit_seconds).limit(limit)
+    oldest = select(JOBS).where(ended_before(before_seconds)).order_by(JOBS.c.submit_seconds).limit(limit)
     # Locked, so that a job that is saved again at this moment is not subtracted from the sums twice.
     rows = [row._asdict() for row in connection.execute(oldest.with_for_update())]
     if rows:
@@ -32,7 +32,7 @@ def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) 
 def delete_oldest_curves(connection: Connection, before_seconds: int, limit: int) -> int:
     """Delete curves of jobs that ended earlier; return the number of jobs."""
     # Begun at the curves, of which few are old; where jobs are kept for ever, nearly all of those are.
-    has_ended = exists().where(JOBS.c.run_id == CURVES.c.run_id, _ended_before(before_seconds))
+    has_ended = exists().where(JOBS.c.run_id == CURVES.c.run_id, ended_before(before_seconds))
     oldest = select(CURVES.c.run_id).where(CURVES.c.submit_seconds < before_seconds, has_ended).limit(limit)
     run_ids = connection.scalars(oldest).all()
     if run_ids:
@@ -49,7 +49,7 @@ def delete_oldest_audit_rows(connection: Connection, before_seconds: int, limit:
     return len(audit_ids)
 
 
-def _ended_before(before_seconds: int) -> ColumnElement[bool]:
+def ended_before(before_seconds: int) -> ColumnElement[bool]:
     """Choose jobs that ended earlier; that they were submitted earlier, too, is what the index is by."""
     end_seconds = func.coalesce(JOBS.c.end_seconds, JOBS.c.submit_seconds)
     return and_(JOBS.c.submit_seconds < before_seconds, end_seconds < before_seconds, JOBS.c.is_unfinished.is_(False))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delete whole days of jobs: their sums are those of the day, and need not be computed from every job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table, and_, delete, func, not_, select, update
+
+from slurmscope.store.archive.daily_sums import BLOCK, DAY
+from slurmscope.store.archive.dimension_sums import DIMENSIONS, RULE
+from slurmscope.store.archive.retention import ended_before
+from slurmscope.store.archive.schema import JOBS, RUN_TABLES
+from slurmscope.store.archive.sum_tables import DAILY, NO_RULE, TOTALS, WAITS
+from slurmscope.units import DAY_SECONDS
+
+MAX_DAYS = 400
+MAX_DAY_JOBS = {"sqlite": 5_000, "postgresql": 50_000, "mariadb": 50_000}
+"""Larger days are deleted in parts: all else that writes an SQLite file waits."""
+RUNS_AT_ONCE = 200
+"""MariaDB reads the whole table when there are more."""
+
+
+def find_old_days(connection: Connection, before_seconds: int) -> Sequence[int]:
+    """Return days that ended before a time and have jobs, by number from 1970 and oldest first; some of them."""
+    state = (TOTALS.c.dimension == "state", TOTALS.c.span == DAY, TOTALS.c.day < before_seconds // DAY_SECONDS)
+    statement = select(TOTALS.c.day).where(*state).group_by(TOTALS.c.day).order_by(TOTALS.c.day).limit(MAX_DAYS)
+    return connection.scalars(statement).all()
+
+
+def delete_day(connection: Connection, day: int, before_seconds: int) -> int:
+    """Delete the jobs that were submitted on a day, with all that belongs to them; return their number.
+
+    It is 0, and nothing is deleted, where one of them is to be kept, or where there are too many.
+    """
+    begin = day * DAY_SECONDS
+    of_day = and_(JOBS.c.submit_seconds >= begin, JOBS.c.submit_seconds < begin + DAY_SECONDS)
+    # First the sums: a report that is saved at this moment has changed them before, or waits until all is done.
+    counted = _lock_sums(connection, day)
+    if counted > MAX_DAY_JOBS[connection.dialect.name]:
+        return 0
+    if connection.scalar(select(func.count()).select_from(JOBS).where(of_day, not_(ended_before(before_seconds)))):
+        return 0
+    run_ids = connection.scalars(select(JOBS.c.run_id).where(of_day).with_for_update()).all()
+    if counted != len(run_ids):
+        return 0
+    for first in range(0, len(run_ids), RUNS_AT_ONCE):
+        some = run_ids[first : first + RUNS_AT_ONCE]
+        for table in RUN_TABLES:
+            connection.execute(delete(table).where(table.c.run_id.in_(some)))
+    for table, first_key in _list_sums(connection, day):
+        _subtract_day(connection, table, first_key, day)
+    connection.execute(delete(WAITS).where(WAITS.c.day == day))
+    return len(run_ids)
+
+
+def _lock_sums(connection: Connection, day: int) -> int:
+    same = (DAILY.c.rule == NO_RULE, DAILY.c.span == DAY, DAILY.c.day == day)
+    return sum(connection.scalars(select(DAILY.c.jobs).where(*same).with_for_update()))
+
+
+def _list_sums(connection: Connection, day: int) -> Iterator[tuple[Table, str]]:
+    """Yield every table with sums of the day, with the first part of its key."""
+    found = (TOTALS.c.dimension == RULE, TOTALS.c.span == DAY, TOTALS.c.day == day)
+    rules = connection.scalars(select(TOTALS.c.name).where(*found).distinct()).all()
+    for rule in (NO_RULE, *rules):
+        yield DAILY, rule
+    for dimension in (*DIMENSIONS, RULE):
+        yield TOTALS, dimension
+
+
+def _subtract_day(connection: Connection, table: Table, first_key: str, day: int) -> None:
+    """Delete the sums of a day, and subtract them from those of the block that it is in."""
+    first, _, _, *names = table.primary_key
+    of_day = table.alias("sums_of_day")
+    same_day = (of_day.c[first.name] == first_key, of_day.c.span == DAY, of_day.c.day == day)
+    same_names = (name == of_day.c[name.name] for name in names)
+    block = (first == first_key, table.c.span == BLOCK, table.c.day == day - day % BLOCK)
+    values = {
+        column.name: _known(column) - _known(of_day.c[column.name]) for column in table.c if not column.primary_key
+    }
+    connection.execute(update(table).values(values).where(*block, *same_day, *same_names))
+    connection.execute(delete(table).where(first == first_key, table.c.span == DAY, table.c.day == day))
+    connection.execute(delete(table).where(*block, table.c.jobs == 0))
+
+
+def _known(column: Any) -> Any:
+    return func.coalesce(column, 0) if column.nullable else column
