@@ -347,7 +347,7 @@ def test_sizes_of_nodes_are_those_of_slurm(slurm_lab: SlurmLab) -> None:
     node = slurm_lab.layout.gpu_nodes[0]
     shown = dict(word.partition("=")[::2] for word in slurm_lab.run("scontrol", "show", "node", node).split())
 
-    size = NodeSizes(commands(slurm_lab).run).smallest([node])
+    size = NodeSizes(commands(slurm_lab).run).smallest("lab", [node])
 
     assert (float(shown["CPUTot"]), float(shown["RealMemory"]) * MIB) == size
 

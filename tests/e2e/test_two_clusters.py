@@ -15,6 +15,7 @@ from lab.prometheus import create_blocks, run_prometheus
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.node_sizes import NodeSizes
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import ReporterSettings
 from slurmscope.services.reporting.reporters import Reporters
@@ -37,6 +38,8 @@ END = int(time.time()) // 7200 * 7200 - 7200
 CORES = {("alpha", 7, "n1"): 1.0, ("beta", 7, "n2"): 3.0, ("alpha", 8, "n1"): 2.0, ("beta", 8, "n1"): 0.5}
 """Busy cores by cluster, job and node; job 7 added up is 4.0."""
 SECOND = "beta"
+FEDERATED = 2 << 26
+"""What a federation adds to the IDs of jobs that were submitted to its second cluster."""
 
 
 def make_history() -> History:
@@ -84,10 +87,14 @@ def second(slurm_lab: SlurmLab) -> Iterator[int]:
     slurm_lab.wait_for(lambda: "twin" in slurm_lab.run("sacct", "-nPX", "-j", str(job), "-o", "JobName"))
     slurm_lab.wait_for(lambda: "COMPLETED" in slurm_lab.run("sacct", "-nPX", "-j", str(job), "-o", "State"))
     slurm_lab.run("sacctmgr", "--immediate", "add", "cluster", SECOND)
+    table = f"slurm_acct_db.{SECOND}_job_table"
+    copied = f"INSERT INTO {table} SELECT * FROM slurm_acct_db.lab_job_table WHERE id_job = {job}"
     administer(
         slurm_lab,
-        f"INSERT INTO slurm_acct_db.{SECOND}_job_table SELECT * FROM slurm_acct_db.lab_job_table WHERE id_job = {job}",
-        f"UPDATE slurm_acct_db.{SECOND}_job_table SET nodelist = 'n9'",
+        copied,
+        f"UPDATE {table} SET nodelist = 'n9', job_db_inx = 100000, id_job = {job + FEDERATED}",
+        copied,
+        f"UPDATE {table} SET nodelist = 'n9' WHERE id_job = {job}",
     )
     yield job
     slurm_lab.run("sacctmgr", "--immediate", "delete", "cluster", f"name={SECOND}")
@@ -102,5 +109,12 @@ def test_sacct_reads_every_cluster_of_slurmdbd(slurm_lab: SlurmLab, second: int)
     assert {"lab", SECOND} == {record.cluster for record in every.read_jobs([second])}
     (twin,) = every.of(SECOND).read_jobs([second])
     assert (SECOND, second, "twin", ("n9",)) == (twin.cluster, twin.job_id, twin.name, twin.nodes)
+    (federated,) = every.of(SECOND).read_jobs([second + FEDERATED])
+    assert (second + FEDERATED, (2, second)) == (federated.job_id, federated.federated)
+    # It has no slurmctld: the sizes of its nodes are unknown, those of the other are not.
+    sizes = NodeSizes(run)
+    (first,) = local.read_jobs([second])
+    assert sizes.smallest(SECOND, ["n9"]) is None
+    assert sizes.smallest("lab", first.nodes) is not None
     ended = SacctAccounting(run, clusters=["lab", SECOND]).read_ended(twin.submit_seconds, int(time.time()))
     assert {("lab", second), (SECOND, second)} <= {(record.cluster, record.job_id) for record in ended}

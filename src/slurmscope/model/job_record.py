@@ -5,13 +5,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from slurmscope.gres import Gres
 from slurmscope.model.job_states import ENDED_STATES, RUNNING
 
 MAX_STEPS = 1000
 """Most steps that a record holds; a script that calls srun in a loop can have a hundred thousand."""
+
+
+LOCAL_ID_BITS = 26
+"""How many bits of a job ID the cluster assigns; in a federation, those above have the number of its origin."""
+
+
+class FederatedId(NamedTuple):
+    """Hold the parts of the ID of a job of a federation."""
+
+    origin: int
+    """Number that the federation gave the cluster to which the job was submitted."""
+    local_id: int
+    """The ID that this cluster gave the job."""
+
+
+def split_federated(job_id: int) -> FederatedId | None:
+    """Return the parts of a job ID of a federation; None for any other ID."""
+    origin, local_id = divmod(job_id, 1 << LOCAL_ID_BITS)
+    return FederatedId(origin, local_id) if origin else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +110,11 @@ class JobRecord:
         if self.het_job_id is not None and self.het_offset is not None:
             return f"{self.het_job_id}+{self.het_offset}"
         return str(self.job_id)
+
+    @property
+    def federated(self) -> FederatedId | None:
+        """Return the parts of the ID that users write, without the task, if the job was submitted to a federation."""
+        return split_federated(self.array_job_id or self.het_job_id or self.job_id)
 
     @property
     def is_array_rest(self) -> bool:

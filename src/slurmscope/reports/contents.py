@@ -65,6 +65,7 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
     record = report.record
     rows = (
         LabelledText("Job", f"{record.shown_id} on {record.cluster}" if record.cluster else record.shown_id),
+        LabelledText("Federated job", _federated(record)),
         LabelledText("Name", record.name),
         LabelledText("User, account", f"{record.user}, {record.account}"),
         LabelledText("Partition, QOS", ", ".join(filter(None, (record.partition, record.qos)))),
@@ -79,6 +80,11 @@ def facts(report: JobReport, zone: tzinfo | None = UTC) -> tuple[LabelledText, .
         LabelledText("Directory", record.work_dir),
     )
     return tuple(LabelledText(row.label, show(row.text)) for row in rows if row.text)
+
+
+def _federated(record: JobRecord) -> str:
+    parts = record.federated
+    return f"local job ID {parts.local_id}, submitted to cluster {parts.origin} of the federation" if parts else ""
 
 
 def gauges(report: JobReport) -> tuple[Gauge, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from email.message import EmailMessage
 from io import BytesIO
 from pathlib import Path
@@ -13,8 +14,11 @@ from pathlib import Path
 import pytest
 from pypdf import PdfReader
 
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.command_line import run_here
 from tests.fakes.mail_server import Mailbox, body_of, mail_server
+from tests.fakes.reports import make_record, make_report
 from tests.fakes.slurm_scripts import make_commands
 
 ENDED = "Ended, Run time 02:00:00, COMPLETED, ExitCode 0"
@@ -175,3 +179,24 @@ def test_two_job_numbers_are_not_understood(mailbox: Mailbox, shared_archive: Pa
 
     assert (2, []) == (done.returncode, mailbox.mails)
     assert "expected one job ID" in done.stderr
+
+
+def test_report_is_that_of_the_cluster_that_sends_the_mail(
+    mailbox: Mailbox, archive: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{archive}"))) as opened:
+        opened.save([make_report(make_record(12, cluster="beta", name="twin"))])
+
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", "Beta")
+    _mail(mailbox, archive, slurm, "-s", f"Slurm Job_id=12 Name=x {ENDED}", "alice")
+
+    assert "beta job 12 twin: COMPLETED" == _subject(mailbox)
+
+
+def test_mail_without_a_cluster_does_not_report_one_of_two_jobs(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{archive}"))) as opened:
+        opened.save([make_report(make_record(12, cluster="beta", name="twin"))])
+
+    _mail(mailbox, archive, slurm, "-s", f"Slurm Job_id=12 Name=x {ENDED}", "alice")
+
+    assert "job 12 exists in several clusters: beta, lab" in body_of(_only(mailbox))

@@ -32,6 +32,22 @@ def test_job_is_shown_by_the_id_that_users_write(changed: dict[str, Any], expect
     assert expected == make_record(**changed).shown_id
 
 
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        # The largest ID that a cluster gives itself, and the first of the first cluster of a federation.
+        ({"job_id": 0x03FFFFFF}, None),
+        ({"job_id": 0x04000000}, (1, 0)),
+        ({"job_id": 67_109_080}, (1, 216)),
+        ({"job_id": (63 << 26) + 5}, (63, 5)),
+        ({"job_id": (2 << 26) + 9, "array_job_id": (2 << 26) + 7, "array_task_id": 2}, (2, 7)),
+        ({"job_id": (2 << 26) + 9, "het_job_id": (2 << 26) + 8, "het_offset": 1}, (2, 8)),
+    ],
+)
+def test_federated_job_has_the_id_of_its_origin(changed: dict[str, Any], expected: tuple[int, int] | None) -> None:
+    assert expected == make_record(**changed).federated
+
+
 def test_gpus_of_all_types_are_counted() -> None:
     gres = (
         Gres(name="gpu", model="a100", count=2),

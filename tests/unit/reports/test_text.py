@@ -351,3 +351,9 @@ def _shown_columns(line: str) -> int:
 
 def test_a_terminal_of_no_width_gets_forty_columns() -> None:
     assert render_text(make_report(), width=40) == render_text(make_report(), width=0)
+
+
+def test_federated_job_is_shown_with_its_local_id() -> None:
+    made = make_report(make_record((3 << 26) + 216))
+    assert "local job ID 216, submitted to cluster 3 of the federation" in " ".join(render_text(made).split())
+    assert "Federated" not in render_text(make_report())

@@ -29,6 +29,8 @@ POLL_SECONDS = 2.0
 SCRAPE_SECONDS = 5.0
 """How long a scrape may take until its samples can be queried."""
 
+CLUSTER_VARIABLE = "SLURM_CLUSTER_NAME"
+
 _JOB = re.compile(r"Slurm (?:Array Task |Array Summary )?Job_id=(?P<job>[0-9]{1,10}(?:_[0-9]{1,10}|_\*)?)(?= )")
 # A job name may contain any of these words, but it precedes the event: the last match counts.
 _EVENT = re.compile(
@@ -129,9 +131,13 @@ def _settle_seconds(config: Config) -> float:
 def _try_report(
     config: Config, environment: Mapping[str, str], job: str, wait_seconds: float
 ) -> tuple[JobReport | None, str]:
+    # slurmctld names its cluster: others may have a job of this ID.
+    cluster = environment.get(CLUSTER_VARIABLE, "").lower()
     try:
         report = wait_for_end(
-            lambda: read_report(config, environment, job), wait_seconds, settle_seconds=_settle_seconds(config)
+            lambda: read_report(config, environment, job, cluster=cluster),
+            wait_seconds,
+            settle_seconds=_settle_seconds(config),
         )
     except SlurmscopeError as error:
         return None, f"No report could be made: {error}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Know how large the nodes of the cluster are, to say how many of them a job needs.
+"""Know how large the nodes of each cluster are, to say how many of them a job needs.
 
 ::
 
@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from slurmscope.errors import SourceError
+from slurmscope.errors import MalformedAnswer, SourceError
 from slurmscope.log import fields
 from slurmscope.sources.accounting.sacct_jobs import RunCommand
+from slurmscope.sources.slurm.cluster_names import NAME, ClusterNames, read_own_name
 
 logger = logging.getLogger(__name__)
 
@@ -39,36 +40,47 @@ class NodeSize(NamedTuple):
 
 
 class NodeSizes:
-    """Read the size of every node with sinfo, at most once an hour; thread-safe."""
+    """Read the size of every node with sinfo, at most once an hour for each cluster; thread-safe."""
 
     def __init__(self, run: RunCommand, clock: Callable[[], float] = time.monotonic) -> None:
         """Take what runs a command of Slurm, such as ``SlurmCommands.run``."""
         self._run = run
         self._clock = clock
+        self._own = ClusterNames(lambda: (read_own_name(run),), clock)
         self._lock = threading.Lock()
-        self._known: Mapping[str, NodeSize] = {}
-        self._until = 0.0
+        self._known: dict[str, Mapping[str, NodeSize]] = {}
+        self._until: dict[str, float] = {}
 
-    def smallest(self, nodes: Iterable[str]) -> NodeSize | None:
+    def smallest(self, cluster: str, nodes: Iterable[str]) -> NodeSize | None:
         """Return the fewest cores and the least memory of these nodes; None if the size of one is unknown."""
         with self._lock:
-            if self._clock() >= self._until:
-                self._read()
-            found = [self._known.get(node) for node in nodes]
+            if self._clock() >= self._until.get(cluster, 0.0):
+                self._read(cluster)
+            known = self._known.get(cluster, {})
+            found = [known.get(node) for node in nodes]
         sizes = [size for size in found if size is not None]
         if not sizes or len(sizes) < len(found):
             return None
         return NodeSize(min(size.cpus for size in sizes), min(size.memory_bytes for size in sizes))
 
-    def _read(self) -> None:
-        """Read all nodes; a failure leaves what was known, and is retried later."""
+    def _read(self, cluster: str) -> None:
+        """Read all nodes of a cluster; a failure leaves what was known, and is retried later."""
+        self._until[cluster] = self._clock() + RETRY_SECONDS
         try:
-            self._known = parse_sizes(self._run("sinfo", _ARGUMENTS).decode("utf-8", "replace"))
+            arguments = (*self._which(cluster), *_ARGUMENTS)
+            self._known[cluster] = parse_sizes(self._run("sinfo", arguments).decode("utf-8", "replace"))
         except SourceError as error:
-            logger.info("sizes of nodes are unknown", extra=fields(error=str(error)))
-            self._until = self._clock() + RETRY_SECONDS
+            logger.info("sizes of nodes are unknown", extra=fields(cluster=cluster, error=str(error)))
             return
-        self._until = self._clock() + KEEP_SECONDS
+        self._until[cluster] = self._clock() + KEEP_SECONDS
+
+    def _which(self, cluster: str) -> tuple[str, ...]:
+        """Return the option for another cluster than that of this host, which needs no slurmdbd."""
+        if cluster == self._own.get()[0]:
+            return ()
+        if not NAME.match(cluster):
+            raise MalformedAnswer("the name of a cluster cannot be used with sinfo")
+        return (f"--clusters={cluster}",)
 
 
 def parse_sizes(text: str) -> dict[str, NodeSize]:

@@ -102,13 +102,13 @@ def open_reporting(
         )
 
 
-def read_report(config: Config, environment: Mapping[str, str], job_id: str) -> JobReport | None:
+def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, cluster: str = "") -> JobReport | None:
     """Return the newest run of a job; None when there is no such job.
 
     Raises SourceError or ArchiveError when the job was not found and a source could not be read.
     """
     with open_reporting(config, environment, series=open_recorded(config)) as reporting:
-        report = reporting.finder.report(EVERYTHING, job_id)
+        report = reporting.finder.report(EVERYTHING, job_id, cluster)
         if report:
             report = add_resubmission(reporting.archive, WaitingTimesCache(reporting.archive), EVERYTHING, report)
         outages = reporting.outages.messages()

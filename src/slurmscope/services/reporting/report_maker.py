@@ -111,7 +111,7 @@ class ReportMaker:
         record = summary.record
         if self._node_sizes is None or record.node_count < 2:
             return summary
-        size = self._node_sizes.smallest(record.nodes)
+        size = self._node_sizes.smallest(record.cluster, record.nodes)
         return replace(summary, node_cpus=size.cpus, node_memory_bytes=size.memory_bytes) if size else summary
 
 

@@ -39,7 +39,7 @@ class ScriptReader:
 
     def read(self, record: JobRecord) -> JobScript | None:
         """Return the script of a job; None if it is not stored. Raises SourceError if accounting cannot be read."""
-        script = self._cache.get(f"{record.shown_id} {record.user}")
+        script = self._cache.get(f"{record.cluster} {record.shown_id} {record.user}")
         return None if script is None else add_findings(script, record)
 
     def is_stored(self) -> bool:
@@ -59,12 +59,12 @@ class ScriptReader:
             self._checking.release()
 
     def _read(self, key: str) -> JobScript | None:
-        shown_id, _, user = key.partition(" ")
-        stored = read_script(self._run, shown_id, user)
+        cluster, shown_id, user = key.split(" ", 2)
+        stored = read_script(self._run, cluster, shown_id, user)
         if stored is None:
             return None
         text, is_cut = stored
-        environment = show_environment(read_environment(self._run, shown_id, user))
+        environment = show_environment(read_environment(self._run, cluster, shown_id, user))
         return JobScript(text=text, is_cut=is_cut, environment=environment)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slurmscope.config import parse_path
 from slurmscope.settings import one_of, parse_count, parse_list, parse_text, setting
+from slurmscope.sources.slurm.cluster_names import NAME
 from slurmscope.units import parse_positive_seconds
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -26,7 +27,9 @@ def parse_name(given: object) -> str:
 
 def parse_clusters(given: object) -> tuple[str, ...]:
     """Parse names of clusters, in the lower case in which Slurm keeps them; ``all`` must stand alone."""
-    names = tuple(dict.fromkeys(parse_name(item).lower() for item in parse_list(given)))
+    names = tuple(dict.fromkeys(item.strip().lower() for item in parse_list(given)))
+    if odd := [name for name in names if not NAME.match(name)]:
+        raise ValueError(f"{odd[0]!r} is not a valid name of a cluster")
     if ALL_CLUSTERS in names and len(names) > 1:
         raise ValueError(f"{ALL_CLUSTERS} cannot be combined with names of clusters")
     return names

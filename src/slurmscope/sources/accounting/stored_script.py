@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from slurmscope.errors import CommandFailed
+from slurmscope.sources.slurm.cluster_names import NAME
 
 RunCommand = Callable[[str, Sequence[str]], bytes]
 
@@ -26,25 +27,25 @@ _USER = re.compile(r"[A-Za-z0-9_.@+-]{1,256}")
 _UNKNOWN_OPTION = re.compile(r"unrecognized option|invalid option|unknown option", re.IGNORECASE)
 
 
-def read_script(run: RunCommand, shown_id: str, user: str) -> tuple[str, bool] | None:
+def read_script(run: RunCommand, cluster: str, shown_id: str, user: str) -> tuple[str, bool] | None:
     """Return the script of a job and whether it was cut; None if Slurm did not store it, or does not show it."""
-    body = _read(run, shown_id, user, "--batch-script")
+    body = _read(run, cluster, shown_id, user, "--batch-script")
     if body is None:
         return None
     return body[:LIMIT_BYTES].decode("utf-8", "replace"), len(body) > LIMIT_BYTES
 
 
-def read_environment(run: RunCommand, shown_id: str, user: str) -> tuple[str, ...]:
+def read_environment(run: RunCommand, cluster: str, shown_id: str, user: str) -> tuple[str, ...]:
     """Return the lines of the environment with which a job was submitted; none if it is not stored."""
-    body = _read(run, shown_id, user, "--env-vars")
+    body = _read(run, cluster, shown_id, user, "--env-vars")
     return () if body is None else tuple(body[:LIMIT_BYTES].decode("utf-8", "replace").split("\n"))
 
 
-def _read(run: RunCommand, shown_id: str, user: str, what: str) -> bytes | None:
-    if not _USER.fullmatch(user):
+def _read(run: RunCommand, cluster: str, shown_id: str, user: str, what: str) -> bytes | None:
+    if not _USER.fullmatch(user) or not NAME.match(cluster):
         return None
     try:
-        answer = run(COMMAND, ("--local", f"--user={user}", f"--jobs={shown_id}", what))
+        answer = run(COMMAND, (f"--clusters={cluster}", f"--user={user}", f"--jobs={shown_id}", what))
     except CommandFailed as error:
         if _UNKNOWN_OPTION.search(str(error)):  # before Slurm 21.08
             return None

@@ -24,7 +24,8 @@ ALL_ARGUMENTS = ("--readonly", "--noheader", "--parsable2", "show", "cluster", "
 RECENT_ARGUMENTS = (
     "--allusers", "--allocations", "--local", "--noheader", "--parsable2", "--starttime=now-1hour", "--format=Cluster",
 )  # fmt: skip
-NAME = re.compile(r"[a-z0-9_-]{1,64}\Z")
+NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,63}\Z")
+"""Names of clusters, as Slurm keeps them; none looks like an option or has a separator."""
 
 
 def read_own_name(run: RunCommand) -> str:
