@@ -433,6 +433,8 @@ class ArchivePromises:
         bob = Viewer(name="bob")
         assert () == reader.find_outcomes(bob, "lab", 2, START + DAY)
         assert () == reader.total_outcomes(bob, AdviceGroup.USER, since_seconds=0)
+        assert () == reader.total_outcomes(EVERYTHING, AdviceGroup.USER, since_seconds=0, cluster="other")
+        assert 1 == len(reader.total_outcomes(EVERYTHING, AdviceGroup.USER, since_seconds=0, cluster="lab"))
         (mine,) = reader.total_outcomes(Viewer(name="ada"), AdviceGroup.USER, since_seconds=0, user="ada")
         assert ("ada", 24 * 7200.0) == (mine.key, mine.saved_core_seconds)
 

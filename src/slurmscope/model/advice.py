@@ -96,7 +96,14 @@ class AdviceReader:
         return ()
 
     def total_outcomes(
-        self, viewer: Viewer, by: AdviceGroup, *, since_seconds: int, user: str = "", limit: int = 100
+        self,
+        viewer: Viewer,
+        by: AdviceGroup,
+        *,
+        since_seconds: int,
+        user: str = "",
+        cluster: str = "",
+        limit: int = 100,
     ) -> tuple[AdviceTotal, ...]:
         """Return totals, largest saving of core time first; months in order."""
         return ()

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from slurmscope import __version__
-from slurmscope.model.archive import GroupBy, JobFilter, JobRow, UseTotal
+from slurmscope.model.archive import GroupBy, JobRow, UseTotal
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.viewer import ViewerRole
 from slurmscope.model.what_if import WhatIfOutcome
@@ -201,11 +201,12 @@ def read_totals(
     days: Annotated[int, Query(ge=1, le=MAX_DAYS)] = 30,
     user: Text = "",
     account: Text = "",
+    cluster: Text = "",
 ) -> TotalsAnswer:
     """Return totals over recent jobs that the viewer has access to."""
     since = context.since(days)
-    named = parse_filter({"user": user, "account": account})
-    wanted = JobFilter(user=named.user, account=named.account, since_seconds=since)
+    named = parse_filter({"user": user, "account": account, "cluster": cluster})
+    wanted = replace(named, since_seconds=since)
     context.audit(f"totals of {f'user {user}' if user else 'all users'}", owner=user)
     totals = context.archive.total(context.viewer, wanted, by, limit=400)
     return TotalsAnswer(by=by, since_seconds=since, totals=tuple(map(round_fields, totals)))

@@ -14,13 +14,13 @@ from slurmscope.model.filesystem_use import ClientKind, Period, Quantity
 from slurmscope.model.metric_ranges import Metric, MetricKind
 from slurmscope.model.node_events import NodeEvent
 from slurmscope.portal.pages.api import ERRORS
-from slurmscope.portal.pages.api_filters import RANGE_PARAMETERS, WantedJobs
+from slurmscope.portal.pages.api_filters import RANGE_PARAMETERS, Text, WantedJobs
 from slurmscope.portal.pages.cluster import find_waiting_table
 from slurmscope.portal.pages.context import Context
 from slurmscope.portal.pages.nodes import find_visible_node, is_own
 from slurmscope.portal.pages.savings import SAVINGS_DAYS, total_savings
 from slurmscope.portal.pages.waste import require_staff
-from slurmscope.portal.views.queries import MAX_DAYS
+from slurmscope.portal.views.queries import MAX_DAYS, parse_cluster
 from slurmscope.portal.web.rounding import round_fields
 
 router = APIRouter(prefix="/api/v2", responses=ERRORS, tags=["version 2"])
@@ -75,6 +75,7 @@ class ShapeWait:
 class WaitingTimesAnswer:
     """Waiting times of one partition by cores and time limit; shapes without jobs are left out."""
 
+    cluster: str
     partition: str
     shapes: tuple[ShapeWait, ...]
 
@@ -91,6 +92,7 @@ class FilesystemClientAnswer:
     user: str
     account: str
     amount: float
+    cluster: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,7 @@ class NodeAnswer:
     """
 
     name: str
+    cluster: str = ""
     state: str | None = None
     partitions: tuple[str, ...] | None = None
     cpus: int | None = None
@@ -128,10 +131,11 @@ def read_savings(
     context: Context,
     by: AdviceGroup = AdviceGroup.RULE,
     days: Annotated[int, Query(ge=1, le=MAX_DAYS)] = SAVINGS_DAYS,
+    cluster: Text = "",
 ) -> SavingsAnswer:
     """Return whether the next run followed the advice, and what that saved, of users whom the viewer may see."""
     context.audit("savings of all users")
-    totals = total_savings(context, by, days)
+    totals = total_savings(context, by, days, parse_cluster({"cluster": cluster}))
     return SavingsAnswer(by=by, since_seconds=context.since(days), totals=tuple(map(round_fields, totals)))
 
 
@@ -160,9 +164,10 @@ def read_histogram(
 def read_waiting_times(
     context: Context,
     partition: Annotated[str, Query(max_length=200, description="Default: the one with most pending jobs.")] = "",
+    cluster: Annotated[str, Query(max_length=200, description="Default: the one whose queue is shown.")] = "",
 ) -> WaitingTimesAnswer:
     """Return how long jobs of each shape waited in a partition in the last four weeks."""
-    table = find_waiting_table(context, context.now(), partition)
+    table = find_waiting_table(context, context.now(), partition, parse_cluster({"cluster": cluster}))
     shapes = (
         ShapeWait(
             cores=cores,
@@ -175,7 +180,7 @@ def read_waiting_times(
         for limit, cell in zip(table.columns, cells, strict=True)
         if cell is not None
     )
-    return WaitingTimesAnswer(partition=table.partition, shapes=tuple(shapes))
+    return WaitingTimesAnswer(cluster=table.cluster, partition=table.partition, shapes=tuple(shapes))
 
 
 @router.get("/filesystems")
@@ -198,11 +203,13 @@ def read_node(
 ) -> NodeAnswer:
     """Return state and size of a node; users see the nodes on which a job ran that they have access to."""
     (cluster, node), is_staff = find_visible_node(context, name), context.viewer.is_staff
+    shown_cluster = cluster or next(iter(context.backend.jobs.clusters()), "")
     events = context.backend.cluster.node_events(name) if is_staff and is_own(context, cluster) else None
     if node is None:
-        return NodeAnswer(name=name, events=events)
+        return NodeAnswer(name=name, cluster=shown_cluster, events=events)
     return NodeAnswer(
         name=name,
+        cluster=shown_cluster,
         state=node.state_text,
         partitions=node.partitions,
         cpus=node.cpus_total,

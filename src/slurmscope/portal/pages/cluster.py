@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
 
@@ -10,7 +13,7 @@ from slurmscope.model.report import Chart
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queries import parse_format
+from slurmscope.portal.views.queries import parse_cluster, parse_format
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.waiting_summary import WaitingTable, make_waiting_table
 from slurmscope.portal.web.tables import (
@@ -25,20 +28,28 @@ from slurmscope.reports.charts_svg import render_chart_svg
 
 router = APIRouter(include_in_schema=False)
 
+_WAITING_DAYS = 28
+
 
 @router.get("/cluster")
 def show_cluster(context: Context) -> Response:
     """Show queue, nodes, partitions and the last 24 hours; staff also see down and drained nodes."""
     now, table_format = context.now(), parse_format(context.query)
-    asked = context.query.get("partition", "")
+    asked, cluster = context.query.get("partition", ""), parse_cluster(context.query)
     if table_format != "html":
         name = context.query.get("table", "partitions")
         if name == "waiting":
-            shapes = make_shape_table(find_waiting_table(context, now, asked))
+            shapes = make_shape_table(find_waiting_table(context, now, asked, cluster))
             return make_table_response(shapes, table_format, "cluster-waiting-times")
         return make_table_response(_choose_table(now, name), table_format, f"cluster-{name}")
     charts = [(chart, make_data_table(chart)) for chart in context.backend.cluster.charts()]
-    return context.page("cluster.html", now=now, charts=charts, table=find_waiting_table(context, now, asked))
+    return context.page(
+        "cluster.html",
+        now=now,
+        charts=charts,
+        table=find_waiting_table(context, now, asked, cluster),
+        own=_own_cluster(context),
+    )
 
 
 @router.get("/cluster/now")
@@ -68,13 +79,29 @@ def send_cluster_chart_table(context: Context, name: str, format: str) -> Respon
     return make_table_response(make_chart_table(_find_chart(context, name)), format, f"cluster-{name}-day")
 
 
-def find_waiting_table(context: RequestContext, now: ClusterNow, asked: str) -> WaitingTable:
-    """Return the waiting times of the requested partition, by default of that with most pending jobs."""
-    names = [part.name for part in sorted(now.partitions, key=lambda part: -(part.pending_jobs or 0))]
+def find_waiting_table(context: RequestContext, now: ClusterNow, asked: str, cluster: str = "") -> WaitingTable:
+    """Return the waiting times of the requested partition of a cluster, by default of that with most pending jobs."""
+    cluster = cluster or _own_cluster(context)
+    names = _list_partitions(context, now, cluster)
     partition = asked if asked in names else next(iter(names), "")
+    waits = context.backend.queue.waiting_times(cluster, partition) if partition else {}
+    return replace(make_waiting_table(partition, waits), cluster=cluster, partitions=tuple(names))
+
+
+def _own_cluster(context: RequestContext) -> str:
+    """Return the name of the cluster whose controller the portal reads; empty while it is unknown."""
     queue = context.backend.queue.waiting()
-    waits = context.backend.queue.waiting_times(queue.cluster if queue else "", partition) if partition else {}
-    return make_waiting_table(partition, waits)
+    return queue.cluster if queue else ""
+
+
+def _list_partitions(context: RequestContext, now: ClusterNow, cluster: str) -> list[str]:
+    """List those of the own cluster as its controller does, of others those of the last weeks' jobs."""
+    if cluster == _own_cluster(context):
+        return [part.name for part in sorted(now.partitions, key=lambda part: -(part.pending_jobs or 0))]
+    jobs: Counter[str] = Counter()
+    for waits in context.archive.waiting_times(context.since(_WAITING_DAYS), cluster=cluster):
+        jobs[waits.partition] += waits.jobs
+    return [partition for partition, _ in jobs.most_common()]
 
 
 def _find_chart(context: RequestContext, name: str) -> Chart:

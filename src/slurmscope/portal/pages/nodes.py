@@ -79,7 +79,10 @@ def is_own(context: RequestContext, cluster: str) -> bool:
     """Return whether this is the cluster whose controller the portal reads; an unknown one is not, among several."""
     queue = context.backend.queue.waiting()
     own = queue.cluster if queue else ""
-    return cluster == own if own else len(context.backend.jobs.clusters()) < 2
+    if cluster and own:
+        return cluster == own
+    known = context.backend.jobs.clusters()
+    return len(known) < 2 and cluster in {"", *known}
 
 
 def _list_clusters(context: RequestContext, name: str) -> list[str]:

@@ -20,7 +20,7 @@ from slurmscope.portal.pages.staff import make_staff_section
 from slurmscope.portal.sign_in.csrf import FIELD
 from slurmscope.portal.sign_in.errors import Refused
 from slurmscope.portal.views.day_bars import make_day_bars
-from slurmscope.portal.views.queries import parse_days, parse_format
+from slurmscope.portal.views.queries import parse_cluster, parse_days, parse_format
 from slurmscope.portal.web.tables import make_table_response, make_total_table
 from slurmscope.reports.formatting import format_time
 
@@ -86,7 +86,8 @@ def _has_access(context: RequestContext, wanted: JobFilter) -> bool:
 
 
 def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFilter, by: GroupBy) -> Response:
-    """Show recent usage; ``by`` groups the table of totals."""
+    """Show recent usage, of all clusters or one; ``by`` groups the table of totals."""
+    wanted = replace(wanted, cluster=parse_cluster(context.query))
     days, table_format = parse_days(context.query), parse_format(context.query)
     recent = replace(wanted, since_seconds=context.since(days))
 
@@ -114,14 +115,15 @@ def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFi
         digest=_make_digest_form(context, name) if wanted.user else None,
         staff=make_staff_section(context, NotedThing(NotedKind.USER, "", name)) if wanted.user else None,
         rule_link=context.make_rule_link(recent),
-        sees_all=_sees_all(context, name),
+        sees_all=_sees_all(context, wanted),
     )
 
 
-def _sees_all(context: RequestContext, account: str) -> bool:
-    """Return whether the viewer may see all jobs of an account, in every cluster."""
-    clusters = context.backend.jobs.clusters() or ("",)
-    return context.viewer.is_staff or all(context.viewer.coordinates_account(account, name) for name in clusters)
+def _sees_all(context: RequestContext, wanted: JobFilter) -> bool:
+    """Return whether the viewer may see all jobs of an account, in every shown cluster."""
+    clusters = (wanted.cluster,) if wanted.cluster else context.backend.jobs.clusters() or ("",)
+    viewer = context.viewer
+    return viewer.is_staff or all(viewer.coordinates_account(wanted.account, name) for name in clusters)
 
 
 def _make_digest_form(context: RequestContext, name: str) -> DigestForm | None:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from slurmscope.model.advice import AdviceGroup, AdviceTotal
 from slurmscope.portal.pages.context import Context, RequestContext
-from slurmscope.portal.views.queries import parse_days, parse_format
+from slurmscope.portal.views.queries import parse_cluster, parse_days, parse_format
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import make_advice_table, make_table_response
 
@@ -23,16 +23,21 @@ _ROWS = {AdviceGroup.RULE: _FILE_ROWS, AdviceGroup.USER: 50, AdviceGroup.MONTH: 
 def show_savings(context: Context) -> Response:
     """Show outcomes of advice by finding, user and month."""
     days, table_format = parse_days(context.query, SAVINGS_DAYS), parse_format(context.query)
+    cluster = parse_cluster(context.query)
     context.audit("savings of all users")
     if table_format != "html":
         by = _parse_group(context.query.get("table", "rule"))
-        return make_table_response(make_advice_table(total_savings(context, by, days)), table_format, f"savings-{by}")
+        totals = total_savings(context, by, days, cluster)
+        return make_table_response(make_advice_table(totals), table_format, f"savings-{by}")
     shows_users = context.viewer.is_staff or bool(context.viewer.coordinates)
-    sums = context.share(("savings", days), lambda: [_total(context, by, days, rows) for by, rows in _ROWS.items()])
+    sums = context.share(
+        ("savings", days, cluster), lambda: [_total(context, by, days, cluster, rows) for by, rows in _ROWS.items()]
+    )
     rules, users, months = sums.value
     return context.page(
         "savings.html",
         days=days,
+        cluster=cluster,
         rules=rules,
         users=users if shows_users else (),
         months=months,
@@ -41,14 +46,16 @@ def show_savings(context: Context) -> Response:
     )
 
 
-def total_savings(context: RequestContext, by: AdviceGroup, days: int) -> tuple[AdviceTotal, ...]:
-    """Return the totals of all groups, summed up once for concurrent requests."""
-    return context.share(("savings", days, by), lambda: _total(context, by, days, _FILE_ROWS)).value
+def total_savings(context: RequestContext, by: AdviceGroup, days: int, cluster: str = "") -> tuple[AdviceTotal, ...]:
+    """Return the totals of all groups, of all clusters or one, summed up once for concurrent requests."""
+    key = ("savings", days, by, cluster)
+    return context.share(key, lambda: _total(context, by, days, cluster, _FILE_ROWS)).value
 
 
-def _total(context: RequestContext, by: AdviceGroup, days: int, limit: int) -> tuple[AdviceTotal, ...]:
-    since = context.since(days)
-    return context.backend.jobs.advice.total_outcomes(context.viewer, by, since_seconds=since, limit=limit)
+def _total(context: RequestContext, by: AdviceGroup, days: int, cluster: str, limit: int) -> tuple[AdviceTotal, ...]:
+    return context.backend.jobs.advice.total_outcomes(
+        context.viewer, by, since_seconds=context.since(days), cluster=cluster, limit=limit
+    )
 
 
 def _parse_group(text: str) -> AdviceGroup:

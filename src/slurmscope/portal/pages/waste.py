@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from urllib.parse import quote
 
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
@@ -12,10 +14,9 @@ from starlette.responses import Response
 from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder, UseTotal
 from slurmscope.portal.pages.context import Context, RequestContext
 from slurmscope.portal.views.losses import LOSS_COLUMNS, sum_causes
-from slurmscope.portal.views.queries import parse_days, parse_format
+from slurmscope.portal.views.queries import parse_cluster, parse_days, parse_format, render_query
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import make_table_response, make_total_table
-from slurmscope.portal.web.templating import make_links
 
 router = APIRouter(include_in_schema=False)
 
@@ -32,7 +33,7 @@ def show_waste(context: Context) -> Response:
     days, table_format = parse_days(context.query), parse_format(context.query)
     order = _parse_order(context.query.get("order", ""))
     context.audit("waste of all users")
-    recent = JobFilter(since_seconds=context.since(days))
+    recent = JobFilter(cluster=parse_cluster(context.query), since_seconds=context.since(days))
     if table_format != "html":
         by = _parse_group(context.query.get("table", "user"))
         totals = context.share(
@@ -40,13 +41,12 @@ def show_waste(context: Context) -> Response:
             lambda: context.archive.total(context.viewer, recent, by, limit=1000, order=order),
         )
         return make_table_response(make_total_table(totals.value), table_format, f"waste-{by}")
-    links = make_links(context.base_path)
-    link_by = {by: links.get(f"{by}_url", context.make_rule_link(recent)) for by in _GROUPS}
-    sums = context.share(("waste", recent, order), lambda: _sum_up(context, recent, order))
+    groups = (GroupBy.CLUSTER, *_GROUPS) if len(context.backend.jobs.clusters()) > 1 else _GROUPS
+    sums = context.share(("waste", recent, order), lambda: _sum_up(context, recent, order, groups))
     return context.page(
         "waste.html",
         days=days,
-        groups=[(by, sums.value[by], link_by[by]) for by in _GROUPS],
+        groups=[(by, sums.value[by], _link(context, recent, by)) for by in sums.value if by is not GroupBy.STATE],
         causes=sum_causes(sums.value[GroupBy.STATE]),
         age_seconds=sums.age_seconds,
         columns=LOSS_COLUMNS,
@@ -55,11 +55,25 @@ def show_waste(context: Context) -> Response:
     )
 
 
-def _sum_up(context: RequestContext, recent: JobFilter, order: TotalOrder) -> Mapping[GroupBy, tuple[UseTotal, ...]]:
+def _link(context: RequestContext, recent: JobFilter, by: GroupBy) -> Callable[[str], str]:
+    """Return a function that links the name of a group to its jobs, user or account, of the same cluster."""
+    cluster = JobFilter(cluster=recent.cluster)
+    links = {
+        GroupBy.CLUSTER: lambda name: f"/jobs{render_query(JobFilter(cluster=name))}",
+        GroupBy.USER: lambda name: f"/users/{quote(name, safe='')}{render_query(cluster)}",
+        GroupBy.ACCOUNT: lambda name: f"/accounts/{quote(name, safe='')}{render_query(cluster)}",
+        GroupBy.PARTITION: lambda name: f"/jobs{render_query(replace(cluster, partition=name))}",
+    }
+    return (lambda name: context.base_path + links[by](name)) if by in links else context.make_rule_link(recent)
+
+
+def _sum_up(
+    context: RequestContext, recent: JobFilter, order: TotalOrder, groups: Iterable[GroupBy]
+) -> Mapping[GroupBy, tuple[UseTotal, ...]]:
     def total(by: GroupBy, limit: int) -> tuple[UseTotal, ...]:
         return context.archive.total(context.viewer, recent, by, limit=limit, order=order)
 
-    return {**{by: total(by, _ROWS) for by in _GROUPS}, GroupBy.STATE: total(GroupBy.STATE, _STATES)}
+    return {**{by: total(by, _ROWS) for by in groups}, GroupBy.STATE: total(GroupBy.STATE, _STATES)}
 
 
 def require_staff(context: RequestContext) -> None:
@@ -69,8 +83,8 @@ def require_staff(context: RequestContext) -> None:
 
 
 def _parse_group(text: str) -> GroupBy:
-    if text not in set(_GROUPS):
-        raise BadQuery("The table must be user, account, rule or partition.")
+    if text not in {GroupBy.CLUSTER, *_GROUPS}:
+        raise BadQuery("The table must be cluster, user, account, rule or partition.")
     return GroupBy(text)
 
 

@@ -19,6 +19,7 @@ class ClientRow:
     name: str
     user: str
     account: str
+    cluster: str = ""
     amounts: dict[Quantity, float] = field(default_factory=dict)
 
     @property
@@ -56,11 +57,12 @@ class FilesystemClients:
 
 def arrange_clients(clients: Iterable[TopClient]) -> tuple[FilesystemClients, ...]:
     """Return the tables of each file system: now before the last day, jobs before users before programs."""
-    rows: dict[str, dict[tuple[Period, ClientKind], dict[tuple[str, str, str], ClientRow]]] = {}
+    rows: dict[str, dict[tuple[Period, ClientKind], dict[tuple[str, ...], ClientRow]]] = {}
     for client in clients:
         table = rows.setdefault(client.filesystem, {}).setdefault((client.period, client.kind), {})
-        key = (client.name, client.user, client.account)
-        row = table.setdefault(key, ClientRow(name=client.name, user=client.user, account=client.account))
+        name, user, account, cluster = client.name, client.user, client.account, client.cluster
+        new = ClientRow(name=name, user=user, account=account, cluster=cluster)
+        row = table.setdefault((name, user, account, cluster), new)
         row.amounts[client.quantity] = client.amount
     return tuple(
         FilesystemClients(

@@ -43,6 +43,11 @@ def parse_filter(given: Mapping[str, str]) -> JobFilter:
     )
 
 
+def parse_cluster(given: Mapping[str, str]) -> str:
+    """Parse the cluster of a page that has no other filter; empty for all clusters."""
+    return _parse_text(given, "cluster")
+
+
 def render_query(wanted: JobFilter, **more: str | int | None) -> str:
     """Render a filter as a query string with its question mark; the reverse of ``parse_filter``."""
     pairs: dict[str, str | int | None] = {

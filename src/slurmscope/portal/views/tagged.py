@@ -14,13 +14,20 @@ _MAX_LINKED = min(MAX_IDS, 200)
 """Jobs in one link: addresses have a limit."""
 
 
+class TaggedJobs(NamedTuple):
+    """Count the jobs of one cluster that have a tag; ``query`` selects them in the list."""
+
+    cluster: str
+    jobs: int
+    query: str
+
+
 class TagView(NamedTuple):
-    """Hold one tag with its jobs and users; ``query`` selects the jobs in the list."""
+    """Hold one tag with its jobs, by cluster, and users."""
 
     tag: str
-    jobs: tuple[str, ...]
+    jobs: tuple[TaggedJobs, ...]
     users: tuple[str, ...]
-    query: str
 
 
 def group_tagged(tagged: Iterable[tuple[str, NotedThing]]) -> tuple[TagView, ...]:
@@ -32,6 +39,13 @@ def group_tagged(tagged: Iterable[tuple[str, NotedThing]]) -> tuple[TagView, ...
 
 
 def _make_view(tag: str, things: list[NotedThing]) -> TagView:
-    jobs = tuple(dict.fromkeys(thing.name for thing in things if thing.kind is NotedKind.JOB))
-    users = tuple(sorted(thing.name for thing in things if thing.kind is NotedKind.USER))
-    return TagView(tag, jobs, users, render_query(JobFilter(shown_ids=jobs[:_MAX_LINKED])) if jobs else "")
+    ids: dict[str, dict[str, None]] = {}
+    for thing in things:
+        if thing.kind is NotedKind.JOB:
+            ids.setdefault(thing.cluster, {})[thing.name] = None
+    jobs = tuple(_link(cluster, tuple(found)) for cluster, found in sorted(ids.items()))
+    return TagView(tag, jobs, tuple(sorted(thing.name for thing in things if thing.kind is NotedKind.USER)))
+
+
+def _link(cluster: str, ids: tuple[str, ...]) -> TaggedJobs:
+    return TaggedJobs(cluster, len(ids), render_query(JobFilter(cluster=cluster, shown_ids=ids[:_MAX_LINKED])))

@@ -47,6 +47,9 @@ class WaitingTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[WaitingTime | None, ...]], ...]
     jobs: int
+    cluster: str = ""
+    partitions: tuple[str, ...] = ()
+    """Partitions to choose from."""
 
 
 def summarize_own(queue: WaitingQueue | None, user: str) -> OwnWaiting:

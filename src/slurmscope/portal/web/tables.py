@@ -129,12 +129,13 @@ def make_queue_table(rows: Iterable[QueueRow]) -> Table:
 def make_shape_table(table: WaitingTable) -> Table:
     """Make a table of waiting times: one row per shape that had jobs."""
     found = [
-        (table.partition, cores, limit, cell.jobs, cell.median_seconds, cell.p90_seconds)
+        (table.partition, cores, limit, cell.jobs, cell.median_seconds, cell.p90_seconds, table.cluster)
         for cores, cells in table.rows
         for limit, cell in zip(table.columns, cells, strict=True)
         if cell is not None
     ]
-    return Table(columns=("partition", "cores", "time_limit", "jobs", "median_seconds", "p90_seconds"), rows=found)
+    columns = ("partition", "cores", "time_limit", "jobs", "median_seconds", "p90_seconds", "cluster")
+    return Table(columns=columns, rows=found)
 
 
 def _make_curve_table(times: Sequence[float], lines: Sequence[ChartLine]) -> Table:

@@ -52,7 +52,14 @@ class SqlAdviceReader(AdviceReader):
         )
 
     def total_outcomes(
-        self, viewer: Viewer, by: AdviceGroup, *, since_seconds: int, user: str = "", limit: int = 100
+        self,
+        viewer: Viewer,
+        by: AdviceGroup,
+        *,
+        since_seconds: int,
+        user: str = "",
+        cluster: str = "",
+        limit: int = 100,
     ) -> tuple[AdviceTotal, ...]:
         """Return totals, largest saving of core time first; months in order."""
         group = ADVICE_SUMS.c[by.value]
@@ -61,6 +68,8 @@ class SqlAdviceReader(AdviceReader):
         statement = statement.where(ADVICE_SUMS.c.month >= month_of(max(0, since_seconds)), seen)
         if user:
             statement = statement.where(ADVICE_SUMS.c.user == person_name(user))
+        if cluster:
+            statement = statement.where(ADVICE_SUMS.c.cluster == cluster_name(cluster))
         with self._database.reading() as connection:
             totals = [_as_total(row, by) for row in connection.execute(statement)]
         limit = max(1, min(limit, MAX_ROWS))

@@ -70,12 +70,13 @@ def test_waiting_times_are_by_shape(backend: FakeBackend, ada: PortalClient) -> 
     )
 
     assert {
+        "cluster": "",
         "partition": "gpu",
         "shapes": [
             {"cores": "2-4", "time_limit": "up to 1 h", "jobs": 7, "median_seconds": 33.333, "p90_seconds": 90.0}
         ],
     } == ada.get("/api/v2/waiting-times?partition=gpu").json()
-    assert {"partition": "batch", "shapes": []} == ada.get("/api/v2/waiting-times").json()
+    assert {"cluster": "", "partition": "batch", "shapes": []} == ada.get("/api/v2/waiting-times").json()
 
 
 def test_filesystems_are_for_staff(backend: FakeBackend, ada: PortalClient) -> None:
@@ -85,6 +86,7 @@ def test_filesystems_are_for_staff(backend: FakeBackend, ada: PortalClient) -> N
     assert ("work", "now", "job", "read", "4711", 2e9) == tuple(
         first[key] for key in ("filesystem", "period", "kind", "quantity", "name", "amount")
     )
+    assert "" == first["cluster"]
     assert 403 == ada.get("/api/v2/filesystems").status_code
     backend.top_clients = None
     assert {"is_known": False, "clients": [], "problems": []} == sue.get("/api/v2/filesystems").json()
@@ -105,7 +107,7 @@ def test_node_has_its_reason_for_staff_only(backend: FakeBackend, ada: PortalCli
     assert 404 == ada.get("/api/v2/nodes/n99").status_code
     backend.facts = QueueFacts()
     unknown = ada.get("/api/v2/nodes/n17").json()
-    assert {"name": "n17"} == {key: value for key, value in unknown.items() if value is not None}
+    assert {"name": "n17", "cluster": "lab"} == {key: value for key, value in unknown.items() if value is not None}
 
 
 def test_findings_are_a_list_in_lists_and_files(ada: PortalClient) -> None:

@@ -43,7 +43,7 @@ def test_lists_are_available_as_files(backend: FakeBackend) -> None:
     assert len(TOP_CLIENTS.clients) == len(rows)
     assert {
         "filesystem": "work", "period": "now", "kind": "job", "quantity": "read", "name": "4711", "user": "ada",
-        "account": "physics", "amount": "2000000000.0",
+        "account": "physics", "amount": "2000000000.0", "cluster": "",
     } == rows[0]  # fmt: skip
 
 

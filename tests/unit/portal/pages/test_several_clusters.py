@@ -35,6 +35,10 @@ def portal(stored: ArchiveBackend) -> ArchiveBackend:
     return stored
 
 
+def find_token(html: str) -> str:
+    return next(str(each["value"]) for each in Page(html).all("input") if each.get("name") == "csrf_token")
+
+
 def sign_in(portal: ArchiveBackend, name: str = "ada") -> PortalClient:
     return PortalClient(portal.make_app(), name)
 
@@ -141,6 +145,27 @@ def test_nodes_are_told_apart(portal: ArchiveBackend) -> None:
     assert 200 == sign_in(portal, "sue").get("/nodes/n7").status_code
 
 
+def test_history_of_a_node_is_that_of_the_own_cluster(portal: ArchiveBackend) -> None:
+    portal.fake.waiting, portal.fake.events = make_queue(cluster="alpha"), ()
+    sue = sign_in(portal, "sue")
+    assert "The node was always available." in sue.get("/nodes/alpha/n1").text
+    assert "The history is currently unknown." in sue.get("/nodes/beta/n1").text
+    one = make_backend([report for report in make_two_clusters() if report.record.cluster == "alpha"])
+    one.waiting, one.events = make_queue(cluster="alpha"), ()
+    for path in ("/nodes/n1", "/nodes/alpha/n1"):
+        assert "The node was always available." in PortalClient(one.make_app(), "sue").get(path).text
+    assert 404 == PortalClient(one.make_app(), "sue").get("/nodes/beta/n1").status_code
+
+
+def test_api_of_nodes_savings_and_waiting_times_names_the_cluster(portal: ArchiveBackend) -> None:
+    ada = sign_in(portal)
+    assert 300 == ada.get("/api/v2/nodes/n1").status_code
+    assert ("n1", "beta") == tuple(ada.get("/api/v2/nodes/beta/n1").json()[key] for key in ("name", "cluster"))
+    assert 404 == ada.get("/api/v2/nodes/beta/n7").status_code
+    assert "beta" == ada.get("/api/v2/waiting-times?cluster=beta").json()["cluster"]
+    assert [] == ada.get("/api/v2/savings?cluster=gamma").json()["totals"]
+
+
 def test_pending_job_and_ended_job_of_another_cluster_are_told_apart(portal: ArchiveBackend) -> None:
     portal.fake.waiting = make_queue(make_waiting(4713, user="ada"), cluster="alpha")
     ada = sign_in(portal)
@@ -179,16 +204,14 @@ def test_jobs_of_two_clusters_are_compared(portal: ArchiveBackend) -> None:
 
 def test_notes_are_of_one_cluster(portal: ArchiveBackend) -> None:
     sue, app = sign_in(portal, "sue"), portal.make_app()
-    token = next(
-        each["value"] for each in Page(sue.get("/jobs/beta/4711").text).all("input") if each.get("name") == "csrf_token"
-    )
+    token = find_token(sue.get("/jobs/beta/4711").text)
     fields = {
         "kind": "job",
         "name": "4711",
         "cluster": "beta",
         "change": "add-note",
         "text": "seen",
-        "csrf_token": str(token),
+        "csrf_token": token,
     }
     answer = post(app, "/staff/notes", fields, "sue")
     assert (303, "/jobs/beta/4711#staff") == (answer.status_code, answer.headers["location"])
@@ -225,3 +248,84 @@ def test_page_of_one_position_is_not_cut_between_clusters(portal: ArchiveBackend
     first = ada.get("/api/v2/jobs?limit=1&ids=4711").json()
     assert ["alpha", "beta"] == sorted(job["cluster"] for job in first["jobs"])
     assert first["next"] is None
+
+
+def rows_of(portal: ArchiveBackend, path: str, name: str = "sue") -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = sign_in(portal, name).get(path).json()["rows"]
+    return rows
+
+
+def test_lists_show_and_filter_the_cluster(portal: ArchiveBackend) -> None:
+    ada = sign_in(portal)
+    page = Page(ada.get("/jobs").text)
+    assert "Job Cluster Name" in page.text
+    assert ["alpha", "beta"] == [each["value"] for each in page.all("option") if each["value"] in {"alpha", "beta"}]
+    links = Page(ada.get("/jobs?cluster=beta").text).links
+    assert "/jobs/beta/4711" in links
+    assert "/jobs/alpha/4711" not in links
+    assert "cluster=beta" in next(link for link in links if "format=csv" in link)
+    assert {"beta"} == {row["cluster"] for row in rows_of(portal, "/jobs?cluster=beta&format=json")}
+    assert {"beta"} == {job["cluster"] for job in ada.get("/api/v2/jobs?cluster=beta").json()["jobs"]}
+    assert [] == ada.get("/api/v2/jobs?cluster=gamma").json()["jobs"]
+
+
+def test_tables_have_no_cluster_column_while_there_is_one() -> None:
+    one = [report for report in make_two_clusters() if report.record.cluster == "beta"]
+    page = Page(PortalClient(make_backend(one).make_app(), "ada").get("/jobs").text)
+    assert "Job Name" in page.text
+    assert "choose-cluster" not in page.html
+
+
+def test_waste_is_shown_by_cluster_and_of_one(portal: ArchiveBackend) -> None:
+    jobs = {row["key"]: row["jobs"] for row in rows_of(portal, "/waste?format=json&table=cluster")}
+    assert {"alpha": 4, "beta": 6} == jobs
+    assert {"ada": 4} == {row["key"]: row["jobs"] for row in rows_of(portal, "/waste?format=json&cluster=alpha")}
+    page = Page(sign_in(portal, "sue").get("/waste?cluster=beta").text)
+    assert "/users/bob?cluster=beta" in page.links
+    assert "/jobs?cluster=beta&partition=batch" in page.links
+    assert all("cluster=beta" in link for link in page.links if link.startswith("/waste?"))
+    assert "/jobs?cluster=alpha" in Page(sign_in(portal, "sue").get("/waste").text).links
+
+
+def test_usage_of_a_person_is_shown_for_one_cluster(portal: ArchiveBackend) -> None:
+    rows = rows_of(portal, "/users/ada?format=json&cluster=beta", "ada")
+    assert [4] == [row["jobs"] for row in rows]
+    links = Page(sign_in(portal).get("/users/ada?cluster=beta").text).links
+    assert "/jobs/alpha/4711" not in links
+    assert all("cluster=beta" in link for link in links if link.startswith("/users/ada?"))
+
+
+def test_histogram_and_totals_are_of_one_cluster(portal: ArchiveBackend) -> None:
+    assert 6 == sum(int(str(row["jobs"])) for row in rows_of(portal, "/histogram?format=json&metric=run&cluster=beta"))
+    links = Page(sign_in(portal).get("/histogram?metric=run").text).links
+    assert "/histogram?cluster=alpha&metric=run" in links
+    totals = sign_in(portal).get("/api/v2/totals?by=cluster").json()["totals"]
+    assert {"alpha": 4, "beta": 4} == {total["key"]: total["jobs"] for total in totals}
+    totals = sign_in(portal).get("/api/v2/totals?by=user&cluster=beta").json()["totals"]
+    assert {"ada": 4} == {total["key"]: total["jobs"] for total in totals}
+
+
+def test_savings_are_of_one_cluster(portal: ArchiveBackend) -> None:
+    answer = sign_in(portal).get("/savings?cluster=beta")
+    assert 200 == answer.status_code
+    assert all("cluster=beta" in link for link in Page(answer.text).links if link.startswith("/savings?"))
+
+
+def test_waiting_times_are_those_of_the_chosen_cluster(portal: ArchiveBackend) -> None:
+    portal.fake.waiting = make_queue(cluster="alpha")
+    page = Page(sign_in(portal).get("/cluster?cluster=beta").text)
+    assert "Cluster alpha" in page.text
+    assert "Waiting times" in page.text
+    rows = rows_of(portal, "/cluster?table=waiting&cluster=beta&format=json")
+    assert {"beta"} >= {row["cluster"] for row in rows}
+
+
+def test_tagged_jobs_are_listed_by_cluster(portal: ArchiveBackend) -> None:
+    app, sue = portal.make_app(), sign_in(portal, "sue")
+    token = find_token(sue.get("/jobs/beta/4711").text)
+    for cluster in ("alpha", "beta"):
+        fields = {"kind": "job", "name": "4711", "cluster": cluster, "change": "add-tag", "text": "slow"}
+        assert 303 == post(app, "/staff/notes", {**fields, "csrf_token": token}, "sue").status_code
+    page = Page(sue.get("/tags").text)
+    assert "1 job on alpha , 1 job on beta" in page.text
+    assert {"/jobs?cluster=alpha&ids=4711", "/jobs?cluster=beta&ids=4711"} <= set(page.links)

@@ -17,6 +17,15 @@ def client(
     return TopClient(filesystem, period, kind, quantity, name, name, "", amount)
 
 
+def test_jobs_of_two_clusters_with_the_same_id_are_two_rows() -> None:
+    clients = [
+        TopClient("work", Period.NOW, ClientKind.JOB, Quantity.READ, "12", "ada", "physics", amount, cluster)
+        for cluster, amount in (("alpha", 2.0), ("beta", 1.0))
+    ]
+    (table,) = arrange_clients(clients)[0].tables
+    assert [("alpha", 2.0), ("beta", 1.0)] == [(row.cluster, row.read) for row in table.rows]
+
+
 def test_quantities_of_a_client_are_one_row_and_the_most_bytes_come_first() -> None:
     clients = [
         client("ada", 5.0),
