@@ -18,7 +18,7 @@ from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.node_sizes import NodeSizes
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.reporter import ReporterSettings
-from slurmscope.services.reporting.reporters import Reporters
+from slurmscope.services.reporting.reporters import Reporters, stand_alone
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
 from slurmscope.sources.prometheus.client import Prometheus
@@ -68,8 +68,8 @@ def test_jobs_with_equal_ids_have_their_own_numbers(tmp_path: Path) -> None:
             PrometheusSeries(Prometheus(settings), settings), wall_clock=lambda: END + 600.0, timeout_seconds=300.0
         )
         with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as archive:
-            checkpoints = Checkpoints(archive.database)
-            parts = (FakeAccounting(make_records()), maker, archive, checkpoints, ReporterSettings())
+            alone = stand_alone(archive, Checkpoints(archive.database))
+            parts = (FakeAccounting(make_records()), maker, alone, ReporterSettings())
             for reporter in Reporters(*parts, clock=Clock(wall=lambda: END + 600.0)).find():
                 reporter.work()
 

@@ -42,7 +42,7 @@ class ArchiveBackend:
     def make_app(self) -> FastAPI:
         """Build the portal's application."""
         backend, database = self.fake.connect(), self.archive.database
-        csrf = Csrf(SECRET, is_by_token=self.fake.identifier.is_by_token, clock=lambda: self.seconds)
+        csrf = Csrf(lambda: SECRET, is_by_token=self.fake.identifier.is_by_token, clock=lambda: self.seconds)
         return make_app(
             replace(
                 backend,

@@ -166,7 +166,7 @@ class FakeBackend:
 
     @property
     def csrf(self) -> Csrf:
-        return Csrf(SECRET, is_by_token=self.identifier.is_by_token, clock=self.clock)
+        return Csrf(lambda: SECRET, is_by_token=self.identifier.is_by_token, clock=self.clock)
 
     def clock(self) -> float:
         return START + 3 * 86400.0

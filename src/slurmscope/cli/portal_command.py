@@ -18,10 +18,11 @@ def make_command() -> click.Command:
         "portal",
         callback=_run,
         params=options_for(find_sections("portal")),
-        help="Run the web portal with job and cluster pages, and archive jobs when they end. Run it on one host.",
+        help="Run the web portal with job and cluster pages, and archive jobs when they end.",
         examples=(
             "slurmscope portal --config.file /etc/slurmscope/portal.toml",
             "slurmscope portal --portal.mode local",
+            "slurmscope portal --config.file /etc/slurmscope/portal.toml --no-reporter",
         ),
         shown=("portal.listen-address", "portal.mode", "archive.url", "prometheus.url"),
     )

@@ -31,9 +31,13 @@ class Csrf:
     """Issue and check form tokens. Safe to use from any thread."""
 
     def __init__(
-        self, secret: bytes, *, is_by_token: Callable[[Scope], bool], clock: Callable[[], float] = time.time
+        self,
+        secret: Callable[[], bytes],
+        *,
+        is_by_token: Callable[[Scope], bool],
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """Store a secret of 32 random bytes, which every process that serves this portal must share."""
+        """Take what returns a secret of 32 bytes that every process that serves this portal shares."""
         self._secret = secret
         self._is_by_token = is_by_token
         self._clock = clock
@@ -64,7 +68,7 @@ class Csrf:
 
     def _digest(self, viewer: Viewer, issued: str) -> str:
         # The time has only digits, so the first blank ends it, whatever the name is.
-        return hmac.new(self._secret, f"{issued} {viewer.name}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._secret(), f"{issued} {viewer.name}".encode(), hashlib.sha256).hexdigest()
 
 
 def check_site(scope: Scope) -> None:

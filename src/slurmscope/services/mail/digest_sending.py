@@ -12,11 +12,12 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from slurmscope.config import Config
-from slurmscope.errors import OutputError
+from slurmscope.errors import ArchiveError, OutputError
 from slurmscope.reports.digest import Digest
 from slurmscope.reports.digest_mail import make_digest_mail, render_digest_text
 from slurmscope.services.mail.digests import DigestRequest, DigestSubject, write_digests
 from slurmscope.services.mail.mailing import address_of, open_mail_server, page_of
+from slurmscope.services.reporting.elected_turns import DIGESTS
 from slurmscope.services.reporting.opening import no_archive, open_reporting
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.sources.slurm.account_coordinators import read_coordinators
@@ -27,6 +28,7 @@ from slurmscope.units import DAY_SECONDS
 if TYPE_CHECKING:
     from slurmscope.store.archive.archive import SqlArchive
     from slurmscope.store.archive.checkpoints import Checkpoints
+    from slurmscope.store.archive.session_lock import SessionLock
 
 MIN_INTERVAL_SECONDS = 7 * DAY_SECONDS - DAY_SECONDS // 2
 """A week between two digests, less what a timer may be late the first time and early the next."""
@@ -85,11 +87,14 @@ def run_digests(
     commands = SlurmCommands(config.of(SlurmSettings), environment)
     # Read once, when the first digest needs it.
     coordinators = cache(lambda: read_coordinators(commands.run))
-    with _open_archive(config, environment) as (archive, checkpoints):
+    with _open_archive(config, environment) as (archive, checkpoints), _open_lock(archive) as lock:
         if not is_dry_run:
+            _require_lock(lock)
             checkpoints.delete_mails(now_seconds - SENT_KEPT_SECONDS)
         sender = DigestSender(checkpoints, settings, send, now_seconds=now_seconds)
         for about, digest in write_digests(archive, request, now_seconds):
+            if not is_dry_run:
+                _require_lock(lock)
             yield from sender.deliver(about, digest, _readers(about, to, coordinators) if digest else ())
 
 
@@ -186,6 +191,21 @@ def _readers(about: DigestSubject, to: str, coordinators: Callable[[], Coordinat
     if not about.is_account:
         return (about.name,)
     return (to,) if to else coordinators().get(about.name, ())
+
+
+@contextmanager
+def _open_lock(archive: SqlArchive) -> Iterator[SessionLock]:
+    lock = archive.database.make_lock(DIGESTS)
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def _require_lock(lock: SessionLock) -> None:
+    """Raise ArchiveError while another process sends digests: both would send each of them."""
+    if not lock.hold():
+        raise ArchiveError("another process is sending digests from this archive; run it on one host only")
 
 
 @contextmanager

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import logging
 import pwd
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,6 +31,7 @@ from slurmscope.portal.sign_in.view_as import ViewAs
 from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.coordinated_clusters import CoordinatedClusters
 from slurmscope.services.portal.filesystems import find_top_clients
+from slurmscope.services.portal.form_key import FormKey
 from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.metrics_page import add_metrics_page
 from slurmscope.services.portal.munge import open_munge
@@ -40,9 +40,10 @@ from slurmscope.services.portal.readings import PortalReadings, make_readings
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
 from slurmscope.services.reporting.cluster_checks import find_mixed_clusters
+from slurmscope.services.reporting.late_reporters import LateReporters
 from slurmscope.services.reporting.opening import Reporting
 from slurmscope.services.reporting.reporter import ReporterSettings
-from slurmscope.services.reporting.reporters import Reporters
+from slurmscope.services.reporting.reporters import Candidate, Reporters
 from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.services.reporting.settings import MailSettings
@@ -54,6 +55,7 @@ from slurmscope.store.archive.advice_reader import SqlAdviceReader
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.audit import AuditLog
 from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.election import Election
 from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.tokens import TokenStore
 
@@ -70,7 +72,8 @@ class _Parts:
     archive: SqlArchive
     commands: SlurmCommands
     coordinators: CoordinatedAccounts
-    reporters: Reporters
+    reporters: Reporters | None
+    """None in a portal that only serves pages."""
     checkpoints: Checkpoints
     readings: PortalReadings
     waiting_times: WaitingTimesCache
@@ -85,13 +88,13 @@ def open_app(reporting: Reporting, environment: Mapping[str, str], beside: Compa
     config, reporters = parts.config, parts.reporters
     metrics = PortalMetrics(
         requests=RequestCounts(),
-        progress=lambda: reporters.progress,
+        reporters=reporters,
         query_counters=reporting.query_counters,
         readings={reading.name: reading for reading in parts.readings.all()},
     )
     app = make_app(_make_backend(parts), portal_url=config.of(MailSettings).portal_url)
     add_metrics_page(app, lambda: (*metrics.families(), *beside.families()))
-    with reporters.running(first=partial(_warn_of_mixed_clusters, parts)):
+    with reporters.running(first=partial(_warn_of_mixed_clusters, parts)) if reporters else nullcontext():
         yield CountedApp(app, metrics.requests)
 
 
@@ -108,12 +111,22 @@ def _open_parts(reporting: Reporting, environment: Mapping[str, str], beside: Co
         archive=archive,
         commands=commands,
         coordinators=CoordinatedAccounts(lambda user: read_coordinated(commands.run, user)),
-        reporters=Reporters(reporting.accounting, reporting.maker, archive, checkpoints, config.of(ReporterSettings)),
+        reporters=_make_reporters(reporting, archive),
         checkpoints=checkpoints,
         readings=make_readings(reporting, commands),
         waiting_times=WaitingTimesCache(archive),
         beside=beside,
     )
+
+
+def _make_reporters(reporting: Reporting, archive: SqlArchive) -> Reporters | None:
+    settings = reporting.config.of(ReporterSettings)
+
+    def stand(duty: str) -> Candidate:
+        election = Election(archive.database, duty)
+        return Candidate(election, SqlArchive(election.database), Checkpoints(election.database))
+
+    return Reporters(reporting.accounting, reporting.maker, stand, settings) if settings.enabled else None
 
 
 def _make_backend(parts: _Parts) -> PortalBackend:
@@ -159,8 +172,7 @@ def _make_sign_in(parts: _Parts) -> SignIn:
     return SignIn(
         identify=view_as.identify if view_as else identifier.identify,
         view_as=view_as,
-        # A new secret at each start: older forms are rejected once, with the advice to reload the page.
-        csrf=Csrf(secrets.token_bytes(32), is_by_token=identifier.is_by_token),
+        csrf=Csrf(FormKey(parts.checkpoints.create_checkpoint).read, is_by_token=identifier.is_by_token),
         audit=AuditLog(database).audit,
     )
 
@@ -184,7 +196,7 @@ def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:
         parts.reporting.outages.messages,
         parts.coordinators.problems,
         parts.beside.problems,
-        lambda: _reporter_problems(parts.reporters),
+        _make_reporter_problems(parts),
         lambda: _mixed_clusters(parts),
         parts.readings.problems,
     )
@@ -193,7 +205,8 @@ def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:
 
 def _mixed_clusters(parts: _Parts) -> Iterator[str]:
     """Yield a message if jobs of several clusters are read here and their series cannot be told apart."""
-    if mixed := find_mixed_clusters(parts.config.of(PrometheusSettings), parts.reporters.clusters):
+    clusters = parts.reporters.clusters if parts.reporters else ()
+    if mixed := find_mixed_clusters(parts.config.of(PrometheusSettings), clusters):
         yield f"Numbers may be wrong: {mixed}; {CLUSTERS_ADVICE}"
 
 
@@ -203,9 +216,19 @@ def _warn_of_mixed_clusters(parts: _Parts) -> None:
         logger.warning("numbers may be wrong", extra=fields(reason=mixed, advice=CLUSTERS_ADVICE))
 
 
-def _reporter_problems(reporters: Reporters) -> Iterator[str]:
-    if problem := reporters.progress.problem:
-        yield f"Jobs are not being updated, and those shown as running may have ended: {problem}"
+def _make_reporter_problems(parts: _Parts) -> Callable[[], Iterable[str]]:
+    """Return a function that says why jobs are not updated, whichever process should do so."""
+    reporters = parts.reporters
+    late = LateReporters(parts.checkpoints, parts.config.of(ReporterSettings))
+
+    def find() -> Iterator[str]:
+        problem = reporters.progress.problem if reporters else ""
+        if not problem and not (reporters and all(reporters.elected.values())):
+            problem = late.find_problem()
+        if problem:
+            yield f"Jobs are not being updated, and those shown as running may have ended: {problem}"
+
+    return find
 
 
 def _find_uid(name: str) -> int | None:

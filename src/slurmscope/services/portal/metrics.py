@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from slurmscope import __version__
 from slurmscope.metrics.family import Family, counter, gauge
@@ -36,17 +37,37 @@ READ_UNTIL = gauge(
     "Time up to which all ended jobs are archived; absent until the first poll of accounting.",
 )
 
-REPORTER_METRICS = (ARCHIVED, ROUNDS, FAILURES, REPORTER_UP, READ_UNTIL)
+ELECTED = gauge(
+    "slurmscope_reporter_elected",
+    "Whether this process is the one that archives the jobs of the cluster (1) or stands by (0).",
+    "cluster",
+)
+
+REPORTER_METRICS = (ELECTED, ARCHIVED, ROUNDS, FAILURES, REPORTER_UP, READ_UNTIL)
 PORTAL_METRICS = (*REQUEST_METRICS, *REPORTER_METRICS, *SERIES_METRICS)
 """Metrics of the portal only."""
 
 
+class ReporterState(Protocol):
+    """Say how far archiving is, and of which clusters this process is the reporter."""
+
+    @property
+    def progress(self) -> Progress:
+        """Return the progress of all clusters together."""
+        ...
+
+    @property
+    def elected(self) -> Mapping[str, bool]:
+        """Return for each cluster whether this process is its reporter."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalMetrics:
-    """Collect the metrics; ``query_counters`` is None without a Prometheus server."""
+    """Collect the metrics; ``query_counters`` is None without a Prometheus server, ``reporters`` with --no-reporter."""
 
     requests: RequestCounts
-    progress: Callable[[], Progress]
+    reporters: ReporterState | None
     query_counters: QueryCounters | None
     readings: Mapping[str, SharedReading]
 
@@ -54,7 +75,9 @@ class PortalMetrics:
         """Yield all current metrics."""
         yield Family(BUILD_INFO, {(__version__, platform.python_version()): 1.0})
         yield from self.requests.families()
-        yield from reporter_families(self.progress())
+        if self.reporters is not None:
+            yield from reporter_families(self.reporters.progress)
+            yield Family(ELECTED, {(name,): float(is_ours) for name, is_ours in self.reporters.elected.items()})
         if self.query_counters is not None:
             yield from series_families(self.query_counters.snapshot())
         yield from reading_families(self.readings)

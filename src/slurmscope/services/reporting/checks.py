@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from slurmscope.config import Config
 from slurmscope.errors import CommandMissing, SlurmscopeError
@@ -21,6 +21,7 @@ from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
 from slurmscope.services.reporting.cluster_checks import find_mixed_clusters
+from slurmscope.services.reporting.elected_turns import REPORTER
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.services.reporting.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, WINDOW_SECONDS, ReporterSettings
 from slurmscope.services.reporting.series_checks import check_series
@@ -31,6 +32,9 @@ from slurmscope.sources.slurm.cluster_names import read_own_name
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
 from slurmscope.store.archive.settings import ArchiveSettings
+
+if TYPE_CHECKING:
+    from slurmscope.store.archive.engine import Database
 
 HOUR_SECONDS = 3600
 MOST_JOBS = 1000
@@ -103,10 +107,23 @@ def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]
             names = _names(accounting)
             yield from _watch_progress(checkpoints, names, config.of(ReporterSettings))
             yield from _check_clusters(config.of(PrometheusSettings), names, archive.clusters())
+            yield _check_elected(archive.database, names)
         finally:
             archive.close()
     except SlurmscopeError as error:
         yield Check(name="archive", is_good=False, message=str(error), advice=ADVICE["archive"])
+
+
+def _check_elected(database: Database, clusters: Collection[str]) -> Check:
+    """Say which processes archive jobs now; that there is none is no fault before the first start."""
+    from slurmscope.store.archive.election import find_elected
+
+    found = {name: find_elected(database, f"{REPORTER} {name}") for name in clusters}
+    shown = [
+        f"{name}: {one.host}, process {one.pid}, since {format_time(one.since_seconds)}" if one else f"{name}: none now"
+        for name, one in found.items()
+    ]
+    return Check(name="election", is_good=True, message=f"reporter of {'; '.join(shown) or 'no cluster'}")
 
 
 def _check_new_archive(url: str) -> Check:

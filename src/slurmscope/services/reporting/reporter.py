@@ -50,6 +50,11 @@ BUG = "Jobs are not being archived: the reporter failed because of a bug; see it
 class ReporterSettings:
     """How ended jobs are archived, and how long they are kept."""
 
+    enabled: bool = setting(
+        True,
+        help="Archive ended jobs, unless another portal of the same archive does; without, only serve pages.",
+        flag="reporter",
+    )
     interval: float = setting(
         60.0, help="Interval between polls of accounting.", parse=parse_positive_seconds, metavar="DURATION"
     )

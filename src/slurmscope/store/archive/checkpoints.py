@@ -39,6 +39,19 @@ class Checkpoints:
         """Store a text under this name, replacing an older one."""
         self._put(CHECKPOINTS, {"name": person_name(name)}, {"value": short_text(text, VALUE_LENGTH)})
 
+    def create_checkpoint(self, name: str, text: str) -> str:
+        """Store a text under a name that has none yet; return the one that is stored, whichever process was first."""
+        if (known := self.read_checkpoint(name)) is not None:
+            return known
+        try:
+            with self._database.writing() as connection:
+                connection.execute(
+                    insert(CHECKPOINTS).values(name=person_name(name), value=short_text(text, VALUE_LENGTH))
+                )
+        except ArchiveConflict:  # another process did so at this moment
+            return self.read_checkpoint(name) or text
+        return text
+
     def record_mail(self, subject: str, recipient: str, at_seconds: int) -> None:
         """Store when a mail about this subject was sent to a recipient."""
         self._put(MAILS, _mail(subject, recipient), {"sent_seconds": at_seconds})

@@ -9,6 +9,7 @@ noticed yet.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
@@ -19,13 +20,15 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Connection, select
 
 from slurmscope.errors import ArchiveError
-from slurmscope.log import escape
+from slurmscope.log import escape, fields
 from slurmscope.store.archive.checkpoints import put_row
 from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.job_rows import person_name
 from slurmscope.store.archive.schema import CHECKPOINTS
 
 _LONGEST_HOST = 255
+
+logger = logging.getLogger(__name__)
 
 
 class NotElected(ArchiveError):
@@ -56,22 +59,19 @@ class Election:
         self._wall_clock = wall_clock
         self._record = ""
         self._is_replaced = False
+        self._is_closed = False
+        self._campaigning = threading.Lock()
 
     def campaign(self) -> None:
         """Take the lock if it is free, or confirm it. An unreachable server means not elected."""
-        if self._is_replaced:
-            self._step_down()
-            return
-        try:
-            if self._lock.hold():
-                self._record = self._record or self._announce()
-                self.elected.set()
-            else:
-                self.elected.clear()
-                self._record = ""
-        except ArchiveError:
-            self._step_down()
-            raise
+        with self._campaigning:
+            was_elected = bool(self._record)
+            try:
+                if not self._is_closed:
+                    self._campaign()
+            finally:
+                if was_elected and not self.elected.is_set():
+                    logger.warning("this process is no longer elected", extra=fields(self._name, duty=self._name))
 
     def check(self, connection: Connection) -> None:
         """Raise NotElected in a transaction of a process that is not elected.
@@ -87,8 +87,26 @@ class Election:
             raise NotElected("another process was elected meanwhile; nothing was written")
 
     def close(self) -> None:
-        """Let another process be elected."""
-        self._step_down()
+        """Let another process be elected, and never stand again."""
+        self._is_closed = True
+        with self._campaigning:
+            self._step_down()
+
+    def _campaign(self) -> None:
+        if self._is_replaced:
+            self._step_down()
+            return
+        try:
+            if not self._lock.hold():
+                self.elected.clear()
+                self._record = ""
+            elif not self._record:
+                self._record = self._announce()
+                self.elected.set()
+                logger.info("this process was elected", extra=fields(self._name, duty=self._name))
+        except ArchiveError:
+            self._step_down()
+            raise
 
     def _step_down(self) -> None:
         self.elected.clear()
@@ -113,7 +131,7 @@ class Election:
 
 def record_name(duty: str) -> str:
     """Return the name of the lock, and of the row in which the process that has it is named."""
-    return person_name(f"elected: {duty}")
+    return person_name(f"elected as {duty}")
 
 
 def read_elected(connection: Connection, name: str, *, is_locking: bool = False) -> ElectedProcess | None:
@@ -121,9 +139,9 @@ def read_elected(connection: Connection, name: str, *, is_locking: bool = False)
     statement = select(CHECKPOINTS.c.value).where(CHECKPOINTS.c.name == name)
     value = connection.scalar(statement.with_for_update() if is_locking else statement)
     try:
-        fields = json.loads(value or "")
-        numbers = {name: int(fields[name]) for name in ("term", "pid", "since_seconds")}
-        return ElectedProcess(host=escape(str(fields["host"]), _LONGEST_HOST), **numbers)
+        found = json.loads(value or "")
+        numbers = {name: int(found[name]) for name in ("term", "pid", "since_seconds")}
+        return ElectedProcess(host=escape(str(found["host"]), _LONGEST_HOST), **numbers)
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -26,7 +26,7 @@ def has_token(scope: Scope) -> bool:
 
 
 def make_csrf(clock: FakeClock | None = None, secret: bytes = SECRET) -> Csrf:
-    return Csrf(secret, is_by_token=has_token, clock=clock or FakeClock())
+    return Csrf(lambda: secret, is_by_token=has_token, clock=clock or FakeClock())
 
 
 def post(*headers: tuple[str, str], method: str = "POST") -> Scope:

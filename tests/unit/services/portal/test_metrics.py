@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import httpx
 import pytest
@@ -44,6 +45,14 @@ def samples(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str]
     }
 
 
+@dataclass
+class Reporters:
+    """Say what reporters do."""
+
+    progress: Progress
+    elected: Mapping[str, bool] = field(default_factory=lambda: {"alpha": True, "beta": False})
+
+
 def full_metrics() -> PortalMetrics:
     """Make metrics in which everything has happened once."""
     requests, queries = RequestCounts(), QueryCounters()
@@ -64,7 +73,7 @@ def full_metrics() -> PortalMetrics:
     bad.wait(float("inf"))
     progress = Progress(jobs_archived=12, rounds=3, failures=1, read_until_seconds=1000.0)
     return PortalMetrics(
-        requests=requests, progress=lambda: progress, query_counters=queries, readings={"nodes": good, "jobs": bad}
+        requests=requests, reporters=Reporters(progress), query_counters=queries, readings={"nodes": good, "jobs": bad}
     )
 
 
@@ -189,3 +198,16 @@ def test_format_is_chosen_by_what_the_client_accepts() -> None:
     names = {family.name for family in parse_openmetrics(modern.text)}
     assert {"slurmscope_portal_requests", "slurmscope_series_up", "slurmscope_build"} <= names
     assert {family.name for family in parse_text(plain.text)} >= {"slurmscope_portal_requests"}
+
+
+def test_every_cluster_says_whether_this_process_is_its_reporter() -> None:
+    values = samples(full_metrics().families())
+
+    assert 1 == values["slurmscope_reporter_elected", (("cluster", "alpha"),)]
+    assert 0 == values["slurmscope_reporter_elected", (("cluster", "beta"),)]
+
+
+def test_portal_that_only_serves_has_no_metrics_of_a_reporter() -> None:
+    values = samples(replace(full_metrics(), reporters=None).families())
+
+    assert not [name for name, _ in values if name.startswith("slurmscope_reporter")]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,18 @@ from slurmscope.errors import CommandTimedOut
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting import reporters as reporters_module
 from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.reporter import CLUSTER_CHECKPOINT, ReporterSettings
-from slurmscope.services.reporting.reporters import Reporters
+from slurmscope.services.reporting.reporter import CLUSTER_CHECKPOINT, Progress, ReporterSettings
+from slurmscope.services.reporting.reporters import Candidate, Reporters, Stand, stand_alone
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.election import Election
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.reporting import FakeAccounting, FakeSeries
-from tests.fakes.reports import START, make_record
+from tests.fakes.reports import START, make_record, make_report
 
 HOUR = 3600
 JOBS = 120
@@ -54,9 +57,8 @@ class Site:
         self.series = FakeSeries()
         clock = Clock(wall=lambda: self.now + ahead_seconds, monotonic=lambda: self.now)
         maker = ReportMaker(self.series, wall_clock=clock.wall)
-        self.reporters = Reporters(
-            accounting, maker, archive, Checkpoints(archive.database), ReporterSettings(), clock=clock
-        )
+        alone = stand_alone(archive, Checkpoints(archive.database))
+        self.reporters = Reporters(accounting, maker, alone, ReporterSettings(), clock=clock)
 
     def work(self, now: float) -> None:
         self.now = now
@@ -149,7 +151,8 @@ def test_clusters_that_cannot_be_listed_are_read_as_before(archive: SqlArchive) 
 
 def test_reporters_run_until_they_are_ended(archive: SqlArchive) -> None:
     accounting = Clusters(alpha=FakeAccounting(jobs_of("alpha")))
-    parts = (ReportMaker(None), archive, Checkpoints(archive.database), ReporterSettings(interval=0.01))
+    alone = stand_alone(archive, Checkpoints(archive.database))
+    parts = (ReportMaker(None), alone, ReporterSettings(interval=0.01))
     reporters = Reporters(accounting, *parts, clock=Clock(wall=lambda: START + 20.0 * HOUR))
     until = time.monotonic() + 60
     with reporters.running():
@@ -163,3 +166,84 @@ def test_reporters_run_until_they_are_ended(archive: SqlArchive) -> None:
         assert "beta" == alpha.cluster
     assert 2 * JOBS == reporters.progress.jobs_archived
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("reporter")]
+
+
+def stand_for(archive: SqlArchive) -> Stand:
+    """Stand for election beside other portals of the archive."""
+
+    def stand(duty: str) -> Candidate:
+        election = Election(archive.database, duty)
+        return Candidate(election, SqlArchive(election.database), Checkpoints(election.database))
+
+    return stand
+
+
+class Portal:
+    """Run the reporters of one portal of several, with series of its own by which its work is known."""
+
+    def __init__(self, archive: SqlArchive, accounting: JobAccounting, **settings: float) -> None:
+        self.series = FakeSeries()
+        self.now = START + 20.0 * HOUR
+        maker = ReportMaker(self.series, wall_clock=lambda: self.now)
+        clock = Clock(wall=lambda: self.now)
+        given = ReporterSettings(interval=0.01, **settings)  # type: ignore[arg-type]
+        self.reporters = Reporters(accounting, maker, stand_for(archive), given, clock=clock)
+
+
+def wait_for(is_true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_one_of_two_portals_archives_and_the_other_takes_over(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporters_module, "ELECTION_SECONDS", 0.05)
+    alpha = FakeAccounting(jobs_of("alpha"))
+    first, second = (Portal(archive, Clusters(alpha=alpha)) for _ in range(2))
+    with ExitStack() as ours:
+        with first.reporters.running():
+            wait_for(lambda: first.reporters.progress.jobs_archived == JOBS)
+            ours.enter_context(second.reporters.running())
+            wait_for(lambda: second.reporters.elected)
+            before = first.reporters.progress.rounds
+            wait_for(lambda: first.reporters.progress.rounds > before + 3)
+            assert ({"alpha": True}, {"alpha": False}) == (first.reporters.elected, second.reporters.elected)
+            assert Progress() == second.reporters.progress
+        second.now += HOUR
+        alpha.records.append(make_record(1000, cluster="alpha", end_seconds=START + 20 * HOUR))
+        wait_for(lambda: second.reporters.progress.jobs_archived)
+
+        assert {"alpha": True} == second.reporters.elected
+    assert [*range(1, JOBS + 1), 1000] == archived(archive, "alpha")
+    assert [1000] == sorted({job for _, jobs in second.series.asked for job in jobs})
+
+
+def test_reporter_that_was_replaced_says_nothing_of_its_failure(archive: SqlArchive) -> None:
+    portal = Portal(archive, Clusters(alpha=FakeAccounting(jobs_of("alpha"))))
+    (reporter,) = portal.reporters.find()
+    with closing(Election(archive.database, "reporter of alpha")) as other:
+        other.campaign()
+        reporter.work()
+
+    assert (1, "") == (reporter.progress.failures, portal.reporters.progress.problem)
+    assert "elected" in reporter.progress.problem
+    assert [] == archived(archive, "alpha")
+
+
+def test_only_the_elected_process_deletes_old_rows(archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporters_module, "ELECTION_SECONDS", 0.05)
+    archive.save(
+        [make_report(make_record(1, submit_seconds=START - 400 * 24 * HOUR, end_seconds=START - 399 * 24 * HOUR))]
+    )
+    archive.save([make_report(make_record(2, submit_seconds=START + 19 * HOUR))])
+    portal = Portal(archive, Clusters(), keep_jobs=30.0 * 24 * HOUR)
+    other = Election(archive.database, "retention")
+    other.campaign()
+    with portal.reporters.running():
+        time.sleep(0.3)
+        assert [1, 2] == archived(archive, "lab")
+        other.close()
+        wait_for(lambda: archived(archive, "lab") == [2])
