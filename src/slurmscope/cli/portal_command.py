@@ -22,7 +22,6 @@ def make_command() -> click.Command:
         examples=(
             "slurmscope portal --config.file /etc/slurmscope/portal.toml",
             "slurmscope portal --portal.mode local",
-            "slurmscope portal --config.file /etc/slurmscope/portal.toml --no-reporter",
         ),
         shown=("portal.listen-address", "portal.mode", "archive.url", "prometheus.url"),
     )

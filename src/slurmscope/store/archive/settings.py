@@ -6,6 +6,7 @@ This module needs no database package, because settings are also read where ther
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -21,10 +22,15 @@ _SCHEMES = frozenset({"sqlite", "mariadb", "mysql", "postgresql"})
 _OPTIONS = frozenset(
     {
         "host", "unix_socket", "ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity",
-        "sslmode", "sslrootcert", "sslcert", "sslkey",
+        "sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs",
     }
 )  # fmt: skip
-"""Allowed query parameters of the URL: socket and TLS options, never a password."""
+"""Allowed query parameters of the URL: hosts, socket and TLS options, never a password."""
+
+_SEVERAL_HOSTS = re.compile(
+    r"(?P<before>postgresql://(?:[^/@?#]*@)?)(?P<hosts>[A-Za-z0-9._:-]+(?:,[A-Za-z0-9._:-]+)+)"
+    r"/(?P<database>[^?#]*)(?:\?(?P<options>[^#]*))?"
+)
 
 
 def parse_archive_url(given: object) -> str:
@@ -35,6 +41,7 @@ def parse_archive_url(given: object) -> str:
     text = parse_text(given)
     if text.startswith("/"):
         return f"sqlite:///{text}"
+    text = _name_hosts(text)
     try:
         parts = urlsplit(text)
         password, _ = parts.password, parts.port
@@ -52,6 +59,17 @@ def parse_archive_url(given: object) -> str:
     if unknown:
         raise ValueError(f"the URL has an unknown option; known options are {', '.join(sorted(_OPTIONS))}")
     return text
+
+
+def _name_hosts(url: str) -> str:
+    """Write several hosts, as libpq accepts them, in the form of SQLAlchemy; the one that accepts writes is used."""
+    found = _SEVERAL_HOSTS.fullmatch(url)
+    if found:
+        hosts = "&".join(f"host={host}" for host in found["hosts"].split(","))
+        url = f"{found['before']}/{found['database']}?{hosts}" + (f"&{found['options']}" if found["options"] else "")
+    if url.startswith("postgresql:") and url.count("host=") > 1 and "target_session_attrs=" not in url:
+        url += "&target_session_attrs=read-write"
+    return url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

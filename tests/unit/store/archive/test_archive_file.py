@@ -370,6 +370,16 @@ def explain(archive: SqlArchive, statement: Select[Any]) -> list[str]:
         ("sqlite:////a", "sqlite:////a"),
         ("mariadb://slurmscope@db:3306/archive", "mariadb://slurmscope@db:3306/archive"),
         ("postgresql://u@/d?host=/run/pg", "postgresql://u@/d?host=/run/pg"),
+        # Of several hosts, the one that accepts writes.
+        ("postgresql://u@a:1,b:2/d", "postgresql://u@/d?host=a:1&host=b:2&target_session_attrs=read-write"),
+        (
+            "postgresql://u@a,b/d?sslmode=require&target_session_attrs=any",
+            "postgresql://u@/d?host=a&host=b&sslmode=require&target_session_attrs=any",
+        ),
+        (
+            "postgresql://u@/d?host=/a&host=/b&sslmode=disable",
+            "postgresql://u@/d?host=/a&host=/b&sslmode=disable&target_session_attrs=read-write",
+        ),
     ],
 )
 def test_address_is_read(given: str, expected: str) -> None:
@@ -381,7 +391,8 @@ def test_address_is_read(given: str, expected: str) -> None:
     [
         "", "a.db", "sqlite://a.db", "sqlite:///a.db", "sqlite:////a.db?mode=memory", "oracle://u@h/d", "mariadb://u@h",
         "mariadb://u:secret@h/d", "postgresql://u@h/d?password=secret", "mariadb://u@h:x/d", "postgresql://u@h/d#secret",
-        "mariadb://u@h/d?init_command=secret", 5,
+        "mariadb://u@h/d?init_command=secret", 5, "mariadb://u@a:1,b:2/d", "postgresql://u:secret@a:1,b:2/d",
+        "postgresql://u@[::1]:1,b:2/d",
     ],
 )  # fmt: skip
 def test_wrong_address_is_rejected_without_its_secrets(given: object) -> None:
