@@ -124,7 +124,7 @@ class LocalJobs:
 @contextmanager
 def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[LocalJobs]:
     """Open the sources of this host."""
-    with open_reporting(config, environment, series=open_recorded(config)) as reporting:
+    with open_reporting(config, environment, series=open_recorded(config, environment)) as reporting:
         yield LocalJobs(reporting, ScriptReader(SlurmCommands(config.of(SlurmSettings), environment).run))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -71,7 +72,7 @@ def examine_portal(config: Config, environment: Mapping[str, str]) -> Examinatio
             _check("settings", lambda: _check_settings(config.of(PortalSettings))),
             *_check_archive(config, accounting),
             *check_slurm(commands.run, environment),
-            _check("accounting", lambda: _check_accounting(accounting)),
+            *_check_accounts(accounting),
             _check("coordinators", lambda: _check_coordinators(commands)),
             *_check_series(config.of(PrometheusSettings), commands),
         )
@@ -182,6 +183,17 @@ def check_progress(read_until_seconds: int | None, now_seconds: float, settings:
     message = f"jobs that ended before {format_time(read_until_seconds)} are archived"
     late = "" if is_good else f", {format_elapsed(behind_seconds)} behind"
     return Check(name="reporter", is_good=is_good, message=message + late, advice="" if is_good else ADVICE["reporter"])
+
+
+def _check_accounts(accounting: JobAccounting) -> Iterator[Check]:
+    """Check the accounting of each cluster; with one, also where its name is not known."""
+    names = _names(accounting)
+    if len(names) < 2:
+        yield _check("accounting", lambda: _check_accounting(accounting))
+        return
+    for name in names:
+        check = _check("accounting", partial(_check_accounting, accounting.of(name)))
+        yield replace(check, name=f"accounting of {name}")
 
 
 def _check_accounting(accounting: JobAccounting) -> str:

@@ -18,6 +18,7 @@ from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.cluster_checks import require_cluster_label
 from slurmscope.services.reporting.known_clusters import KnownClusters
 from slurmscope.services.reporting.node_sizes import NodeSizes
+from slurmscope.services.reporting.own_series import OwnSeries
 from slurmscope.services.reporting.report_finder import Outages, ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.resubmitting import add_resubmission
@@ -107,7 +108,7 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, 
 
     Raises SourceError or ArchiveError when the job was not found and a source could not be read.
     """
-    with open_reporting(config, environment, series=open_recorded(config)) as reporting:
+    with open_reporting(config, environment, series=open_recorded(config, environment)) as reporting:
         report = reporting.finder.report(EVERYTHING, job_id, cluster)
         if report:
             report = add_resubmission(reporting.archive, WaitingTimesCache(reporting.archive), EVERYTHING, report)
@@ -117,14 +118,15 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, 
     return report
 
 
-def open_recorded(config: Config) -> SeriesSource | None:
+def open_recorded(config: Config, environment: Mapping[str, str]) -> SeriesSource | None:
     """Return the samples that ``slurmscope up`` records on this host; None with Prometheus or without such a file."""
     settings = config.of(RecorderSettings)
     if config.of(PrometheusSettings).url is not None or not is_readable_file(settings.file):
         return None
     from slurmscope.store.recorder.series import RecorderSeries
 
-    return RecorderSeries(settings.file, interval_seconds=settings.interval)
+    recorded = RecorderSeries(settings.file, interval_seconds=settings.interval)
+    return OwnSeries(recorded, SlurmCommands(config.of(SlurmSettings), environment).run)
 
 
 def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:

@@ -14,6 +14,7 @@ from slurmscope.services.exporter.exporter import Exporter, configure_log, enabl
 from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.run import require_portal, run_portal
 from slurmscope.services.reporting.cluster_checks import require_one_cluster
+from slurmscope.services.reporting.own_series import OwnSeries
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.agent_scrapes import AgentScrapes
@@ -21,6 +22,7 @@ from slurmscope.services.up.cluster_charts import ClusterCharts
 from slurmscope.services.up.recording import OwnCollectors, recording_families
 from slurmscope.services.up.settings import Target, UpSettings
 from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import CLUSTER_INTERVAL_SECONDS, RECORDED_METRICS, RecorderSettings
 
@@ -46,7 +48,8 @@ def run_up(
             Recorder(config.of(RecorderSettings)) as recorder,
             open_recording(config, exporters, recorder) as recording,
         ):
-            return run_portal(config, environment, series=recorder.series(), beside=recording, ready=ready)
+            series = OwnSeries(recorder.series(), SlurmCommands(config.of(SlurmSettings), environment).run)
+            return run_portal(config, environment, series=series, beside=recording, ready=ready)
 
     return run_until_interrupted(serve)
 

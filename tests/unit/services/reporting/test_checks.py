@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +16,7 @@ from slurmscope.config import load
 from slurmscope.model.check import Check
 from slurmscope.services.portal.settings import portal_sections
 from slurmscope.services.reporting.checks import check_progress, examine_portal
-from slurmscope.services.reporting.reporter import CHECKPOINT, ReporterSettings
+from slurmscope.services.reporting.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, ReporterSettings
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -143,6 +144,33 @@ def test_archive_check_shows_the_progress_of_the_reporter(tmp_path: Path) -> Non
     assert (True, "sqlite answers") == (checks["archive"].is_good, checks["archive"].message)
     assert not checks["reporter"].is_good
     assert checks["reporter"].message.startswith("jobs that ended before 2023-11-14 22:13:20 UTC are archived, ")
+
+
+def test_every_cluster_has_its_own_lines(tmp_path: Path) -> None:
+    write_command(tmp_path, "sacct", "case $* in *--clusters=beta*) exit 1;; esac")
+    write_command(tmp_path, "sacctmgr", "case $2 in configuration) echo 'PrivateData = none';; esac")
+    with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
+        Checkpoints(database).write_checkpoint(f"{CLUSTER_CHECKPOINT}alpha", str(int(time.time())))
+
+    checks = examine(tmp_path, **{"accounting.clusters": ["alpha", "beta"], "prometheus.url": "http://127.0.0.1:9"})
+
+    assert (True, True) == (checks["reporter of alpha"].is_good, checks["accounting of alpha"].is_good)
+    assert (False, False) == (checks["reporter of beta"].is_good, checks["accounting of beta"].is_good)
+    assert "no job has been archived yet" == checks["reporter of beta"].message
+    assert not checks["clusters"].is_good
+    assert checks["clusters"].message.startswith("jobs of alpha, beta may have equal IDs")
+    assert "prometheus.cluster-label" in checks["clusters"].advice
+
+
+def test_clusters_whose_series_are_told_apart_are_good(tmp_path: Path) -> None:
+    with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
+        Checkpoints(database).write_checkpoint(f"{CLUSTER_CHECKPOINT}alpha", str(int(time.time())))
+    checks = examine(tmp_path, **{"accounting.clusters": ["alpha", "beta"], "prometheus.cluster-label": "cluster"})
+
+    assert (True, "alpha, beta have jobs here, and their series are told apart") == (
+        checks["clusters"].is_good, checks["clusters"].message,
+    )  # fmt: skip
+    assert "clusters" not in examine(tmp_path)
 
 
 def test_open_settings_are_reported(tmp_path: Path) -> None:

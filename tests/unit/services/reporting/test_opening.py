@@ -21,7 +21,9 @@ def test_recorded_samples_are_read_while_another_process_records(tmp_path: Path)
     with make_recorder(tmp_path) as recorder:
         for index in range(5):
             recorder.record(START + 15 * index, [sample(30.0 * index)])
-        series = open_recorded(_config(**{"recorder.file": str(recorder_file(tmp_path)), "recorder.interval": "15s"}))
+        series = open_recorded(
+            _config(**{"recorder.file": str(recorder_file(tmp_path)), "recorder.interval": "15s"}), {}
+        )
         assert series is not None
         totals = series.read_totals(wanted, [JobSpan(JOB, START, START + 60)], until=float("inf"))
 
@@ -31,11 +33,11 @@ def test_recorded_samples_are_read_while_another_process_records(tmp_path: Path)
 
 def test_prometheus_comes_first_and_a_missing_file_is_no_error(tmp_path: Path) -> None:
     path = str(recorder_file(tmp_path))
-    assert open_recorded(_config(**{"recorder.file": path})) is None
+    assert open_recorded(_config(**{"recorder.file": path}), {}) is None
 
     make_recorder(tmp_path).close()
-    assert open_recorded(_config(**{"recorder.file": path})) is not None
-    assert open_recorded(_config(**{"recorder.file": path, "prometheus.url": "http://localhost:9090"})) is None
+    assert open_recorded(_config(**{"recorder.file": path}), {}) is not None
+    assert open_recorded(_config(**{"recorder.file": path, "prometheus.url": "http://localhost:9090"}), {}) is None
 
 
 def recorder_file(folder: Path) -> Path:
