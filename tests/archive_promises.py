@@ -27,7 +27,8 @@ from slurmscope.store.archive.audit import AuditLog
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.columns import METADATA
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.schema import SCHEMA
+from slurmscope.store.archive.partitions import read_weeks
+from slurmscope.store.archive.schema import CURVES, SCHEMA
 from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.tokens import TokenStore
 from tests.archive_model import (
@@ -368,6 +369,7 @@ class ArchivePromises:
                 with migrated.database.writing() as connection:
                     names = {index["name"] for index in inspect(connection).get_indexes("slurmscope_jobs")}
                     assert "slurmscope_jobs_cluster" in names
+                    assert {} == read_weeks(connection, CURVES)
                     if not is_repeated:
                         # As a migration that was stopped leaves it on MariaDB, which commits after each new index.
                         connection.execute(update(SCHEMA).values(version=2))

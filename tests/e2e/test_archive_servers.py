@@ -13,17 +13,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, delete, make_url, text
+from sqlalchemy import create_engine, delete, make_url, select, text
 
 from lab.databases import PASSWORD, DatabaseServer, run_mariadb, run_postgresql
 from slurmscope.errors import ArchiveError, ArchiveTooLarge
 from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
+from slurmscope.store.archive import partitions
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.columns import METADATA
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.schema import SCHEMA
+from slurmscope.store.archive.partitions import WEEK_SECONDS, prepare_weeks, read_weeks
+from slurmscope.store.archive.schema import CURVES, REPORTS, SCHEMA
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.archive_promises import ArchivePromises
 from tests.election_promises import ElectionPromises
@@ -35,6 +37,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 
 SERVERS = {"mariadb": run_mariadb, "postgresql": run_postgresql}
 TIMEOUT_SECONDS = 20.0
+FIRST_WEEK = 2900
+"""Of 1970; in 2025."""
 PATIENCE_SECONDS = 60.0
 
 
@@ -137,6 +141,37 @@ def test_frozen_server_costs_an_error_in_time(server: DatabaseServer, archive: S
     assert took < PATIENCE_SECONDS
     assert 1 == len(hurried.find(EVERYTHING, 4711))
     hurried.close()
+
+
+def test_old_weeks_of_curves_and_reports_are_dropped_as_partitions(
+    server: DatabaseServer, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "LARGE_WEEK_JOBS", 0)
+    with archive.database.writing() as connection:
+        METADATA.drop_all(connection)
+    new = open_archive(settings_of(server))
+    for week in range(3):
+        end = (FIRST_WEEK + week) * WEEK_SECONDS + 3600
+        with new.database.writing() as connection:
+            prepare_weeks(connection, end)
+        times = {"submit_seconds": end - 120, "start_seconds": end - 60, "end_seconds": end}
+        new.save([make_report(make_record(10 * week + number, **times)) for number in (1, 2)])
+    second = (FIRST_WEEK + 1) * WEEK_SECONDS
+
+    # The day after the second week has begun, and at its end.
+    assert [2, 0] == [new.delete_curves(second + 86400) for _ in range(2)]
+    assert [(), make_report().charts] == [new.find(EVERYTHING, job)[0].charts for job in (1, 11)]
+    assert [4, 0] == [new.delete_jobs(second + WEEK_SECONDS) for _ in range(2)]
+    with new.database.reading() as connection:
+        weeks = [sorted(read_weeks(connection, table)) for table in (CURVES, REPORTS)]
+        left = [connection.scalars(select(table.c.run_id)).all() for table in (CURVES, REPORTS)]
+
+    assert [[FIRST_WEEK + week for week in range(2, 6)]] * 2 == weeks
+    assert [[2**32 * (FIRST_WEEK + 2) + number for number in (0, 1)]] * 2 == [
+        [run_id - (new.database.dialect == "postgresql") for run_id in sorted(runs)] for runs in left
+    ]
+    assert [21, 22] == numbers(new)
+    new.close()
 
 
 def test_long_question_is_broken_off(server: DatabaseServer) -> None:

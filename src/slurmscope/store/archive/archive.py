@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, and_, func, select
 
+from slurmscope.errors import ArchiveError
+from slurmscope.log import fields
 from slurmscope.model.archive import (
     GroupBy,
     IncompleteRun,
@@ -31,6 +34,7 @@ from slurmscope.store.archive.engine import ArchiveConflict, Database
 from slurmscope.store.archive.histograms import count_jobs
 from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
 from slurmscope.store.archive.lengths import TITLE_LENGTH
+from slurmscope.store.archive.partitions import PARTITIONED, drop_weeks, prepare_weeks
 from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, MAX_TIES, pages, visible_at_all
 from slurmscope.store.archive.report_coding import decode_report
 from slurmscope.store.archive.retention import delete_oldest_audit_rows, delete_oldest_curves, delete_oldest_jobs
@@ -54,6 +58,9 @@ SAVES_BETWEEN_LOOKS = 100
 """After so many saves SQLite runs ANALYZE again, to choose the right index."""
 MANY_ROWS = 10_000
 _RUN_COLUMNS = (JOBS.c.cluster, JOBS.c.job_id, JOBS.c.submit_seconds)
+
+
+logger = logging.getLogger(__name__)
 
 
 class SqlArchive:
@@ -196,16 +203,33 @@ class SqlArchive:
 
     def delete_curves(self, before_seconds: int) -> int:
         """Delete curves of jobs that ended before this time, 10,000 at most; return the number of jobs."""
-        return self._delete(lambda connection: delete_oldest_curves(connection, before_seconds, DELETE_ROWS))
+        self._prepare_weeks()
+        return self._write(partial(drop_weeks, table=CURVES, before_seconds=before_seconds)) or self._delete(
+            lambda connection: delete_oldest_curves(connection, before_seconds, DELETE_ROWS)
+        )
 
     def delete_jobs(self, before_seconds: int) -> int:
         """Delete jobs that ended before this time, and update the sums; return their number.
 
         Whole days come first, then single jobs of days of which others are kept: for some seconds, the rest is left.
         """
-        return self._delete_days(before_seconds) or self._delete(
+        self._prepare_weeks()
+        deleted = self._delete_days(before_seconds) or self._delete(
             lambda connection: delete_oldest_jobs(connection, before_seconds, DELETE_ROWS)
         )
+        for table in PARTITIONED:
+            self._write(partial(drop_weeks, table=table, before_seconds=before_seconds))
+        return deleted
+
+    def _prepare_weeks(self) -> None:
+        """Make partitions ahead; without them, rows are in the one for the rest, and are deleted one by one."""
+        newest = self.newest_submit_seconds()
+        if newest is None:
+            return
+        try:
+            self._write(partial(prepare_weeks, now_seconds=min(newest, int(time.time()))))
+        except ArchiveError as error:
+            logger.info("partitions of the archive were not created; retrying later", extra=fields(reason=str(error)))
 
     def _delete_days(self, before_seconds: int) -> int:
         with self.database.reading() as connection:

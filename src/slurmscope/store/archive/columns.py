@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Integer, LargeBinary, MetaData, String
+from sqlalchemy import BigInteger, Connection, Integer, LargeBinary, MetaData, String, Table, event, text
 from sqlalchemy.dialects.mysql import LONGBLOB
 
 from slurmscope.store.archive.lengths import NAME_LENGTH
@@ -16,6 +16,11 @@ TABLE_OPTIONS: dict[str, Any] = {
     "mariadb_collate": "utf8mb4_nopad_bin",
     "mariadb_engine": "InnoDB",
 }
+# Since version 3, and only in archives that were created with it: retention drops partitions.
+PARTITION_OPTIONS: dict[str, Any] = {
+    "mariadb_partition_by": "RANGE (run_id) (PARTITION rest VALUES LESS THAN MAXVALUE)",
+    "postgresql_partition_by": "RANGE (run_id)",
+}
 RUN_TYPE = BigInteger().with_variant(Integer, "sqlite")
 BODY_TYPE = LargeBinary().with_variant(LONGBLOB, "mysql", "mariadb")
 
@@ -25,3 +30,13 @@ METADATA = MetaData()
 def name_type(length: int = NAME_LENGTH) -> String:
     """Return the type of a column with names."""
     return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
+def add_rest(table: Table) -> None:
+    """Let PostgreSQL create the partition for all rows that have no other with the table."""
+    event.listen(table, "after_create", _create_rest)
+
+
+def _create_rest(table: Table, connection: Connection, **_: object) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"CREATE TABLE {table.name}_rest PARTITION OF {table.name} DEFAULT"))

@@ -10,16 +10,15 @@ from sqlalchemy import Connection, Table, and_, delete, func, not_, select, upda
 
 from slurmscope.store.archive.daily_sums import BLOCK, DAY
 from slurmscope.store.archive.dimension_sums import DIMENSIONS, RULE
-from slurmscope.store.archive.retention import ended_before
-from slurmscope.store.archive.schema import JOBS, RUN_TABLES
+from slurmscope.store.archive.ending import ended_before
+from slurmscope.store.archive.retention import delete_runs
+from slurmscope.store.archive.schema import JOBS
 from slurmscope.store.archive.sum_tables import DAILY, NO_RULE, TOTALS, WAITS
 from slurmscope.units import DAY_SECONDS
 
 MAX_DAYS = 400
 MAX_DAY_JOBS = {"sqlite": 5_000, "postgresql": 50_000, "mariadb": 50_000}
 """Larger days are deleted in parts: all else that writes an SQLite file waits."""
-RUNS_AT_ONCE = 200
-"""MariaDB reads the whole table when there are more."""
 
 
 def find_old_days(connection: Connection, before_seconds: int) -> Sequence[int]:
@@ -45,10 +44,7 @@ def delete_day(connection: Connection, day: int, before_seconds: int) -> int:
     run_ids = connection.scalars(select(JOBS.c.run_id).where(of_day).with_for_update()).all()
     if counted != len(run_ids):
         return 0
-    for first in range(0, len(run_ids), RUNS_AT_ONCE):
-        some = run_ids[first : first + RUNS_AT_ONCE]
-        for table in RUN_TABLES:
-            connection.execute(delete(table).where(table.c.run_id.in_(some)))
+    delete_runs(connection, run_ids, before_seconds)
     for table, first_key in _list_sums(connection, day):
         _subtract_day(connection, table, first_key, day)
     connection.execute(delete(WAITS).where(WAITS.c.day == day))

@@ -7,11 +7,18 @@ job is never deleted.
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, delete, exists, not_, select
 
 from slurmscope.store.archive.daily_sums import SumChanges
-from slurmscope.store.archive.schema import AUDIT, CURVES, JOBS, RUN_TABLES
+from slurmscope.store.archive.ending import ended_before
+from slurmscope.store.archive.partitions import PARTITIONED, RUNS_A_WEEK, find_dropped_weeks, of_week
+from slurmscope.store.archive.schema import AUDIT, CURVES, JOBS, REPORTS, RUN_TABLES
 from slurmscope.store.archive.waiting_times import WaitChanges
+
+RUNS_AT_ONCE = 200
+"""MariaDB reads the whole table when there are more."""
 
 
 def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) -> int:
@@ -20,13 +27,22 @@ def delete_oldest_jobs(connection: Connection, before_seconds: int, limit: int) 
     # Locked, so that a job that is saved again at this moment is not subtracted from the sums twice.
     rows = [row._asdict() for row in connection.execute(oldest.with_for_update())]
     if rows:
-        run_ids = [row["run_id"] for row in rows]
-        for table in RUN_TABLES:
-            connection.execute(delete(table).where(table.c.run_id.in_(run_ids)))
+        delete_runs(connection, [row["run_id"] for row in rows], before_seconds)
         for changes in (SumChanges(), WaitChanges()):
             changes.take(rows)
             changes.write(connection)
     return len(rows)
+
+
+def delete_runs(connection: Connection, run_ids: Sequence[int], before_seconds: int) -> None:
+    """Delete all rows of runs, but for reports and curves whose whole partition will be dropped."""
+    dropped = find_dropped_weeks(connection, REPORTS, before_seconds)
+    kept = [run_id for run_id in run_ids if run_id // RUNS_A_WEEK not in dropped]
+    for table in RUN_TABLES:
+        deleted = kept if table in PARTITIONED else run_ids
+        for first in range(0, len(deleted), RUNS_AT_ONCE):
+            some = deleted[first : first + RUNS_AT_ONCE]
+            connection.execute(delete(table).where(table.c.run_id.in_(some)))
 
 
 def delete_oldest_curves(connection: Connection, before_seconds: int, limit: int) -> int:
@@ -34,6 +50,8 @@ def delete_oldest_curves(connection: Connection, before_seconds: int, limit: int
     # Begun at the curves, of which few are old; where jobs are kept for ever, nearly all of those are.
     has_ended = exists().where(JOBS.c.run_id == CURVES.c.run_id, ended_before(before_seconds))
     oldest = select(CURVES.c.run_id).where(CURVES.c.submit_seconds < before_seconds, has_ended).limit(limit)
+    for week in find_dropped_weeks(connection, CURVES, before_seconds):
+        oldest = oldest.where(not_(of_week(CURVES, week)))
     run_ids = connection.scalars(oldest).all()
     if run_ids:
         connection.execute(delete(CURVES).where(CURVES.c.run_id.in_(run_ids)))
@@ -47,9 +65,3 @@ def delete_oldest_audit_rows(connection: Connection, before_seconds: int, limit:
     if audit_ids:
         connection.execute(delete(AUDIT).where(AUDIT.c.audit_id.in_(audit_ids)))
     return len(audit_ids)
-
-
-def ended_before(before_seconds: int) -> ColumnElement[bool]:
-    """Choose jobs that ended earlier; that they were submitted earlier, too, is what the index is by."""
-    end_seconds = func.coalesce(JOBS.c.end_seconds, JOBS.c.submit_seconds)
-    return and_(JOBS.c.submit_seconds < before_seconds, end_seconds < before_seconds, JOBS.c.is_unfinished.is_(False))

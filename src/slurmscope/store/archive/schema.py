@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, Text
 
-from slurmscope.store.archive.columns import BODY_TYPE, METADATA, RUN_TYPE, TABLE_OPTIONS, name_type
+from slurmscope.store.archive.columns import (
+    BODY_TYPE,
+    METADATA,
+    PARTITION_OPTIONS,
+    RUN_TYPE,
+    TABLE_OPTIONS,
+    add_rest,
+    name_type,
+)
 from slurmscope.store.archive.lengths import (
     CLUSTER_LENGTH,
     RULE_LENGTH,
@@ -149,7 +157,9 @@ REPORTS = Table(
     Column("version", Integer, nullable=False),
     Column("body", BODY_TYPE, nullable=False),
     **TABLE_OPTIONS,
+    **PARTITION_OPTIONS,
 )
+add_rest(REPORTS)
 
 CURVES = Table(
     "slurmscope_curves",
@@ -159,7 +169,9 @@ CURVES = Table(
     Column("body", BODY_TYPE, nullable=False),
     Index("slurmscope_curves_submit", "submit_seconds"),
     **TABLE_OPTIONS,
+    **PARTITION_OPTIONS,
 )
+add_rest(CURVES)
 
 # Since version 2: what the later of two runs of the same name made of the advice that the earlier one got.
 ADVICE = Table(
