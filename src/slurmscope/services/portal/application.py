@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import pwd
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -39,10 +40,10 @@ from slurmscope.services.portal.node_history import open_node_history
 from slurmscope.services.portal.readings import PortalReadings, make_readings
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
-from slurmscope.services.reporting.cluster_checks import find_mixed_clusters
+from slurmscope.services.reporting.cluster_checks import find_active_clusters, find_mixed_clusters
 from slurmscope.services.reporting.late_reporters import LateReporters
 from slurmscope.services.reporting.opening import Reporting
-from slurmscope.services.reporting.reporter import ReporterSettings
+from slurmscope.services.reporting.reporter import CLUSTER_CHECKPOINT, ReporterSettings
 from slurmscope.services.reporting.reporters import Candidate, Reporters
 from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.scripts import ScriptReader
@@ -212,7 +213,8 @@ def _mixed_clusters(parts: _Parts) -> Iterator[str]:
 
 def _warn_of_mixed_clusters(parts: _Parts) -> None:
     settings, names = parts.config.of(PrometheusSettings), parts.reporting.accounting.clusters()
-    if mixed := find_mixed_clusters(settings, names, parts.archive.clusters()):
+    active = find_active_clusters(parts.checkpoints.list_checkpoints(CLUSTER_CHECKPOINT), time.time())
+    if mixed := find_mixed_clusters(settings, names, active):
         logger.warning("numbers may be wrong", extra=fields(reason=mixed, advice=CLUSTERS_ADVICE))
 
 

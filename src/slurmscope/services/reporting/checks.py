@@ -21,7 +21,7 @@ from slurmscope.services.exporter.doctor import ADVICE as EXPORTER_ADVICE
 from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
-from slurmscope.services.reporting.cluster_checks import find_mixed_clusters
+from slurmscope.services.reporting.cluster_checks import find_active_clusters, find_mixed_clusters
 from slurmscope.services.reporting.elected_turns import REPORTER
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.services.reporting.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, WINDOW_SECONDS, ReporterSettings
@@ -107,7 +107,7 @@ def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]
             yield Check(name="archive", is_good=True, message=f"{archive.database.dialect} answers")
             names = _names(accounting)
             yield from _watch_progress(checkpoints, names, config.of(ReporterSettings))
-            yield from _check_clusters(config.of(PrometheusSettings), names, archive.clusters())
+            yield from _check_clusters(config.of(PrometheusSettings), names, _active_clusters(checkpoints))
             yield _check_elected(archive.database, names)
         finally:
             archive.close()
@@ -209,6 +209,10 @@ def _check_clusters(settings: PrometheusSettings, names: Sequence[str], archived
     elif len({*names, *archived}) > 1:
         message = f"{', '.join(sorted({*names, *archived}))} have jobs here, and their series are told apart"
         yield Check(name="clusters", is_good=True, message=message)
+
+
+def _active_clusters(checkpoints: ListedCheckpoints) -> tuple[str, ...]:
+    return find_active_clusters(checkpoints.list_checkpoints(CLUSTER_CHECKPOINT), time.time())
 
 
 def _check_series(settings: PrometheusSettings, commands: SlurmCommands) -> Iterator[Check]:

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from slurmscope.errors import ConfigError
 from slurmscope.sources.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.units import DAY_SECONDS
 
+ACTIVE_SECONDS = 7 * DAY_SECONDS
 ADVICE = (
     "set prometheus.cluster-label to the label that has the name of the cluster, or give each cluster a portal of its "
     "own with prometheus.matchers: docs/scaling.md"
@@ -28,11 +30,17 @@ def require_one_cluster(accounting: AccountingSettings) -> None:
         raise ConfigError("slurmscope up records the jobs of one cluster; name one in accounting.clusters, or none")
 
 
+def find_active_clusters(checkpoints: Mapping[str, str], now: float) -> tuple[str, ...]:
+    """Return the clusters that were read lately, given the checkpoints by cluster; others no longer exist."""
+    since = now - ACTIVE_SECONDS
+    return tuple(sorted(name for name, text in checkpoints.items() if text.isdecimal() and int(text) >= since))
+
+
 def find_mixed_clusters(settings: PrometheusSettings, read: Sequence[str], archived: Iterable[str] = ()) -> str:
     """Return a message if series of several clusters may be added up; empty if not.
 
-    ``read`` are the clusters whose jobs are read here, ``archived`` those in the archive, which other portals may read
-    from a Prometheus of their own.
+    ``read`` are the clusters whose jobs are read here, ``archived`` those that other portals archive, perhaps from a
+    Prometheus of their own.
     """
     if settings.url is None or settings.cluster_label or (len(read) < 2 and settings.matchers):
         return ""

@@ -7,7 +7,12 @@ import pytest
 
 from slurmscope.errors import ConfigError
 from slurmscope.http_client.address import parse_address
-from slurmscope.services.reporting.cluster_checks import find_mixed_clusters, require_cluster_label, require_one_cluster
+from slurmscope.services.reporting.cluster_checks import (
+    find_active_clusters,
+    find_mixed_clusters,
+    require_cluster_label,
+    require_one_cluster,
+)
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
 
@@ -36,6 +41,12 @@ def test_clusters_that_cannot_be_told_apart_are_found(
 ) -> None:
     found = find_mixed_clusters(settings, read, archived)
     assert ("jobs of alpha, beta may have equal IDs" in found, bool(found)) == (is_mixed, is_mixed)
+
+
+def test_cluster_that_is_no_longer_read_is_not_active() -> None:
+    week = 7 * 86400
+    checkpoints = {"new": str(week + 1000), "late": "1000", "gone": "999", "odd": "x"}
+    assert ("late", "new") == find_active_clusters(checkpoints, week + 1000.0)
 
 
 def test_several_named_clusters_need_a_label() -> None:
