@@ -28,6 +28,7 @@ from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.columns import METADATA
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.partitions import read_weeks
+from slurmscope.store.archive.report_coding import THINNED
 from slurmscope.store.archive.schema import CURVES, SCHEMA
 from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.tokens import TokenStore
@@ -609,6 +610,27 @@ class ArchivePromises:
         assert ((), "The curves of this job are not kept any more.") == (old.charts, old.missing[-1])
         assert (make_report().charts, make_report().missing) == (new.charts, new.missing)
         assert make_report().findings == old.findings
+
+    def test_curves_of_old_jobs_are_thinned_once(self, archive: SqlArchive) -> None:
+        report = make_report()
+        times = tuple(START + 60.0 * number for number in range(120))
+        line = replace(report.charts[0].lines[0], values=tuple(float(number) for number in range(120)))
+        chart = replace(report.charts[0], unit="cores", times=times, lines=(line,))
+        long = replace(report, charts=(chart, replace(chart, unit="bytes")))
+        running = make_record(6, state="RUNNING", end_seconds=None, submit_seconds=START - 700)
+        young = replace(long, summary=replace(long.summary, record=make_record(5, submit_seconds=START + 2 * DAY)))
+        still = replace(long, summary=replace(long.summary, record=running))
+        archive.save([long, still, young, make_unmeasured_report(make_record(7))])
+
+        assert [3, 0] == [archive.thin_curves(START + DAY, 12) for _ in range(2)]
+
+        (thinned,) = archive.find(EVERYTHING, 4711)
+        # Ten minutes each: of 0 to 9 the mean is 4.5, and the highest 9.
+        assert [(4.5, 14.5), (9.0, 19.0)] == [each.lines[0].values[:2] for each in thinned.charts]
+        assert (START + 270.0, 12) == (thinned.charts[0].times[0], len(thinned.charts[0].times))
+        assert (*report.missing, THINNED) == thinned.missing
+        assert [(still,), (young,)] == [archive.find(EVERYTHING, job) for job in (6, 5)]
+        assert 1 == archive.thin_curves(END_OF_TIME, 12)
 
     def test_job_is_as_old_as_its_end(self, archive: SqlArchive) -> None:
         # Submitted 60 days before, ended 1 day before: what is kept for 30 days is kept for 29 more.

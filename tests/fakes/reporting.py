@@ -190,6 +190,10 @@ class FakeArchive:
         """Count."""
         return self._forget("curves", before_seconds)
 
+    def thin_curves(self, before_seconds: int, points: int) -> int:
+        """Count."""
+        return self._forget(f"points over {points}", before_seconds)
+
     def delete_jobs(self, before_seconds: int) -> int:
         """Count."""
         return self._forget("jobs", before_seconds)

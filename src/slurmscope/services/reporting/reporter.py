@@ -23,7 +23,7 @@ from slurmscope.model.report import JobReport
 from slurmscope.services.reporting.ended_reports import BATCH_JOBS, EndedReports
 from slurmscope.services.reporting.incomplete_reports import IncompleteArchive, IncompleteReports
 from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.retention import ReporterCheckpoints, parse_keep_seconds
+from slurmscope.services.reporting.retention import ReporterCheckpoints, parse_keep_seconds, parse_points
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.settings import setting
 from slurmscope.units import DAY_SECONDS, parse_positive_seconds, parse_seconds
@@ -81,6 +81,18 @@ class ReporterSettings:
         help="How long to keep curves of ended jobs, at least 7d; totals and findings remain. 0s keeps them forever.",
         parse=parse_keep_seconds,
         metavar="DURATION",
+    )
+    thin_curves_after: float = setting(
+        0.0,
+        help="After which time to thin curves of ended jobs, at least 7d; 0s never thins them.",
+        parse=parse_keep_seconds,
+        metavar="DURATION",
+    )
+    thin_curves_points: int = setting(
+        60,
+        help="Points of a thinned curve, 10 to 300; a point is a mean, of memory the highest value.",
+        parse=parse_points,
+        metavar="N",
     )
     keep_jobs: float = setting(
         0.0,

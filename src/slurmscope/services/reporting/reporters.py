@@ -45,6 +45,10 @@ class KeptArchive(ReporterArchive, Protocol):
         """Delete curves of jobs that ended before this time."""
         ...
 
+    def thin_curves(self, before_seconds: int, points: int) -> int:
+        """Thin curves of jobs that ended before this time."""
+        ...
+
     def delete_jobs(self, before_seconds: int) -> int:
         """Delete jobs that ended before this time."""
         ...
@@ -198,9 +202,11 @@ def make_retention(
     archive: KeptArchive, checkpoints: ReporterCheckpoints, settings: ReporterSettings, clock: Clock
 ) -> Retention:
     """Make what deletes old rows of all clusters."""
+    thin = partial(archive.thin_curves, points=settings.thin_curves_points)
     tasks = (
         RetentionTask(name="jobs", delete=archive.delete_jobs, keep_seconds=settings.keep_jobs),
         RetentionTask(name="curves", delete=archive.delete_curves, keep_seconds=settings.keep_curves),
+        RetentionTask(name="thinned_curves", delete=thin, keep_seconds=settings.thin_curves_after),
         RetentionTask(name="audit", delete=archive.delete_audit_entries, keep_seconds=settings.keep_audit),
     )
     return Retention(tasks, clock, checkpoints=checkpoints, newest=archive.newest_submit_seconds)

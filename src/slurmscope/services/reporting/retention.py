@@ -14,7 +14,9 @@ from typing import Protocol
 
 from slurmscope.errors import ArchiveError
 from slurmscope.log import fields
+from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.services.runtime.clock import Clock
+from slurmscope.settings import parse_count
 from slurmscope.units import DAY_SECONDS, parse_seconds
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,7 @@ DAY_BEGINS_SECONDS = 20 * 3600
 MAX_STEP_SECONDS = 14 * DAY_SECONDS
 """How much older rows than those of the day before may be deleted on one day."""
 SHORTEST_KEEP_SECONDS = 7 * DAY_SECONDS
+FEWEST_POINTS = 10
 
 
 def parse_keep_seconds(given: object) -> float:
@@ -37,6 +40,14 @@ def parse_keep_seconds(given: object) -> float:
     if 0 < seconds < SHORTEST_KEEP_SECONDS:
         raise ValueError(f"{given!r} is less than the minimum of 7d; 0 keeps data forever")
     return seconds
+
+
+def parse_points(given: object) -> int:
+    """Parse the number of points of a thinned curve."""
+    points = parse_count(given)
+    if not FEWEST_POINTS <= points <= MAX_CHART_POINTS:
+        raise ValueError(f"{given!r} is not a number of points from {FEWEST_POINTS} to {MAX_CHART_POINTS}")
+    return points
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

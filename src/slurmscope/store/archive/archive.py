@@ -29,6 +29,7 @@ from slurmscope.model.metric_ranges import Histogram, Metric
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
+from slurmscope.store.archive.curve_thinning import thin_oldest_curves
 from slurmscope.store.archive.day_retention import delete_day, find_old_days
 from slurmscope.store.archive.engine import ArchiveConflict, Database
 from slurmscope.store.archive.histograms import count_jobs
@@ -207,6 +208,10 @@ class SqlArchive:
         return self._write(partial(drop_weeks, table=CURVES, before_seconds=before_seconds)) or self._delete(
             lambda connection: delete_oldest_curves(connection, before_seconds, DELETE_ROWS)
         )
+
+    def thin_curves(self, before_seconds: int, points: int) -> int:
+        """Thin curves of jobs that ended before this time, some of them; return the number of jobs that were read."""
+        return self._delete(lambda connection: thin_oldest_curves(connection, before_seconds, points, DELETE_ROWS))
 
     def delete_jobs(self, before_seconds: int) -> int:
         """Delete jobs that ended before this time, and update the sums; return their number.

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from slurmscope.analysis.thinning import thin_chart, thin_heat_map
 from slurmscope.errors import ArchiveError
 from slurmscope.model.report import Chart, HeatMap, JobReport
 
@@ -23,9 +24,11 @@ BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Under the largest packet that MariaDB takes by default, 16 MiB."""
 UNPACKED_LIMIT_BYTES = 256 * 1024 * 1024
 FORGOTTEN = "The curves of this job are not kept any more."
+THINNED = "The curves of this job were thinned: a point is the mean, and of memory the highest value, of a longer time."
 TOO_LARGE = "The curves of this job were too large to be kept."
 
 _LEVEL = 3
+_BEST_LEVEL = 9
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 ReportType = TypeVar("ReportType")
@@ -33,10 +36,11 @@ ReportType = TypeVar("ReportType")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """Hold all curves of a report; without heat maps only the charts are stored."""
+    """Hold all curves of a report; without heat maps, and where nothing was thinned, only the charts are stored."""
 
     charts: tuple[Chart, ...]
     heat_maps: tuple[HeatMap, ...] = ()
+    is_thinned: bool = False
 
 
 _decode_report = msgspec.json.Decoder(JobReport).decode
@@ -70,11 +74,25 @@ def decode_report(body: bytes, curves: bytes | None) -> JobReport:
     if not curves:
         return report
     found = _unpack(curves, _decode_curves)
-    return (
-        replace(report, charts=found.charts, heat_maps=found.heat_maps)
-        if isinstance(found, Curves)
-        else replace(report, charts=found)
+    if not isinstance(found, Curves):
+        return replace(report, charts=found)
+    missing = (*report.missing, THINNED) if found.is_thinned else report.missing
+    return replace(report, charts=found.charts, heat_maps=found.heat_maps, missing=missing)
+
+
+def thin_curves(curves: bytes, points: int) -> bytes | None:
+    """Return curves with at most so many points, packed as well as possible; None if they were thinned before."""
+    found = _unpack(curves, _decode_curves)
+    if not isinstance(found, Curves):
+        found = Curves(charts=found)
+    if found.is_thinned:
+        return None
+    thinned = Curves(
+        charts=tuple(thin_chart(chart, points) for chart in found.charts),
+        heat_maps=tuple(thin_heat_map(heat_map, points) for heat_map in found.heat_maps),
+        is_thinned=True,
     )
+    return zlib.compress(msgspec.json.encode(thinned), _BEST_LEVEL)
 
 
 def _curves(report: JobReport) -> tuple[Chart, ...] | Curves:

@@ -519,3 +519,11 @@ def test_end_that_is_known_late_waits_for_the_server_of_the_series() -> None:
     bench.series.errors.clear()
     bench.reporter.work()
     assert {5} == bench.archived()
+
+
+def test_old_curves_are_thinned_where_a_time_is_set() -> None:
+    bench = Bench()
+    bench.archive.newest = int(bench.now)
+    settings = replace(ReporterSettings(), keep_curves=0.0, keep_audit=0.0, thin_curves_after=30.0 * DAY)
+    make_retention(bench.archive, bench.archive, settings, bench.clock()).work()  # type: ignore[arg-type]
+    assert ["points over 60"] == [kind for kind, _ in bench.archive.forgotten]

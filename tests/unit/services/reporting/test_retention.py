@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from slurmscope.services.reporting.retention import MAX_STEP_SECONDS, Retention, RetentionTask, parse_keep_seconds
+from slurmscope.services.reporting.retention import (
+    MAX_STEP_SECONDS,
+    Retention,
+    RetentionTask,
+    parse_keep_seconds,
+    parse_points,
+)
 from slurmscope.services.runtime.clock import Clock
 
 DAY = 86400
@@ -108,3 +114,14 @@ def test_archive_without_jobs_keeps_everything() -> None:
     bench.start(365).work()
 
     assert [] == bench.asked
+
+
+@pytest.mark.parametrize(("given", "expected"), [("10", 10), (300, 300)])
+def test_number_of_points_is_read(given: object, expected: int) -> None:
+    assert expected == parse_points(given)
+
+
+@pytest.mark.parametrize("given", ["9", 301, 0, "-60", "many"])
+def test_number_of_points_that_makes_no_curve_is_refused(given: object) -> None:
+    with pytest.raises(ValueError, match="is not a"):
+        parse_points(given)
