@@ -9,12 +9,14 @@ from __future__ import annotations
 import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.report_command import find_report
+from slurmscope.cli.report_command import cluster_option, find_report
 from slurmscope.cli.roles import find_sections
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
 from slurmscope.services.mail.mail_program import run_mail_program
 from slurmscope.services.mail.mailing import open_mail_server, write_report_mail
+from slurmscope.services.reporting.opening import read_clusters
+from slurmscope.services.reporting.settings import MailSettings
 
 
 def make_command() -> click.Command:
@@ -33,7 +35,7 @@ def make_command() -> click.Command:
     return SettingsCommand(
         "mail",
         callback=_run,
-        params=[words, subject, to, wait, *options_for(find_sections("report"))],
+        params=[words, subject, to, wait, cluster_option(), *options_for(find_sections("report"))],
         help="Mail the report of a job to its owner. As Slurm's MailProg, mail the report when a job ends, and forward "
         "other notifications unchanged.",
         examples=("slurmscope mail 1234", "slurmscope mail 1234 --to ada@example.org"),
@@ -41,15 +43,24 @@ def make_command() -> click.Command:
     )
 
 
-def _run(*, words: tuple[str, ...], subject: str | None, to: str | None, wait: float, **given: object) -> int:
+def _run(
+    *,
+    words: tuple[str, ...],
+    subject: str | None,
+    to: str | None,
+    wait: float,
+    cluster: str | None,
+    **given: object,
+) -> int:
     if len(words) != 1:
         raise ConfigError("expected one job ID, or -s SUBJECT and one recipient as Slurm calls its MailProg")
     if subject is not None:
         config = load_config("report", given)
         run_mail_program(config, own_environment(), subject=subject, recipients=to or words[0], wait_seconds=wait)
         return 0
-    report, settings = find_report(words[0], given)
-    mail = write_report_mail(report, settings, recipient=to or "")
+    report, config = find_report(words[0], cluster, given)
+    settings = config.of(MailSettings)
+    mail = write_report_mail(report, settings, recipient=to or "", clusters=read_clusters(config))
     open_mail_server(settings).send(mail)
     click.echo(f"sent to {mail['To']}")
     return 0

@@ -19,11 +19,11 @@ from slurmscope.cli.report_rendering import render_array, render_array_json, ren
 from slurmscope.cli.roles import find_sections
 from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
 from slurmscope.config import Config, own_environment
-from slurmscope.errors import ConfigError, OutputError, SourceError
-from slurmscope.model.archive import JobFilter
+from slurmscope.errors import AmbiguousName, ConfigError, OutputError, SourceError
+from slurmscope.model.archive import JobFilter, JobRow
 from slurmscope.model.report import JobReport
 from slurmscope.services.mail.mailing import link_to
-from slurmscope.services.report.job_choice import JobChoice, parse_choice, parse_since, parse_state
+from slurmscope.services.report.job_choice import JobChoice, parse_choice, parse_cluster, parse_since, parse_state
 from slurmscope.services.report.job_source import JobSource
 from slurmscope.services.reporting.client_settings import ClientSettings, portal_link
 from slurmscope.services.reporting.opening import no_archive, open_known_archive, read_report
@@ -44,7 +44,7 @@ Render = Callable[..., bytes]
 def make_command() -> click.Command:
     """Build the command."""
     jobs = click.Argument(["jobs"], nargs=-1, metavar="[JOB]...")
-    shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, or seed (mail text of older tools)")
+    shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, or seed (older text)")
     output = click.Option(
         ["--output", "-o"],
         type=click.Path(path_type=Path),
@@ -71,6 +71,7 @@ def make_command() -> click.Command:
 
 def _filters() -> list[click.Parameter]:
     return [
+        cluster_option(),
         click.Option(["--since"], metavar="TIME", help="Only jobs submitted since 12h, 7d or 2026-03-31T12:00."),
         click.Option(["--state"], metavar="STATE", help="Only jobs in this state, such as FAILED or RUNNING."),
         click.Option(
@@ -85,21 +86,33 @@ def _filters() -> list[click.Parameter]:
     ]
 
 
-def find_report(job_id: str, given: dict[str, object]) -> tuple[JobReport, MailSettings]:
-    """Return the report of a job and the mail settings; the user needs access to accounting or the archive."""
+def cluster_option() -> click.Option:
+    """Return the option that chooses a cluster, as Slurm's own commands name it."""
+    return click.Option(
+        ["-M", "--clusters", "cluster"],
+        metavar="NAME",
+        help="Cluster of the jobs, where there are several.",
+    )
+
+
+def find_report(job_id: str, cluster: str | None, given: dict[str, object]) -> tuple[JobReport, Config]:
+    """Return the report of a job and the configuration; the user needs access to accounting or the archive."""
+    chosen = _parse_cluster(cluster, given)
     config = load_config("report", given)
     if not is_shown_id(job_id):
         parse_choice([job_id])
         raise ConfigError("expected the ID of one job, such as 12, 12_3 or 12+1")
-    report = read_report(config, own_environment(), job_id)
+    with _choose_cluster():
+        report = read_report(config, own_environment(), job_id, cluster=chosen)
     if report is None:
         raise _not_found(job_id, config)
-    return report, config.of(MailSettings)
+    return report, config
 
 
 def _run(  # noqa: PLR0913 - one per option
     *,
     jobs: tuple[str, ...],
+    cluster: str | None,
     format: str | None,
     output: Path | None,
     color: str,
@@ -114,12 +127,13 @@ def _run(  # noqa: PLR0913 - one per option
         raise ConfigError("will not write a PDF to the terminal; name a file with --output")
     choice = parse_choice(jobs)
     wanted = JobFilter(
+        cluster=_parse_cluster(cluster, given),
         shown_ids=choice.shown_ids,
         state=parse_state(state) if state else "",
         since_seconds=parse_since(since, time.time()) if since else None,
     )
     config = load_config("report", given)
-    with _open_jobs(config) as source:
+    with _open_jobs(config) as source, _choose_cluster():
         limit = max(limit, len(choice.shown_ids))
         if script:
             render = _find_script(source, config, choice, wanted, shape)
@@ -127,6 +141,23 @@ def _run(  # noqa: PLR0913 - one per option
             render = _find(source, config, choice, wanted, limit=limit, shape=shape)
     _write(partial(render, shape), shape, output, color)
     return 0
+
+
+def _parse_cluster(cluster: str | None, given: dict[str, object]) -> str:
+    """Parse the chosen cluster, whose accounting is read then; empty if none was chosen."""
+    chosen = parse_cluster(cluster) if cluster else ""
+    if chosen and not given.get("accounting_clusters"):
+        given["accounting_clusters"] = (chosen,)
+    return chosen
+
+
+@contextmanager
+def _choose_cluster() -> Iterator[None]:
+    """Name the option that chooses a cluster where a job ID is that of several jobs."""
+    try:
+        yield
+    except AmbiguousName as error:
+        raise ConfigError(f"{error}; choose one with -M, such as -M {error.clusters[0]}") from error
 
 
 @contextmanager
@@ -149,12 +180,12 @@ def _find(source: JobSource, config: Config, choice: JobChoice, wanted: JobFilte
     """Read what was chosen: one job or array as its report, anything else as a table."""
     is_filtered = bool(wanted.state) or wanted.since_seconds is not None
     if len(choice.shown_ids) == 1 and not is_filtered and shape != "csv":
-        return _find_one(source, choice.shown_ids[0], config, shape)
+        return _find_one(source, choice.shown_ids[0], wanted.cluster, config, shape)
     if choice.is_own:
-        wanted = JobFilter(user=source.user(), state=wanted.state, since_seconds=wanted.since_seconds)
+        wanted = replace(wanted, user=source.user())
     found = source.list_jobs(wanted, 1 if choice.is_last else limit)
     if choice.is_last and found.rows and shape != "csv":
-        return _find_one(source, found.rows[0].shown_id, config, shape)
+        return _find_last(source, found.rows[0], config, shape)
     if choice.shown_ids and not found.rows:
         raise ConfigError(f"none of these jobs was found, or you may not see them{_archive_problem(config)}")
     notes = [found.problem] if found.problem else []
@@ -165,24 +196,32 @@ def _find(source: JobSource, config: Config, choice: JobChoice, wanted: JobFilte
     return partial(render_jobs, found, notes=notes, nothing=_no_jobs(wanted, is_filtered=is_filtered))
 
 
-def _find_one(source: JobSource, shown_id: str, config: Config, shape: str) -> Render:
+def _find_last(source: JobSource, row: JobRow, config: Config, shape: str) -> Render:
+    """Return the report of the user's last job; another cluster may have one of the same ID."""
+    try:
+        return _find_one(source, row.shown_id, "", config, shape)
+    except AmbiguousName:
+        return _find_one(source, row.shown_id, row.cluster, config, shape)
+
+
+def _find_one(source: JobSource, shown_id: str, cluster: str, config: Config, shape: str) -> Render:
     """Return the report of a job, or the tasks of an array."""
     try:
-        report = source.report(shown_id)
+        report = source.report(shown_id, cluster)
     except SourceError:
         # The tasks may be in the archive.
         report = None
-        if not shown_id.isdecimal() or not source.read_array(int(shown_id)).rows:
+        if not shown_id.isdecimal() or not source.read_array(int(shown_id), cluster).rows:
             raise
     is_array = shown_id.isdecimal() and (report is None or report.record.is_array_rest)
-    tasks = source.read_array(int(shown_id)).rows if is_array else ()
+    tasks = source.read_array(int(shown_id), cluster).rows if is_array else ()
     if report and len(tasks) < 2:
-        link = link_to(report, config.of(MailSettings)) or portal_link(shown_id, config.of(ClientSettings))
-        return partial(render_one, report, link)
+        link = link_to(report, config.of(MailSettings), source.clusters())
+        return partial(render_one, report, link or portal_link(shown_id, config.of(ClientSettings), cluster=cluster))
     if not tasks:
         raise _not_found(shown_id, config)
     if shape == "json":
-        made = render_array_json(source.array_reports(int(shown_id)))
+        made = render_array_json(source.array_reports(int(shown_id), cluster))
         return lambda _, **_options: made
     return partial(render_array, shown_id, tasks)
 
@@ -191,14 +230,13 @@ def _find_script(source: JobSource, config: Config, choice: JobChoice, wanted: J
     """Return the script of one job."""
     if shape not in SCRIPT_FORMATS or not (choice.is_last or len(choice.shown_ids) == 1):
         raise ConfigError("--script shows the script of one job, as text or json")
-    shown_id = choice.shown_ids[0] if choice.shown_ids else ""
-    if choice.is_last:
-        found = source.list_jobs(replace(wanted, user=source.user()), 1).rows
-        shown_id = found[0].shown_id if found else ""
-    report = source.report(shown_id) if shown_id else None
+    shown_id, cluster = choice.shown_ids[0] if choice.shown_ids else "", wanted.cluster
+    if choice.is_last and (found := source.list_jobs(replace(wanted, user=source.user()), 1).rows):
+        shown_id, cluster = found[0].shown_id, found[0].cluster
+    report = source.report(shown_id, cluster) if shown_id else None
     if report is None:
         raise _not_found(shown_id, config) if shown_id else ConfigError("you have no jobs")
-    script = source.read_script(report)
+    script = source.read_script(report, cluster)
     if script is None:
         raise ConfigError(
             f"Slurm has not stored the script of job {shown_id}, or you may not see it; it stores scripts if "

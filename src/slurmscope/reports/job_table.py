@@ -92,6 +92,8 @@ def _columns(rows: Sequence[JobRow], zone: tzinfo | None) -> list[_Column]:
         _Column("CPU", True, 2, lambda row: _share(row.cpu_ratio)),
         _Column("Memory", True, 2, lambda row: _share(row.memory_ratio)),
     ]
+    if len({row.cluster for row in rows}) > 1:
+        found.insert(1, _Column("Cluster", False, 0, lambda row: cut(show(row.cluster, 64), _NAME_COLUMNS)))
     if any(row.gpus for row in rows):
         found.append(_Column("GPU", True, 2, lambda row: _share(row.gpu_ratio)))
     if len({row.user for row in rows}) > 1:

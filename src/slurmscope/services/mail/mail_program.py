@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.message import EmailMessage
+from functools import partial
 
 from slurmscope.config import Config
 from slurmscope.errors import OutputError, SlurmscopeError
 from slurmscope.model.report import JobReport
-from slurmscope.services.mail.mailing import open_mail_server, page_of, write_notice, write_report_mail
-from slurmscope.services.reporting.opening import read_report
+from slurmscope.services.mail.mailing import link_to_array, open_mail_server, write_notice, write_report_mail
+from slurmscope.services.reporting.opening import read_clusters, read_report
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
@@ -76,12 +77,14 @@ def run_mail_program(
     addresses = [address for address in re.split(r"[,\s]+", recipients) if address][:MAX_RECIPIENTS]
     parsed = parse_subject(subject)
     report, more = None, ""
+    clusters = read_clusters(config) if settings.portal_url else ()
     if parsed and parsed.has_ended and parsed.array:
-        page = page_of("arrays", parsed.array, settings)
+        page = link_to_array(parsed.array, _cluster_of(environment), settings, clusters)
         more = f"Each task has its own report: {page or f'slurmscope report {parsed.array}_1'}"
     elif parsed and parsed.has_ended:
         report, more = _try_report(config, environment, parsed.job, wait_seconds)
-    problems = [_try_send(address, subject, report, more, settings) for address in addresses]
+    write = partial(_write, subject=subject, report=report, more=more, settings=settings, clusters=clusters)
+    problems = [_try_send(partial(write, address), settings) for address in addresses]
     if any(problems):
         raise OutputError("\n".join(problem for problem in problems if problem))
 
@@ -131,8 +134,7 @@ def _settle_seconds(config: Config) -> float:
 def _try_report(
     config: Config, environment: Mapping[str, str], job: str, wait_seconds: float
 ) -> tuple[JobReport | None, str]:
-    # slurmctld names its cluster: others may have a job of this ID.
-    cluster = environment.get(CLUSTER_VARIABLE, "").lower()
+    cluster = _cluster_of(environment)
     try:
         report = wait_for_end(
             lambda: read_report(config, environment, job, cluster=cluster),
@@ -146,19 +148,32 @@ def _try_report(
     return report, "" if report else f"No report could be made: job {job} is not in accounting."
 
 
-def _try_send(address: str, subject: str, report: JobReport | None, more: str, settings: MailSettings) -> str:
+def _cluster_of(environment: Mapping[str, str]) -> str:
+    """Return the cluster that slurmctld names: others may have a job of the same ID."""
+    return environment.get(CLUSTER_VARIABLE, "").lower()
+
+
+def _try_send(write: Callable[[], EmailMessage], settings: MailSettings) -> str:
     """Return what went wrong, or an empty text."""
     try:
-        open_mail_server(settings).send(_write(address, subject, report, more, settings))
+        open_mail_server(settings).send(write())
     except SlurmscopeError as error:
         return str(error)
     return ""
 
 
-def _write(address: str, subject: str, report: JobReport | None, more: str, settings: MailSettings) -> EmailMessage:
+def _write(
+    address: str,
+    *,
+    subject: str,
+    report: JobReport | None,
+    more: str,
+    settings: MailSettings,
+    clusters: Sequence[str],
+) -> EmailMessage:
     if report is not None:
         try:
-            return write_report_mail(report, settings, recipient=address)
+            return write_report_mail(report, settings, recipient=address, clusters=clusters)
         except SlurmscopeError as error:
             more = f"No report could be made: {error}"
     return write_notice(subject, more, settings, recipient=address)

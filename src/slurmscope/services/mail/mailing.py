@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from email.message import EmailMessage
 from urllib.parse import quote
 
 from slurmscope.errors import ConfigError
 from slurmscope.model.report import JobReport
 from slurmscope.outputs.smtp import MailServer
+from slurmscope.portal.views.page_paths import array_path, job_path, shown_cluster
 from slurmscope.reports.formatting import show
 from slurmscope.reports.mail import make_mail, start_mail
 from slurmscope.services.reporting.settings import MailSettings
@@ -39,15 +41,28 @@ def page_of(kind: str, name: str, settings: MailSettings) -> str:
     return f"{settings.portal_url.rstrip('/')}/{kind}/{quote(name, safe='+')}" if settings.portal_url else ""
 
 
-def link_to(report: JobReport, settings: MailSettings) -> str:
-    """Return the address of a job's page in the portal, or an empty text without a portal."""
-    return page_of("jobs", report.record.shown_id, settings)
+def link_to(report: JobReport, settings: MailSettings, clusters: Sequence[str] = ()) -> str:
+    """Return the address of a job's page in the portal, or an empty text without a portal.
+
+    ``clusters`` are those of the archive: among several, the address names that of the job.
+    """
+    record = report.record
+    path = job_path(record.shown_id, shown_cluster(record.cluster, clusters))
+    return f"{settings.portal_url.rstrip('/')}{path}" if settings.portal_url else ""
 
 
-def write_report_mail(report: JobReport, settings: MailSettings, *, recipient: str = "") -> EmailMessage:
-    """Write the mail about a job, by default to its owner."""
+def link_to_array(array_id: str, cluster: str, settings: MailSettings, clusters: Sequence[str] = ()) -> str:
+    """Return the address of the page of an array, as :func:`link_to` that of a job."""
+    path = array_path(array_id, shown_cluster(cluster, clusters))
+    return f"{settings.portal_url.rstrip('/')}{path}" if settings.portal_url else ""
+
+
+def write_report_mail(
+    report: JobReport, settings: MailSettings, *, recipient: str = "", clusters: Sequence[str] = ()
+) -> EmailMessage:
+    """Write the mail about a job, by default to its owner; ``clusters`` are those of the archive."""
     address = address_of(recipient or report.record.user, settings)
-    return make_mail(report, sender=settings.sender, recipient=address, url=link_to(report, settings))
+    return make_mail(report, sender=settings.sender, recipient=address, url=link_to(report, settings, clusters))
 
 
 def write_notice(subject: str, more: str, settings: MailSettings, *, recipient: str) -> EmailMessage:

@@ -16,6 +16,7 @@ from datetime import datetime
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.model.job_states import BASE_STATES
+from slurmscope.portal.views.page_paths import is_cluster
 from slurmscope.services.reporting.report_finder import is_shown_id
 from slurmscope.units import parse_seconds
 
@@ -59,6 +60,14 @@ def parse_choice(words: Sequence[str]) -> JobChoice:
             if len(shown_ids) > MAX_IDS:
                 raise ConfigError(f"{escape(word, 100)} names more than {MAX_IDS:,} jobs; choose fewer, or use --since")
     return JobChoice(shown_ids=tuple(shown_ids))
+
+
+def parse_cluster(text: str) -> str:
+    """Parse the name of one cluster, in the lower case in which Slurm keeps it."""
+    name = text.strip().lower()
+    if not is_cluster(name):
+        raise ConfigError(f"-M: {escape(text, 100)} is not the name of a cluster; name one")
+    return name
 
 
 def parse_state(text: str) -> str:

@@ -30,22 +30,29 @@ class JobSource(Protocol):
         """Return the name of the user whose jobs are their own."""
         ...
 
-    def report(self, shown_id: str) -> JobReport | None:
-        """Return the newest run of a job; None when there is no such job."""
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters among which links to the portal have to choose; none if that is not known."""
+        ...
+
+    def report(self, shown_id: str, cluster: str = "") -> JobReport | None:
+        """Return the newest run of a job; None when there is no such job.
+
+        Raises AmbiguousName without a cluster if several have a job of this ID.
+        """
         ...
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
         """Return the newest run of each matching job, newest submission first."""
         ...
 
-    def read_array(self, array_id: int) -> JobList:
+    def read_array(self, array_id: int, cluster: str = "") -> JobList:
         """Return the newest run of each task of an array, in their order; none if this is no array."""
         ...
 
-    def array_reports(self, array_id: int) -> tuple[JobReport, ...]:
+    def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
         """Return the reports of the tasks of an array."""
         ...
 
-    def read_script(self, report: JobReport) -> JobScript | None:
+    def read_script(self, report: JobReport, cluster: str = "") -> JobScript | None:
         """Return the script of a job that Slurm stored; None if there is none, or the user may not see it."""
         ...

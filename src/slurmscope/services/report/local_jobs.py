@@ -47,12 +47,16 @@ class LocalJobs:
         except KeyError as error:
             raise ConfigError(f"user ID {os.getuid()} has no name on this host; name jobs by their IDs") from error
 
-    def report(self, shown_id: str) -> JobReport | None:
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters of the archive."""
+        return self._reporting.clusters()
+
+    def report(self, shown_id: str, cluster: str = "") -> JobReport | None:
         """Return the newest run of a job.
 
         Raises SourceError or ArchiveError when the job was not found and a source could not be read.
         """
-        report = self._reporting.finder.report(EVERYTHING, shown_id)
+        report = self._reporting.finder.report(EVERYTHING, shown_id, cluster)
         outages = self._reporting.outages.messages()
         if report is None and outages:
             raise SourceError(f"job {shown_id} was not found: {'; '.join(outages)}")
@@ -74,19 +78,26 @@ class LocalJobs:
         ordered = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
         return JobList(rows=tuple(ordered[:limit]), is_cut=len(ordered) > limit, problem=problem)
 
-    def read_array(self, array_id: int) -> JobList:
+    def read_array(self, array_id: int, cluster: str = "") -> JobList:
         """Return the newest run of each task of an array."""
         from slurmscope.store.archive.job_rows import make_job_row
 
-        return JobList(rows=tuple(map(make_job_row, self.array_reports(array_id))))
+        return JobList(rows=tuple(map(make_job_row, self.array_reports(array_id, cluster))))
 
-    def array_reports(self, array_id: int) -> tuple[JobReport, ...]:
+    def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
         """Return the reports of the tasks of an array."""
         parts = self._reporting
-        return find_array(EVERYTHING, array_id, archive=parts.archive, accounting=parts.accounting, maker=parts.maker)
+        return find_array(
+            EVERYTHING,
+            array_id,
+            cluster=cluster,
+            archive=parts.archive,
+            accounting=parts.accounting,
+            maker=parts.maker,
+        )
 
-    def read_script(self, report: JobReport) -> JobScript | None:
-        """Return the script of a job; Slurm shows it to the owner of the job and to operators."""
+    def read_script(self, report: JobReport, cluster: str = "") -> JobScript | None:
+        """Return the script of a job, whose record has its cluster; Slurm shows it to its owner and to operators."""
         return self._scripts.read(report.record)
 
     def _read_archived(self, wanted: JobFilter, limit: int) -> list[JobRow]:
@@ -130,7 +141,8 @@ def open_local_jobs(config: Config, environment: Mapping[str, str]) -> Iterator[
 
 def _matches(record: JobRecord, wanted: JobFilter) -> bool:
     return (
-        (not wanted.user or record.user == wanted.user)
+        wanted.cluster in {"", record.cluster}
+        and (not wanted.user or record.user == wanted.user)
         and (not wanted.state or record.state == wanted.state)
         and (not wanted.shown_ids or bool({record.shown_id, str(record.array_job_id)} & set(wanted.shown_ids)))
         and (wanted.since_seconds is None or record.submit_seconds >= wanted.since_seconds)

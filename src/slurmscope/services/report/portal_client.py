@@ -16,12 +16,21 @@ from typing import TypeVar
 import msgspec
 
 from slurmscope import __version__
-from slurmscope.errors import CommandError, CommandMissing, ConfigError, ServerBusy, ServerError, ServerRefused
+from slurmscope.errors import (
+    AmbiguousName,
+    CommandError,
+    CommandMissing,
+    ConfigError,
+    ServerBusy,
+    ServerError,
+    ServerRefused,
+)
 from slurmscope.http_client.address import ServerAddress
 from slurmscope.http_client.request import HttpAnswer, HttpRequest, send, tls_context
 from slurmscope.http_client.token_file import TokenFile
 from slurmscope.log import escape
 from slurmscope.portal.sign_in.munge_credential import make_payload
+from slurmscope.portal.views.page_paths import is_cluster
 from slurmscope.services.reporting.client_settings import ClientSettings, is_private
 from slurmscope.sources.slurm.munge import make_credential
 
@@ -29,6 +38,14 @@ ANSWER_LIMIT_BYTES = 64 << 20
 _MESSAGE_LIMIT = 500
 
 T = TypeVar("T")
+
+
+class _Choice(msgspec.Struct):
+    cluster: str
+
+
+class _Choices(msgspec.Struct):
+    choices: tuple[_Choice, ...]
 
 
 class PortalClient:
@@ -41,11 +58,16 @@ class PortalClient:
         self._credentials = choose_credentials(address, settings, environment)
         self._tls = tls_context(settings.ca_file) if address.is_tls else None
 
-    def get(self, path: str, decode: Callable[[bytes], T]) -> T | None:
-        """Return a decoded answer; None if the portal answers that it has no such thing."""
+    def get(self, path: str, decode: Callable[[bytes], T], *, job: str = "") -> T | None:
+        """Return a decoded answer; None if the portal answers that it has no such thing.
+
+        Raises AmbiguousName if ``job``, whose ID the path names, exists in several clusters.
+        """
         answer = self._send(path)
         if answer.status == 404:
             return None
+        if answer.status == 300 and (clusters := _find_choices(answer.body)):
+            raise AmbiguousName("job", job, clusters)
         if answer.status != 200:
             raise self._refusal(answer)
         try:
@@ -148,6 +170,15 @@ def _clear_text(address: ServerAddress, what: str) -> ConfigError:
     return ConfigError(
         f"your {what} would be sent to {address} in clear text; use https:// or set portal.token-over-http"
     )
+
+
+def _find_choices(body: bytes) -> tuple[str, ...]:
+    """Return the clusters among which the portal lets choose."""
+    try:
+        found = msgspec.json.decode(body, type=_Choices).choices
+    except msgspec.MsgspecError:
+        return ()
+    return tuple(each.cluster for each in found if is_cluster(each.cluster))
 
 
 def _find_reason(body: bytes) -> str:

@@ -7,14 +7,15 @@ The user needs no access to the archive, to accounting or to Prometheus.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
-from slurmscope.errors import ServerError
+from slurmscope.errors import AmbiguousName, ServerError
 from slurmscope.model.archive import JobFilter, JobRow
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
+from slurmscope.portal.views.page_paths import job_path
 from slurmscope.reports.formatting import format_day
 from slurmscope.services.report.job_source import JobList
 from slurmscope.services.report.portal_client import PortalClient
@@ -56,9 +57,13 @@ class PortalJobs:
             raise self._too_old()
         return me.name
 
-    def report(self, shown_id: str) -> JobReport | None:
+    def clusters(self) -> tuple[str, ...]:
+        """Return none: the portal's short addresses work as long as they worked for this request."""
+        return ()
+
+    def report(self, shown_id: str, cluster: str = "") -> JobReport | None:
         """Return the newest run of a job; another user's job is treated like one that does not exist."""
-        return self._client.get(f"/api/v2/jobs/{quote(shown_id, safe='')}", _decode_report)
+        return self._client.get(f"/api/v2{job_path(shown_id, cluster)}", _decode_report, job=shown_id)
 
     def list_jobs(self, wanted: JobFilter, limit: int) -> JobList:
         """Return the newest run of each matching job."""
@@ -71,24 +76,29 @@ class PortalJobs:
         rows = sorted(newest.values(), key=lambda row: (row.submit_seconds, row.job_id), reverse=True)
         return JobList(rows=tuple(rows[:limit]), is_cut=len(rows) > limit)
 
-    def read_array(self, array_id: int) -> JobList:
+    def read_array(self, array_id: int, cluster: str = "") -> JobList:
         """Return the newest run of each task of an array."""
-        found = self.list_jobs(JobFilter(shown_ids=(str(array_id),)), MAX_TASKS)
+        found = self.list_jobs(JobFilter(cluster=cluster, shown_ids=(str(array_id),)), MAX_TASKS)
         tasks = [row for row in found.rows if row.array_job_id == array_id]
+        clusters = {row.cluster for row in tasks}
+        if len(clusters) > 1:
+            raise AmbiguousName("array", str(array_id), clusters)
         return JobList(rows=tuple(sorted(tasks, key=lambda row: _task_number(row.shown_id))), is_cut=found.is_cut)
 
-    def array_reports(self, array_id: int) -> tuple[JobReport, ...]:
+    def array_reports(self, array_id: int, cluster: str = "") -> tuple[JobReport, ...]:
         """Return the reports of the tasks of an array, one request each."""
-        found = (self.report(row.shown_id) for row in self.read_array(array_id).rows)
+        found = (self.report(row.shown_id, cluster) for row in self.read_array(array_id, cluster).rows)
         return tuple(report for report in found if report is not None)
 
-    def read_script(self, report: JobReport) -> JobScript | None:
+    def read_script(self, report: JobReport, cluster: str = "") -> JobScript | None:
         """Return the script of a job; the portal shows it to the owner of the job."""
-        return self._client.get(f"/api/v2/jobs/{quote(report.record.shown_id, safe='')}/script", _decode_script)
+        shown_id = report.record.shown_id
+        return self._client.get(f"/api/v2{job_path(shown_id, cluster)}/script", _decode_script, job=shown_id)
 
     def _read_rows(self, wanted: JobFilter, limit: int) -> list[JobRow]:
         """Return one row more than the limit, if there are so many."""
         query = {
+            "cluster": wanted.cluster,
             "user": wanted.user,
             "state": wanted.state,
             "ids": ",".join(wanted.shown_ids),
@@ -100,7 +110,8 @@ class PortalJobs:
         while after is not None and len(rows) <= limit:
             page = self._read_page({**query, "after": after, "limit": str(min(limit + 1, PAGE_ROWS))})
             since = wanted.since_seconds
-            rows += [row for row in page.jobs if since is None or row.submit_seconds >= since]
+            of_cluster = [row for row in page.jobs if wanted.cluster in {"", row.cluster}]
+            rows += [row for row in of_cluster if since is None or row.submit_seconds >= since]
             after = page.next if page.jobs and page.next != after else None
         return rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from slurmscope.errors import SourceError
+from slurmscope.errors import AmbiguousName, SourceError
 from slurmscope.model.archive import Archive, JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
@@ -17,17 +17,23 @@ MAX_TASKS = 500
 
 
 def find_array(
-    viewer: Viewer, array_id: int, *, archive: Archive | None, accounting: JobAccounting, maker: ReportMaker
+    viewer: Viewer,
+    array_id: int,
+    *,
+    cluster: str = "",
+    archive: Archive | None,
+    accounting: JobAccounting,
+    maker: ReportMaker,
 ) -> tuple[JobReport, ...]:
     """Return the last run of each task, in their order; none if this is no array, or the viewer may not see it.
 
     Ended tasks come from the archive, all others from accounting. Raises SourceError when neither has any, and
-    ArchiveError.
+    ArchiveError; without a cluster also AmbiguousName, if several have an array of this id.
     """
-    archived: dict[int, JobReport] = {}
-    for report in _read_archived(viewer, array_id, archive):
+    archived: dict[tuple[str, int], JobReport] = {}
+    for report in _read_archived(viewer, array_id, cluster, archive):
         if report.record.has_ended:
-            archived[report.record.job_id] = report
+            archived[_task(report.record)] = report
     try:
         found = accounting.read_jobs([array_id])
     except SourceError:
@@ -37,27 +43,36 @@ def find_array(
     records = _newest(
         record
         for record in found
-        if record.array_job_id == array_id and viewer.sees(record.user, record.account, record.cluster)
+        if record.array_job_id == array_id
+        and cluster in {"", record.cluster}
+        and viewer.sees(record.user, record.account, record.cluster)
     )
-    others = [record for record in records if record.job_id not in archived][:MAX_TASKS]
+    clusters = {name for name, _ in archived} | {record.cluster for record in records}
+    if len(clusters) > 1:
+        raise AmbiguousName("array", str(array_id), clusters)
+    others = [record for record in records if _task(record) not in archived][:MAX_TASKS]
     reports = (*archived.values(), *maker.make(others))
     return tuple(sorted(reports, key=lambda report: _order(report.record)))[:MAX_TASKS]
 
 
-def _read_archived(viewer: Viewer, array_id: int, archive: Archive | None) -> Iterator[JobReport]:
+def _read_archived(viewer: Viewer, array_id: int, cluster: str, archive: Archive | None) -> Iterator[JobReport]:
     if archive is None:
         return
-    page = archive.list_jobs(viewer, JobFilter(array_job_id=array_id), limit=MAX_TASKS)
+    page = archive.list_jobs(viewer, JobFilter(cluster=cluster, array_job_id=array_id), limit=MAX_TASKS)
     for row in page.rows:
         if row.array_job_id == array_id:
             yield from archive.find(viewer, row.job_id, cluster=row.cluster)
 
 
 def _newest(records: Iterable[JobRecord]) -> list[JobRecord]:
-    by_job: dict[int, JobRecord] = {}
+    by_task: dict[tuple[str, int], JobRecord] = {}
     for record in sorted(records, key=lambda record: (record.submit_seconds, record.start_seconds or 0)):
-        by_job[record.job_id] = record
-    return list(by_job.values())
+        by_task[_task(record)] = record
+    return list(by_task.values())
+
+
+def _task(record: JobRecord) -> tuple[str, int]:
+    return record.cluster, record.job_id
 
 
 def _order(record: JobRecord) -> tuple[bool, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from slurmscope.config import parse_path
 from slurmscope.http_client.address import ServerAddress, parse_address
+from slurmscope.portal.views.page_paths import job_path
 from slurmscope.settings import setting
 from slurmscope.units import parse_positive_seconds
 
@@ -50,11 +51,11 @@ def is_private(address: ServerAddress) -> bool:
         return False
 
 
-def portal_link(shown_id: str, settings: ClientSettings) -> str:
+def portal_link(shown_id: str, settings: ClientSettings, *, cluster: str = "") -> str:
     """Return the address of a job's page; empty without a portal that browsers can reach."""
     address = settings.url
     if address is None or address.socket_path:
         return ""
     usual = ":443" if address.is_tls else ":80"
     scheme = "https" if address.is_tls else "http"
-    return f"{scheme}://{address.host_and_port.removesuffix(usual)}{address.prefix}/jobs/{shown_id}"
+    return f"{scheme}://{address.host_and_port.removesuffix(usual)}{address.prefix}{job_path(shown_id, cluster)}"

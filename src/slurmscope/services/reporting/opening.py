@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmscope.config import Config
-from slurmscope.errors import ConfigError, SourceError
+from slurmscope.errors import ConfigError, SlurmscopeError, SourceError
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.model.report import JobReport
 from slurmscope.model.series import SeriesSource
@@ -116,6 +116,18 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, 
     if report is None and outages:
         raise SourceError(f"job {job_id} was not found: {'; '.join(outages)}")
     return report
+
+
+def read_clusters(config: Config) -> tuple[str, ...]:
+    """Return of which clusters the archive has jobs; none without an archive that this user can read."""
+    try:
+        archive = open_known_archive(config.of(ArchiveSettings))
+        if archive is None:
+            return ()
+        with closing(archive):
+            return archive.clusters()
+    except SlurmscopeError:
+        return ()
 
 
 def open_recorded(config: Config, environment: Mapping[str, str]) -> SeriesSource | None:

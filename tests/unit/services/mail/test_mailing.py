@@ -11,6 +11,7 @@ from slurmscope.errors import ConfigError
 from slurmscope.services.mail.mailing import (
     address_of,
     link_to,
+    link_to_array,
     open_mail_server,
     page_of,
     write_notice,
@@ -42,6 +43,19 @@ def test_link_leads_to_the_page_of_the_job() -> None:
     assert "https://jobs.example.org/jobs/12_2" == link_to(task, SITE)
     assert "https://jobs.example.org/jobs/14+1" == link_to(part, SITE)
     assert "" == link_to(task, MailSettings())
+
+
+def test_link_names_the_cluster_if_the_archive_has_several() -> None:
+    report = make_report(make_record(14, cluster="beta"))
+
+    assert "https://jobs.example.org/jobs/14" == link_to(report, SITE, ["beta"])
+    assert "https://jobs.example.org/jobs/beta/14" == link_to(report, SITE, ["alpha", "beta"])
+    assert "https://jobs.example.org/jobs/14" == link_to(report, SITE, [])
+    assert "https://jobs.example.org/arrays/beta/14" == link_to_array("14", "beta", SITE, ["alpha", "beta"])
+    assert "https://jobs.example.org/arrays/14" == link_to_array("14", "", SITE, ["alpha", "beta"])
+    assert "" == link_to_array("14", "beta", MailSettings(), ["alpha", "beta"])
+    mail = write_report_mail(report, SITE, clusters=["alpha", "beta"])
+    assert "https://jobs.example.org/jobs/beta/14" in body_of(mail)
 
 
 def test_name_in_a_link_cannot_leave_its_place() -> None:

@@ -29,7 +29,7 @@ class AsgiClient:
         self._browser = PortalClient(backend.make_app(), user)
         self.paths: list[str] = []
 
-    def get(self, path: str, decode: Callable[[bytes], T]) -> T | None:
+    def get(self, path: str, decode: Callable[[bytes], T], *, job: str = "") -> T | None:
         self.paths.append(path)
         answer = self._browser.get(path)
         assert answer.status_code in {200, 404}
@@ -119,7 +119,7 @@ def test_script_is_that_of_an_own_job() -> None:
 class AbsentApi(AsgiClient):
     """Answer as a portal without this API does."""
 
-    def get(self, path: str, decode: Callable[[bytes], T]) -> T | None:
+    def get(self, path: str, decode: Callable[[bytes], T], *, job: str = "") -> T | None:
         return None
 
 
