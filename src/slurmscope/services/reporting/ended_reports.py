@@ -142,7 +142,7 @@ class EndedReports:
         """Learn which nodes had agents before this process was started."""
         newest = JobFilter(cluster=self._cluster, is_running=False)
         for row in self._archive.list_jobs(EVERYTHING, newest, limit=LEARNED_JOBS).rows:
-            self._agents.learn(self._archive.find(EVERYTHING, row.job_id, cluster=row.cluster))
+            self._agents.learn_archived(self._archive.find(EVERYTHING, row.job_id, cluster=row.cluster))
         self._has_learned = True
 
     def _check_silence(self, reports: Sequence[JobReport], now: float) -> None:

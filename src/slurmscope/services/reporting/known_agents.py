@@ -26,8 +26,14 @@ class KnownAgents:
     def learn(self, reports: Iterable[JobReport]) -> None:
         """Remember the measured nodes of these jobs."""
         for report in reports:
-            if len(self._nodes) < MAX_NODES:
-                self._nodes.update(_measured_nodes(report))
+            self._add(_measured_nodes(report))
+
+    def learn_archived(self, reports: Iterable[JobReport]) -> None:
+        """Remember the same of archived jobs; those marked as incomplete were on nodes with agents too."""
+        self.learn(reports)
+        for report in reports:
+            if report.is_incomplete:
+                self._add(report.record.nodes)
 
     def are_on(self, record: JobRecord) -> bool:
         """Return whether a node of this job has an agent."""
@@ -40,6 +46,10 @@ class KnownAgents:
             for report in reports
             if report.summary.run_seconds >= MIN_RUN_SECONDS and self.are_on(report.record) and not is_measured(report)
         ]
+
+    def _add(self, nodes: Iterable[str]) -> None:
+        if len(self._nodes) < MAX_NODES:
+            self._nodes.update(nodes)
 
 
 def is_measured(report: JobReport) -> bool:

@@ -95,6 +95,16 @@ def test_agents_are_known_after_a_restart() -> None:
         bench.make()
 
 
+def test_agents_are_known_after_a_restart_in_a_long_failure(bench: Bench) -> None:
+    bench.series.is_silent = True
+    bench.accounting.records.clear()
+    bench.make()
+    assert [True] * len(JOBS) == bench.marks()
+    bench.restarted()
+    bench.make([make_record(20, cpu_seconds=None)])
+    assert [True] * (len(JOBS) + 1) == bench.marks()
+
+
 def test_jobs_do_not_wait_where_nothing_was_ever_measured() -> None:
     bench = Bench()
     bench.series.is_silent = True
