@@ -4,8 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from slurmscope.analysis.summary import summarise
+from slurmscope.model.job_record import JobRecord
 from slurmscope.model.series import Measured, Series
+from slurmscope.model.summary import JobSummary
 from tests.fakes.reports import START
 
 STEP = 30.0
@@ -40,3 +44,18 @@ def measure_nodes(cores: dict[str, float], *, seconds: float = 7200.0, memory_by
             "cpu_system": {(node,): 0.1 * busy * seconds for node, busy in cores.items()},
         },
     )
+
+
+def summed(record: JobRecord, measured: Measured | None = None, now_seconds: float = START + 7200.0) -> JobSummary:
+    """Sum up a job as it is two hours after its start, or at another time."""
+    return summarise(record, measured or Measured(), now_seconds=now_seconds)
+
+
+def with_totals(measured: Measured, **totals: dict[tuple[str, ...], float]) -> Measured:
+    """Add totals."""
+    return replace(measured, totals={**measured.totals, **totals})
+
+
+def with_curves(measured: Measured, **curves: tuple[Series, ...]) -> Measured:
+    """Add curves."""
+    return replace(measured, curves={**measured.curves, **curves})

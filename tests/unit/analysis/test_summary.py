@@ -4,35 +4,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from slurmscope.analysis.summary import MAX_FILESYSTEMS, summarise
 from slurmscope.gres import Gres
-from slurmscope.model.job_record import JobRecord, StepRecord
+from slurmscope.model.job_record import StepRecord
 from slurmscope.model.series import Measured, Series
-from slurmscope.model.summary import Coverage, FilesystemSummary, JobSummary, UsedShare
-from slurmscope.rules import judge
-from tests.fakes.measured import STEP, curve, measure_nodes
+from slurmscope.model.summary import Coverage, UsedShare
+from tests.fakes.measured import STEP, curve, measure_nodes, summed, with_curves, with_totals
 from tests.fakes.reports import GIB, START, make_record
 
 NOW = START + 7200.0
 TWO: dict[str, Any] = {"nodes": ("n1", "n2"), "node_count": 2, "cpus": 8}
 GPUS = (Gres(name="gpu", model="h200", count=4),)
-
-
-def summed(record: JobRecord, measured: Measured | None = None, now_seconds: float = NOW) -> JobSummary:
-    return summarise(record, measured or Measured(), now_seconds=now_seconds)
-
-
-def with_totals(measured: Measured, **totals: dict[tuple[str, ...], float]) -> Measured:
-    return replace(measured, totals={**measured.totals, **totals})
-
-
-def with_curves(measured: Measured, **curves: tuple[Series, ...]) -> Measured:
-    return replace(measured, curves={**measured.curves, **curves})
 
 
 def test_finished_job_on_one_node_is_summed_up() -> None:
@@ -171,59 +156,6 @@ def test_requeued_run_has_only_what_was_measured_in_its_own_time() -> None:
     summary = summed(second, Measured(curves={"cpu": (both,)}, totals={"cpu": {("n1",): 3600.0}}))
 
     assert (3600.0, 1.0, 0.25) == (summary.run_seconds, summary.cpu.peak_cores, summary.cpu.time.ratio)
-
-
-def half_suspended(**changed: Any) -> JobRecord:
-    """Make a job of four cores and at most 5 hours that was suspended for 4 of the 8 hours from start to end."""
-    told = {"end_seconds": START + 8 * 3600, "suspended_seconds": 4 * 3600, "time_limit_seconds": 5 * 3600}
-    return make_record(**{**told, "cpu_seconds": None, **changed})
-
-
-def half_idle(seconds: float = 8 * 3600.0) -> Measured:
-    """Measure four busy cores but for the time from the 2nd to the 6th hour."""
-    rates = curve(("n1",), lambda offset: 0.0 if 7200 < offset <= 21600 else 4.0, last=seconds)
-    return Measured(curves={"cpu": (rates,)}, totals={"cpu": {("n1",): 4 * STEP * sum(v > 0 for v in rates.values)}})
-
-
-def test_suspended_time_is_no_run_time() -> None:
-    summary = summed(half_suspended(), half_idle(), START + 8 * 3600.0)
-
-    assert 4 * 3600.0 == summary.run_seconds
-    # 4 hours of 5, and 4 cores for 4 hours.
-    assert (0.8, 1.0) == (summary.time.ratio, summary.cpu.time.ratio)
-    assert (57600.0, 57600.0) == (summary.cpu.time.asked, summary.cpu.time.used)
-    assert (4.0, 4.0) == (summary.cpu.mean_cores, summary.nodes[0].mean_cores)
-    # What was measured is told of the time from start to end, all of which was watched.
-    assert Coverage(nodes=1, nodes_measured=1, run_ratio=1.0) == summary.coverage
-
-
-def test_suspended_time_is_no_run_time_where_only_accounting_knows() -> None:
-    summary = summed(half_suspended(cpu_seconds=43200.0), now_seconds=START + 8 * 3600.0)
-
-    assert UsedShare(asked=57600.0, used=43200.0) == summary.cpu.time
-
-
-def test_job_that_is_suspended_now_has_run_until_then() -> None:
-    record = half_suspended(state="SUSPENDED", end_seconds=None, suspended_seconds=3600)
-    summary = summed(record, half_idle(3 * 3600.0), START + 3 * 3600.0)
-
-    # 2 hours of work, one hour suspended.
-    assert (7200.0, 0.4, 1.0) == (summary.run_seconds, summary.time.ratio, summary.cpu.time.ratio)
-    assert 1.0 == summary.coverage.run_ratio
-
-
-def test_node_of_a_suspended_job_that_fell_silent_ran_no_longer_than_the_job() -> None:
-    # It told of 7 hours, and at most 4 of them it ran.
-    summary = summed(half_suspended(), half_idle(7 * 3600.0), START + 8 * 3600.0)
-
-    assert (57600.0, 43200.0) == (summary.cpu.time.asked, summary.cpu.time.used)
-    # 7 hours and two steps of 30 s, of 8 hours.
-    assert pytest.approx(25260 / 28800) == summary.coverage.run_ratio
-
-
-@pytest.mark.parametrize(("suspended", "seconds"), [(7201, 7200.0), (-1, 7200.0), (7200, 0.0)])
-def test_suspended_time_that_cannot_be_true_does_not_count(suspended: int, seconds: float) -> None:
-    assert seconds == summed(make_record(suspended_seconds=suspended)).run_seconds
 
 
 def test_job_shorter_than_a_sample_has_what_accounting_knows() -> None:
@@ -370,55 +302,6 @@ def test_scratch_is_unused_only_when_every_node_says_so(told: dict[str, float], 
     assert expected is summed(make_record(**TWO), measured).io.uses_scratch
 
 
-@pytest.mark.parametrize("label", ["n1", "n1.cluster.example", ""])
-def test_node_is_known_by_its_long_name_and_by_none_when_it_is_the_only_one(label: str) -> None:
-    summary = summed(make_record(cpu_seconds=None), measure_nodes({label: 2.0}))
-
-    assert [("n1", 14400.0)] == [(node.node, node.cpu_seconds) for node in summary.nodes]
-
-
-def test_node_that_slurm_knows_by_its_long_name_is_known_by_its_short_one() -> None:
-    record = make_record(**TWO | {"nodes": ("n1.a.example", "n10.a.example")}, cpu_seconds=None)
-    summary = summed(record, measure_nodes({"n1": 2.0, "n10": 1.0, "n1.b.example": 4.0}))
-
-    assert [14400.0, 7200.0] == [node.cpu_seconds for node in summary.nodes]
-
-
-def test_short_name_of_two_nodes_means_neither() -> None:
-    record = make_record(**TWO | {"nodes": ("n1.a.example", "n1.b.example")}, cpu_seconds=None)
-    summary = summed(record, measure_nodes({"n1": 2.0, "n1.b.example": 1.0}))
-
-    assert [None, 7200.0] == [node.cpu_seconds for node in summary.nodes]
-
-
-def test_ambiguous_series_are_not_measured() -> None:
-    summary = summed(make_record(**TWO, cpu_seconds=None), measure_nodes({"": 2.0, "other": 1.0}))
-
-    assert UsedShare(asked=57600.0) == summary.cpu.time
-    assert 0 == summary.coverage.nodes_measured
-
-
-def test_two_names_of_one_node_are_not_added_up() -> None:
-    summary = summed(make_record(cpu_seconds=None), measure_nodes({"n1": 2.0, "n1.example": 1.0}))
-
-    assert (14400.0, 2.0) == (summary.cpu.time.used, summary.cpu.peak_cores)
-
-
-def test_nodes_are_taken_from_the_measurement_where_accounting_names_none() -> None:
-    summary = summed(
-        make_record(nodes=(), node_count=2, cpus=8, cpu_seconds=None), measure_nodes({"n1": 1.0, "n2": 3.0})
-    )
-
-    assert [("n1", 4.0), ("n2", 4.0)] == [(node.node, node.cpus) for node in summary.nodes]
-    assert 0.5 == summary.cpu.time.ratio
-
-
-def test_job_of_which_no_node_is_known_is_summed_up() -> None:
-    summary = summed(make_record(nodes=(), node_count=0, cpu_seconds=14400.0))
-
-    assert (0.5, ()) == (summary.cpu.time.ratio, summary.nodes)
-
-
 def test_broken_points_are_left_out() -> None:
     values = {30.0: math.nan, 60.0: math.inf, 90.0: -1.0, 120.0: 1e30, 7230.0: 99.0}
     points = {offset: values.get(offset, 2.0) for offset in (STEP * n for n in range(1, 242))}
@@ -432,63 +315,3 @@ def test_broken_points_are_left_out() -> None:
     assert (2.0, None) == (summary.cpu.peak_cores, summary.io.reads)
     assert 14400.0 == summary.cpu.time.used
     assert summary.coverage.is_good
-
-
-def _spikes(offset: float) -> float:
-    """Return a rate with a spike, and higher ones at both ends that are extrapolated."""
-    return {30.0: 9e6, 90.0: 8e6, 120.0: 4e6, 7200.0: 9e6}.get(offset, 1e6)
-
-
-def test_short_curve_has_the_highest_of_its_points_as_peak() -> None:
-    short = curve(("work",), lambda offset: offset, last=180.0)
-    measured = Measured(totals={"filesystem_read": {("work",): 1.0}}, curves={"filesystem_read": (short,)})
-
-    (work,) = summed(make_record(), measured).io.filesystems
-
-    assert 180.0 == work.peak_read_bytes
-
-
-def test_use_of_file_systems_is_summed_over_the_run() -> None:
-    measured = Measured(
-        totals={
-            "filesystem_read": {("work",): 1e6, ("",): 5.0},
-            "filesystem_write": {("work",): 0.0, ("home",): 2e3},
-            "filesystem_metadata": {("work",): 150.0, ("home",): 0.5},
-        },
-        curves={"filesystem_read": (curve(("work",), _spikes),)},
-    )
-
-    io = summed(make_record(), measured).io
-
-    assert (
-        FilesystemSummary(name="home", write_bytes=7200 * 2e3, metadata_operations=3600.0),
-        FilesystemSummary(
-            name="work",
-            read_bytes=7200 * 1e6,
-            write_bytes=0.0,
-            metadata_operations=1_080_000.0,
-            peak_read_bytes=4e6,
-        ),
-    ) == io.filesystems
-    assert 1_083_600.0 == io.metadata_operations
-    assert io.read_bytes is None
-
-
-def test_metadata_storm_is_found_where_the_file_system_counts_requests() -> None:
-    storm = summed(make_record(), Measured(totals={"filesystem_metadata": {("work",): 150.0}}))
-    calm = summed(make_record(), Measured(totals={"filesystem_metadata": {("work",): 99.0}}))
-
-    assert ["metadata_storm"] == [found.rule for found in judge(storm) if found.rule == "metadata_storm"]
-    assert not [found for found in judge(calm) if found.rule == "metadata_storm"]
-
-
-def test_file_systems_without_measurements_are_unknown() -> None:
-    io = summed(make_record(), measure_nodes({"n1": 1.0})).io
-
-    assert (None, ()) == (io.metadata_operations, io.filesystems)
-
-
-def test_number_of_file_systems_is_bounded() -> None:
-    many: dict[tuple[str, ...], float] = {(f"fs{number:03}",): 1.0 for number in range(100)}
-
-    assert MAX_FILESYSTEMS == len(summed(make_record(), Measured(totals={"filesystem_read": many})).io.filesystems)
