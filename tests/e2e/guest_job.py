@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run one job of known behaviour in the guest, and print as JSON what the kernel and our reader say about it.
+"""Run jobs in the guest, and print as JSON what the kernel and slurmscope say about them.
 
-The job fills some memory, keeps a core busy for a while, tells its process id and what it used by its own account, and
-then sleeps: from there on its numbers all but stand still. The kernel is asked before and after our reader.
+First come short jobs, then one of known behaviour. It fills some memory, keeps a core busy for a while, tells its
+process id and what it used by its own account, and then sleeps: from there on its numbers all but stand still. The
+kernel is asked before and after our reader.
 """
 
 import json
@@ -18,6 +19,7 @@ from lab.cgroups import CGROUP_ROOT
 from lab.guest_slurm import job_folder, start_lab, submit_and_wait
 from slurmscope.model.job_use import CgroupUse, GroupKey
 from slurmscope.sources.cgroup import CgroupTree, detect_layout
+from tests.e2e.guest_short_jobs import run_short_jobs
 
 MEBIBYTE = 1024 * 1024
 MEMORY_BYTES = 100 * MEBIBYTE
@@ -40,13 +42,15 @@ FILES = ("cgroup.procs", "cpu.stat", "memory.current", "memory.events", "memory.
 
 
 def main() -> int:
-    """Start Slurm, run the job and print what is to be seen."""
+    """Start Slurm, run the jobs and print what is to be seen."""
     lab = start_lab()
+    short_jobs = run_short_jobs(lab)
     script = f"exec python3 -c {shlex.quote(PROGRAM)}"
     job = submit_and_wait(lab, f"--mem={LIMIT_BYTES // MEBIBYTE}M", "--output=said", script=script)
     pid, busy_seconds, whole_seconds = wait_until_told(lab)
     folder = job_folder(lab, job)
     seen = {
+        "short_jobs": short_jobs,
         "job": job,
         "node": lab.nodes[0],
         "pid": pid,

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run short jobs in the guest and tell what was seen of them; it runs inside, and prints JSON."""
+"""Run short jobs in the guest, and return what was seen of them."""
 
-import json
-import sys
+from typing import Any
 
-from lab import ALICE
-from lab.guest_slurm import start_lab
+from lab import ALICE, SlurmLab
 from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.services.node.job_tracker import STORM_SHARE
 from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
@@ -16,9 +14,8 @@ BUSY_SECONDS = 0.5
 END_SECONDS = 30.0
 
 
-def main() -> int:
+def run_short_jobs(lab: SlurmLab) -> dict[str, Any]:
     """Look, let jobs come and go, and look again."""
-    lab = start_lab()
     folder = lab.layout.users / ALICE
     (folder / "busy.py").write_text(PROGRAM, encoding="utf-8")
     # Emulated, everything costs fifty times as much.
@@ -46,9 +43,4 @@ def main() -> int:
         for job in jobs
         if job in uses and WHOLE_JOB in uses[job].groups
     }
-    print(json.dumps({"before": len(before.jobs), "layout": after.layout, "available": after.available, "jobs": seen}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return {"before": len(before.jobs), "layout": after.layout, "available": dict(after.available), "jobs": seen}

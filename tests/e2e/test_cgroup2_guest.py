@@ -16,9 +16,12 @@ from lab.guest_kernel import cache_folder, provide_kernel
 from lab.guest_qemu import find_qemu
 from lab.guest_slurm import run_module_in_guest
 from tests.e2e.guest_job import BUSY_SECONDS, LIMIT_BYTES, MEBIBYTE, MEMORY_BYTES
+from tests.e2e.guest_short_jobs import JOBS
 
 pytestmark = pytest.mark.lab
 RUN_SECONDS = 180.0
+LEAST_SHARE = 0.6
+"""Of the time of short jobs: a busy machine may wake the tracker late."""
 STEP = "step_batch"
 USER = f"{STEP}/user"
 TASK = f"{USER}/task_0"
@@ -73,8 +76,8 @@ def _able_machine() -> None:
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
-    """Give what was to be seen of one job in the guest."""
-    done = run_module_in_guest("tests.e2e.guest_job", timeout=RUN_SECONDS)
+    """Give what was to be seen of the jobs in the guest."""
+    done = run_module_in_guest("tests.e2e.guest_job", timeout=2 * RUN_SECONDS)
     assert (0, "") == (done.returncode, done.stderr)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -182,3 +185,13 @@ def number_of(text: str, key: str) -> int:
     found = re.search(rf"^{re.escape(key)}\s*(\d+)", text, re.MULTILINE)
     assert found is not None, f"no {key} in {text}"
     return int(found[1])
+
+
+def test_short_jobs_are_accounted(seen: dict[str, Any]) -> None:
+    told = seen["short_jobs"]
+    assert (0, "v2", True) == (told["before"], told["layout"], told["available"]["inotify"])
+    assert JOBS == len(told["jobs"])
+    assert all(job["has_ended"] and job["peak_bytes"] > 1024 * 1024 for job in told["jobs"].values())
+    # Here slurmstepd belongs to the job, and emulated it uses as much as the job itself: there is no upper bound.
+    used = sum(job["used_seconds"] for job in told["jobs"].values())
+    assert LEAST_SHARE * used <= sum(job["cpu_seconds"] for job in told["jobs"].values())

@@ -32,7 +32,7 @@ scrape_configs:
 """
 ASKED_MIB = 600
 HELD_MIB = 48
-BUSY_SECONDS = 30
+BUSY_SECONDS = 12
 EXPECTED_FINDINGS = {"cpu_idle", "memory_over_asked"}
 
 
