@@ -9,7 +9,7 @@ import resource
 import socket
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -80,19 +80,33 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-@pytest.fixture
-def portal(tmp_path: Path, archive: str) -> Iterator[Portal]:
+@contextmanager
+def serve(folder: Path, archive: str) -> Iterator[Portal]:
     scripts = dict.fromkeys(("squeue", "sinfo", "sacctmgr"), "exit 0")
-    scripts |= {"scontrol": CONFIG, "sacct": SACCT.format(folder=tmp_path)}
-    commands = make_commands(tmp_path / "bin", scripts)
+    scripts |= {"scontrol": CONFIG, "sacct": SACCT.format(folder=folder)}
+    commands = make_commands(folder / "bin", scripts)
     flags = (
         "--portal.listen-address", "127.0.0.1:0", "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1",
         "--archive.url", archive, "--slurm.bin-path", str(commands), "--slurm.timeout", "300s",
         "--reporter.interval", "1h",
     )  # fmt: skip
     with running("portal", *flags, wait_for="msg=listening") as exporter:
-        portal = Portal(exporter, tmp_path)
+        portal = Portal(exporter, folder)
         assert 200 == portal.get("ada", "/")[0]
+        yield portal
+
+
+@pytest.fixture
+def portal(tmp_path: Path, archive: str) -> Iterator[Portal]:
+    """Serve for one attack: some leave lookups behind that hang, some measure the memory of the process."""
+    with serve(tmp_path, archive) as portal:
+        yield portal
+
+
+@pytest.fixture(scope="module")
+def shared_portal(tmp_path_factory: pytest.TempPathFactory, archive: str) -> Iterator[Portal]:
+    """Serve for attacks of which nothing is left."""
+    with serve(tmp_path_factory.mktemp("portal"), archive) as portal:
         yield portal
 
 
@@ -100,11 +114,11 @@ def unfinished(attack: list[Future[tuple[int, bytes]]]) -> int:
     return sum(not request.done() for request in attack)
 
 
-def test_pdfs_of_one_person_do_not_delay_pages_of_others(portal: Portal) -> None:
+def test_pdfs_of_one_person_do_not_delay_pages_of_others(shared_portal: Portal) -> None:
     with ThreadPoolExecutor(PDF_REQUESTS) as pool:
-        attack = [pool.submit(portal.get, "eve", "/jobs/4712/report.pdf") for _ in range(PDF_REQUESTS)]
+        attack = [pool.submit(shared_portal.get, "eve", "/jobs/4712/report.pdf") for _ in range(PDF_REQUESTS)]
         until(lambda: any(request.done() for request in attack))
-        status, _ = portal.get("ada", "/jobs/4711")
+        status, _ = shared_portal.get("ada", "/jobs/4711")
         left = unfinished(attack)
         statuses = [request.result(PATIENCE_SECONDS)[0] for request in attack]
 
@@ -160,12 +174,12 @@ def many_files() -> Iterator[None]:
 @pytest.mark.parametrize(
     "sent", [b"", b"GET / HTTP/1.1\r\n", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"]
 )
-def test_idle_connections_do_not_keep_others_out(portal: Portal, sent: bytes) -> None:
+def test_idle_connections_do_not_keep_others_out(shared_portal: Portal, sent: bytes) -> None:
     with ExitStack() as stack:
         for _ in range(IDLE_CONNECTIONS):
-            client = stack.enter_context(socket.create_connection(portal.address, timeout=PATIENCE_SECONDS))
+            client = stack.enter_context(socket.create_connection(shared_portal.address, timeout=PATIENCE_SECONDS))
             with suppress(ConnectionError):
                 client.sendall(sent)
-        statuses = [portal.get("ada", "/jobs/4711")[0] for _ in range(3)]
+        statuses = [shared_portal.get("ada", "/jobs/4711")[0] for _ in range(3)]
 
     assert [200] * 3 == statuses
