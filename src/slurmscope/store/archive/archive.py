@@ -36,7 +36,7 @@ from slurmscope.store.archive.histograms import count_jobs
 from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
 from slurmscope.store.archive.lengths import TITLE_LENGTH
 from slurmscope.store.archive.partitions import PARTITIONED, drop_weeks, prepare_weeks
-from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, MAX_TIES, pages, visible_at_all
+from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, MAX_TIES, newest_named, pages, visible_at_all
 from slurmscope.store.archive.report_coding import decode_report
 from slurmscope.store.archive.retention import delete_oldest_audit_rows, delete_oldest_curves, delete_oldest_jobs
 from slurmscope.store.archive.saving import prepare_reports, write_reports
@@ -109,10 +109,8 @@ class SqlArchive:
         Jobs of several clusters may have the same key. A page does not end between them, and may then be longer.
         """
         limit = max(1, min(limit, MAX_ROWS))
-        rows: list[Row[Any]] = []
         with self.database.reading() as connection:
-            for statement in pages(viewer, wanted, after, limit + MAX_TIES):
-                rows += connection.execute(statement).all()
+            rows = _read_page(connection, viewer, wanted, after, limit + MAX_TIES)
         rows.sort(key=_key, reverse=True)
         end = limit
         while end < len(rows) and _key(rows[end]) == _key(rows[end - 1]):
@@ -287,6 +285,17 @@ class SqlArchive:
             if count < DELETE_ROWS or time.monotonic() > until:
                 break
         return deleted
+
+
+def _read_page(
+    connection: Connection, viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int
+) -> list[Row[Any]]:
+    """Return rows that contain the page, in no order."""
+    if wanted.name and connection.dialect.name == "sqlite":
+        found = [connection.execute(statement).all() for statement in newest_named(viewer, wanted, after, limit)]
+        if found and all(len(rows) >= limit for rows in found):
+            return [row for rows in found for row in rows]
+    return [row for statement in pages(viewer, wanted, after, limit) for row in connection.execute(statement)]
 
 
 def _newest(statement: Select[Any], viewer: Viewer, cluster: str) -> Select[Any]:

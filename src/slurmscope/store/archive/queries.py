@@ -24,6 +24,9 @@ MAX_ROWS = 1000
 MAX_TIES = 8
 """How many clusters may have the same job number at the same second."""
 
+NEWEST_JOBS = 10_000
+"""In how many jobs SQLite searches a name before it uses the index of names."""
+
 _MAX_BRANCHES = 20
 _LARGEST = 2**63 - 1
 _LAST_CHARACTER = "\U0010ffff"
@@ -89,6 +92,25 @@ def pages(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: 
     return tuple(statement.where(branch) for branch in _branches(viewer, wanted, ordered))
 
 
+def newest_named(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int) -> tuple[Select[Any], ...]:
+    """Return statements that search only the newest jobs for a name.
+
+    SQLite sorts all jobs whose names begin with a common prefix, although a page of them is among the newest.
+    """
+    found = []
+    for statement in pages(viewer, replace(wanted, name=""), after, NEWEST_JOBS):
+        newest = statement.subquery()
+        columns = (newest.c[name] for name in LIST_NAMES)
+        order = (newest.c.submit_seconds.desc(), newest.c.job_id.desc())
+        found.append(select(*columns).where(*_narrow_name(wanted, newest)).order_by(*order).limit(limit))
+    return tuple(found)
+
+
+def _narrow_name(wanted: JobFilter, table: FromClause) -> tuple[SqlCondition, ...]:
+    prefix = valid_text(wanted.name)
+    return (table.c.name >= prefix, table.c.name < prefix + _LAST_CHARACTER) if prefix else ()
+
+
 def _branches(viewer: Viewer, wanted: JobFilter, table: FromClause) -> Sequence[SqlCondition]:
     """Let a list of one user or account be read from one index even for those who see several."""
     if wanted.user or wanted.account:
@@ -101,8 +123,7 @@ def conditions(wanted: JobFilter, table: FromClause, shared: FromClause | None =
     shared = table if shared is None else shared
     found = [*_narrow_names(wanted, table, shared), *_narrow_times(wanted, shared)]
     if wanted.name:
-        prefix = valid_text(wanted.name)
-        found += [table.c.name >= prefix, table.c.name < prefix + _LAST_CHARACTER]
+        found += _narrow_name(wanted, table)
     if wanted.worst is not None:
         found.append(table.c.worst == wanted.worst.value)
     if wanted.array_job_id is not None:

@@ -25,7 +25,7 @@ from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.store.archive import archive as archive_module
-from slurmscope.store.archive import day_retention, migrations, schema
+from slurmscope.store.archive import day_retention, migrations, queries, schema
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.drivers import read_password, require_package
 from slurmscope.store.archive.engine import ArchiveConflict
@@ -344,6 +344,33 @@ def test_jobs_of_one_cluster_are_found_by_an_index_of_its_own(
     (statement,) = pages(EVERYTHING, wanted, None, 50)
 
     assert index in explain(archive, statement)[0]
+
+
+@pytest.mark.parametrize("newest", [15, 30, 1000])
+@pytest.mark.parametrize("viewer", [EVERYTHING, Viewer(name="bob", coordinates=frozenset({"physics"}))])
+def test_common_name_is_found_among_the_newest_jobs(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch, newest: int, viewer: Viewer
+) -> None:
+    monkeypatch.setattr(queries, "NEWEST_JOBS", newest)
+    names = ("relax", "relaxed", "solve")
+    people = ({"user": "ada", "account": "physics"}, {"user": "bob", "account": "chemistry"})
+    records = [
+        make_record(number, name=names[number % 3], submit_seconds=START - 600 + number // 2, **people[number % 2])
+        for number in range(90)
+    ]
+    archive.save([make_unmeasured_report(record) for record in records])
+
+    found: list[int] = []
+    page = archive.list_jobs(viewer, JobFilter(name="relax"), limit=4)
+    while True:
+        found += [row.job_id for row in page.rows]
+        if page.next_key is None:
+            break
+        page = archive.list_jobs(viewer, JobFilter(name="relax"), limit=4, after=page.next_key)
+
+    assert [number for number in range(89, -1, -1) if number % 3 < 2] == found
+    (statement,) = queries.newest_named(EVERYTHING, JobFilter(name="relax"), None, 50)
+    assert "slurmscope_jobs_submit" in str(explain(archive, statement))
 
 
 @pytest.mark.parametrize("by", list(GroupBy))
