@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the page of a node agent with 64 jobs in each profile: series, bytes, and what a scrape costs.
+"""Measure the page of a node agent with 64 jobs in each profile: series, bytes, what a scrape and remote write cost.
 
 The jobs are plain files in the shape of cgroup v2, each with a step, a task and four real processes. The agents of all
 profiles run at the same time and are scraped in turns, so that a busy machine slows all alike.
@@ -19,7 +19,9 @@ from bench.measure import judge_ratio, least_seconds
 from bench.processes import run_sleeping
 from slurmscope.cli.options import load_config
 from slurmscope.metrics.collector import Role
+from slurmscope.metrics.family import Family
 from slurmscope.outputs.http.app import ScrapeRequest
+from slurmscope.outputs.remote_write.encoding import RequestEncoder, WriteRequest
 from slurmscope.services.exporter.exporter import Exporter, RunningExporter
 from slurmscope.services.exporter.settings import Profile
 from slurmscope.services.node.readings import NodeReadings
@@ -39,6 +41,8 @@ FILES = {
     "io.stat": "259:0 rbytes=45056 wbytes=3600384 rios=11 wios=145 dbytes=0 dios=0\n",
 }
 SCRAPE_INTERVALS_SECONDS = (15, 60)
+PATIENCE_SECONDS = 60.0
+AT_MS = 1_700_000_000_000
 
 
 def main() -> int:
@@ -48,8 +52,12 @@ def main() -> int:
         groups = stack.enter_context(run_sleeping(folder, PROCESSES, JOBS))
         root = make_jobs(folder / "cgroup", groups)
         agents = {profile: stack.enter_context(closing(make_agent(root, profile))) for profile in Profile}
+        for agent in agents.values():
+            scrape(agent)  # the first one has no rates
         pages = {profile: scrape(agent) for profile, agent in agents.items()}
         seconds = least_seconds(*(partial(scrape, agent) for agent in agents.values()), rounds=ROUNDS)
+        for profile, agent in agents.items():
+            print(describe_writing(profile, agent.collect(PATIENCE_SECONDS)))
     costs = dict(zip(agents, seconds, strict=True))
     for profile, page in pages.items():
         print(describe(profile, page, costs[profile]))
@@ -104,6 +112,22 @@ def _text(page: bytes) -> bytes:
         text += decompressor.decompress(page)
         page = decompressor.unused_data
     return text
+
+
+def describe_writing(profile: Profile, families: list[Family]) -> str:
+    """Return the size of a request of remote write, and what it costs to encode one."""
+    encoder = RequestEncoder({"instance": "n0001", "job": "slurm-nodes"})
+
+    def encode() -> list[WriteRequest]:
+        return list(encoder.encode(families, AT_MS))
+
+    requests = encode()
+    (seconds,) = least_seconds(encode, rounds=ROUNDS)
+    samples, size = sum(r.samples for r in requests), sum(len(r.body) for r in requests)
+    return (
+        f"remote write of {JOBS} jobs, profile {profile}: {samples:,} samples in {size / 1e3:.0f} kB, "
+        f"{seconds * 1e3:.1f} ms of CPU"
+    )
 
 
 def describe(profile: Profile, page: bytes, seconds: float) -> str:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generate the parts of the documentation that are derived from the code, or check that they are up to date.
 
-A page in ``docs/`` marks such a part with ``<!-- generated: NAME -->`` and ``<!-- end -->``.
+A page in ``docs/``, or a YAML file in ``deploy/``, marks such a part with ``<!-- generated: NAME -->`` and
+``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from slurmscope.metrics.family import Metric
 from slurmscope.rules import RULES
 from slurmscope.services.cluster.readings import COMMAND_METRICS, cluster_sections
 from slurmscope.services.database.grant import database_sections
+from slurmscope.services.exporter.profiles import REPORTS_CONDITIONS, REPORTS_METRICS
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.services.migrate.old_system import OldMetrics, OldSystem
@@ -39,7 +41,8 @@ from slurmscope.services.up.recording import RECORDING_METRICS
 from slurmscope.services.up.settings import up_sections
 from slurmscope.settings import Section, Setting
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 CONTEXT = {**slurmscope.context_settings, "terminal_width": 100}
 DECLARED: dict[str, Metric] = {
     metric.name: metric
@@ -49,7 +52,7 @@ BOOLEAN_FLAGS = {
     declared.flag for section in cluster_sections() for declared in section.settings() if declared.is_boolean
 }
 
-PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PART = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?((?: *# )?<!-- end -->)", re.DOTALL)
 
 
 def main() -> int:
@@ -58,7 +61,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 when a page is out of date")
     is_check = parser.parse_args().check
     stale = []
-    for page in sorted(DOCS.rglob("*.md")):
+    for page in (*sorted(DOCS.rglob("*.md")), *sorted((ROOT / "deploy").glob("*.yml"))):
         before = page.read_text(encoding="utf-8")
         after = generate(before)
         if before != after:
@@ -144,6 +147,19 @@ def rules() -> Iterator[str]:
             yield "\n"
 
 
+def keep_list() -> Iterator[str]:
+    """Write the rule by which Prometheus keeps the metrics of the profile ``reports``."""
+    labels = sorted({label for label, _ in REPORTS_CONDITIONS.values()})
+    names = sorted(REPORTS_METRICS - REPORTS_CONDITIONS.keys())
+    # A backslash ends a line of the expression without a space.
+    yield f"      - action: keep\n        source_labels: [__name__, {', '.join(labels)}]\n"
+    yield '        regex: "(?:' + "\\\n          |".join(names) + ");.*"
+    for metric, (label, values) in sorted(REPORTS_CONDITIONS.items()):
+        parts = [f"(?:{'|'.join(sorted(values))})" if name == label else ".*" for name in labels]
+        yield f"\\\n          |{metric};{';'.join(parts)}"
+    yield '"\n'
+
+
 def old_metrics(system: OldSystem) -> Iterator[str]:
     """Describe the metrics of a replaced tool: those that slurmscope has, and those that it has not."""
     for group in system.groups:
@@ -209,6 +225,7 @@ PARTS: dict[str, Callable[[], Iterable[str]]] = {
     "portal-metrics": portal_metrics,
     "rules": rules,
     "commands": commands,
+    "keep-list": keep_list,
     "slurm-exporter-flags": old_flags,
     **{f"{system.page}-metrics": partial(old_metrics, system) for system in SYSTEMS},
 }

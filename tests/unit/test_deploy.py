@@ -23,6 +23,7 @@ from slurmscope.cli import slurmscope
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import MetricKind
 from slurmscope.services.cluster.readings import COMMAND_METRICS
+from slurmscope.services.exporter.profiles import REPORTS_CONDITIONS, REPORTS_METRICS
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.services.trace.key_file import rotate_keys
@@ -32,9 +33,11 @@ from tests.requirements import require_program
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "slurmscope-cluster.service"
-RULES = DEPLOY / "rules" / "slurmscope.yml"
+RULES = tuple(sorted((DEPLOY / "rules").glob("*.yml")))
 SCRAPES = DEPLOY / "prometheus.yml"
-RULE_TESTS = DEPLOY / "rules" / "tests" / "slurmscope.yml"
+LARGE = DEPLOY / "prometheus-large.yml"
+RULE_TESTS = tuple(sorted((DEPLOY / "rules" / "tests").glob("*.yml")))
+SHARDS = 4
 MOST_EXPOSURE = 25
 """In tenths, as systemd counts from 0 (none) to 10."""
 
@@ -111,13 +114,68 @@ def test_example_settings_are_the_defaults() -> None:
     assert defaults == example
 
 
-def test_scrape_configuration_is_valid() -> None:
-    assert_good(run("promtool", "check", "config", SCRAPES))
+@pytest.mark.parametrize("file", [SCRAPES, LARGE])
+def test_scrape_configuration_is_valid(file: Path) -> None:
+    assert_good(run("promtool", "check", "config", file))
+
+
+def uncommented(file: Path) -> tuple[str, int]:
+    """Return a configuration with its examples, and their number of lines."""
+    # "#key: value" and "#- key" are examples, "# Words" are words.
+    return re.subn(r"(?m)^( *)#(?=[a-z-])", r"\1", file.read_text(encoding="utf-8"))
+
+
+def test_large_configuration_is_valid_with_its_example_uncommented(tmp_path: Path) -> None:
+    text, changes = uncommented(LARGE)
+    (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
+
+    assert 4 == changes
+    assert_good(run("promtool", "check", "config", "--syntax-only", tmp_path / "prometheus.yml"))
+
+
+def nodes_job(config: dict[str, Any]) -> dict[str, Any]:
+    (job,) = [job for job in config["scrape_configs"] if job["job_name"] == "slurm-nodes"]
+    return dict(job)
+
+
+def test_each_node_is_scraped_by_one_of_the_servers_that_share_them(tmp_path: Path) -> None:
+    job = nodes_job(yaml.safe_load(LARGE.read_text(encoding="utf-8")))
+    del job["http_sd_configs"]
+    nodes = [f"n{number}" for number in range(40)]
+    job["static_configs"] = [{"targets": [f"{node}:9798"], "labels": {"__meta_slurm_node": node}} for node in nodes]
+    asked = []
+    for shard in range(SHARDS):
+        job["relabel_configs"][-1]["regex"] = str(shard)
+        file = tmp_path / f"{shard}.yml"
+        file.write_text(json.dumps({"scrape_configs": [job]}), encoding="utf-8")
+        # It waits for so long, whatever it has found.
+        argv = [require_program("promtool"), "check", "service-discovery", "--timeout=3s", str(file), "slurm-nodes"]
+        asked.append(subprocess.Popen(argv, stdout=subprocess.PIPE))
+    found = [json.loads(process.communicate(timeout=60)[0]) for process in asked]
+    kept = [[target["labels"]["instance"] for target in targets if target["labels"]] for targets in found]
+
+    assert SHARDS == job["relabel_configs"][-2]["modulus"]
+    assert sorted(nodes) == sorted(node for shard in kept for node in shard)
+    assert all(kept)
+
+
+def test_keep_list_keeps_the_profile_of_reports() -> None:
+    (rule,) = nodes_job(yaml.safe_load(LARGE.read_text(encoding="utf-8")))["metric_relabel_configs"]
+    assert "keep" == rule["action"]
+    metrics = [metric for collector in all_collectors(Role.NODE) for metric in collector.metrics]
+    for metric in (*metrics, *SELF_METRICS):
+        for event, state in (("", ""), ("oom_kill", ""), ("max", ""), ("", "running"), ("", "sleeping")):
+            labels = {"__name__": metric.name, "event": event, "state": state}
+            # Prometheus joins the values with semicolons and anchors the expression at both ends.
+            is_kept = re.fullmatch(rule["regex"], ";".join(labels[name] for name in rule["source_labels"])) is not None
+            is_wanted = metric.name in REPORTS_METRICS
+            for label, values in [REPORTS_CONDITIONS[metric.name]] if metric.name in REPORTS_CONDITIONS else []:
+                is_wanted = is_wanted and labels[label] in values
+            assert is_wanted == is_kept, labels
 
 
 def test_scrape_configuration_is_valid_with_all_examples_uncommented(tmp_path: Path) -> None:
-    # "#key: value" and "#- key" are examples, "# Words" are words.
-    text, changes = re.subn(r"(?m)^( *)#(?=[a-z-])", r"\1", SCRAPES.read_text(encoding="utf-8"))
+    text, changes = uncommented(SCRAPES)
     (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
 
     names = [job["job_name"] for job in yaml.safe_load(text)["scrape_configs"]]
@@ -172,17 +230,19 @@ def test_web_configuration_is_valid(tmp_path: Path) -> None:
 
 
 def test_rules_do_what_their_cases_say() -> None:
-    assert_good(run("promtool", "check", "rules", RULES))
-    assert_good(run("promtool", "test", "rules", RULE_TESTS))
+    assert ["slurmscope-jobs.yml", "slurmscope.yml"] == [file.name for file in RULES] == [f.name for f in RULE_TESTS]
+    assert_good(run("promtool", "check", "rules", *RULES))
+    assert_good(run("promtool", "test", "rules", *RULE_TESTS))
 
 
 def rules() -> Iterator[dict[str, Any]]:
-    for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]:
-        yield from group["rules"]
+    for file in RULES:
+        for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]:
+            yield from group["rules"]
 
 
 def test_every_rule_has_a_case_in_which_it_speaks() -> None:
-    cases = yaml.safe_load(RULE_TESTS.read_text(encoding="utf-8"))["tests"]
+    cases = [case for file in RULE_TESTS for case in yaml.safe_load(file.read_text(encoding="utf-8"))["tests"]]
     fired = {check["alertname"] for case in cases for check in case.get("alert_rule_test", ()) if check["exp_alerts"]}
     recorded = {check["expr"] for case in cases for check in case.get("promql_expr_test", ()) if check["exp_samples"]}
 
@@ -213,14 +273,17 @@ def panels(within: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def names_in(expressions: Iterator[str]) -> set[str]:
     """Return the metrics that expressions ask for: words before a brace, a bracket, or nothing of their own."""
-    text = " ".join(re.sub(r'"[^"]*"', '""', expression) for expression in expressions)
+    without_labels = (re.sub(r"\b(?:by|without|on) *\([^)]*\)", "", expression) for expression in expressions)
+    text = " ".join(re.sub(r'"[^"]*"', '""', expression) for expression in without_labels)
     return set(
-        re.findall(r"(?<![\w:])(?:slurm_|slurmscope_|cluster_filesystem_|process_|scrape_)\w+(?!\w*:)\b|\bup\b", text)
+        re.findall(
+            r"(?<![\w:])(?:slurm_|jobs_|slurmscope_|cluster_filesystem_|process_|scrape_)\w+(?!\w*:)\b|\bup\b", text
+        )
     )
 
 
 def declared_names() -> set[str]:
-    collectors = [metric for collector in all_collectors(Role.CLUSTER) for metric in collector.metrics]
+    collectors = [metric for role in Role for collector in all_collectors(role) for metric in collector.metrics]
     names: set[str] = set()
     for metric in (*collectors, *COMMAND_METRICS, *SELF_METRICS):
         if not metric.is_compat:

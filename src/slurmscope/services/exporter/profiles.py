@@ -32,9 +32,25 @@ RULE_METRICS = frozenset(
 )
 """Metrics of an agent that only the rules in ``deploy/rules`` query."""
 
+
+def common_conditions(queries: Iterable[SeriesQuery]) -> dict[str, tuple[str, frozenset[str]]]:
+    """Return the label and its values to which all queries of a metric are restricted, where they are."""
+    by_metric: dict[str, list[tuple[tuple[str, str], ...]]] = {}
+    for query in queries:
+        by_metric.setdefault(query.metric, []).append(query.where)
+    return {
+        metric: (labels.pop(), frozenset(value for where in conditions for _, value in where))
+        for metric, conditions in by_metric.items()
+        if all(len(where) == 1 for where in conditions)
+        and len(labels := {label for where in conditions for label, _ in where}) == 1
+    }
+
+
 REPORT_QUERIES = tuple(query for query in (*CURVES.values(), *TOTALS.values()) if not query.is_foreign)
 REPORTS_METRICS = RULE_METRICS | {query.metric for query in REPORT_QUERIES}
 """Metrics of the profile ``reports``."""
+REPORTS_CONDITIONS = common_conditions(REPORT_QUERIES)
+"""Those of them that are exported with some values of a label only."""
 
 
 def resolve_profile(config: Config, role: Role) -> Config:
@@ -71,26 +87,12 @@ def wanted_samples(config: Config, role: Role) -> Callable[[Family], Family]:
     """Return the function that leaves the wanted samples of a family, such as the one event that reports query."""
     if find_profile(config, role) is not Profile.REPORTS:
         return lambda family: family
-    conditions = _common_conditions(REPORT_QUERIES)
 
     def narrow(family: Family) -> Family:
-        condition = conditions.get(family.metric.name)
+        condition = REPORTS_CONDITIONS.get(family.metric.name)
         return _select(family, *condition) if condition else family
 
     return narrow
-
-
-def _common_conditions(queries: Iterable[SeriesQuery]) -> dict[str, tuple[str, frozenset[str]]]:
-    """Return the label and its values to which all queries of a metric are restricted, where they are."""
-    by_metric: dict[str, list[tuple[tuple[str, str], ...]]] = {}
-    for query in queries:
-        by_metric.setdefault(query.metric, []).append(query.where)
-    return {
-        metric: (labels.pop(), frozenset(value for where in conditions for _, value in where))
-        for metric, conditions in by_metric.items()
-        if all(len(where) == 1 for where in conditions)
-        and len(labels := {label for where in conditions for label, _ in where}) == 1
-    }
 
 
 def _select(family: Family, label: str, values: frozenset[str]) -> Family:

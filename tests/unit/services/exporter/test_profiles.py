@@ -26,7 +26,7 @@ from slurmscope.services.exporter.profiles import (
     REPORT_QUERIES,
     REPORTS_METRICS,
     RULE_METRICS,
-    _common_conditions,
+    common_conditions,
     wanted_metrics,
     wanted_samples,
 )
@@ -164,9 +164,9 @@ def test_metric_that_one_query_reads_whole_is_not_restricted() -> None:
     three = SeriesQuery(metric="jobs_threads", how=Aggregation.MAX, where=(("core", "1"),))
     whole = SeriesQuery(metric="jobs_threads", how=Aggregation.MAX)
 
-    assert {"jobs_threads": ("state", frozenset({"running", "sleeping"}))} == _common_conditions([one, two])
-    assert {} == _common_conditions([one, whole])
-    assert {} == _common_conditions([one, three])
+    assert {"jobs_threads": ("state", frozenset({"running", "sleeping"}))} == common_conditions([one, two])
+    assert {} == common_conditions([one, whole])
+    assert {} == common_conditions([one, three])
 
 
 def test_unknown_profile_is_refused_with_the_known_ones() -> None:
