@@ -212,8 +212,9 @@ def _mixed_clusters(parts: _Parts) -> Iterator[str]:
 
 
 def _warn_of_mixed_clusters(parts: _Parts) -> None:
-    settings, names = parts.config.of(PrometheusSettings), parts.reporting.accounting.clusters()
+    # First, so that a new archive is created also where Slurm does not answer.
     active = find_active_clusters(parts.checkpoints.list_checkpoints(CLUSTER_CHECKPOINT), time.time())
+    settings, names = parts.config.of(PrometheusSettings), parts.reporting.accounting.clusters()
     if mixed := find_mixed_clusters(settings, names, active):
         logger.warning("numbers may be wrong", extra=fields(reason=mixed, advice=CLUSTERS_ADVICE))
 

@@ -38,3 +38,11 @@ def test_portal_with_named_clusters_needs_the_label(tmp_path: Path) -> None:
     with running("portal", *flags_of(tmp_path), *named, wait_for="prometheus.cluster-label") as portal:
         assert portal.process.wait(PATIENCE_SECONDS)
         assert any("job IDs of alpha, beta repeat" in line for line in portal.log)
+
+
+def test_new_archive_is_created_also_where_slurm_does_not_answer(tmp_path: Path) -> None:
+    flags = ("--portal.listen-address", "127.0.0.1:0", "--portal.mode", "local", "--slurm.bin-path", str(tmp_path))
+    # Long before the second round.
+    archive = ("--archive.url", f"{tmp_path}/archive.db", "--reporter.interval", "1h")
+    with running("portal", *flags, *archive, wait_for="msg=listening"):
+        until((tmp_path / "archive.db").exists)
