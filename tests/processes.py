@@ -115,6 +115,18 @@ def run_slurmscope(
     )
 
 
+def get_as(portal: Exporter, user: str, path: str, *, timeout_seconds: float = 120) -> tuple[int, str]:
+    """Request a page of a portal as its proxy does for this user; return status and body."""
+    headers = {"X-Remote-User": user, "Host": "localhost"}
+    request = urllib.request.Request(portal.addresses[0].rstrip("/") + path, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_seconds) as answer:
+            return answer.status, answer.read().decode("utf-8", "replace")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode("utf-8", "replace")
+
+
 def values(page: str, name: str) -> dict[tuple[str, ...], float]:
     """Return the samples of one name by their label values, as prometheus_client reads them."""
     return {

@@ -36,7 +36,7 @@ def window(browser: Browser, demo: str) -> Iterator[Watched]:
 def test_first_page_is_full(window: Watched) -> None:
     page = window.open("/")
     expect(page.get_by_role("heading", name="My jobs")).to_be_visible()
-    expect(page.locator("table.jobs").first.locator("tbody tr")).to_have_count(12)
+    expect(page.get_by_role("table", name="My newest jobs").locator("tbody tr")).to_have_count(12)
     expect(page.locator("dl.tiles dd").first).not_to_have_text("0")
     window.shoot("demo-first-page")
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.demo_jobs import PATIENCE_SECONDS, find_jobs
 from tests.browser.watching import NARROW, PATIENCE_MILLISECONDS, Watched, watching
+from tests.processes import until
 
 expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
@@ -22,6 +23,18 @@ def killed(demo: str) -> str:
     find_jobs(demo)
     answer = httpx.get(f"{demo}/api/v2/jobs?state=OUT_OF_MEMORY", timeout=PATIENCE_SECONDS, trust_env=False)
     return str(answer.raise_for_status().json()["jobs"][0]["shown_id"])
+
+
+@pytest.fixture(scope="module")
+def failed(demo: str, killed: str) -> None:
+    """Wait until the demo has archived a failed job of the user as whom it is shown; it archives the newest first."""
+
+    def is_shown() -> bool:
+        text = httpx.get(demo, timeout=PATIENCE_SECONDS, trust_env=False).text
+        table = text.partition("Failed in the last 7 days")[2].partition("</table>")[0]
+        return re.search("out of memory|timeout", table) is not None
+
+    until(is_shown, PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -45,6 +58,46 @@ def test_corrected_header_of_a_failed_job_is_three_clicks_away(window: Watched, 
     assert re.match(r"#SBATCH --(mem|time|mem-per-cpu|cpus-per-task|ntasks|nodes)\S*=\S+", copied)
     assert header_of(page) == copied
     window.shoot("resubmit")
+
+
+@pytest.mark.parametrize("style", [{}, {"viewport": NARROW, "has_touch": True}, {"color_scheme": "dark"}], ids=str)
+def test_plain_user_gets_from_a_failed_job_to_its_header_in_two_clicks(
+    browser: Browser, demo: str, failed: None, style: dict[str, object]
+) -> None:
+    with watching(browser, demo, permissions=["clipboard-read", "clipboard-write"], **style) as window:
+        page = choose_view(window, "user")
+        assert [] == window.find_barriers()
+        open_failed_job(page).click()
+        expect(page.get_by_role("heading", name="What went wrong")).to_be_visible()
+        page.get_by_role("button", name="Copy").click()
+        expect(page.locator(".copied")).to_have_text("Copied.")
+        assert header_of(page) == page.evaluate("navigator.clipboard.readText()").strip()
+        assert header_of(page).startswith("#SBATCH --")
+
+
+def test_plain_user_gets_there_by_keyboard_and_without_scripts(browser: Browser, demo: str, failed: None) -> None:
+    with watching(browser, demo, java_script_enabled=False) as window:
+        page = window.open("/")
+        page.get_by_role("button", name="user", exact=True).focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="user", exact=True)).to_have_attribute("aria-pressed", "true")
+        open_failed_job(page).focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#header-lines")).to_contain_text("#SBATCH --")
+
+
+def choose_view(window: Watched, name: str) -> Page:
+    """Choose the rights with which the demo is shown."""
+    page = window.open("/")
+    page.get_by_role("button", name=name, exact=True).click()
+    expect(page.get_by_role("button", name=name, exact=True)).to_have_attribute("aria-pressed", "true")
+    return page
+
+
+def open_failed_job(page: Page) -> Locator:
+    """Return the link to a job that ran out of memory or time, on the first page."""
+    failed = page.get_by_role("table", name="Failed in the last 7 days").locator("tbody tr")
+    return failed.filter(has_text=re.compile("out of memory|timeout")).first.get_by_role("link").first
 
 
 def test_header_is_copied_by_keyboard(window: Watched, killed: str) -> None:

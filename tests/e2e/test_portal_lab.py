@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import signal
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +18,7 @@ import pytest
 from lab import ALICE, BOB, SlurmLab
 from lab.prometheus import Server, run_prometheus
 from tests.e2e import half_idle_job
-from tests.processes import Exporter, run_slurmscope, running, serving, until
+from tests.processes import Exporter, get_as, run_slurmscope, running, serving, until
 
 CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
@@ -42,15 +40,7 @@ class Site:
 
     def get(self, user: str, path: str) -> tuple[int, str]:
         """Ask as the proxy would for this user."""
-        request = urllib.request.Request(
-            self.portal.addresses[0].rstrip("/") + path, headers={"X-Remote-User": user, "Host": "localhost"}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                return answer.status, answer.read().decode("utf-8", "replace")
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode("utf-8", "replace")
+        return get_as(self.portal, user, path)
 
     def run_job(self, user: str = ALICE) -> int:
         """Run a short job to its end."""

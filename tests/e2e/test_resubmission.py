@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from lab import ALICE, SlurmLab
 from lab.cgroups import has_cgroup_v1
-from tests.processes import PATIENCE_SECONDS, run_slurmscope, running, until
+from tests.processes import get_as, run_slurmscope, running, until
 
 needs_cgroups = pytest.mark.skipif(not has_cgroup_v1(), reason="this machine has no cgroup v1 controllers")
 
@@ -20,13 +19,6 @@ WORK = "exec python3 -c 'import time; held = bytearray(150 << 20); time.sleep(1)
 
 def state_of(lab: SlurmLab, job: int) -> str:
     return lab.run("sacct", "-n", "-X", "-P", "-j", str(job), "--format=State").strip()
-
-
-def page_of(address: str, job: int) -> str:
-    request = urllib.request.Request(f"{address}/jobs/{job}", headers={"X-Remote-User": ALICE, "Host": "localhost"})
-    with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
-        text: str = answer.read().decode()
-    return text
 
 
 @needs_cgroups
@@ -54,7 +46,8 @@ def test_oom_killed_job_completes_with_the_suggested_header_and_the_advice_count
         environment=lab.environment,
         wait_for="msg=listening",
     ) as portal:
-        address = portal.addresses[0].rstrip("/")
-        until(lambda: "Advice was followed" in page_of(address, killed))
-        assert f'The next run, <a href="/jobs/{again}">job {again}</a>' in page_of(address, killed)
-        assert f'the earlier run, <a href="/jobs/{killed}">job {killed}</a>' in page_of(address, again)
+        until(lambda: "Advice was followed" in get_as(portal, ALICE, f"/jobs/{killed}")[1])
+        assert f'The next run, <a href="/jobs/{again}">job {again}</a>' in get_as(portal, ALICE, f"/jobs/{killed}")[1]
+        assert (
+            f'the earlier run, <a href="/jobs/{killed}">job {killed}</a>' in get_as(portal, ALICE, f"/jobs/{again}")[1]
+        )

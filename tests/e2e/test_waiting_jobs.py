@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab import ALICE, BOB, SlurmLab
-from tests.processes import Exporter, running, until
+from tests.processes import Exporter, get_as, running, until
 
 PATIENCE_SECONDS = 180
 TASKS = 25
@@ -31,15 +29,7 @@ class Queue:
 
     def get(self, user: str, path: str) -> tuple[int, str]:
         """Request a page as the proxy does for this user."""
-        request = urllib.request.Request(
-            self.portal.addresses[0].rstrip("/") + path, headers={"X-Remote-User": user, "Host": "localhost"}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=120) as answer:
-                return answer.status, answer.read().decode("utf-8", "replace")
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode("utf-8", "replace")
+        return get_as(self.portal, user, path)
 
     def waiting(self, user: str, job: object) -> dict[str, Any]:
         """Return what the portal says of a pending job; empty if it knows none."""

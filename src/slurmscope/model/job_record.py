@@ -100,6 +100,8 @@ class JobRecord:
     stderr: str = ""
     failed_node: str = ""
     """The node whose failure ended the job."""
+    cancelled_by_uid: int | None = None
+    """Who cancelled the job; 0 also where Slurm itself did."""
     steps: tuple[StepRecord, ...] = ()
 
     @property

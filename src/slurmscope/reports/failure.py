@@ -13,6 +13,8 @@ from slurmscope.reports.formatting import format_time, show
 from slurmscope.rules.failure import explain_failure, name_step
 
 TITLE = "What went wrong"
+_CAUSES = frozenset({"oom_kill", "timed_out", "node_failed"})
+"""Findings that are themselves what went wrong."""
 _ASSUMED = " (Slurm's default; the script may set another file with --output)"
 
 
@@ -40,8 +42,9 @@ def _place(failure: Failure, zone: tzinfo | None) -> str:
 
 
 def _findings(report: JobReport) -> str:
-    """Name the findings that may have to do with it; they follow below."""
-    return "; ".join(finding.title for finding in report.findings if finding.severity is not Severity.INFO)
+    """Name the findings that may have to do with it, but not those that are the cause; they follow below."""
+    others = (finding for finding in report.findings if finding.rule not in _CAUSES)
+    return "; ".join(finding.title for finding in others if finding.severity is not Severity.INFO)
 
 
 def _outputs(failure: Failure) -> tuple[LabelledText, ...]:

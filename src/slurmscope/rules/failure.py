@@ -121,9 +121,20 @@ def _describe_timeout(record: JobRecord) -> Ending:
 
 
 def _describe_cancelled(summary: JobSummary) -> Ending:
+    who = _name_canceller(summary.record)
     if summary.record.start_seconds is None:
-        return Ending("The job was cancelled before it started.", "")
-    return Ending(f"The job was cancelled after {format_seconds(summary.run_seconds)}.", "")
+        return Ending(f"The job was cancelled{who} before it started.", "")
+    return Ending(f"The job was cancelled{who} after {format_seconds(summary.run_seconds)}.", "")
+
+
+def _name_canceller(record: JobRecord) -> str:
+    """Return who cancelled a job without the name: not everyone who may see the job may see the names of others."""
+    uid = record.cancelled_by_uid
+    if uid is None or record.uid is None:
+        return ""
+    if uid == record.uid:
+        return " by its owner"
+    return " by an administrator or by Slurm" if uid == 0 else " by an administrator or coordinator"
 
 
 def name_step(name: str) -> str:

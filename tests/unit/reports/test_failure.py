@@ -36,6 +36,7 @@ def test_rows_say_what_where_and_where_to_look() -> None:
     report = replace(
         failed(),
         findings=(
+            make_finding("oom_kill", Subject.MEMORY, Severity.CRITICAL),
             make_finding("memory_near_limit", Subject.MEMORY, Severity.WARNING),
             make_finding("scratch_unused", Subject.FILES, Severity.INFO),
         ),

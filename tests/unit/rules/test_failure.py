@@ -104,6 +104,18 @@ def test_step_without_an_end_comes_after_those_with_one() -> None:
         ("TIMEOUT", {"time_limit_seconds": None}, "Slurm ended the job at its time limit."),
         ("CANCELLED", {}, "The job was cancelled after 2 h."),
         ("CANCELLED", {"start_seconds": None}, "The job was cancelled before it started."),
+        ("CANCELLED", {"uid": 1001, "cancelled_by_uid": 1001}, "The job was cancelled by its owner after 2 h."),
+        (
+            "CANCELLED",
+            {"uid": 1001, "cancelled_by_uid": 0},
+            "The job was cancelled by an administrator or by Slurm after 2 h.",
+        ),
+        (
+            "CANCELLED",
+            {"uid": 1001, "cancelled_by_uid": 1002, "start_seconds": None},
+            "The job was cancelled by an administrator or coordinator before it started.",
+        ),
+        ("CANCELLED", {"uid": None, "cancelled_by_uid": 1002}, "The job was cancelled after 2 h."),
         ("NODE_FAIL", {"failed_node": "n2"}, "Node n2 failed."),
         ("NODE_FAIL", {}, "A node of the job failed."),
         ("BOOT_FAIL", {}, "A node of the job failed to boot."),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from urllib.parse import quote, urlencode
 
@@ -42,6 +42,10 @@ MAX_TASKS = 5_000
 _ROWS_PER_QUERY = 500
 _FIRST_PAGE_ROWS = 12
 _FIRST_PAGE_DAYS = 30
+_CRITICAL_ROWS = 8
+_FAILED_ROWS = 5
+_FAILED_DAYS = 7
+_FAILED_STATES = ("FAILED", "OUT_OF_MEMORY", "TIMEOUT", "NODE_FAIL")
 _ARRAY_ROWS = 50
 _RANGE_DAYS = 30
 
@@ -62,14 +66,19 @@ def show_first_page(context: Context) -> Response:
     all_recent = JobFilter(since_seconds=context.since(7))
     if viewer.is_staff:
         context.audit("waste of all users")
+    failed = _find_failed(context)
+    newest = archive.list_jobs(viewer, own, limit=_FIRST_PAGE_ROWS + len(failed)).rows
+    rows = [row for row in newest if row not in failed][:_FIRST_PAGE_ROWS]
     return context.page(
         "index.html",
-        rows=archive.list_jobs(viewer, own, limit=_FIRST_PAGE_ROWS).rows,
+        rows=rows,
+        failed=failed,
+        failed_days=_FAILED_DAYS,
         days=_FIRST_PAGE_DAYS,
         total=next(iter(archive.total(viewer, own_recent, GroupBy.USER, limit=1)), None),
         fixes=_find_fixes(context, own_recent),
         wasters=archive.total(viewer, all_recent, GroupBy.USER, limit=8) if viewer.is_staff else (),
-        critical=_find_critical(context) if viewer.is_staff else (),
+        critical=_find_critical(context, shown=(*failed, *rows)) if viewer.is_staff else (),
         own=own,
         waiting=summarize_own(context.backend.queue.waiting(), viewer.name),
         rule_link=context.make_rule_link(own_recent),
@@ -184,9 +193,22 @@ def _find_fixes(context: RequestContext, wanted: JobFilter) -> tuple[Fix, ...]:
     return choose_fixes(totals, newest, days=_FIRST_PAGE_DAYS)
 
 
-def _find_critical(context: RequestContext) -> tuple[JobRow, ...]:
+def _find_failed(context: RequestContext) -> list[JobRow]:
+    """Return the viewer's newest jobs that failed."""
+    recent = JobFilter(user=context.viewer.name, since_seconds=context.since(_FAILED_DAYS))
+    found = [
+        row
+        for state in _FAILED_STATES
+        for row in context.archive.list_jobs(context.viewer, replace(recent, state=state), limit=_FAILED_ROWS).rows
+    ]
+    return sorted(found, key=lambda row: (row.submit_seconds, row.job_id), reverse=True)[:_FAILED_ROWS]
+
+
+def _find_critical(context: RequestContext, *, shown: Collection[JobRow]) -> list[JobRow]:
+    """Return the newest jobs with critical findings, without those that are shown above."""
     wanted = JobFilter(worst=Severity.CRITICAL, since_seconds=context.since(7))
-    return context.archive.list_jobs(context.viewer, wanted, limit=8).rows
+    rows = context.archive.list_jobs(context.viewer, wanted, limit=_CRITICAL_ROWS + len(shown)).rows
+    return [row for row in rows if row not in shown][:_CRITICAL_ROWS]
 
 
 def _find_page(context: RequestContext, text: str) -> str:

@@ -30,7 +30,7 @@ from slurmscope.reports import contents
 from slurmscope.reports.charts_svg import describe
 from slurmscope.reports.failure import TITLE as FAILURE
 from slurmscope.reports.failure import failure_rows
-from slurmscope.reports.formatting import as_datetime, format_day, show
+from slurmscope.reports.formatting import format_day, show
 from slurmscope.rules import RULES
 from slurmscope.rules.exit_status import name_exit
 from slurmscope.rules.rating import MANY_JOBS, RatedJob, rate_use, rated_job
@@ -119,7 +119,6 @@ def _make_environment(settings: PortalSettings, static: StaticFiles, clusters: F
         "ratio": format_ratio,
         "seconds": format_seconds,
         "some": format_some,
-        "iso": _format_iso,
         "hours": _format_hours,
         "rate": _rate,
         "how_failed": lambda row: name_exit(row.exit_code, row.exit_signal),
@@ -170,11 +169,6 @@ def _label_group(by: str) -> str:
 
 def _format_hours(seconds: float | None) -> str:
     return format_count(None if seconds is None else round(seconds / 3600, 2))
-
-
-def _format_iso(seconds: float | None) -> str:
-    moment = as_datetime(seconds)
-    return moment.isoformat(timespec="seconds") if moment else ""
 
 
 def _percent_number(ratio: float | None) -> float:

@@ -176,6 +176,7 @@ class History:
             exit_signal=exit_signal,
             submit_line=submit_line(draft.name, asked),
             work_dir=f"/home/{draft.user.name}",
+            cancelled_by_uid=draft.user.uid if state == "CANCELLED" else None,
         )
         workload = make_workload(record, kind, length_seconds=asked.run_seconds)
         return PastJob(with_use(record, workload, asked), kind, workload)

@@ -136,6 +136,10 @@ JOB_FIELDS = (
     _text("stdout", "StdOut", "std_out", "j.std_out", is_later=True, is_optional=True),
     _text("stderr", "StdErr", "std_err", "j.std_err", is_later=True, is_optional=True),
     _text("failed_node", "FailedNode", "failed_node", "j.failed_node", is_later=True, is_optional=True),
+    Field(
+        name="cancelled_by_uid", sacct="State", parse=sacct.parse_canceller, is_optional=True,
+        view={"kill_requid": "j.kill_requid"}, decode=database.decode_canceller,
+    ),
 )  # fmt: skip
 """Fields of ``JobRecord``, and the texts that have its nodes and resources: node_list, allocated, requested."""
 

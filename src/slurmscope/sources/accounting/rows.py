@@ -111,6 +111,13 @@ def decode_suspended(row: DatabaseRow) -> int:
     return max(0, row[NOW] - seconds) if name_state(row["state"]) == SUSPENDED and seconds else seconds
 
 
+def decode_canceller(row: DatabaseRow) -> int | None:
+    """Return the user id of who cancelled a job, as sacct shows it; None for other jobs, and where it is not known."""
+    uid = row["kill_requid"]
+    is_known = uid is not None and 0 <= uid < _NO_VALUE and name_state(row["state"]) == "CANCELLED"
+    return uid if is_known else None
+
+
 def decode_time_limit(minutes: int) -> int | None:
     """Return the time limit in seconds; None for none."""
     return None if minutes in (_NO_VALUE, _UNLIMITED, 0) else 60 * minutes

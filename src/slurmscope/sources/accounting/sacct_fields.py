@@ -51,6 +51,12 @@ def parse_state(text: str) -> str:
     return text.partition(" ")[0]
 
 
+def parse_canceller(text: str) -> int | None:
+    """Return the user id that follows a state: 1001 of CANCELLED by 1001."""
+    _, is_named, uid = text.partition("CANCELLED by ")
+    return parse_count(uid) if is_named else None
+
+
 def parse_time(text: str) -> int | None:
     """Parse a time; Unknown, None, 0 and Slurm's numbers for no value are None."""
     seconds = parse_count(text)

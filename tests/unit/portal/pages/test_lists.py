@@ -23,6 +23,22 @@ def open_portal(backend: FakeBackend, name: str) -> PortalClient:
     return PortalClient(backend.make_app(), name)
 
 
+def test_first_page_shows_no_job_twice_and_failed_ones_first(backend: FakeBackend) -> None:
+    states = {21: "COMPLETED", 22: "FAILED", 23: "TIMEOUT", 24: "CANCELLED"}
+    backend.archive.save(
+        [make_report(make_record(number, user="sue", state=state)) for number, state in states.items()]
+    )
+    text = open_portal(backend, "sue").get("/").text
+    rows = re.findall(r'<th scope="row"><a href="/jobs/([0-9]+)">', text)
+
+    assert {"21", "22", "23", "24"} <= set(rows)
+    assert len(rows) == len(set(rows))
+    assert ["23", "22"] == [row for row in rows if row in {"22", "23"}]
+    assert rows.index("22") < rows.index("24")
+    assert "Failed in the last 7 days" in text
+    assert "Failed in the last" not in open_portal(backend, "ada").get("/").text
+
+
 def test_first_page_shows_own_jobs_and_the_cluster(backend: FakeBackend) -> None:
     page = Page(open_portal(backend, "ada").get("/").text)
     assert "4720" in page.text

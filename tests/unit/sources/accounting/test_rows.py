@@ -26,7 +26,7 @@ JOB: dict[str, Any] = {
     "tres_alloc": "1=2,2=200,3=18446744073709551614,4=2,5=2,1001=4", "tres_req": "1=2,2=200,4=2,5=2,1001=4",
     "exit_code": 0, "id_array_job": 0, "id_array_task": NO_VALUE, "het_job_id": 0, "het_job_offset": NO_VALUE,
     "state_reason_prev": 0, "work_dir": "/home/bob", "submit_line": "sbatch x", "restart_cnt": None, NOW: 1794742200,
-    "std_out": None, "std_err": None, "failed_node": None,
+    "std_out": None, "std_err": None, "failed_node": None, "kill_requid": None,
 }  # fmt: skip
 STEP: dict[str, Any] = {
     "job_db_inx": 6, "id_step": 0, "step_het_comp": NO_VALUE, "state": 3, "time_start": 1794742130,
@@ -55,6 +55,14 @@ def test_output_files_and_failed_nodes_are_read_where_the_table_has_them() -> No
 
     assert ("", "", "") == (read().stdout, read().stderr, read().failed_node)
     assert ("/home/bob/%j.out", "/home/bob/%j.err", "lab0n4") == (later.stdout, later.stderr, later.failed_node)
+
+
+@pytest.mark.parametrize(
+    ("state", "uid", "expected"),
+    [(4, 1001, 1001), (4, 0, 0), (4, None, None), (4, -1, None), (4, NO_VALUE, None), (3, 1001, None)],
+)
+def test_who_cancelled_a_job_is_known_for_cancelled_jobs(state: int, uid: int | None, expected: int | None) -> None:
+    assert expected == read(state=state, kill_requid=uid).cancelled_by_uid
 
 
 def test_step_knows_its_nodes() -> None:

@@ -201,8 +201,13 @@ class TestRecord:
 
         assert ("RUNNING", None) == (job.state, job.cpus)
 
-    def test_who_cancelled_it_is_left_out(self) -> None:
-        assert "CANCELLED" == read_one(State="CANCELLED by 1001").state
+    @pytest.mark.parametrize(
+        ("text", "uid"), [("CANCELLED by 1001", 1001), ("CANCELLED by 0", 0), ("CANCELLED", None), ("COMPLETED", None)]
+    )
+    def test_who_cancelled_it_is_kept_apart_from_the_state(self, text: str, uid: int | None) -> None:
+        job = read_one(State=text)
+
+        assert (text.partition(" ")[0], uid) == (job.state, job.cancelled_by_uid)
 
     @pytest.mark.parametrize("limit", ["UNLIMITED", "Partition_Limit", "", "0"])
     def test_no_limit_is_none(self, limit: str) -> None:
