@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fastapi import FastAPI
 
+from slurmscope.analysis.zoom import RunPart, ZoomedReport
 from slurmscope.errors import ArchiveError, SourceError
 from slurmscope.gres import Gres
 from slurmscope.model.archive import Archive
@@ -40,6 +41,7 @@ from slurmscope.services.reporting.report_finder import ReportFinder
 from slurmscope.services.reporting.report_maker import ReportMaker
 from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
+from slurmscope.services.reporting.zooming import Zoomer
 from slurmscope.services.runtime.clock import Clock
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report
@@ -105,6 +107,8 @@ TOP_CLIENTS = TopClients(
     )
 )
 
+Zoom = Callable[[str, JobReport, RunPart, int], ZoomedReport]
+
 
 class FakeIdentifier:
     """Trust the user name in a header."""
@@ -163,6 +167,7 @@ class FakeBackend:
     scripts: dict[str, JobScript] = field(default_factory=dict)
     script_error: SourceError | None = None
     waits: dict[tuple[int, int], WaitingTime] = field(default_factory=dict)
+    zoom: Zoom = field(default_factory=lambda: Zoomer(None).zoom)
 
     @property
     def csrf(self) -> Csrf:
@@ -170,6 +175,9 @@ class FakeBackend:
 
     def clock(self) -> float:
         return START + 3 * 86400.0
+
+    def read_part(self, person: str, report: JobReport, part: RunPart, points: int) -> ZoomedReport:
+        return self.zoom(person, report, part, points)
 
     def find_report(self, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
         live = self.live.get(shown_id)
@@ -198,6 +206,7 @@ class FakeBackend:
             jobs=JobServices(
                 find_report=self.find_report,
                 clusters=self.find_clusters,
+                zoom=self.read_part,
                 add_resubmission=partial(
                     add_resubmission, self.archive, WaitingTimesCache(self.archive, Clock(wall=self.clock))
                 ),

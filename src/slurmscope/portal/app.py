@@ -32,6 +32,7 @@ from slurmscope.portal.pages import (
     view_as,
     waiting,
     waste,
+    zoom,
 )
 from slurmscope.portal.pages.errors import add_error_pages
 from slurmscope.portal.scope import AsgiApp, Receive, Send
@@ -48,6 +49,7 @@ _PAGES = (
     nodes,
     histogram,
     job,
+    zoom,
     job_script,
     waiting,
     people,

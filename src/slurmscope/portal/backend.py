@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from slurmscope.analysis.smaller_request import WaitsByShape
+from slurmscope.analysis.zoom import RunPart, ZoomedReport, zoom_report
 from slurmscope.model.advice import AdviceReader
 from slurmscope.model.archive import Archive
 from slurmscope.model.filesystem_use import TopClients
@@ -16,6 +17,7 @@ from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.node_events import NodeEvent
 from slurmscope.model.report import Chart, JobReport
+from slurmscope.model.series import Measured
 from slurmscope.model.staff import SavedViews, StaffNotes
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting import WaitingQueue
@@ -69,6 +71,13 @@ class JobServices:
     """Return of which clusters the archive has jobs."""
     add_resubmission: Callable[[Viewer, JobReport], JobReport] = lambda _viewer, report: report
     """Return a report with the header for the job's next run, by all runs that the viewer may see."""
+    zoom: Callable[[str, JobReport, RunPart, int], ZoomedReport] = lambda _person, report, part, _points: zoom_report(
+        report, Measured(), part
+    )
+    """Return a part of a run with at most so many points, finer where a time series source has more.
+
+    May raise ``ServerBusy`` if the person requested too many parts.
+    """
     read_script: Callable[[JobRecord], JobScript | None] = lambda _: None
     """Return the script of a job that Slurm stored; None if there is none. May raise ``SourceError``."""
     stores_scripts: Callable[[], bool] = lambda: False

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import UTC, tzinfo
 from typing import NamedTuple
 
 from slurmscope.figures import format_bytes, format_count, format_rate, format_ratio
-from slurmscope.reports.formatting import as_datetime
+from slurmscope.reports.formatting import to_zone
 
 _DAY, _HOUR, _MINUTE = 86400, 3600, 60
 _TIME_STEPS = (
@@ -39,16 +40,23 @@ def make_value_marks(highest: float, unit: str, *, count: int = 5) -> tuple[Mark
     return tuple(Mark(index * step, format_value(index * step, unit)) for index in range(steps + 1))
 
 
-def make_time_marks(first: float, last: float, *, count: int = 8) -> tuple[Mark, ...]:
-    """Return marks within a span of seconds since 1970, at round times of the day, in UTC."""
+def make_time_marks(first: float, last: float, *, count: int = 8, zone: tzinfo = UTC) -> tuple[Mark, ...]:
+    """Return marks within a span of seconds since 1970, at round times of the day in a time zone."""
     shortest = (last - first) / max(1, count)
     step = next((step for step in _TIME_STEPS if step >= shortest), None)
     if step is None or not (math.isfinite(first) and last > first):
         return ()
-    start = math.ceil(first / step)
-    return tuple(
-        Mark(index * step, _format_mark(index * step, step)) for index in range(start, math.floor(last / step) + 1)
-    )
+    # Where the clock changes within the span, marks stay as far apart as they are.
+    offset = _offset_seconds(first, zone)
+    start, end = math.ceil((first + offset) / step), math.floor((last + offset) / step)
+    times = (index * step - offset for index in range(start, end + 1))
+    return tuple(Mark(time, _format_mark(time, step, zone)) for time in times)
+
+
+def _offset_seconds(seconds: float, zone: tzinfo) -> int:
+    moment = to_zone(seconds, zone)
+    offset = moment.utcoffset() if moment else None
+    return round(offset.total_seconds()) if offset else 0
 
 
 def format_value(value: float | None, unit: str) -> str:
@@ -71,12 +79,12 @@ def _round_up(value: float) -> float:
     return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= value * (1 - 1e-9))
 
 
-def _format_mark(seconds: int, step: int) -> str:
-    moment = as_datetime(seconds)
+def _format_mark(seconds: int, step: int, zone: tzinfo) -> str:
+    moment = to_zone(seconds, zone)
     if moment is None:
         return ""
     if step >= _DAY:
         return f"{moment:%Y-%m-%d}" if step > 28 * _DAY else f"{moment:%m-%d}"
-    if seconds % _DAY == 0:
+    if (moment.hour, moment.minute, moment.second) == (0, 0, 0):
         return f"{moment:%m-%d}"
     return f"{moment:%H:%M:%S}" if step < _MINUTE else f"{moment:%H:%M}"

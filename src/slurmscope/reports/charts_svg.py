@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 
 from slurmscope.analysis.charts import fold_lines
 from slurmscope.figures import NOT_MEASURED
 from slurmscope.model.report import Chart
 from slurmscope.reports.axes import Mark, find_highest, format_value, make_time_marks, make_value_marks
-from slurmscope.reports.formatting import format_day, show
+from slurmscope.reports.formatting import format_zoned_day, show
 from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
 
 _TOP, _RIGHT, _ROW = 38, 16, 18
@@ -38,8 +39,10 @@ class _Frame:
         return self.bottom - (self.bottom - self.top) * (value / self.highest)
 
 
-def render_chart_svg(chart: Chart, *, width: int = 720, height: int = 260, dark: bool = False) -> Markup:
-    """Draw the lines of a chart over time, with gaps where nothing was measured."""
+def render_chart_svg(
+    chart: Chart, *, width: int = 720, height: int = 260, dark: bool = False, zone: tzinfo = UTC
+) -> Markup:
+    """Draw the lines of a chart over time, with gaps where nothing was measured; times are in ``zone``."""
     palette = DARK if dark else LIGHT
     chart = fold(chart)
     legend = _place_legend(chart, width)
@@ -58,7 +61,7 @@ def render_chart_svg(chart: Chart, *, width: int = 720, height: int = 260, dark:
         element("rect", width=width, height=height, fill=palette.paper, class_="paper"),
         _text(8, 18, chart.title, palette, font_weight="600"),
         *_value_axis(frame, marks, palette),
-        *_time_axis(frame, palette),
+        *_time_axis(frame, palette, zone),
         *(_line(frame, chart, index, palette) for index in range(len(chart.lines))),
         *_reference(frame, chart, palette),
         *_legend(legend, height - rows * _ROW, palette),
@@ -111,12 +114,11 @@ def _value_axis(frame: _Frame, marks: Sequence[Mark], palette: Palette) -> Itera
         yield _text(frame.left - 6, y + 4, mark.text, palette, text_anchor="end")
 
 
-def _time_axis(frame: _Frame, palette: Palette) -> Iterator[Markup]:
+def _time_axis(frame: _Frame, palette: Palette, zone: tzinfo) -> Iterator[Markup]:
     count = max(1, int((frame.right - frame.left) / 90))
     if frame.last > frame.first:
-        day = f"{format_day(frame.first)}, UTC"
-        yield _text(frame.right, 18, day, palette, text_anchor="end")
-    for mark in make_time_marks(frame.first, frame.last, count=count):
+        yield _text(frame.right, 18, format_zoned_day(frame.first, zone), palette, text_anchor="end")
+    for mark in make_time_marks(frame.first, frame.last, count=count, zone=zone):
         x = frame.x(mark.value)
         yield element(
             "line", x1=x, y1=frame.bottom, x2=x, y2=frame.bottom + 4, stroke=palette.ink, stroke_width=1, class_="tick"

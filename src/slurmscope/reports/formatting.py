@@ -51,6 +51,21 @@ def format_day(seconds: float | None) -> str:
     return f"{moment:%Y-%m-%d}" if moment else "unknown"
 
 
+def format_zoned_day(seconds: float, zone: tzinfo) -> str:
+    """Format a Unix time as date, with the name of the time zone."""
+    moment = to_zone(seconds, zone)
+    return f"{moment:%Y-%m-%d}, {getattr(zone, 'key', 'UTC')}" if moment else "unknown"
+
+
+def to_zone(seconds: float, zone: tzinfo) -> datetime | None:
+    """Convert a Unix time to a time zone; None for times outside of the calendar."""
+    moment = as_datetime(seconds)
+    try:
+        return moment.astimezone(zone) if moment else None
+    except OverflowError:  # the first and last hours of the calendar
+        return None
+
+
 def as_datetime(seconds: float | None) -> datetime | None:
     """Convert a Unix time to UTC; None for None and for times outside of the calendar."""
     try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from statistics import median
 
 from slurmscope.analysis.heat_maps import summarise_rows
 from slurmscope.figures import NOT_MEASURED, format_some
 from slurmscope.model.report import HeatMap
 from slurmscope.reports.axes import find_highest, format_value, make_time_marks
-from slurmscope.reports.formatting import format_day, show
+from slurmscope.reports.formatting import format_zoned_day, show
 from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
 
 LIGHT_SCALE = ("#eef3f8", "#d6e4f0", "#b5d0e6", "#8db8da", "#639bc9", "#3f7db3", "#246199", "#13477a", "#082f57")
@@ -44,8 +45,8 @@ def make_frame(heat_map: HeatMap, *, width: int = 720) -> HeatFrame:
     )
 
 
-def render_heat_map_svg(heat_map: HeatMap, *, width: int = 720, dark: bool = False) -> Markup:
-    """Draw one heat map with its axes and the scale of its colours."""
+def render_heat_map_svg(heat_map: HeatMap, *, width: int = 720, dark: bool = False, zone: tzinfo = UTC) -> Markup:
+    """Draw one heat map with its axes and the scale of its colours; times are in ``zone``."""
     frame, palette = make_frame(heat_map, width=width), DARK if dark else LIGHT
     scale = DARK_SCALE if dark else LIGHT_SCALE
     return picture(
@@ -53,7 +54,7 @@ def render_heat_map_svg(heat_map: HeatMap, *, width: int = 720, dark: bool = Fal
         _text(8, 18, heat_map.title, palette, font_weight="600"),
         *_cells(heat_map, frame, scale, palette),
         *_row_labels(heat_map, frame, palette),
-        *_time_axis(heat_map, frame, palette),
+        *_time_axis(heat_map, frame, palette, zone),
         *_legend(heat_map, frame, scale, palette),
         width=width,
         height=frame.height,
@@ -124,10 +125,10 @@ def _row_labels(heat_map: HeatMap, frame: HeatFrame, palette: Palette) -> Iterat
         yield _text(frame.left - 6, y, label, palette, text_anchor="end", font_size=11)
 
 
-def _time_axis(heat_map: HeatMap, frame: HeatFrame, palette: Palette) -> Iterator[Markup]:
+def _time_axis(heat_map: HeatMap, frame: HeatFrame, palette: Palette, zone: tzinfo) -> Iterator[Markup]:
     first, last = heat_map.times[0], heat_map.end_seconds
-    yield _text(frame.right, 18, f"{format_day(first)}, UTC", palette, text_anchor="end")
-    for mark in make_time_marks(first, last, count=max(1, int((frame.right - frame.left) / 90))):
+    yield _text(frame.right, 18, format_zoned_day(first, zone), palette, text_anchor="end")
+    for mark in make_time_marks(first, last, count=max(1, int((frame.right - frame.left) / 90)), zone=zone):
         x = frame.left + (frame.right - frame.left) * (mark.value - first) / (last - first)
         yield _text(min(x, frame.right - 10), frame.bottom + 16, mark.text, palette, text_anchor="middle")
 

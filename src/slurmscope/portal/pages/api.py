@@ -7,6 +7,7 @@ Access rules are those of the pages. ``/api/openapi.json`` describes the API.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -22,12 +23,13 @@ from slurmscope.portal.pages.context import Context, not_found
 from slurmscope.portal.pages.job_script import find_script
 from slurmscope.portal.pages.jobs import bound_ranges
 from slurmscope.portal.pages.waiting import explain_waiting
-from slurmscope.portal.views.chart_data import encode_charts
+from slurmscope.portal.views.chart_data import encode_charts, encode_zoomed
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queries import MAX_DAYS, parse_filter, parse_position, render_position
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.waiting import WaitingView
 from slurmscope.portal.views.what_if import MAX_TEXT, parse_request
+from slurmscope.portal.views.zoom import count_points, parse_part
 from slurmscope.portal.web.rounding import round_fields
 from slurmscope.reports.json import render_json
 from slurmscope.reports.what_if import describe_outcome
@@ -88,13 +90,16 @@ class ChartAnswer:
     lines: list[ChartLineAnswer]
     reference: float | None
     reference_label: str
+    is_finer: bool
+    """Whether it has more points than the chart of the whole run has for this period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartsAnswer:
-    """The charts of one job."""
+    """The charts of one job, and for a part of its run how fine they are."""
 
     charts: list[ChartAnswer]
+    note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,10 +173,28 @@ def read_job_script(context: Context, shown_id: ShownId) -> JobScript:
 
 
 @router.get("/jobs/{shown_id}/charts", response_model=ChartsAnswer)
-def read_charts(context: Context, shown_id: ShownId) -> Response:
-    """Return the charts of one job; charts with many lines are reduced to highest, median and lowest."""
-    charts = [chart for chart in context.find_report(shown_id).charts if chart.times]
-    return Response(encode_charts(charts), media_type="application/json")
+def read_charts(
+    context: Context,
+    shown_id: ShownId,
+    begin: Annotated[
+        str, Query(alias="from", max_length=40, description="Begin of a part: ISO 8601 or Unix time.")
+    ] = "",
+    end: Annotated[str, Query(alias="to", max_length=40, description="End of a part: ISO 8601 or Unix time.")] = "",
+    step: Annotated[
+        float, Query(ge=0, le=86400, description="Seconds between two points; as fine as possible if 0.")
+    ] = 0,
+) -> Response:
+    """Return the charts of one job or of a part of its run, for which they may be finer.
+
+    Charts with many lines are reduced to highest, median and lowest.
+    """
+    report = context.find_report(shown_id)
+    part = parse_part({"from": begin, "to": end}, report, UTC)
+    if part is None:
+        charts = [chart for chart in report.charts if chart.times]
+        return Response(encode_charts(charts), media_type="application/json")
+    zoomed = context.backend.jobs.zoom(context.viewer.name, report, part, count_points(part, step))
+    return Response(encode_zoomed(zoomed), media_type="application/json")
 
 
 @router.get("/jobs/{shown_id}/what-if")

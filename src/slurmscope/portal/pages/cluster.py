@@ -67,7 +67,7 @@ def send_cluster_charts(context: Context) -> Response:
 @router.get("/cluster/charts/{name}.svg")
 def send_cluster_image(context: Context, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one chart for browsers without scripts."""
-    image = render_chart_svg(_find_chart(context, name), width=720, height=260, dark=dark)
+    image = render_chart_svg(_find_chart(context, name), width=720, height=260, dark=dark, zone=context.zone)
     return Response(image, media_type="image/svg+xml")
 
 

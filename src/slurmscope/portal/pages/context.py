@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
@@ -29,6 +30,7 @@ from slurmscope.portal.web.person_limits import take_place
 from slurmscope.portal.web.rendering_cache import RenderingCache
 from slurmscope.portal.web.shared_results import SharedResult, SharedResults
 from slurmscope.portal.web.templating import PageRenderer
+from slurmscope.portal.web.times import ZONE_COOKIE, choose_zone, load_zone
 from slurmscope.units import DAY_SECONDS
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z")
@@ -74,6 +76,16 @@ class RequestContext:
     def cluster(self) -> str:
         """Return the cluster that the address names; empty for the short address, which may mean several."""
         return requested_cluster(self.request.scope)
+
+    @property
+    def zone_name(self) -> str:
+        """Return the viewer's time zone where a cookie of the time zone switch names it, else that of the site."""
+        return choose_zone(self.request.cookies.get(ZONE_COOKIE, ""), self.backend.settings.time_zone)
+
+    @property
+    def zone(self) -> tzinfo:
+        """Return the time zone of pictures and forms."""
+        return load_zone(self.zone_name)
 
     def find_report(self, shown_id: str) -> JobReport:
         """Return the report of a job and audit the access; respond 404 if it is absent or not accessible."""

@@ -14,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from slurmscope.analysis.heat_maps import find_heat_maps
+from slurmscope.analysis.zoom import ZoomedReport
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import Chart, HeatMap, JobReport
@@ -22,8 +23,9 @@ from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.pages.job_script import may_see_script
 from slurmscope.portal.pages.staff import make_staff_section
 from slurmscope.portal.pages.waiting import find_pending, show_waiting
+from slurmscope.portal.pages.zoom import find_charted, find_zoomed
 from slurmscope.portal.views.advice import RunComparison, compare_runs
-from slurmscope.portal.views.chart_data import encode_charts, make_data_table
+from slurmscope.portal.views.chart_data import encode_charts, encode_zoomed, make_data_table
 from slurmscope.portal.views.heat_map import show_heat_map
 from slurmscope.portal.views.job import make_job_view
 from slurmscope.portal.views.job_parts import JobParts, make_job_parts
@@ -79,38 +81,40 @@ def send_update(context: Context, shown_id: str) -> Response:
 @router.get("/jobs/{shown_id}/charts.json")
 def send_charts(context: Context, shown_id: str) -> Response:
     """Send the charts to the script on the page."""
-    report = context.find_report(shown_id)
-    charts = [chart for chart in report.charts if chart.times]
-    text = context.rendering_cache.get(report, "charts", lambda: encode_charts(charts).decode())
+    found = find_zoomed(context, shown_id)
+    if isinstance(found, ZoomedReport):
+        return Response(encode_zoomed(found), media_type="application/json")
+    charts = [chart for chart in found.charts if chart.times]
+    text = context.rendering_cache.get(found, "charts", lambda: encode_charts(charts).decode())
     return Response(text, media_type="application/json")
 
 
 @router.get("/jobs/{shown_id}/charts/{name}.svg")
 def send_chart_image(context: Context, shown_id: str, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one chart for browsers without scripts."""
-    chart = _find_chart(context.find_report(shown_id), name)
-    image = render_chart_svg(chart, width=_SVG_WIDTH, height=_SVG_HEIGHT, dark=dark)
+    chart = _find_chart(find_charted(context, shown_id), name)
+    image = render_chart_svg(chart, width=_SVG_WIDTH, height=_SVG_HEIGHT, dark=dark, zone=context.zone)
     return Response(image, media_type="image/svg+xml")
 
 
 @router.get("/jobs/{shown_id}/charts/{name}.{format}")
 def send_chart_table(context: Context, shown_id: str, name: str, format: str) -> Response:
     """Send all points of a chart."""
-    chart = _find_chart(context.find_report(shown_id), name)
+    chart = _find_chart(find_charted(context, shown_id), name)
     return make_table_response(make_chart_table(chart), _table_format(format), context.name_file(shown_id, name))
 
 
 @router.get("/jobs/{shown_id}/heat/{name}.svg")
 def send_heat_image(context: Context, shown_id: str, name: str, dark: bool = False) -> Response:  # noqa: FBT001, FBT002
     """Draw one heat map."""
-    heat_map = _find_heat_map(context.find_report(shown_id), name)
-    return Response(render_heat_map_svg(heat_map, dark=dark), media_type="image/svg+xml")
+    heat_map = _find_heat_map(find_charted(context, shown_id), name)
+    return Response(render_heat_map_svg(heat_map, dark=dark, zone=context.zone), media_type="image/svg+xml")
 
 
 @router.get("/jobs/{shown_id}/heat/{name}.{format}")
 def send_heat_table(context: Context, shown_id: str, name: str, format: str) -> Response:
     """Send all values of a heat map."""
-    heat_map = _find_heat_map(context.find_report(shown_id), name)
+    heat_map = _find_heat_map(find_charted(context, shown_id), name)
     return make_table_response(
         make_heat_table(heat_map), _table_format(format), context.name_file(shown_id, name, "heat")
     )

@@ -66,7 +66,7 @@ def send_node_image(context: Context, name: str, chart_name: str, dark: bool = F
     """Draw one chart for browsers without scripts."""
     for chart in _charts(context, _find(context, name)):
         if chart.name == chart_name:
-            return Response(render_chart_svg(chart, dark=dark), media_type="image/svg+xml")
+            return Response(render_chart_svg(chart, dark=dark, zone=context.zone), media_type="image/svg+xml")
     raise not_found()
 
 

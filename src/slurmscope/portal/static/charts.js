@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Draw the charts of a page with uPlot; all charts share the time axis, the cursor and the zoom.
+// While zoomed, the server may have finer data for what is shown.
 "use strict";
 
 (() => {
   const HEIGHT = 210;
+  const ZOOM_DELAY = 250;
+  const SHORTEST = 10;
   const DURATIONS = [1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2419200];
   const grid = document.querySelector(".charts");
   if (!grid || typeof uPlot === "undefined") return;
@@ -16,10 +19,15 @@
   let zoom = readZoom();
   let isLoading = false;
   let tag = "";
+  let whole = [];
+  let shown = null; // the part for which finer data are drawn
+  let timer = 0;
 
   load();
   document.body.addEventListener("htmx:afterSwap", () => load());
   document.body.addEventListener("slurmscope:zone", () => load(true));
+  const note = document.querySelector(".zoom-note");
+  const firstNote = note?.textContent;
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => load(true));
   skipUnchanged();
   resetButton?.addEventListener("click", () => setZoom(null));
@@ -35,12 +43,40 @@
       const response = await fetch(grid.dataset.source, { headers, cache: "no-store" });
       if (!response.ok) return;
       tag = response.headers.get("ETag") || "";
-      draw((await response.json()).charts);
+      whole = (await response.json()).charts;
+      shown = null;
+      draw(structuredClone(whole));
+      if (zoom) loadFiner();
     } catch {
       // The tables below the charts still have the numbers; the next update retries.
     } finally {
       isLoading = false;
     }
+  }
+
+  // Charts without finer data keep their points; a zoom that changes meanwhile starts another request.
+  async function loadFiner() {
+    const wanted = zoom;
+    if (!note || !wanted) return;
+    const part = `from=${Math.floor(wanted.low)}&to=${Math.ceil(wanted.high)}`;
+    try {
+      const response = await fetch(`${grid.dataset.source.split("?")[0]}?${part}`, { headers: { Accept: "application/json" } });
+      const answer = await response.json();
+      if (zoom !== wanted) return;
+      note.textContent = response.ok ? answer.note : answer.error;
+      if (!response.ok) return;
+      const finer = new Map(answer.charts.filter((chart) => chart.is_finer).map((chart) => [chart.name, chart]));
+      if (finer.size) draw(structuredClone(whole).map((chart) => finer.get(chart.name) || chart));
+      shown = wanted;
+      announce(part, answer.heat_maps);
+    } catch {
+      // The charts still have the points of the whole run.
+    }
+  }
+
+  // Heat maps show the same part of the run.
+  function announce(part, frames) {
+    document.body.dispatchEvent(new CustomEvent("slurmscope:zoom", { detail: { part, frames } }));
   }
 
   // The server answers 304 while there is no newer report; then nothing is swapped, and no chart is drawn again.
@@ -163,13 +199,36 @@
   }
 
   function setZoom(wanted) {
+    const [wasZoomed, isOutside] = [zoom !== null, shown && wanted && (wanted.low < shown.low || wanted.high > shown.high)];
     zoom = wanted;
+    if (isOutside) showWhole();
     history.replaceState(null, "", zoom ? `#from=${Math.round(zoom.low)}&to=${Math.round(zoom.high)}` : location.pathname + location.search);
     for (const plot of plots) {
       const times = plot.data[0];
       plot.setScale("x", zoom ? { min: zoom.low, max: zoom.high } : { min: times[0], max: times[times.length - 1] });
     }
     showZoom();
+    clearTimeout(timer);
+    if (zoom) timer = setTimeout(loadFiner, ZOOM_DELAY);
+    else if (wasZoomed) showWhole();
+  }
+
+  function showWhole() {
+    if (note) note.textContent = firstNote;
+    if (shown) draw(structuredClone(whole));
+    shown = null;
+    announce(grid.dataset.source.split("?")[1] || "", null);
+  }
+
+  // Zoom by a factor around the cursor, or around the middle.
+  function zoomBy(plot, factor) {
+    const { min, max } = plot.scales.x;
+    const times = plot.data[0];
+    const [first, last] = [Number(grid.dataset.from ?? times[0]), Number(grid.dataset.to ?? times[times.length - 1])];
+    const at = plot.cursor.idx == null ? (min + max) / 2 : Math.min(max, Math.max(min, times[plot.cursor.idx]));
+    const [low, high] = [Math.max(at - (at - min) * factor, first), Math.min(at + (max - at) * factor, last)];
+    if (low <= first && high >= last) setZoom(null);
+    else if (high - low >= SHORTEST) setZoom({ low, high });
   }
 
   function readZoom() {
@@ -186,6 +245,7 @@
     place.onkeydown = (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
       if (event.key === "Escape") setZoom(null);
+      if (event.key === "+" || event.key === "-") zoomBy(plot, event.key === "+" ? 0.5 : 2);
       if (!step) return;
       event.preventDefault();
       const times = plot.data[0];

@@ -3,11 +3,35 @@
 "use strict";
 
 (() => {
+  const FRAME = ["left", "right", "top", "bottom", "width", "height"];
   for (const map of document.querySelectorAll(".heat-map")) watch(map);
-  document.body.addEventListener("htmx:afterSwap", () => document.querySelectorAll(".heat-map").forEach(refresh));
+  if (window.slurmscopeZoneIsNew) forEachMap(refresh);
+  document.body.addEventListener("htmx:afterSwap", () => forEachMap(refresh));
+  // The picture has the times of the zone that the cookie names.
+  document.body.addEventListener("slurmscope:zone", () => forEachMap(refresh));
+  document.body.addEventListener("slurmscope:zoom", ({ detail }) => forEachMap((map) => zoom(map, detail)));
+
+  function forEachMap(change) {
+    document.querySelectorAll(".heat-map").forEach(change);
+  }
+
+  // Show a part of the run; the cells of another picture are elsewhere. Without data for the part, the picture stays.
+  function zoom(map, { part, frames }) {
+    map.frames ??= { whole: { ...map.dataset } };
+    const frame = frames ? frames[map.dataset.name] : map.frames.whole;
+    if (!frame) return;
+    for (const name of FRAME) map.dataset[name] = frame[name];
+    map.dataset.source = `${map.dataset.source.split("?")[0]}?${part}`;
+    const image = map.querySelector("img");
+    for (const name of ["width", "height"]) image.setAttribute(name, frame[name]);
+    for (const [element, name] of pictures(map)) {
+      const [address, query] = element.getAttribute(name).split("?");
+      element.setAttribute(name, `${address}?${part}&dark=${/dark=1/.test(query) ? 1 : 0}`);
+    }
+    refresh(map);
+  }
 
   function watch(map) {
-    const frame = Object.fromEntries(["left", "right", "top", "bottom", "width", "height"].map((name) => [name, Number(map.dataset[name])]));
     const shown = map.parentElement.querySelector(".heat-value");
     const mark = map.appendChild(document.createElement("div"));
     mark.className = "heat-cell";
@@ -16,6 +40,7 @@
 
     map.addEventListener("pointermove", async (event) => {
       const table = await load(map);
+      const frame = readFrame(map);
       const box = map.getBoundingClientRect();
       const x = ((event.clientX - box.left) / box.width) * frame.width;
       const y = ((event.clientY - box.top) / box.height) * frame.height;
@@ -36,6 +61,7 @@
     function show(table, row, column) {
       if (!(row >= 0 && row < table.labels.length && column >= 0 && column < table.times.length)) return;
       cell = [row, column];
+      const frame = readFrame(map);
       shown.textContent = `${table.labels[row]}, ${window.slurmscopeTime(table.times[column])}: ${formatValue(table.rows[column][table.labels[row]], map.dataset.unit)}`;
       const width = (frame.right - frame.left) / table.times.length / frame.width;
       const height = (frame.bottom - frame.top) / table.labels.length / frame.height;
@@ -45,6 +71,14 @@
       for (const [name, share] of Object.entries(place)) mark.style[name] = `${share * 100}%`;
       mark.hidden = false;
     }
+  }
+
+  function readFrame(map) {
+    return Object.fromEntries(FRAME.map((name) => [name, Number(map.dataset[name])]));
+  }
+
+  function pictures(map) {
+    return [[map.querySelector("source"), "srcset"], [map.querySelector("img"), "src"]];
   }
 
   async function load(map) {
@@ -59,7 +93,8 @@
 
   function refresh(map) {
     map.table = null;
-    for (const [element, name] of [[map.querySelector("source"), "srcset"], [map.querySelector("img"), "src"]]) {
+    map.querySelector(".heat-cell").hidden = true;
+    for (const [element, name] of pictures(map)) {
       element.setAttribute(name, `${element.getAttribute(name).replace(/&at=.*/, "")}&at=${Date.now()}`);
     }
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Show all times in the time zone of the browser, with a switch to that of the site; the choice is remembered.
+// A cookie has the name of the zone, for pictures that the server draws.
 "use strict";
 
 (() => {
@@ -24,6 +25,10 @@
   show();
 
   function show() {
+    const cookie = `${KEY}=${window.slurmscopeZone()}`;
+    // Pictures of this page were requested before.
+    window.slurmscopeZoneIsNew = !document.cookie.split("; ").includes(cookie);
+    document.cookie = `${cookie}; path=${place?.dataset.base || ""}/; max-age=31536000; SameSite=Lax`;
     for (const element of document.querySelectorAll("time[datetime]")) {
       const moment = new Date(element.getAttribute("datetime"));
       if (!Number.isNaN(moment.getTime())) element.textContent = format(moment, element.dataset.form);

@@ -12,12 +12,16 @@ from typing import NamedTuple
 
 import msgspec
 
+from slurmscope.analysis.heat_maps import find_heat_maps
+from slurmscope.analysis.zoom import ZoomedReport
 from slurmscope.figures import format_seconds
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.portal.views.page_paths import name_job, shown_cluster
+from slurmscope.portal.views.zoom import describe_zoom
 from slurmscope.reports.axes import format_value
 from slurmscope.reports.charts_svg import fold
 from slurmscope.reports.formatting import format_time
+from slurmscope.reports.heat_map_svg import make_frame
 
 TABLE_ROWS = 20
 _OVERLAY_POINTS = 200
@@ -32,7 +36,18 @@ class DataTable(NamedTuple):
 
 def encode_charts(charts: Sequence[Chart]) -> bytes:
     """Encode charts for the script on the page."""
-    return msgspec.json.encode({"charts": [_to_json(fold(chart)) for chart in charts]})
+    return msgspec.json.encode({"charts": [_to_json(fold(chart)) for chart in charts], "note": ""})
+
+
+def encode_zoomed(zoomed: ZoomedReport) -> bytes:
+    """Encode a part of a run: its charts, how fine they are, and where the cells of its heat maps are."""
+    return msgspec.json.encode(
+        {
+            "charts": [_to_json(fold(chart), is_finer=chart.name in zoomed.finer) for chart in zoomed.report.charts],
+            "note": describe_zoom(zoomed),
+            "heat_maps": {heat_map.name: make_frame(heat_map) for heat_map in find_heat_maps(zoomed.report)},
+        }
+    )
 
 
 def make_data_table(chart: Chart, *, is_run_time: bool = False) -> DataTable:
@@ -120,7 +135,7 @@ def _shorten(value: float | None) -> float | None:
     return value if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
-def _to_json(chart: Chart) -> dict[str, object]:
+def _to_json(chart: Chart, *, is_finer: bool = False) -> dict[str, object]:
     return {
         "name": chart.name,
         "title": chart.title,
@@ -129,4 +144,5 @@ def _to_json(chart: Chart) -> dict[str, object]:
         "lines": [{"label": line.label, "values": [_shorten(value) for value in line.values]} for line in chart.lines],
         "reference": chart.reference,
         "reference_label": chart.reference_label,
+        "is_finer": is_finer,
     }

@@ -9,11 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from markupsafe import Markup, escape
 
 from slurmscope.reports.formatting import as_datetime, show
+
+ZONE_COOKIE = "slurmscope-time-zone"
+"""Cookie in which the script keeps the name of the chosen time zone, for pictures and pages without scripts."""
+_ZONE = re.compile(r"[A-Za-z0-9_+-]{1,30}(?:/[A-Za-z0-9_+-]{1,30}){0,2}\Z", re.ASCII)
 
 FULL, SHORT = "full", "short"
 _FORMATS = {FULL: "%Y-%m-%d %H:%M:%S %Z", SHORT: "%Y-%m-%d %H:%M"}
@@ -33,6 +37,17 @@ def make_time_filters(zone_name: str) -> dict[str, Callable[..., object]]:
 def load_zone(name: str) -> tzinfo:
     """Return a time zone; UTC needs no files of the system."""
     return UTC if name == "UTC" else ZoneInfo(name)
+
+
+def choose_zone(given: str, site: str) -> str:
+    """Return the zone that a browser names, or that of the site if this system does not know it."""
+    if not _ZONE.match(given):
+        return site
+    try:
+        load_zone(given)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return site
+    return given
 
 
 def format_moment(seconds: float | None, zone: tzinfo, form: str = FULL) -> Markup:

@@ -49,6 +49,7 @@ from slurmscope.services.reporting.resubmitting import add_resubmission
 from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
+from slurmscope.services.reporting.zooming import Zoomer
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
@@ -183,6 +184,7 @@ def _make_job_services(parts: _Parts) -> JobServices:
     scripts.is_stored()  # for the first page
     return JobServices(
         find_report=parts.reporting.finder.report,
+        zoom=Zoomer(parts.reporting.maker.series).zoom,
         clusters=parts.reporting.clusters,
         add_resubmission=partial(add_resubmission, parts.archive, parts.waiting_times),
         read_script=known or scripts.read,

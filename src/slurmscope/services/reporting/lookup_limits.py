@@ -47,10 +47,17 @@ class _Bucket:
 class LookupLimits:
     """Count lookups by person; thread-safe."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, *, queue_timeout_seconds: float = 10.0) -> None:
-        """Start with full bursts."""
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        queue_timeout_seconds: float = 10.0,
+        message: str = MESSAGE,
+    ) -> None:
+        """Start with full bursts; ``message`` is for people beyond a limit."""
         self._clock = clock
         self._queue_timeout_seconds = queue_timeout_seconds
+        self._message = message
         self._all = _Bucket(ALL_BURST, clock())
         self._people: OrderedDict[str, _Bucket] = OrderedDict()
         self._running: Counter[str] = Counter()
@@ -66,7 +73,7 @@ class LookupLimits:
         """Wait until this person has less than two lookups under way; raise TooManyLookups after the timeout."""
         with self._ended:
             if not self._ended.wait_for(lambda: self._running[person] < MAX_CONCURRENT, self._queue_timeout_seconds):
-                raise TooManyLookups(MESSAGE)
+                raise TooManyLookups(self._message)
             self._running[person] += 1
         try:
             yield
@@ -81,7 +88,7 @@ class LookupLimits:
         """Count one lookup; raise TooManyLookups if there were too many."""
         with self._lock:
             if not self._take(person):
-                raise TooManyLookups(MESSAGE)
+                raise TooManyLookups(self._message)
 
     def _take(self, person: str) -> bool:
         now = self._clock()

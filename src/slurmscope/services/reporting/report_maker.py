@@ -54,6 +54,11 @@ class ReportMaker:
         self._wall_clock = wall_clock
 
     @property
+    def series(self) -> SeriesSource | None:
+        """Return the time series source."""
+        return self._series
+
+    @property
     def has_series(self) -> bool:
         """Return whether there is a time series source."""
         return self._series is not None

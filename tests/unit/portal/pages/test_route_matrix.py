@@ -21,12 +21,13 @@ from slurmscope.model.report import JobReport
 from slurmscope.portal.views.page_paths import add_cluster
 from slurmscope.portal.web.middleware import protect
 from tests.fakes.portal_backend import USER_HEADER, VIEWERS, make_backend, make_jobs
-from tests.fakes.reports import make_record, make_report, make_two_node_report
+from tests.fakes.reports import START, make_record, make_report, make_two_node_report
 from tests.fakes.waiting import make_queue, make_waiting
 
 OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN = "ada", "eve", "cora", "sue", "root"
 SIGNED_IN = (OWNER, OTHER, COORDINATOR, SUPPORT, ADMIN)
 LIVE = "4999"
+PART = f"from={START + 600}&to={START + 3600}"
 EVES_JOB = make_report(make_record(4900, user=OTHER, account="biology", name="mine", nodes=("n9",)))
 
 
@@ -96,12 +97,19 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/jobs/{shown_id}/script": (Access.ONLY_OWNER, ["/jobs/4711/script", f"/jobs/{LIVE}/script"]),
     "/jobs/{shown_id}/live": (Access.OWNER, ["/jobs/4711/live", f"/jobs/{LIVE}/live"]),
     "/jobs/{shown_id}/waiting": (Access.OWNER, ["/jobs/4998/waiting", "/jobs/4997_3/waiting"]),
-    "/jobs/{shown_id}/charts.json": (Access.OWNER, ["/jobs/4711/charts.json", f"/jobs/{LIVE}/charts.json"]),
-    "/jobs/{shown_id}/charts/{name}.svg": (Access.OWNER, ["/jobs/4711/charts/cpu.svg"]),
+    "/jobs/{shown_id}/charts.json": (
+        Access.OWNER, ["/jobs/4711/charts.json", f"/jobs/{LIVE}/charts.json", f"/jobs/4711/charts.json?{PART}"],
+    ),
+    "/jobs/{shown_id}/zoom": (
+        Access.OWNER, ["/jobs/4711/zoom", f"/jobs/4711/zoom?{PART}", f"/jobs/{LIVE}/zoom?{PART}"],
+    ),
+    "/jobs/{shown_id}/charts/{name}.svg": (
+        Access.OWNER, ["/jobs/4711/charts/cpu.svg", f"/jobs/4711/charts/cpu.svg?{PART}"],
+    ),
     "/jobs/{shown_id}/charts/{name}.{format}": (
         Access.OWNER, ["/jobs/4711/charts/cpu.csv", "/jobs/4711/charts/cpu.json"],
     ),
-    "/jobs/{shown_id}/heat/{name}.svg": (Access.OWNER, ["/jobs/4740/heat/cpu.svg"]),
+    "/jobs/{shown_id}/heat/{name}.svg": (Access.OWNER, ["/jobs/4740/heat/cpu.svg", f"/jobs/4740/heat/cpu.svg?{PART}"]),
     "/jobs/{shown_id}/heat/{name}.{format}": (Access.OWNER, ["/jobs/4740/heat/cpu.csv", "/jobs/4740/heat/cpu.json"]),
     "/jobs/{shown_id}/nodes.{format}": (Access.OWNER, ["/jobs/4711/nodes.csv", "/jobs/4711/nodes.json"]),
     "/jobs/{shown_id}/report.{format}": (
@@ -131,7 +139,9 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/api/v2/jobs/{shown_id}": (Access.OWNER, ["/api/v2/jobs/4711", "/api/v2/jobs/4800_1"]),
     "/api/v2/jobs/{shown_id}/waiting": (Access.OWNER, ["/api/v2/jobs/4998/waiting", "/api/v2/jobs/4997_3/waiting"]),
     "/api/v2/jobs/{shown_id}/script": (Access.ONLY_OWNER, ["/api/v2/jobs/4711/script"]),
-    "/api/v2/jobs/{shown_id}/charts": (Access.OWNER, ["/api/v2/jobs/4711/charts"]),
+    "/api/v2/jobs/{shown_id}/charts": (
+        Access.OWNER, ["/api/v2/jobs/4711/charts", f"/api/v2/jobs/4711/charts?{PART}&step=60"],
+    ),
     "/api/v2/jobs/{shown_id}/what-if": (Access.OWNER, ["/api/v2/jobs/4711/what-if?memory=1G"]),
     "/api/v2/totals": (
         Access.SIGNED_IN,

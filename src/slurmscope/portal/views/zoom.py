@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parse which part of a run to show, and prepare the page about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+
+from slurmscope.analysis.zoom import RunPart, ZoomedReport
+from slurmscope.figures import format_seconds
+from slurmscope.model.report import MAX_CHART_POINTS, JobReport
+from slurmscope.portal.views.query_errors import BadQuery
+from slurmscope.reports.formatting import as_datetime
+
+MAX_TEXT = 40
+MIN_SECONDS = 10.0
+"""Shortest part of a run: no agent is scraped more often."""
+_UNIX_TIME = re.compile(r"[0-9]{1,11}(?:\.[0-9]{1,3})?\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZoomView:
+    """Hold the texts of the form, and the queries of the links to other parts; empty where there is none."""
+
+    zone: str
+    from_text: str
+    to_text: str
+    query: str
+    closer: str
+    wider: str
+    earlier: str
+    later: str
+    note: str
+
+
+def whole_run(report: JobReport) -> RunPart:
+    """Return the whole run; raise BadQuery for a job that has not started."""
+    record = report.record
+    if record.start_seconds is None:
+        raise BadQuery("The job has not started.")
+    end = report.made_seconds if record.end_seconds is None else record.end_seconds
+    return RunPart(float(record.start_seconds), float(max(end, record.start_seconds + 1)))
+
+
+def parse_part(given: Mapping[str, str], report: JobReport, zone: tzinfo) -> RunPart | None:
+    """Parse the parameters ``from`` and ``to``, within the run; None if there are none.
+
+    Both are Unix times or ISO 8601; without an offset, ISO 8601 is in ``zone``.
+    """
+    texts = {name: given.get(name, "").strip() for name in ("from", "to")}
+    if not any(texts.values()):
+        return None
+    run = whole_run(report)
+    first = max(run.from_seconds, _parse_time("from", texts["from"], zone) if texts["from"] else run.from_seconds)
+    last = min(run.to_seconds, _parse_time("to", texts["to"], zone) if texts["to"] else run.to_seconds)
+    if last <= first:
+        raise BadQuery("The part must be within the run of the job, and end after it begins.")
+    # Less is widened, not refused: the zoom of a browser ends somewhere.
+    missing = max(0.0, MIN_SECONDS - (last - first)) / 2
+    return RunPart(first - missing, last + missing)
+
+
+def count_points(part: RunPart, step: float) -> int:
+    """Return how many points a chart of this part has with this step."""
+    if not step:
+        return MAX_CHART_POINTS
+    return max(1, min(MAX_CHART_POINTS, int((part.to_seconds - part.from_seconds) / step)))
+
+
+def make_zoom_view(zoomed: ZoomedReport, run: RunPart, zone: tzinfo, zone_name: str) -> ZoomView:
+    """Prepare the page: links move by half of what is shown."""
+    first, last = zoomed.part
+    length = last - first
+    return ZoomView(
+        zone=zone_name,
+        from_text=_format_local(first, zone),
+        to_text=_format_local(last, zone),
+        query=_query(zoomed.part, run),
+        closer=_query(RunPart(first + length / 4, last - length / 4), run) if length >= 4 * MIN_SECONDS else "",
+        wider=_query(RunPart(first - length / 2, last + length / 2), run) if zoomed.part != run else "",
+        earlier=_query(RunPart(first - length / 2, last - length / 2), run) if first > run.from_seconds else "",
+        later=_query(RunPart(first + length / 2, last + length / 2), run) if last < run.to_seconds else "",
+        note=describe_zoom(zoomed),
+    )
+
+
+def describe_zoom(zoomed: ZoomedReport) -> str:
+    """Say how fine the curves are, or why they are not finer."""
+    if zoomed.problem:
+        return f"Finer data could not be read: {zoomed.problem}"
+    step = zoomed.step_seconds
+    if step is None:
+        return "There are no finer data for this part of the run: the charts show what the report has."
+    return f"A point every {format_seconds(step)}."
+
+
+def _query(part: RunPart, run: RunPart) -> str:
+    first, last = max(part.from_seconds, run.from_seconds), min(part.to_seconds, run.to_seconds)
+    return f"from={first:.0f}&to={last:.0f}"
+
+
+def _parse_time(name: str, text: str, zone: tzinfo) -> float:
+    try:
+        if len(text) > MAX_TEXT:
+            raise ValueError
+        if _UNIX_TIME.match(text):
+            return float(text)
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
+    except (ValueError, OverflowError):
+        raise BadQuery(f"The parameter {name} must be a time such as 2026-09-21T14:30, or a Unix time.") from None
+
+
+def _format_local(seconds: float, zone: tzinfo) -> str:
+    moment = as_datetime(round(seconds))
+    return "" if moment is None else moment.astimezone(zone).strftime("%Y-%m-%dT%H:%M:%S")
