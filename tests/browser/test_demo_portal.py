@@ -182,3 +182,39 @@ def test_running_job_is_updated_without_losing_the_charts(window: Watched, jobs:
         page.evaluate("htmx.ajax('GET', location.pathname + '/live', {target: '#live', swap: 'outerHTML'})")
     expect(page.locator('[data-chart="cpu"] canvas')).to_be_visible()
     expect(page.locator("#live")).to_have_count(1)
+
+
+def test_zoomed_job_has_finer_points(window: Watched, jobs: DemoJobs) -> None:
+    page = window.open(f"/jobs/{jobs.wasteful}")
+    with page.expect_response(re.compile(r"charts\.json\?from=\d+&to=\d+$")) as answer:
+        drag(page, "cpu", 0.4, 0.5)
+    expect(page.locator(".zoom-note")).to_have_text(re.compile(r"^A point every "))
+    charts = {chart["name"]: chart for chart in answer.value.json()["charts"]}
+    assert charts["cpu"]["is_finer"]
+    page.locator('[data-chart="cpu"]').focus()
+    page.keyboard.press("Escape")
+    expect(page.locator(".zoom-note")).to_have_text("")
+    page.keyboard.press("+")
+    page.wait_for_url(ZOOM)
+
+
+def test_part_of_a_run_is_chosen_without_scripts(browser: Browser, demo: str, jobs: DemoJobs) -> None:
+    with watching(browser, demo, java_script_enabled=False) as window:
+        page = window.open(f"/jobs/{jobs.wasteful}")
+        page.get_by_role("link", name="Show a part of the run").click()
+        page.get_by_role("link", name="Closer").click()
+        expect(page.locator(".zoom-note")).to_have_text(re.compile(r"^A point every "))
+        page.get_by_role("button", name="Show").last.click()
+        expect(page.locator(".zoom-note")).to_have_text(re.compile(r"^A point every "))
+        picture = page.locator("#chart-memory img")
+        picture.scroll_into_view_if_needed()
+        # A picture that was not loaded has no width of its own.
+        until(lambda: picture.evaluate("image => image.naturalWidth") == 720)
+        window.shoot("job-part-without-scripts")
+
+
+def test_each_gpu_has_a_row_and_its_memory_a_size(window: Watched, jobs: DemoJobs) -> None:
+    page = window.open(f"/jobs/{jobs.gpu}")
+    assert re.search(r"of \d+ GiB at its peak", page.locator(".gauges").inner_text())
+    expect(page.get_by_role("group", name="GPUs").locator("tbody tr").first).to_contain_text("NVIDIA")
+    window.shoot("job-gpus")
