@@ -14,6 +14,7 @@ import sys
 
 import bench
 
+WITH_OPTIONS = ("archive", "portal")
 HIDDEN = ("__main__", "archive_rows", "measure")
 
 
@@ -21,12 +22,13 @@ def main(names: list[str]) -> int:
     """Run the named benchmarks, or all of them, and return 1 when a promise is broken."""
     known = [module.name for module in pkgutil.iter_modules(bench.__path__) if module.name not in HIDDEN]
     if {"-h", "--help"} & set(names):
-        print("Usage: python -m bench [NAME]...\n       python -m bench archive [--database NAME] [--jobs N]\n")
+        print("Usage: python -m bench [NAME]...")
+        print("       python -m bench archive [--database NAME] [--jobs N]")
+        print("       python -m bench portal [--jobs N]\n")
         print(f"Measure the promises about speed. Names: {', '.join(known)}")
         return 0
-    options = [name for name in names[1:] if names[0] == "archive"]
-    if options and options[0].startswith("-"):
-        return int(importlib.import_module("bench.archive").main(options))
+    if len(names) > 1 and names[0] in WITH_OPTIONS and names[1].startswith("-"):
+        return int(importlib.import_module(f"bench.{names[0]}").main(names[1:]))
     unknown = sorted(set(names) - set(known))
     if unknown:
         print(f"bench: there is no {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)

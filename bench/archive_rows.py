@@ -35,7 +35,7 @@ from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.daily_sums import BLOCK, DAY, SUMS
 from slurmscope.store.archive.dimension_sums import fill_totals
 from slurmscope.store.archive.schema import FINDINGS, JOB_NODES, JOBS
-from slurmscope.store.archive.sum_tables import DAILY, NO_RULE
+from slurmscope.store.archive.sum_tables import ADVICE_SUMS, DAILY, NO_RULE
 from slurmscope.store.archive.waiting_times import WaitChanges
 
 YEAR_SECONDS = 365 * 86_400
@@ -75,6 +75,7 @@ def fill(archive: SqlArchive, jobs: int) -> None:
         if connection.dialect.name == "postgresql":
             connection.execute(text(f"SELECT setval('slurmscope_jobs_run_id_seq', {jobs})"))
         _sum_up(connection)
+        _fill_advice(connection)
         for index in sorted(indexes, key=_index_name):
             index.create(connection)
     _refresh_statistics(archive)
@@ -155,6 +156,19 @@ def _copy(connection: Connection, copy: int, shift: int, made: int) -> None:
         source = table.join(person, (person.c.old == table.c.user) & (person.c.copy == copy))
         statement = select(*columns).select_from(source).where(table.c.run_id <= made)
         connection.execute(insert(table).from_select([column.name for column in table.c], statement))
+
+
+def _fill_advice(connection: Connection) -> None:
+    """Add outcomes of advice for every user, month and rule."""
+    last, names = 12 * 2026 + 8, [column.name for column in ADVICE_SUMS.c]
+    numbers = (20, 8, 12, 9, 1, 8, 3_600_000, 0, 7_200_000)
+    rows = [
+        dict(zip(names, (month, rule, user, ACCOUNTS[number % len(ACCOUNTS)], "lab", *numbers), strict=True))
+        for month in range(last - 11, last + 1)
+        for rule in RULES
+        for number, user in enumerate(USERS)
+    ]
+    insert_rows(connection, ADVICE_SUMS, rows)
 
 
 def _sum_up(connection: Connection) -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure the portal as 20 people see it at once: a large running job, and lists out of a million jobs.
+"""Measure the portal as 20 people see it at once: a large running job, lists out of a million jobs, and other pages.
+
+``python -m bench portal --jobs 200000`` takes another number of jobs.
 
 The portal is a process of its own, as people run it. A job of 64 nodes has run for a day, and everything that a report
 asks for was recorded every 15 seconds. Times are those of the client, from the request to the last byte.
@@ -7,6 +9,7 @@ asks for was recorded every 15 seconds. Times are those of the client, from the 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import http.client
 import math
@@ -27,19 +30,26 @@ from bench.archive_rows import ACCOUNTS, END, PARTITIONS, RULES, STATES, USERS, 
 from bench.measure import cpu_seconds_of, judge_seconds, reference_seconds, resident_bytes_of
 from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.model.job_record import JobAccounting, JobRecord
+from slurmscope.model.report import JobReport
 from slurmscope.model.series import JOB_LABEL, NODE_LABEL
+from slurmscope.model.staff import NotedKind, NotedThing
+from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.recorder.recorder import RecordedSample, Recorder
 from slurmscope.store.recorder.settings import RecorderSettings
 
-JOB = 5_000_001
+JOB = 50_000_001
+ENDED_JOB = 50_000_002
 NODES = 64
 CORES = 16
 DAY_SECONDS = 86_400
 INTERVAL_SECONDS = 15
 PEOPLE = 20
-VISITS = 30
+ENDED_JOBS = 100
+VISITS = 8
 OWNER = USERS[0]
 PAGE_LIMIT = 4.7  # references; 150 ms on a quiet core
 LIST_LIMIT = 1.6  # 50 ms
@@ -50,14 +60,17 @@ Ask = Callable[[random.Random], tuple[str, str]]
 """Return who asks next, and for what."""
 
 
-def main() -> int:
+def main(argv: Sequence[str] = ()) -> int:
     """Print every figure beside its promise and return 1 when one is broken."""
+    parser = argparse.ArgumentParser(prog="python -m bench portal")
+    parser.add_argument("--jobs", type=int, default=JOBS_COUNT)
+    given = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         now = int(time.time())
         _record_day(Path(folder), now - DAY_SECONDS)
-        _fill_archive(Path(folder))
+        _fill_archive(Path(folder), given.jobs, now)
         with _running_portal(Path(folder), now - DAY_SECONDS) as (pid, port):
-            is_kept = [_judge_job(pid, port), _judge_lists(pid, port), _judge_pdf(port)]
+            is_kept = [_judge_job(pid, port), _judge_lists(pid, port), _judge_pages(pid, port), _judge_pdf(port)]
             print(f"portal: {resident_bytes_of(pid) / 1e6:.0f} MB resident")
     return 0 if all(is_kept) else 1
 
@@ -82,7 +95,7 @@ def _judge_job(pid: int, port: int) -> bool:
 def _wait_for_reporter(port: int) -> None:
     """Wait until the running job is in the list: most people come when the portal has been up for a while."""
     until = time.monotonic() + PATIENCE_SECONDS
-    while f"/jobs/{JOB}".encode() not in _read(port, OWNER, "/jobs?state=RUNNING"):
+    while f"/{JOB}".encode() not in _read(port, OWNER, "/jobs?state=RUNNING"):
         if time.monotonic() > until:
             raise RuntimeError("the running job was not archived")
         time.sleep(1)
@@ -102,7 +115,29 @@ def _judge_lists(pid: int, port: int) -> bool:
     }
     verdicts = []
     for name, ask in queries.items():
-        verdicts.append(_judge(pid, port, f"list of {name}, a million jobs", ask, LIST_LIMIT))
+        verdicts.append(_judge(pid, port, f"list of {name}", ask, LIST_LIMIT))
+    return all(verdicts)
+
+
+def _judge_pages(pid: int, port: int) -> bool:
+    """Judge pages of ended jobs, people, nodes and sums; those of jobs contain the header for the next run."""
+    pages: dict[str, Ask] = {
+        "first page of a user": lambda dice: (_pick_user(dice), "/"),
+        "first page of staff": lambda _: ("staff", "/"),
+        "ended job": lambda dice: (OWNER, f"/jobs/{ENDED_JOB + dice.randrange(ENDED_JOBS)}"),
+        "ended job with notes and tags": lambda dice: ("staff", f"/jobs/{ENDED_JOB + dice.randrange(ENDED_JOBS)}"),
+        "cluster with waiting times": lambda dice: (_pick_user(dice), "/cluster"),
+        "waste of a year": lambda _: ("staff", "/waste?days=366"),
+        "savings of a year": lambda _: ("staff", "/savings"),
+        "my savings": lambda dice: (_pick_user(dice), "/savings"),
+        "histogram of all jobs": lambda _: ("staff", "/histogram?metric=cpu"),
+        "histogram of my jobs": lambda dice: (_pick_user(dice), "/histogram?metric=memory"),
+        "user over a year": lambda dice: ("staff", f"/users/{_pick_user(dice)}?days=366"),
+        "account over a year": lambda dice: ("staff", f"/accounts/{dice.choice(ACCOUNTS)}?days=366"),
+        "node": lambda dice: ("staff", f"/nodes/n{dice.randrange(500)}"),
+        "tagged users and jobs": lambda _: ("staff", "/tags"),
+    }
+    verdicts = [_judge(pid, port, f"page: {name}", ask, PAGE_LIMIT) for name, ask in pages.items()]
     return all(verdicts)
 
 
@@ -192,12 +227,40 @@ def _read(port: int, who: str, path: str) -> bytes:
         connection.close()
 
 
-def _fill_archive(folder: Path) -> None:
+def _fill_archive(folder: Path, jobs: int, now: int) -> None:
     archive = open_archive(ArchiveSettings(url=f"sqlite:///{folder}/archive.db", timeout=60.0))
     try:
-        fill(archive, JOBS_COUNT)
+        fill(archive, jobs)
+        archive.save(list(_ended_reports(now)))
+        _write_notes(archive.database)
     finally:
         archive.close()
+
+
+def _ended_reports(now: int) -> Iterator[JobReport]:
+    from tests.fakes.reports import make_record, make_report
+
+    for number in range(ENDED_JOBS):
+        start = now - DAY_SECONDS + 60 * number
+        times = {"submit_seconds": start - 60, "start_seconds": start, "end_seconds": start + 7200}
+        yield make_report(make_record(ENDED_JOB + number, user=OWNER, account=ACCOUNTS[0], **times))
+
+
+def _write_notes(database: Database) -> None:
+    staff, notes, views = (
+        Viewer(name="staff", role=ViewerRole.SUPPORT),
+        SqlStaffNotes(database),
+        SqlSavedViews(database),
+    )
+    for number in range(ENDED_JOBS):
+        for thing in (
+            NotedThing(NotedKind.JOB, "lab", str(ENDED_JOB + number)),
+            NotedThing(NotedKind.USER, "", USERS[number]),
+        ):
+            notes.add_note(staff, thing, "Wrote to the user.")
+            notes.set_tag(staff, thing, "contacted", is_set=True)
+    for number in range(20):
+        views.save_view(staff, f"view {number}", f"user={USERS[number]}", is_shared=True)
 
 
 def _record_day(folder: Path, start: int) -> None:
@@ -304,4 +367,4 @@ def _running_portal(folder: Path, start: int) -> Iterator[tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) == 3 else main())
+    sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) == 3 else main(sys.argv[1:]))

@@ -23,7 +23,10 @@ def show_histogram(context: Context) -> Response:
     metric, table_format = _parse_metric(context.query.get("metric", "")), parse_format(context.query)
     wanted = parse_filter(context.query)
     context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
-    histogram = context.archive.histogram(context.viewer, wanted, metric)
+    counted = context.share(
+        ("histogram", wanted, metric), lambda: context.archive.histogram(context.viewer, wanted, metric)
+    )
+    histogram = counted.value
     if table_format != "html":
         rows = [
             (_write_bound(metric, each.low), _write_bound(metric, each.high), count)
@@ -33,7 +36,12 @@ def show_histogram(context: Context) -> Response:
         return make_table_response(table, table_format, f"histogram-{metric.key}")
     view = make_histogram_view(histogram, wanted)
     return context.page(
-        "histogram.html", view=view, wanted=wanted, metrics=tuple(Metric), since_day=render_day(wanted.since_seconds)
+        "histogram.html",
+        view=view,
+        wanted=wanted,
+        metrics=tuple(Metric),
+        since_day=render_day(wanted.since_seconds),
+        age_seconds=counted.age_seconds,
     )
 
 
