@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.roles import find_sections
+from slurmscope.cli.roles import find_local_sections
 from slurmscope.cli.terminal import write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
@@ -24,7 +24,7 @@ def make_command() -> click.Command:
     return SettingsCommand(
         "digest",
         callback=_run,
-        params=[*_options(), *options_for(find_sections("report"))],
+        params=[*_options(), *options_for(find_local_sections())],
         help="Mail users and accounts what their jobs requested and used, which jobs wasted most, and what to change "
         "first. Each digest is sent at most once a week. Exits with 1 if a digest could not be sent.",
         examples=("slurmscope digest --user ada --dry-run", "slurmscope digest --all-users --all-accounts"),

@@ -10,7 +10,7 @@ import click
 
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.report_command import cluster_option, find_report
-from slurmscope.cli.roles import find_sections
+from slurmscope.cli.roles import find_local_sections
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
 from slurmscope.services.mail.mail_program import run_mail_program
@@ -35,7 +35,7 @@ def make_command() -> click.Command:
     return SettingsCommand(
         "mail",
         callback=_run,
-        params=[words, subject, to, wait, cluster_option(), *options_for(find_sections("report"))],
+        params=[words, subject, to, wait, cluster_option(), *options_for(find_local_sections())],
         help="Mail the report of a job to its owner. As Slurm's MailProg, mail the report when a job ends, and forward "
         "other notifications unchanged.",
         examples=("slurmscope mail 1234", "slurmscope mail 1234 --to ada@example.org"),

@@ -50,6 +50,11 @@ def find_sections(name: str) -> Iterable[Section]:
     return {"report": command_sections, "portal": portal_sections, "up": up_sections}[name]()
 
 
+def find_local_sections() -> Iterator[Section]:
+    """Yield the settings of commands that make reports on this host, and never get them from a portal."""
+    return (section for section in find_sections("report") if section.name != "portal")
+
+
 def keys_of_others(name: str) -> Iterator[str]:
     """Yield the keys of all other services, which may share a configuration file."""
     for other in SECTION_NAMES:

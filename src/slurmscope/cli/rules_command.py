@@ -11,7 +11,7 @@ import click
 
 from slurmscope.cli.examples import format_examples
 from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.roles import find_sections
+from slurmscope.cli.roles import find_local_sections
 from slurmscope.cli.terminal import write_text
 from slurmscope.config import Config, own_environment
 from slurmscope.rules import RULES
@@ -29,7 +29,7 @@ def make_command() -> click.Command:
         help="List the rules that check jobs, and test them on the archive.",
         epilog=format_examples("slurmscope rules list", "slurmscope rules test --days 30"),
     )
-    settings = options_for(find_sections("report"))
+    settings = options_for(find_local_sections())
     group.add_command(
         SettingsCommand(
             "list",

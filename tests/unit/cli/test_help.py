@@ -80,3 +80,9 @@ def test_top_level_help_lists_every_command_once() -> None:
     assert ["Options:", "Exporters:", "Reports:", "Administration:"] == [
         line for line in lines if line.endswith(":") and not line.startswith(" ")
     ]
+
+
+@pytest.mark.parametrize("path", [("mail",), ("digest",), ("rules", "test")], ids=" ".join)
+def test_commands_that_never_read_from_a_portal_list_no_settings_for_it(path: tuple[str, ...]) -> None:
+    assert "--portal." not in run_here(*path, "--help-all").stdout
+    assert "--portal." in run_here("report", "--help-all").stdout
