@@ -47,11 +47,11 @@ def list_operations(document: Document) -> tuple[Operation, ...]:
 
 
 def list_errors(document: Document) -> dict[str, str]:
-    """Return the errors that all operations share, by status."""
+    """Return what operations answer instead of a result, by status."""
     errors: dict[str, str] = {}
     for methods in document.get("paths", {}).values():
         for operation in methods.values():
-            found = {code: each["description"] for code, each in operation["responses"].items() if code >= "400"}
+            found = {code: each["description"] for code, each in operation["responses"].items() if code >= "300"}
             errors = found | errors
     return dict(sorted(errors.items()))
 
