@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmscope.services.reporting.elected_turns import DIGESTS
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -60,6 +61,19 @@ def test_records_of_old_digests_are_deleted(mailbox: Mailbox, archive: Path, slu
         assert [True, True] == known()
         _digest(mailbox, archive, slurm, "--user", "nobody")
         assert [True, False] == known()
+
+
+def test_second_sender_at_the_same_time_sends_nothing(mailbox: Mailbox, archive: Path, slurm: Path) -> None:
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{archive}"))) as opened:
+        other = opened.database.make_lock(DIGESTS)
+        assert other.hold()
+        refused = _digest(mailbox, archive, slurm, "--all-users")
+        shown = _digest(mailbox, archive, slurm, "--all-users", "--dry-run")
+        other.release()
+
+    assert (2, 0, []) == (refused.returncode, shown.returncode, mailbox.mails)
+    assert "another process is sending digests from this archive" in refused.stderr
+    assert 0 == _digest(mailbox, archive, slurm, "--all-users").returncode
 
 
 def test_dry_run_shows_digests_and_sends_none(mailbox: Mailbox, archive: Path, slurm: Path) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from slurmscope.services.portal.settings import portal_sections
 from slurmscope.services.reporting.checks import check_progress, examine_portal
 from slurmscope.services.reporting.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, ReporterSettings
 from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.election import Election
 from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.prometheus_server import FakePrometheus, failure, vector
@@ -171,6 +174,19 @@ def test_clusters_whose_series_are_told_apart_are_good(tmp_path: Path) -> None:
         checks["clusters"].is_good, checks["clusters"].message,
     )  # fmt: skip
     assert "clusters" not in examine(tmp_path)
+
+
+def test_process_that_archives_jobs_is_named(tmp_path: Path) -> None:
+    write_command(tmp_path, "scontrol", "echo 'ClusterName = alpha'; echo 'PrivateData = none'")
+    with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
+        with closing(Election(database, "reporter of alpha", wall_clock=lambda: 1_700_000_000.0)) as election:
+            election.campaign()
+            during = examine(tmp_path)["election"]
+        after = examine(tmp_path)["election"]
+
+    expected = f"reporter of alpha: {socket.gethostname()}, process {os.getpid()}, since 2023-11-14 22:13:20 UTC"
+    assert (True, expected) == (during.is_good, during.message)
+    assert (True, "reporter of alpha: none now") == (after.is_good, after.message)
 
 
 def test_open_settings_are_reported(tmp_path: Path) -> None:
