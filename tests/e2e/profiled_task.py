@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 MIB = 1024 * 1024
-BUSY_SECONDS = 2.0
+BUSY_SECONDS = 1.0
 
 
 def main(folder: Path) -> None:
