@@ -46,10 +46,11 @@ class RequestEncoder:
         """Take the labels that every series gets, such as ``instance`` and ``job``."""
         self._external = dict(external_labels)
         self._known: set[Series] = set()
+        self._last_ms = 0
 
     def encode(self, families: Iterable[Family], at_ms: int) -> Iterator[WriteRequest]:
         """Yield the requests of one round; all of them must be taken."""
-        writer = _RequestWriter(at_ms)
+        writer = _RequestWriter(self._own_time(at_ms))
         known, self._known = self._known, set()
         pack = struct.Struct("<d").pack
         for series, value in self._series(families):
@@ -62,7 +63,12 @@ class RequestEncoder:
     def encode_end(self, at_ms: int) -> Iterator[WriteRequest]:
         """Yield requests that end every series."""
         known, self._known = self._known, set()
-        return _encode_stale(_RequestWriter(at_ms), known)
+        return _encode_stale(_RequestWriter(self._own_time(at_ms)), known)
+
+    def _own_time(self, at_ms: int) -> int:
+        """Return the time of a round; servers refuse two samples of a series in one millisecond."""
+        self._last_ms = at_ms + 1 if at_ms == self._last_ms else at_ms
+        return self._last_ms
 
     def _series(self, families: Iterable[Family]) -> Iterator[tuple[Series, float]]:
         rows: dict[tuple[tuple[str, ...], Labels], Series] = {}

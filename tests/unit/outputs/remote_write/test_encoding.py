@@ -89,6 +89,15 @@ def test_end_marks_every_series_as_stale() -> None:
     assert [] == list(encoder.encode_end(6000))
 
 
+def test_two_rounds_in_one_millisecond_have_different_times() -> None:
+    encoder = RequestEncoder({})
+    times = [sample.at_ms for value in (1.0, 2.0) for sample in encode(encoder, Family(JOBS, {("7",): value}), at_ms=5)]
+    (request,) = encoder.encode_end(6)
+
+    assert [5, 6] == times
+    assert [7] == [sample.at_ms for sample in decode_request(request.body)]
+
+
 def test_labels_that_a_scrape_would_rename_are_renamed() -> None:
     # Prometheus keeps its own label and renames that of the target.
     metric = Metric(name="m", kind=MetricKind.GAUGE, help="M.", labels=("job", "Upper"), is_compat=True)
