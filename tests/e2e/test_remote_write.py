@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab.ports import free_port
 from lab.prometheus import Server, run_prometheus, run_victoria_metrics
@@ -25,7 +26,7 @@ from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, IoUse, JobKey,
 from slurmscope.outputs.remote_write.client import RemoteWriteClient
 from slurmscope.outputs.remote_write.encoding import RequestEncoder
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, parse_write_url
-from slurmscope.services.exporter.profiles import wanted_metrics, wanted_samples
+from slurmscope.services.exporter.profiles import REPORTS_METRICS, wanted_metrics, wanted_samples
 from slurmscope.services.reporting.measuring import measure
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
@@ -33,6 +34,7 @@ from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
 from tests.fakes.reports import make_record
 from tests.fixtures.cgroup.make import unpack
 
+ROOT = Path(__file__).parents[2]
 RECEIVER = "--web.enable-remote-write-receiver"
 INTERVAL_SECONDS = 0.2
 # Of the server that scrapes, or different at each moment.
@@ -64,11 +66,24 @@ def samples(server: Server, job: str) -> dict[tuple[tuple[str, str], ...], float
     }
 
 
+def keep_rules() -> object:
+    """Return the rule by which the example for large clusters selects metrics."""
+    config = yaml.safe_load((ROOT / "deploy" / "prometheus-large.yml").read_text(encoding="utf-8"))
+    return next(job["metric_relabel_configs"] for job in config["scrape_configs"] if "metric_relabel_configs" in job)
+
+
 def test_prometheus_has_the_same_samples_as_from_a_scrape(tmp_path: Path) -> None:
     root, port = unpack("v2-slurm-22.05", tmp_path / "node"), free_port()
     scrapes = {
         "global": {"scrape_interval": "200ms"},
-        "scrape_configs": [{"job_name": "scraped", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}],
+        "scrape_configs": [
+            {"job_name": "scraped", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]},
+            {
+                "job_name": "kept",
+                "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+                "metric_relabel_configs": keep_rules(),
+            },
+        ],
     }
     with run_prometheus(tmp_path / "prometheus", json.dumps(scrapes), RECEIVER) as server:
         with running_agent(root, port, server.url):
@@ -78,6 +93,10 @@ def test_prometheus_has_the_same_samples_as_from_a_scrape(tmp_path: Path) -> Non
             )
             names = {dict(labels)["__name__"] for labels in samples(server, "sent")}
             assert {"jobs_cpu_seconds_total", "jobs_memory_events_total", "jobs_info"} <= names
+            kept = {dict(labels)["__name__"] for labels in samples(server, "kept")}
+            assert kept == names & REPORTS_METRICS
+            events = [sample.labels["event"] for sample in server.query('jobs_memory_events_total{job="kept"}')]
+            assert {"oom_kill"} == set(events)
             assert [1.0] == [sample.value for sample in server.query('up{job="sent"}')]
         # The agent has ended: so have its series, at once and not after five minutes.
         wait_until(lambda: not server.query('{job="sent"}'), "the end of all series", timeout_seconds=60)
