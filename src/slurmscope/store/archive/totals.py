@@ -119,7 +119,9 @@ def _from_sums(wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) ->
     if wanted.rule or by is not GroupBy.RULE:
         statement = statement.where(DAILY.c.rule == (rule_name(wanted.rule) if wanted.rule else NO_RULE))
     else:
-        statement = statement.where(DAILY.c.rule > NO_RULE)
+        # By name, so that an index finds the days of each.
+        known = (TOTALS.c.dimension == GroupBy.RULE.value, TOTALS.c.span == BLOCK)
+        statement = statement.where(DAILY.c.rule.in_(select(TOTALS.c.name).where(*known).distinct()))
     return _of_days(statement, DAILY, times)
 
 
