@@ -106,6 +106,8 @@ class QueueServices:
 
     waiting: Callable[[], WaitingQueue | None] = lambda: None
     """Return the last known pending jobs of all users; None if they are not known."""
+    others: Callable[[], tuple[WaitingQueue, ...]] = tuple
+    """Return those of other clusters, as far as they are known."""
     facts: Callable[[Collection[str]], QueueFacts] = lambda _: QueueFacts()
     """Return what explains the queue: the fields of these names, and the nodes."""
     waiting_times: Callable[[str, str], WaitsByShape] = lambda _cluster, _partition: {}

@@ -126,7 +126,9 @@ class RequestContext:
         def read_archive() -> JobPage:
             return self.archive.list_jobs(self.viewer, wanted, after=after, limit=limit)
 
-        return read_merged(self.backend.queue.waiting(), read_archive, self.viewer, wanted, after=after, limit=limit)
+        own = self.backend.queue.waiting()
+        queues = (*((own,) if own else ()), *self.backend.queue.others())
+        return read_merged(queues, read_archive, self.viewer, wanted, after=after, limit=limit)
 
     def find_waiting(self, shown_id: str, cluster: str = "") -> WaitingJob | None:
         """Return a pending job that the viewer has access to, without auditing the access.

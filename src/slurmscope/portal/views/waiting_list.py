@@ -7,7 +7,7 @@ array are one row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 
@@ -20,7 +20,7 @@ ReadPage = Callable[[], JobPage]
 
 
 def read_merged(
-    queue: WaitingQueue | None,
+    queues: Sequence[WaitingQueue],
     read: ReadPage,
     viewer: Viewer,
     wanted: JobFilter,
@@ -28,14 +28,18 @@ def read_merged(
     after: PagePosition | None,
     limit: int,
 ) -> JobPage:
-    """Return one page of archived and pending jobs; ``read`` returns the archived ones after the same position."""
-    waiting = list(islice(list_waiting(queue, viewer, wanted, after), limit + 1)) if queue else []
-    if queue and wanted.state == PENDING:
+    """Return one page of archived and pending jobs; ``read`` returns the archived ones after the same position.
+
+    Each of the queues is that of one cluster.
+    """
+    waiting = [row for queue in queues for row in islice(list_waiting(queue, viewer, wanted, after), limit + 1)]
+    waiting.sort(key=_position, reverse=True)
+    if queues and wanted.state == PENDING:
         return _cut(waiting, limit, has_more=False)
     page = read()
     # A job that has just started is archived before the queue is read again. The queue may not know its cluster.
-    known = {_run_id(row) for row in page.rows if not queue or queue.cluster in {"", row.cluster}}
-    fresh = [row for row in waiting if _run_id(row) not in known]
+    known = {(cluster, *_run_id(row)) for row in page.rows for cluster in ("", row.cluster)}
+    fresh = [row for row in waiting if (row.cluster, *_run_id(row)) not in known]
     rows = list(merge(page.rows, fresh, key=_position, reverse=True)) if fresh else list(page.rows)
     return _cut(rows, limit, has_more=page.next_key is not None)
 

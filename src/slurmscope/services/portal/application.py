@@ -37,6 +37,7 @@ from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.metrics_page import add_metrics_page
 from slurmscope.services.portal.munge import open_munge
 from slurmscope.services.portal.node_history import open_node_history
+from slurmscope.services.portal.other_queues import OtherQueues
 from slurmscope.services.portal.readings import PortalReadings, make_readings
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
@@ -50,6 +51,7 @@ from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
 from slurmscope.services.reporting.zooming import Zoomer
+from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
@@ -78,6 +80,7 @@ class _Parts:
     """None in a portal that only serves pages."""
     checkpoints: Checkpoints
     readings: PortalReadings
+    other_queues: OtherQueues
     waiting_times: WaitingTimesCache
     beside: Companion
 
@@ -106,6 +109,7 @@ def _open_parts(reporting: Reporting, environment: Mapping[str, str], beside: Co
         raise ConfigError("the portal needs an archive: set it with --archive.url")
     commands = SlurmCommands(config.of(SlurmSettings), environment)
     checkpoints = Checkpoints(archive.database)
+    reporters, readings = _make_reporters(reporting, archive), make_readings(reporting, commands)
     return _Parts(
         config=config,
         environment=environment,
@@ -113,9 +117,10 @@ def _open_parts(reporting: Reporting, environment: Mapping[str, str], beside: Co
         archive=archive,
         commands=commands,
         coordinators=CoordinatedAccounts(lambda user: read_coordinated(commands.run, user)),
-        reporters=_make_reporters(reporting, archive),
+        reporters=reporters,
         checkpoints=checkpoints,
-        readings=make_readings(reporting, commands),
+        readings=readings,
+        other_queues=_make_other_queues(config, commands, reporters, readings),
         waiting_times=WaitingTimesCache(archive),
         beside=beside,
     )
@@ -129,6 +134,23 @@ def _make_reporters(reporting: Reporting, archive: SqlArchive) -> Reporters | No
         return Candidate(election, SqlArchive(election.database), Checkpoints(election.database))
 
     return Reporters(reporting.accounting, reporting.maker, stand, settings) if settings.enabled else None
+
+
+def _make_other_queues(
+    config: Config, commands: SlurmCommands, reporters: Reporters | None, readings: PortalReadings
+) -> OtherQueues:
+    settings = config.of(AccountingSettings)
+
+    def find_clusters() -> tuple[str, ...]:
+        if not (settings.clusters or settings.uses_database):
+            return ()  # accounting reads the cluster of this host only
+        return reporters.clusters if reporters else settings.clusters
+
+    def find_own() -> str:
+        queue = readings.waiting.queue()
+        return queue.cluster.lower() if queue else ""
+
+    return OtherQueues(commands.run, find_clusters, find_own)
 
 
 def _make_backend(parts: _Parts) -> PortalBackend:
@@ -146,6 +168,7 @@ def _make_backend(parts: _Parts) -> PortalBackend:
         ),
         queue=QueueServices(
             waiting=readings.waiting.queue,
+            others=parts.other_queues.get,
             facts=readings.waiting.facts,
             waiting_times=parts.waiting_times.find,
         ),
@@ -202,6 +225,7 @@ def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:
         _make_reporter_problems(parts),
         lambda: _mixed_clusters(parts),
         parts.readings.problems,
+        parts.other_queues.problems,
     )
     return lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find()))
 

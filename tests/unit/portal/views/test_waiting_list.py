@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,7 +41,8 @@ def read_all(archived: Archived, queue: WaitingQueue | None, wanted: JobFilter, 
     rows: list[JobRow] = []
     after: PagePosition | None = None
     for _ in range(100):
-        page = read_merged(queue, lambda: archived.read(after, limit), STAFF, wanted, after=after, limit=limit)  # noqa: B023
+        queues = [queue] if queue else []
+        page = read_merged(queues, lambda: archived.read(after, limit), STAFF, wanted, after=after, limit=limit)  # noqa: B023
         assert len(page.rows) <= limit
         rows += page.rows
         after = page.next_key
@@ -126,3 +129,25 @@ def test_pending_tasks_of_an_array_are_one_row() -> None:
     row = make_waiting_row(job, "lab")
     assert ("9_[3-24%2]", 22, "Priority") == (row.shown_id, row.array_tasks, row.reason)
     assert row.is_pending
+
+
+@given(one=KEYS, other=KEYS, limit=st.integers(1, 7))
+def test_queues_of_two_clusters_are_merged(one: set[tuple[int, int]], other: set[tuple[int, int]], limit: int) -> None:
+    queues = [
+        replace(make_queue(*(make_waiting(job_id, submit_seconds=submit) for submit, job_id in keys)), cluster=name)
+        for name, keys in (("alpha", one), ("beta", other))
+    ]
+    rows: list[JobRow] = []
+    after: PagePosition | None = None
+    for _ in range(100):
+        page = read_merged(
+            queues, lambda: JobPage(rows=(), next_key=None), STAFF, JobFilter(), after=after, limit=limit
+        )
+        rows += page.rows
+        after = page.next_key
+        if after is None:
+            break
+    expected = [("alpha", *key) for key in one] + [("beta", *key) for key in other]
+    assert sorted(expected) == sorted((row.cluster, row.submit_seconds, row.job_id) for row in rows)
+    positions = [(row.submit_seconds, row.job_id) for row in rows]
+    assert sorted(positions, reverse=True) == positions
