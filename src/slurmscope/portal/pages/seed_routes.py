@@ -15,6 +15,7 @@ from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.portal.pages.api import ERRORS
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.views.page_paths import add_cluster
 from slurmscope.reports.seed import render_seed_text, render_seed_usage
 
 MAX_JOBS = 1000
@@ -46,7 +47,9 @@ class SeedUser:
 def send_mail_text(context: Context, job_id: str) -> Response:
     """Send the mail text; its last line is WARNING=true or WARNING=false."""
     report = context.find_report(job_id)
-    return PlainTextResponse(render_seed_text(report, pdf_url=f"{context.public_url}/pdf/{job_id}"))
+    short = f"/pdf/{job_id}"
+    path = add_cluster(short, context.link_cluster(report.record.cluster)) or short
+    return PlainTextResponse(render_seed_text(report, pdf_url=f"{context.public_url}{path}"))
 
 
 @router.get("/plot/{job_id}/{metric}", include_in_schema=False)

@@ -243,6 +243,15 @@ def test_files_are_named_by_the_cluster(portal: ArchiveBackend) -> None:
     assert 'attachment; filename="job-beta-4711.html"' == answer.headers["content-disposition"]
 
 
+def test_addresses_of_the_older_portal_name_the_cluster(portal: ArchiveBackend) -> None:
+    ada = sign_in(portal)
+    assert "http://portal.test/pdf/beta/4713" in ada.get("/mail/4713").text
+    assert "Allocated CPUS: 8" in ada.get("/mail/beta/4711").text
+    assert [300, 300, 300] == [ada.get(path).status_code for path in ("/mail/4711", "/pie/4711", "/pdf/4711")]
+    assert 300 == ada.get("/api/v1/jobs/4711/usage").status_code
+    assert 200 == ada.get("/api/v1/jobs/beta/4711/usage").status_code
+
+
 def test_page_of_one_position_is_not_cut_between_clusters(portal: ArchiveBackend) -> None:
     ada = sign_in(portal)
     first = ada.get("/api/v2/jobs?limit=1&ids=4711").json()
