@@ -27,6 +27,7 @@ PAGES = {
     "/accounts/{name:path}": "/accounts/{account}",
     "/cluster": "/cluster",
     "/waste": "/waste",
+    "/jobs/{shown_id}/zoom": "/jobs/{wasteful}/zoom",
     "/savings": "/savings",
     "/tags": "/tags",
     "/histogram": "/histogram?metric=cpu",
