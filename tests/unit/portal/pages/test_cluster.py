@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from slurmscope.portal.views.cluster_now import QueueRow
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import JOBS_CHART, FakeBackend
 
@@ -34,6 +35,21 @@ def test_page_without_a_recorder_has_no_charts(backend: FakeBackend, ada: Portal
     assert "Last 24 hours" not in page.text
     assert not any("charts" in str(attrs["src"]) or "uplot" in str(attrs["src"]) for attrs in page.all("script"))
     assert [] == ada.get("/cluster/charts.json").json()["charts"]
+
+
+def test_nodes_and_partitions_are_links(backend: FakeBackend) -> None:
+    page = Page(PortalClient(backend.make_app(), "sue").get("/cluster").text)
+
+    assert {"/nodes/n17", "/jobs?partition=batch", "/jobs?partition=gpu"} <= set(page.links)
+
+
+def test_reasons_of_a_single_partition_are_shown_once(backend: FakeBackend, ada: PortalClient) -> None:
+    def has_reasons(*partitions: str) -> bool:
+        queue = tuple(QueueRow(partition=name, reason="Priority", jobs=1, cpus=1, gpus=0) for name in partitions)
+        backend.cluster = replace(backend.cluster, queue=queue)
+        return "Pending jobs by reason" in ada.get("/cluster").text
+
+    assert (True, False, True) == (has_reasons(), has_reasons("batch"), has_reasons("batch", "gpu"))
 
 
 def test_script_gets_the_charts(ada: PortalClient) -> None:
