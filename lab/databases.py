@@ -114,15 +114,36 @@ def run_postgresql(options: Sequence[str] = ()) -> Iterator[DatabaseServer]:
             f"--pwfile={folder}/password", "--encoding=UTF8", "--locale=C", "--no-sync",
         )  # fmt: skip
         _run((*wrap, *initialize))
-        argv = (
-            *wrap, str(programs / "postgres"), "-D", f"{folder}/data", "-k", str(folder), "-c", "listen_addresses=",
-            "-c", "fsync=off", "-c", "shared_buffers=32MB", *(part for option in options for part in ("-c", option)),
+        yield from _run_postgres(programs, wrap, folder, options)
+
+
+@contextlib.contextmanager
+def run_standby(primary: DatabaseServer) -> Iterator[DatabaseServer]:
+    """Run a PostgreSQL that follows another one and accepts no writes; ``SELECT pg_promote()`` makes it a primary."""
+    programs = _postgres_programs()
+    with _folder() as folder:
+        wrap = _as_postgres(folder)
+        host = primary.url.partition("host=")[2]
+        copy = (
+            str(programs / "pg_basebackup"), f"--host={host}", "--username=slurmscope", f"--pgdata={folder}/data",
+            "--write-recovery-conf", "--checkpoint=fast", "--no-sync",
         )  # fmt: skip
-        url = f"postgresql://slurmscope@/postgres?host={folder}"
-        # The socket is there before a server that was killed has read its journal; this program tells them apart.
-        ask = (str(programs / "pg_isready"), "--quiet", f"--host={folder}")
-        with _serve("postgres", argv, folder, lambda: _ends_well(ask), url) as server:
-            yield server
+        _run((*wrap, "env", f"PGPASSWORD={PASSWORD}", *copy))
+        yield from _run_postgres(programs, wrap, folder)
+
+
+def _run_postgres(
+    programs: Path, wrap: tuple[str, ...], folder: Path, options: Sequence[str] = ()
+) -> Iterator[DatabaseServer]:
+    argv = (
+        *wrap, str(programs / "postgres"), "-D", f"{folder}/data", "-k", str(folder), "-c", "listen_addresses=",
+        "-c", "fsync=off", "-c", "shared_buffers=32MB", *(part for option in options for part in ("-c", option)),
+    )  # fmt: skip
+    url = f"postgresql://slurmscope@/postgres?host={folder}"
+    # The socket is there before a server that was killed has read its journal; this program tells them apart.
+    ask = (str(programs / "pg_isready"), "--quiet", f"--host={folder}")
+    with _serve("postgres", argv, folder, lambda: _ends_well(ask), url) as server:
+        yield server
 
 
 @contextlib.contextmanager

@@ -5,12 +5,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import httpx
 import pytest
+from sqlalchemy import create_engine, make_url, text
 
-from lab.databases import DatabaseServer, run_postgresql
+from lab.databases import DatabaseServer, run_postgresql, run_standby
+from slurmscope.errors import ArchiveError
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.election import Election, find_elected
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
 from tests.fakes.forms import find_form
+from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS, Exporter, run_slurmscope, running, until, values
 
 ELECTED = "slurmscope_reporter_elected"
@@ -69,3 +78,60 @@ def test_killed_portal_is_replaced_and_forms_of_both_are_accepted(flags: tuple[s
 
             assert took < 60
             assert 0 == second.end()
+
+
+def test_standby_that_is_promoted_takes_over(server: DatabaseServer) -> None:
+    with run_standby(server) as standby:
+        hosts = "&".join(f"host={one.url.partition('host=')[2]}" for one in (standby, server))
+        both = ArchiveSettings(
+            url=parse_archive_url(f"postgresql://slurmscope@/postgres?{hosts}"),
+            password_file=server.password_file,
+            timeout=5.0,
+        )
+        with closing(open_archive(both)) as archive, closing(Election(archive.database, "failover")) as election:
+            archive.save([make_report(make_record(1))])
+            election.campaign()
+            wait_for_copy(standby)
+            server.kill()
+            with pytest.raises(ArchiveError):
+                archive.save([make_report(make_record(2))])
+            run_on(standby, "SELECT pg_promote()")
+            started = time.monotonic()
+            until(lambda: can_save(archive))
+            took = time.monotonic() - started
+            with pytest.raises(ArchiveError):
+                election.campaign()
+            until(lambda: is_elected(election))
+
+            assert took < 30
+            assert [1, 2] == [report.record.job_id for job_id in (1, 2) for report in archive.find(EVERYTHING, job_id)]
+            assert 2 == getattr(find_elected(archive.database, "failover"), "term", None)
+
+
+def can_save(archive: SqlArchive) -> bool:
+    try:
+        archive.save([make_report(make_record(2))])
+    except ArchiveError:
+        return False
+    return True
+
+
+def is_elected(election: Election) -> bool:
+    election.campaign()
+    return election.elected.is_set()
+
+
+def wait_for_copy(standby: DatabaseServer) -> None:
+    """Wait until the standby has the first job and the first election."""
+    until(lambda: run_on(standby, "SELECT count(*) FROM slurmscope_jobs WHERE job_id = 1 AND \"user\" = 'ada'") == 1)
+    until(lambda: run_on(standby, "SELECT count(*) FROM slurmscope_checkpoints WHERE name LIKE '%failover'") == 1)
+
+
+def run_on(server: DatabaseServer, statement: str) -> object:
+    password = server.password_file.read_text().strip()
+    engine = create_engine(make_url(server.url).set(drivername="postgresql+psycopg", password=password))
+    try:
+        with engine.connect() as connection:
+            return connection.scalar(text(statement))
+    finally:
+        engine.dispose()
