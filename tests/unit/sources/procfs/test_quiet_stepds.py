@@ -12,6 +12,7 @@ import pytest
 from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stat_watch import StatWatch
 from slurmscope.sources.procfs.stepd_jobs import NAME_TRIES, NO_DAEMON_SECONDS, QUIET_RECHECK_SECONDS, StepdTree
+from tests.processes import until
 from tests.unit.sources.procfs.script import Script
 from tests.unit.sources.procfs.test_stepd_jobs import Machine
 
@@ -145,18 +146,18 @@ while sys.stdin.readline():
 
 
 def test_files_of_processes_that_are_no_longer_watched_are_closed(reader: ProcessReader) -> None:
-    # Of other tests, some may be open still, and be closed meanwhile.
+    # A thread that another test has left may read such files for a moment.
     others = open_stat_files()
     watch = StatWatch(reader)
     watch.watch({1, os.getpid()}, {})
     assert {1, os.getpid()} == watch.read().keys()
-    assert 2 == len(open_stat_files() - others)
+    until(lambda: 2 == len(open_stat_files() - others))
     watch.watch({1}, watch.read())
     assert {1} == watch.read().keys()
-    assert 1 == len(open_stat_files() - others)
+    until(lambda: 1 == len(open_stat_files() - others))
     watch.close()
     watch.close()
-    assert set() == open_stat_files() - others
+    until(lambda: not open_stat_files() - others)
 
 
 def open_stat_files() -> set[tuple[str, str]]:
