@@ -10,6 +10,7 @@ from contextlib import closing
 import httpx
 import pytest
 from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.exc import ProgrammingError
 
 from lab.databases import DatabaseServer, run_postgresql, run_standby
 from slurmscope.errors import ArchiveError
@@ -133,5 +134,7 @@ def run_on(server: DatabaseServer, statement: str) -> object:
     try:
         with engine.connect() as connection:
             return connection.scalar(text(statement))
+    except ProgrammingError:  # the table is not there yet
+        return None
     finally:
         engine.dispose()

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import math
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -111,7 +113,13 @@ class SqliteDriver:
         """Create the file without access for others: it shows who ran what."""
         if not self._path.parent.is_dir():
             raise ArchiveError(f"cannot open the archive {self._path}: its folder does not exist; create it")
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
+        if self._path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        # A file that is there is not opened: closing it would end the locks of all connections of this process to it,
+        # and another process would then delete the WAL under them.
+        if not self._path.exists():
+            with suppress(FileExistsError):
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, FILE_MODE))
 
     def attach(self, engine: Engine) -> None:
         """Set up connections, begin transactions, and start the clock of every statement."""
