@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import httpx
 import pytest
@@ -27,15 +28,15 @@ ELECTED = "slurmscope_reporter_elected"
 ROUNDS = "slurmscope_reporter_rounds_total"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server() -> Iterator[DatabaseServer]:
     with run_postgresql() as server:
         yield server
 
 
-@pytest.fixture(scope="module")
-def flags(server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    slurm = tmp_path_factory.mktemp("simulated") / "slurm"
+@pytest.fixture
+def flags(server: DatabaseServer, tmp_path: Path) -> tuple[str, ...]:
+    slurm = tmp_path / "slurm"
     run_slurmscope("simulate", "--output", str(slurm), "--jobs", "50", "--nodes", "8")
     return (
         *("--archive.url", server.url, "--archive.password-file", str(server.password_file)),
