@@ -14,6 +14,9 @@ from slurmscope import __version__
 from slurmscope.cli.examples import format_examples
 from slurmscope.config import own_environment
 from slurmscope.errors import SlurmscopeError
+from slurmscope.log import escape
+
+_LINE_LIMIT = 10_000
 
 COMMAND_GROUPS = {
     "Exporters": {
@@ -122,4 +125,5 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 def _print_error(message: str) -> None:
     for line in message.splitlines():
-        click.echo(f"slurmscope: {line}", err=True)
+        # Some of it comes from servers.
+        click.echo(f"slurmscope: {escape(line, _LINE_LIMIT)}", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from slurmscope.errors import MalformedAnswer, ServerRefused, ServerTimedOut
 from slurmscope.http_client.address import ServerAddress
 from slurmscope.http_client.deadlines import seconds_left
-from slurmscope.http_client.request import HttpAnswer, HttpRequest, connect, send, send_all, serialize
+from slurmscope.http_client.request import HttpAnswer, HttpRequest, connect, open_response, send_all, serialize
 from slurmscope.log import escape
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ _END_OF_HEAD = b"\r\n\r\n"
 def post(address: ServerAddress, request: HttpRequest, *, deadline: float, tls: SSLContext | None = None) -> HttpAnswer:
     """Send a request and return the start of its answer, or raise a SourceError that names the cause."""
     if address.is_tls:
-        return send(address, request, deadline=deadline, tls=tls, limit_bytes=ANSWER_LIMIT_BYTES)
+        with open_response(address, request, deadline=deadline, tls=tls) as response:
+            retry_after = response.getheader("Retry-After", "")
+            body = response.read(ANSWER_LIMIT_BYTES)
+            return HttpAnswer(status=response.status, body=body, retry_after=retry_after)
     try:
         with connect(address, deadline) as connection:
             connection.settimeout(seconds_left(deadline))

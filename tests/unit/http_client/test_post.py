@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import io
 import socket
+import ssl
 import time
 from http.client import HTTPResponse
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,7 +17,8 @@ from hypothesis import strategies as st
 from slurmscope.errors import MalformedAnswer, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.http_client.post import ANSWER_LIMIT_BYTES, parse_answer, post
-from slurmscope.http_client.request import HttpAnswer, HttpRequest
+from slurmscope.http_client.request import HttpAnswer, HttpRequest, tls_context
+from tests.fakes.certificates import make_authority, make_identity
 from tests.fakes.scripted_server import http_answer, read_whole_request, scripted_server
 
 REQUEST = HttpRequest(method="POST", path="/trace", body=b"{}", headers={"Content-Type": "application/json"})
@@ -65,6 +68,24 @@ def test_silent_server_times_out() -> None:
 def test_absent_server_is_refused() -> None:
     with pytest.raises(ServerRefused, match="is unreachable"):
         post(ServerAddress(socket_path="/nonexistent"), REQUEST, deadline=time.monotonic() + PATIENCE_SECONDS)
+
+
+def test_long_answer_over_tls_is_cut(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "authority")
+    identity = make_identity(tmp_path, "server", authority, "IP:127.0.0.1")
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(identity.cert, identity.key)
+
+    def handle(connection: socket.socket) -> None:
+        with served.wrap_socket(connection, server_side=True) as secured:
+            read_whole_request(secured)
+            secured.sendall(http_answer(403, b"x" * 10 * ANSWER_LIMIT_BYTES))
+
+    with scripted_server(handle) as url:
+        secure, tls = parse_address(url.replace("http:", "https:")), tls_context(authority.cert)
+        answer = post(secure, REQUEST, deadline=time.monotonic() + PATIENCE_SECONDS, tls=tls)
+
+    assert (403, ANSWER_LIMIT_BYTES) == (answer.status, len(answer.body))
 
 
 def test_tls_uses_the_whole_client() -> None:

@@ -64,7 +64,7 @@ class RemoteWriteClient:
             deadline = time.monotonic() + timeout_seconds
             answer = post(self._address, request, deadline=deadline, tls=self._tls())
         except (ServerError, MalformedAnswer, ValueError) as error:
-            raise WriteFailed(str(error)) from error
+            raise WriteFailed(_without(secrets, str(error))) from error
         if not 200 <= answer.status < 300:
             raise self._failure(answer, secrets)
 
@@ -73,14 +73,19 @@ class RemoteWriteClient:
         return _tls_context(self._settings.ca_file) if self._address.is_tls else None
 
     def _failure(self, answer: HttpAnswer, secrets: tuple[str, ...]) -> OutputError:
-        text = answer.body.decode("utf-8", "replace").strip()
-        for secret in secrets:  # a server may repeat them
-            for part in (secret, secret.rpartition(" ")[2]):
-                text = text.replace(part, "SECRET") if len(part) >= _LEAST_SECRET_LENGTH else text
+        text = _without(secrets, answer.body.decode("utf-8", "replace").strip())
         message = f"{self._address} answered {answer.status}: {escape(text, 300)}"
         if answer.status >= 500 or answer.status == _TOO_MANY_REQUESTS:
             return WriteFailed(message, parse_retry_after(answer.retry_after, self._wall_clock()))
         return WriteRefused(message)
+
+
+def _without(secrets: tuple[str, ...], text: str) -> str:
+    """Remove the values of headers from a text: a server may repeat them."""
+    for secret in secrets:
+        for part in (secret, secret.rpartition(" ")[2]):
+            text = text.replace(part, "SECRET") if len(part) >= _LEAST_SECRET_LENGTH else text
+    return text
 
 
 def parse_retry_after(value: str, now_seconds: float) -> float:

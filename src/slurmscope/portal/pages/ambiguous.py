@@ -13,6 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from slurmscope.errors import AmbiguousName
 from slurmscope.model.archive import JobRow
+from slurmscope.model.viewer import Viewer
 from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.views.page_paths import add_cluster, is_cluster, job_path
 from slurmscope.portal.web.templating import PageRenderer
@@ -32,6 +33,10 @@ class Choice:
 def handle_ambiguous_name(request: Request, error: Exception) -> Response:
     """Offer the requested page in each of the clusters."""
     assert isinstance(error, AmbiguousName)  # noqa: S101 - how starlette types its handlers
+    viewer: Viewer = request.state.viewer
+    if viewer.is_staff:
+        backend: PortalBackend = request.app.state.backend
+        backend.sign_in.audit(viewer, getattr(request.scope.get("route"), "path", ""), f"{error.kind} {error.name}")
     choices = _list_choices(request, error)
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
     if path.startswith("/api/") or path.endswith(".json") or request.query_params.get("format") == "json":
@@ -45,7 +50,7 @@ def handle_ambiguous_name(request: Request, error: Exception) -> Response:
         "kind": error.kind,
         "problems": (),
     }
-    return HTMLResponse(pages.render("ambiguous.html", request.state.viewer, values), STATUS)
+    return HTMLResponse(pages.render("ambiguous.html", viewer, values), STATUS)
 
 
 def _title(error: AmbiguousName) -> str:

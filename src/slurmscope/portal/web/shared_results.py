@@ -64,9 +64,16 @@ class SharedResults:
                 return entry, False
             entry = self._entries[key] = _Entry()
             self._entries.move_to_end(key)
-            while len(self._entries) > self._max_results:
-                self._entries.popitem(last=False)
+            self._drop_expired()
             return entry, True
+
+    def _drop_expired(self) -> None:
+        """Bound the number of results; quick ones, which can be requested in numbers, displace no slow one."""
+        now = self._clock()
+        for key in [key for key, entry in self._entries.items() if entry.expires_at <= now]:
+            del self._entries[key]
+        while len(self._entries) > self._max_results:
+            self._entries.popitem(last=False)
 
     def _fill(self, key: Hashable, entry: _Entry, compute: Callable[[], object]) -> None:
         began = self._clock()

@@ -21,6 +21,7 @@ from slurmscope.services.reporting.elected_turns import DIGESTS
 from slurmscope.services.reporting.opening import no_archive, open_reporting
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.sources.slurm.account_coordinators import read_coordinators
+from slurmscope.sources.slurm.cluster_names import read_all_names
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.store.archive.settings import ArchiveSettings
 from slurmscope.units import DAY_SECONDS
@@ -92,7 +93,8 @@ def run_digests(
             _require_lock(lock)
             checkpoints.delete_mails(now_seconds - SENT_KEPT_SECONDS)
         sender = DigestSender(checkpoints, settings, send, now_seconds=now_seconds)
-        for about, digest in write_digests(archive, request, now_seconds):
+        clusters = None if to or not request.has_accounts else _coordinated_clusters(archive, commands)
+        for about, digest in write_digests(archive, request, now_seconds, clusters):
             if not is_dry_run:
                 _require_lock(lock)
             yield from sender.deliver(about, digest, _readers(about, to, coordinators) if digest else ())
@@ -185,6 +187,11 @@ class DigestSender:
 
 def _subject(about: DigestSubject) -> str:
     return f"digest of {'account' if about.is_account else 'user'} {about.name}"
+
+
+def _coordinated_clusters(archive: SqlArchive, commands: SlurmCommands) -> frozenset[str] | None:
+    """Return the clusters whose accounts the coordinators coordinate: those of this slurmdbd. None is the only one."""
+    return frozenset(read_all_names(commands.run)) if len(archive.clusters()) > 1 else None
 
 
 def _readers(about: DigestSubject, to: str, coordinators: Callable[[], CoordinatorsByAccount]) -> Sequence[str]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -42,21 +42,27 @@ class DigestRequest:
         )
         return (*users, *accounts)
 
+    @property
+    def has_accounts(self) -> bool:
+        """Return whether any account is requested."""
+        return self.all_accounts or bool(self.accounts)
+
     def includes_all_like(self, about: DigestSubject) -> bool:
         """Return whether all users, or all accounts, are requested."""
         return self.all_accounts if about.is_account else self.all_users
 
 
 def write_digests(
-    archive: Archive, request: DigestRequest, now_seconds: int
+    archive: Archive, request: DigestRequest, now_seconds: int, clusters: Container[str] | None = None
 ) -> Iterator[tuple[DigestSubject, Digest | None]]:
     """Yield a digest for each user, then each account, that had a job end; None for a named one without.
 
-    The period ends now. The period before it, to compare with, has the same length.
+    The period ends now. The period before it, to compare with, has the same length. Digests of accounts are about jobs
+    of ``clusters``, of all if this is None: elsewhere the same name may be the account of other people.
     """
     since_seconds = now_seconds - request.days * DAY_SECONDS
     titles = {rule.id: rule.title for rule in RULES}
-    for about, sums in _sum_periods(archive, request, since_seconds, now_seconds):
+    for about, sums in _sum_periods(archive, request, since_seconds, now_seconds, clusters):
         digest = None
         if sums.now.jobs:
             period = (since_seconds, now_seconds)
@@ -64,14 +70,20 @@ def write_digests(
         yield about, digest
 
 
-def add_up(rows: Iterable[JobRow], since_seconds: int) -> Mapping[DigestSubject, PeriodSums]:
-    """Sum up by user and by account; jobs that ended before ``since_seconds`` belong to the period before."""
+def add_up(
+    rows: Iterable[JobRow], since_seconds: int, clusters: Container[str] | None = None
+) -> Mapping[DigestSubject, PeriodSums]:
+    """Sum up by user and, in these clusters, by account.
+
+    Jobs that ended before ``since_seconds`` belong to the period before.
+    """
     sums: dict[DigestSubject, PeriodSums] = defaultdict(PeriodSums)
     for row in rows:
         is_before = (row.end_seconds or 0) < since_seconds
-        for about in (DigestSubject(row.user, is_account=False), DigestSubject(row.account, is_account=True)):
-            if about.name:
-                sums[about].add(row, is_before=is_before)
+        if row.user:
+            sums[DigestSubject(row.user, is_account=False)].add(row, is_before=is_before)
+        if row.account and (clusters is None or row.cluster in clusters):
+            sums[DigestSubject(row.account, is_account=True)].add(row, is_before=is_before)
     return dict(sums)
 
 
@@ -169,19 +181,19 @@ class PeriodSums:
 
 
 def _sum_periods(
-    archive: Archive, request: DigestRequest, since_seconds: int, now_seconds: int
+    archive: Archive, request: DigestRequest, since_seconds: int, now_seconds: int, clusters: Container[str] | None
 ) -> Iterator[tuple[DigestSubject, PeriodSums]]:
     """Read the jobs once for all users and accounts, and once for each named one."""
     before_seconds = 2 * since_seconds - now_seconds
     if request.all_users or request.all_accounts:
-        sums = add_up(read_ended(archive, before_seconds, now_seconds), since_seconds)
+        sums = add_up(read_ended(archive, before_seconds, now_seconds), since_seconds, clusters)
         for about in sorted(sums, key=lambda about: (about.is_account, about.name)):
             if request.includes_all_like(about) and sums[about].now.jobs:
                 yield about, sums[about]
     for about in request.named:
         job_filter = JobFilter(account=about.name) if about.is_account else JobFilter(user=about.name)
         rows = read_ended(archive, before_seconds, now_seconds, job_filter)
-        yield about, add_up(rows, since_seconds).get(about, PeriodSums())
+        yield about, add_up(rows, since_seconds, clusters).get(about, PeriodSums())
 
 
 def _wasted_seconds(row: JobRow) -> float:

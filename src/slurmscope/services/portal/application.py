@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from slurmscope.config import Config
-from slurmscope.errors import ConfigError
+from slurmscope.errors import ConfigError, SourceError
 from slurmscope.log import fields
 from slurmscope.portal.app import make_app
 from slurmscope.portal.backend import (
@@ -207,13 +207,23 @@ def _make_job_services(parts: _Parts) -> JobServices:
     scripts.is_stored()  # for the first page
     return JobServices(
         find_report=parts.reporting.finder.report,
-        zoom=Zoomer(parts.reporting.maker.series).zoom,
+        zoom=Zoomer(parts.reporting.maker.series, is_own=partial(_has_own_series, parts)).zoom,
         clusters=parts.reporting.clusters,
         add_resubmission=partial(add_resubmission, parts.archive, parts.waiting_times),
         read_script=known or scripts.read,
         stores_scripts=(lambda: True) if known else scripts.is_stored,
         advice=SqlAdviceReader(parts.archive.database),
     )
+
+
+def _has_own_series(parts: _Parts, cluster: str) -> bool:
+    """Return whether series of a job ID can only be those of this cluster's job; another cluster has the same IDs."""
+    if parts.config.of(PrometheusSettings).cluster_label:
+        return True
+    try:
+        return tuple(parts.reporting.accounting.clusters()) == (cluster,)
+    except SourceError:
+        return False
 
 
 def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:

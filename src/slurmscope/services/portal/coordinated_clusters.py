@@ -33,12 +33,12 @@ class CoordinatedClusters:
 
     def __call__(self) -> frozenset[str] | None:
         """Return the clusters, none while they cannot be read; None is every cluster, where there is only one."""
-        if len(self._archived()) < 2:
-            return None
+        archived = self._archived()
         with self._lock:
             if self._clock.monotonic() >= self._until:
                 self._refresh()
-            return self._known
+            is_only = len(archived) == 1 and (not self._known or archived[0] in self._known)
+            return None if is_only else self._known
 
     def _refresh(self) -> None:
         try:

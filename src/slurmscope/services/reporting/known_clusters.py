@@ -26,9 +26,12 @@ class KnownClusters:
 
     def __call__(self) -> tuple[str, ...]:
         """Return the last known clusters in order; while the archive cannot be read, those known before."""
-        if self._clock.monotonic() - self._read_at >= KEPT_SECONDS and self._lock.acquire(blocking=False):
+        is_first = self._read_at == float("-inf")
+        if self._clock.monotonic() - self._read_at >= KEPT_SECONDS and self._lock.acquire(blocking=is_first):
             try:
-                self._read()
+                # Another thread may have read them while this one waited.
+                if self._clock.monotonic() - self._read_at >= KEPT_SECONDS:
+                    self._read()
             finally:
                 self._lock.release()
         return self._known

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurmscope.errors import SourceError
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, SeriesSource, Totals
 from slurmscope.sources.accounting.sacct_jobs import RunCommand
 from slurmscope.sources.slurm.cluster_names import ClusterNames, read_own_name
@@ -34,8 +33,5 @@ class OwnSeries:
         return self._source.read_totals(wanted, spans, until=until) if self._is_own(wanted) else Totals()
 
     def _is_own(self, wanted: SeriesQuery) -> bool:
-        """Return whether the jobs are of this host's cluster; if its name is not known, they are taken for its own."""
-        try:
-            return wanted.cluster in self._own.get()
-        except SourceError:
-            return True
+        """Return whether the jobs are of this host's cluster; raise SourceError while its name is not known."""
+        return wanted.cluster in self._own.get()

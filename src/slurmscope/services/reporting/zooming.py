@@ -44,11 +44,16 @@ class Zoomer:
         self,
         series: SeriesSource | None,
         *,
+        is_own: Callable[[str], bool] = lambda _: True,
         clock: Callable[[], float] = time.monotonic,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
-        """Take the time series source; without one, charts are cut from the report."""
+        """Take the time series source, and whether its series of a job ID are those of a cluster's job.
+
+        Without them, charts are cut from the report.
+        """
         self._series = series
+        self._is_own = is_own
         self._clock = clock
         self._timeout_seconds = timeout_seconds
         self._limits = LookupLimits(clock, message=MESSAGE)
@@ -58,7 +63,7 @@ class Zoomer:
     def zoom(self, person: str, report: JobReport, part: RunPart, points: int = MAX_CHART_POINTS) -> ZoomedReport:
         """Return the part of a run for a person who may see the job; raise TooManyLookups beyond the person's limit."""
         names = find_curves(report)
-        if self._series is None or not names:
+        if self._series is None or not names or not self._is_own(report.record.cluster):
             return zoom_report(report, Measured(), part)
         kept = self._place((*_identity(report), part, points))
         with kept.making:

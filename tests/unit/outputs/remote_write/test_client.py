@@ -22,6 +22,7 @@ from slurmscope.outputs.remote_write.settings import (
 )
 from slurmscope.services.exporter.remote_write import UP
 from tests.fakes.remote_write import FakeReceiver
+from tests.fakes.scripted_server import read_whole_request, scripted_server
 
 (REQUEST,) = RequestEncoder({"job": "x"}).encode([Family(UP, {(): 1.0})], 1000)
 NOW = 1_700_000_000.0
@@ -77,6 +78,18 @@ def test_secret_that_the_server_repeats_is_not_shown() -> None:
         pytest.raises(WriteRefused, match=r"bad token SECRET$"),
     ):
         client(receiver.url, headers=parse_headers(["Authorization=Bearer s3cret"])).send(REQUEST.body)
+
+
+def test_secret_in_an_answer_that_is_not_http_is_not_shown() -> None:
+    def handle(connection: socket.socket) -> None:
+        read_whole_request(connection)
+        connection.sendall(b"no s3cret here")
+
+    with (
+        scripted_server(handle) as url,
+        pytest.raises(WriteFailed, match="no SECRET here"),
+    ):
+        client(f"{url}/write", headers=parse_headers(["Authorization=Bearer s3cret"])).send(REQUEST.body)
 
 
 def test_unreachable_server_and_unreadable_files_are_failures_that_pass(tmp_path: Path) -> None:

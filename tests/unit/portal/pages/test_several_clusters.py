@@ -220,6 +220,12 @@ def test_notes_are_of_one_cluster(portal: ArchiveBackend) -> None:
     assert 300 == post(app, "/staff/notes", {**fields, "cluster": ""}, "sue").status_code
 
 
+def test_choice_of_staff_is_audited_and_that_of_users_is_not(portal: ArchiveBackend) -> None:
+    assert 300 == sign_in(portal).get("/jobs/4711").status_code
+    assert 300 == sign_in(portal, "sue").get("/jobs/4712").status_code
+    assert [("sue", "/jobs/{shown_id}", "job 4712")] == portal.fake.audited
+
+
 def test_access_is_audited_with_the_cluster(portal: ArchiveBackend) -> None:
     sue = sign_in(portal, "sue")
     for path in ("/jobs/alpha/4711", "/jobs/beta/4711", "/arrays/beta/4800", "/nodes/beta/n1"):

@@ -108,6 +108,18 @@ def test_number_of_results_is_bounded() -> None:
     assert [4, 3] == [results.get(key, compute).value for key in ("a", "c")]
 
 
+def test_quick_results_displace_no_slow_one() -> None:
+    clock = Clock()
+    results = SharedResults(clock, max_results=2)
+    slow, quick = Computation(clock, 2.0), Computation(clock, 0.0)
+
+    results.get("slow", slow)
+    for number in range(9):
+        results.get(number, quick)
+
+    assert 1 == results.get("slow", slow).value
+
+
 def test_page_shows_how_old_its_sums_are_and_viewers_share_them() -> None:
     clock, app = Clock(), make_backend().make_app()
     results = SharedResults(clock)

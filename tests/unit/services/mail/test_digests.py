@@ -189,6 +189,15 @@ def test_account_sums_up_its_users(archive: SqlArchive) -> None:
     assert named == general
 
 
+def test_accounts_of_other_sites_are_in_no_digest(archive: SqlArchive) -> None:
+    archive.save([_job(1), _job(2, cluster="theirs"), _job(3, cluster="theirs", account="chemistry")])
+
+    for request in ({"accounts": ("physics",)}, {"all_accounts": True}, {"users": ("ada",)}):
+        digests = dict(write_digests(archive, DigestRequest(**request), NOW, {"lab"}))
+        jobs = {about.name: digest.jobs for about, digest in digests.items() if digest}
+        assert ({"ada": 3} if "users" in request else {"physics": 1}) == jobs
+
+
 def test_named_without_jobs_gets_no_digest(archive: SqlArchive) -> None:
     archive.save([_job(1)])
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.errors import CommandFailed
 from slurmscope.model.series import JobSpan
@@ -36,5 +38,6 @@ def test_jobs_of_other_clusters_are_not_measured() -> None:
     )  # fmt: skip
 
 
-def test_unknown_name_of_the_cluster_costs_no_numbers() -> None:
-    assert [True, True] == found(OwnSeries(FakeSeries(), fail), "lab")
+def test_jobs_wait_until_the_name_of_the_cluster_is_known() -> None:
+    with pytest.raises(CommandFailed):
+        found(OwnSeries(FakeSeries(), fail), "lab")

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from slurmscope.errors import AmbiguousName, CommandTimedOut
@@ -16,6 +19,7 @@ from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import make_record, make_report
 from tests.fakes.two_clusters import make_two_clusters
 
+PATIENCE_SECONDS = 30.0
 ADA, BOB, EVE = (Viewer(name=name) for name in ("ada", "bob", "eve"))
 
 
@@ -100,6 +104,21 @@ def test_ended_job_is_shown_without_a_warning_while_accounting_is_down(archive: 
     report = finder.report(ADA, "4713")
     assert report is not None
     assert not any("Accounting" in sentence for sentence in report.missing)
+
+
+def test_first_viewers_all_wait_until_the_clusters_are_known() -> None:
+    may_read = threading.Event()
+
+    class SlowArchive(FakeArchive):
+        def clusters(self) -> tuple[str, ...]:
+            assert may_read.wait(PATIENCE_SECONDS)
+            return super().clusters()
+
+    known = KnownClusters(SlowArchive([make_report(make_record(cluster="alpha"))]))
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(known) for _ in range(4)]
+        may_read.set()
+        assert [("alpha",)] * 4 == [one.result(PATIENCE_SECONDS) for one in found]
 
 
 def test_clusters_are_read_again_after_a_minute_and_kept_while_the_archive_is_down() -> None:

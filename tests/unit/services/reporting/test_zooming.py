@@ -69,6 +69,17 @@ def test_only_the_curves_of_the_charts_are_read_for_the_part() -> None:
     assert pytest.approx(10.0) == zoomed.step_seconds
 
 
+def test_series_that_may_be_those_of_another_clusters_job_are_not_read() -> None:
+    series, asked = FineSeries(), []
+
+    def is_own(cluster: str) -> bool:
+        asked.append(cluster)
+        return False
+
+    assert frozenset() == Zoomer(series, is_own=is_own).zoom("ada", make_report(), PART).finer
+    assert (["lab"], []) == (asked, series.queries)
+
+
 def test_everyone_gets_what_one_person_read() -> None:
     series, report = FineSeries(), make_report()
     zoomer = Zoomer(series)
