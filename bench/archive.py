@@ -101,7 +101,7 @@ def _open(database: str) -> Iterator[SqlArchive]:
 
 
 def _be_like_the_portal() -> None:
-    """Let threads take turns, and the collector rest, as in the process that people ask."""
+    """Let threads take turns, and the collector rest, as in the process that serves people."""
     settle_memory(PAGE_OBJECTS)
     shorten_thread_turns()
 
@@ -122,7 +122,7 @@ def _queries() -> Mapping[str, Ask]:
     """Return the lists that people open."""
 
     def me(dice: random.Random) -> Viewer:
-        # The user who runs most jobs is asked for as often as all others.
+        # The user who runs most jobs is requested as often as all others.
         return Viewer(name=USERS[min(dice.randrange(500), dice.randrange(500))])
 
     def coordinator(dice: random.Random) -> Viewer:
@@ -172,13 +172,13 @@ def _walk(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> Iterator[No
 
 
 def _measure(archive: SqlArchive, ask: Ask) -> tuple[float, float]:
-    """Return the median and the 95th percentile of the seconds that a page takes while all users ask."""
+    """Return the median and the 95th percentile of the seconds that a page takes while all users send requests."""
     seconds: list[float] = []
 
     def be_somebody(number: int) -> None:
         dice = random.Random(number)
         for _ in range(PAGES_EACH):
-            # People look at what they got, if only for a moment: otherwise this would measure a queue.
+            # People read what they got, if only for a moment: otherwise this would measure a queue.
             time.sleep(dice.uniform(0.5, 1.5))
             started = time.perf_counter()
             for _ in _walk(archive, *ask(dice)):

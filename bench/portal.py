@@ -4,7 +4,7 @@
 ``python -m bench portal --jobs 200000`` takes another number of jobs.
 
 The portal is a process of its own, as people run it. A job of 64 nodes has run for a day, and everything that a report
-asks for was recorded every 15 seconds. Times are those of the client, from the request to the last byte.
+queries was recorded every 15 seconds. Times are those of the client, from the request to the last byte.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PDF_LIMIT = 62.0  # 2 s
 PATIENCE_SECONDS = 120.0
 
 Ask = Callable[[random.Random], tuple[str, str]]
-"""Return who asks next, and for what."""
+"""Return who sends the next request, and for what."""
 
 
 def main(argv: Sequence[str] = ()) -> int:
@@ -192,7 +192,7 @@ def _measure(port: int, ask: Ask) -> list[float]:
         dice = random.Random(number)
         try:
             for _ in range(VISITS):
-                # People look at what they got, if only for a moment: otherwise this would measure a queue.
+                # People read what they got, if only for a moment: otherwise this would measure a queue.
                 time.sleep(dice.uniform(0.5, 1.5))
                 seconds.append(_fetch(port, *ask(dice)))
         except (OSError, AssertionError) as error:

@@ -140,7 +140,7 @@ def _run_postgres(
         "-c", "fsync=off", "-c", "shared_buffers=32MB", *(part for option in options for part in ("-c", option)),
     )  # fmt: skip
     url = f"postgresql://slurmscope@/postgres?host={folder}"
-    # The socket is there before a server that was killed has read its journal; this program tells them apart.
+    # The socket is there before a server that was killed has read its journal; this program distinguishes them.
     ask = (str(programs / "pg_isready"), "--quiet", f"--host={folder}")
     with _serve("postgres", argv, folder, lambda: _ends_well(ask), url) as server:
         yield server

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 60.0
 
 
 def break_lock(archive: SqlArchive) -> None:
-    """Take the lock away without a word to the one who has it, as a cut network does."""
+    """Break the lock without its holder noticing, as a network failure does."""
     if archive.database.dialect == "sqlite":
         (file,) = Path(archive.database.settings.url.removeprefix("sqlite:///")).parent.glob("*.lock")
         file.unlink()
@@ -93,7 +93,7 @@ class ElectionPromises:
             break_lock(archive)
             until_elected(newer)
 
-            # It was not told yet.
+            # It has not noticed yet.
             assert stale.elected.is_set()
             with pytest.raises(NotElected):
                 mine.write_checkpoint("progress", "3")
@@ -120,7 +120,7 @@ class ElectionPromises:
 
 
 def break_lock_of_file_or_connection(archive: SqlArchive, election: Election) -> None:
-    """Take the lock away and leave other connections alone."""
+    """Break the lock, and leave other connections alone."""
     if archive.database.dialect == "sqlite":
         break_lock(archive)
     else:

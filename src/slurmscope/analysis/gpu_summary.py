@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Summarise the GPUs of one run: one row for each, and what they had in common.
+"""Summarise the GPUs of one run: one row for each, and totals.
 
 Sizes are joined by device: MIG instances and GPUs of different models each count with their own. Where the size of one
 of the job's GPUs is unknown, so is that of all of them.

@@ -63,7 +63,7 @@ def _backup_command() -> click.Command:
 def _back_up(*, file: Path, recorder: Path | None, force: bool, **given: object) -> int:
     config = load_config("up", given)
     request = BackupRequest(archive_file=file, recorder_file=recorder, may_replace=force)
-    # A process that is asked to end deletes what it has written so far.
+    # A process that gets SIGTERM deletes what it has written so far.
     before = signal.signal(signal.SIGTERM, _exit)
     try:
         for written, size_bytes in write_backups(config, request, _progress()):
@@ -83,8 +83,8 @@ def _migrate_command() -> click.Command:
             ),
             *options_for(section for section in find_sections("portal") if section.name == "archive"),
         ],
-        help="Migrate the archive to the tables of this release, without the timeout of queries. Stop the portals of "
-        "earlier releases and back up the archive before.",
+        help="Migrate the archive to the tables of this release, without a query timeout. First stop the portals of "
+        "earlier releases, and back up the archive.",
         examples=_MIGRATE_EXAMPLES,
         shown=("archive.url",),
     )

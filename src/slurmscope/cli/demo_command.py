@@ -54,7 +54,7 @@ def make_command() -> click.Command:
         callback=_run,
         params=[port, seed, clusters],
         help="Run slurmscope on a simulated cluster, without Slurm. "
-        "A bar on its pages shows them as staff, as a coordinator or as a user. "
+        "A bar on each page switches between the views of staff, a coordinator and a user. "
         "All data is in a temporary folder, which is removed on exit.",
         epilog=format_examples(
             "slurmscope demo", "slurmscope demo --port 9000 --seed 7", "slurmscope demo --clusters 2"

@@ -44,7 +44,7 @@ Render = Callable[..., bytes]
 def make_command() -> click.Command:
     """Build the command."""
     jobs = click.Argument(["jobs"], nargs=-1, metavar="[JOB]...")
-    shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, or seed (older text)")
+    shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, or seed (mail text)")
     output = click.Option(
         ["--output", "-o"],
         type=click.Path(path_type=Path),

@@ -101,7 +101,7 @@ class JobRecord:
     failed_node: str = ""
     """The node whose failure ended the job."""
     cancelled_by_uid: int | None = None
-    """Who cancelled the job; 0 also where Slurm itself did."""
+    """User ID of who cancelled the job; 0 also if Slurm itself did."""
     steps: tuple[StepRecord, ...] = ()
 
     @property

@@ -37,7 +37,7 @@ class Viewer:
         return self.is_staff or user == self.name or self.coordinates_account(account, cluster)
 
     def coordinates_account(self, account: str, cluster: str) -> bool:
-        """Return whether this person may see all jobs of an account of a cluster; unknown clusters are none of it."""
+        """Return whether this person may see all jobs of an account of a cluster; false for an unknown cluster."""
         is_known = self.coordinated_clusters is None or cluster in self.coordinated_clusters
         return is_known and account in self.coordinates
 

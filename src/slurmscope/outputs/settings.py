@@ -105,7 +105,7 @@ class OutputSettings:
     interval: float = setting(
         15.0,
         flag="interval",
-        help="Interval between writes to the text file, pushes, or samples of remote write.",
+        help="Interval between writes to the text file, pushes, or remote write samples.",
         parse=parse_positive_seconds,
         metavar="DURATION",
     )

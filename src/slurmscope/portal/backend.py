@@ -68,7 +68,7 @@ class JobServices:
     several clusters with this ID. May also raise ``ServerBusy`` if the viewer requested too many jobs.
     """
     clusters: Callable[[], tuple[str, ...]] = tuple
-    """Return of which clusters the archive has jobs."""
+    """Return the clusters that have jobs in the archive."""
     add_resubmission: Callable[[Viewer, JobReport], JobReport] = lambda _viewer, report: report
     """Return a report with the header for the job's next run, by all runs that the viewer may see."""
     zoom: Callable[[str, JobReport, RunPart, int], ZoomedReport] = lambda _person, report, part, _points: zoom_report(

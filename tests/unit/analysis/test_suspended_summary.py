@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suspended time is no run time, whoever knows of it; every expected number is worked out by hand."""
+"""Suspended time is not run time, whichever source reports it; every expected number is calculated by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_suspended_time_is_no_run_time() -> None:
     assert (0.8, 1.0) == (summary.time.ratio, summary.cpu.time.ratio)
     assert (57600.0, 57600.0) == (summary.cpu.time.asked, summary.cpu.time.used)
     assert (4.0, 4.0) == (summary.cpu.mean_cores, summary.nodes[0].mean_cores)
-    # What was measured is told of the time from start to end, all of which was watched.
+    # Coverage is that of the time from start to end, all of which was measured.
     assert Coverage(nodes=1, nodes_measured=1, run_ratio=1.0) == summary.coverage
 
 
@@ -56,7 +56,7 @@ def test_job_that_is_suspended_now_has_run_until_then() -> None:
 
 
 def test_node_of_a_suspended_job_that_fell_silent_ran_no_longer_than_the_job() -> None:
-    # It told of 7 hours, and at most 4 of them it ran.
+    # It was measured for 7 hours, of which it ran for at most 4.
     summary = summed(half_suspended(), half_idle(7 * 3600.0), START + 8 * 3600.0)
 
     assert (57600.0, 43200.0) == (summary.cpu.time.asked, summary.cpu.time.used)

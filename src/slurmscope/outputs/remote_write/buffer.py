@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep requests that were not accepted yet, within a bound of bytes and age."""
+"""Keep requests that were not accepted yet, limited by size and age."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Send one request of remote write, and tell failures that pass from those that do not."""
+"""Send one remote write request, and distinguish temporary from permanent failures."""
 
 from __future__ import annotations
 

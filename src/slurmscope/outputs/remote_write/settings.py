@@ -80,15 +80,15 @@ class RemoteWriteSettings:
     buffer_bytes: int = setting(
         16 * 1024 * 1024,
         key="remote-write-buffer",
-        help="Memory for samples that the remote write server has not accepted yet; the oldest above it are dropped.",
+        help="Memory for samples that the remote write server has not accepted yet; beyond it, the oldest are dropped.",
         parse=parse_buffer_size,
         metavar="SIZE",
     )
     max_age: float = setting(
         3600.0,
         key="remote-write-max-age",
-        help="How long samples are kept that the remote write server has not accepted; Prometheus takes older ones "
-        "for about an hour.",
+        help="How long to keep samples that the remote write server has not accepted; Prometheus rejects samples that "
+        "are older than about an hour.",
         parse=parse_positive_seconds,
         metavar="DURATION",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compress in snappy's block format, where the caller knows which pieces of the data occur again.
+"""Compress in snappy's block format, where the caller marks the pieces of the data that repeat.
 
 A search for repetitions in plain Python would cost more than everything else a request does. Requests of remote write
 repeat names, label sets and samples as a whole, so a dictionary of these pieces finds nearly all of them: a request is

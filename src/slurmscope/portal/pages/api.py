@@ -177,7 +177,7 @@ def read_charts(
     context: Context,
     shown_id: ShownId,
     begin: Annotated[
-        str, Query(alias="from", max_length=40, description="Begin of a part: ISO 8601 or Unix time.")
+        str, Query(alias="from", max_length=40, description="Start of a part: ISO 8601 or Unix time.")
     ] = "",
     end: Annotated[str, Query(alias="to", max_length=40, description="End of a part: ISO 8601 or Unix time.")] = "",
     step: Annotated[

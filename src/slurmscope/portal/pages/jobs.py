@@ -228,7 +228,7 @@ def _find_page(context: RequestContext, text: str) -> str:
 
 
 def _find_job_page(context: RequestContext, shown_id: str, cluster: str) -> str:
-    """Return the page of the job or array with this id, or nothing; the page lets choose if there are several."""
+    """Return the page of the job or array with this id, or nothing; the page offers a choice if there are several."""
     try:
         if context.find_waiting(shown_id, cluster) or context.read_report_of(cluster, shown_id) is not None:
             return job_path(shown_id, cluster)

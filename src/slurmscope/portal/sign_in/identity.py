@@ -3,8 +3,8 @@
 
 There are four ways to sign in. An API token in the Authorization header always works; a munge credential works for the
 API, if the settings allow it. In proxy mode, a trusted proxy passes the user name; in local mode, the user on this
-machine needs no credentials. There are no cookies and no sessions, so there is nothing to steal or to expire;
-the demo only lets its viewer give up rights (``view_as``).
+machine needs no credentials. There are no sessions and no cookie that identifies anyone, so there is nothing to
+steal or to expire; the demo only lets its viewer give up rights (``view_as``).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def parse_part(given: Mapping[str, str], report: JobReport, zone: tzinfo) -> Run
     last = min(run.to_seconds, _parse_time("to", texts["to"], zone) if texts["to"] else run.to_seconds)
     if last <= first:
         raise BadQuery("The part must be within the run of the job, and end after it begins.")
-    # Less is widened, not refused: the zoom of a browser ends somewhere.
+    # A shorter part is widened, not refused: dragging in a browser can select any part.
     missing = max(0.0, MIN_SECONDS - (last - first)) / 2
     return RunPart(first - missing, last + missing)
 
@@ -87,7 +87,7 @@ def make_zoom_view(zoomed: ZoomedReport, run: RunPart, zone: tzinfo, zone_name: 
 
 
 def describe_zoom(zoomed: ZoomedReport) -> str:
-    """Say how fine the curves are, or why they are not finer."""
+    """Describe how fine the curves are, or why they are not finer."""
     if zoomed.problem:
         return f"Finer data could not be read: {zoomed.problem}"
     step = zoomed.step_seconds

@@ -41,7 +41,7 @@ RULE_TITLES = {rule.id: rule.title for rule in sorted(RULES, key=lambda rule: ru
 
 
 FindClusters = Callable[[], Sequence[str]]
-"""Return of which clusters there are jobs; links name the cluster if there are several."""
+"""Return the clusters that have jobs; links name the cluster if there are several."""
 
 
 class _CompiledTemplates(BytecodeCache):

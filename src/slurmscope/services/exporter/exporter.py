@@ -101,7 +101,7 @@ class RunningExporter:
         self._self_metrics.is_web_config_good = lambda: server.is_config_good
 
     def watch_remote_write(self, counters: RemoteWriteCounters) -> None:
-        """Export how remote write is doing."""
+        """Export the state of remote write."""
         self._remote_write = counters
         self._self_metrics.remote_write = counters
 

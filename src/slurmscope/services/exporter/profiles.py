@@ -68,7 +68,7 @@ def find_profile(config: Config, role: Role) -> Profile:
 def wanted_metrics(config: Config, role: Role) -> Callable[[Metric], bool]:
     """Return the filter for the metrics to export.
 
-    Collectors that are off by default are not part of a profile: whoever enables one wants its metrics.
+    Collectors that are off by default are not part of a profile: a site that enables one wants its metrics.
     """
     settings = config.of(MetricsSettings)
     excluded = re.compile(settings.exclude) if settings.exclude else None

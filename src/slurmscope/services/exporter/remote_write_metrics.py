@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Export how remote write is doing.
+"""Export the state of remote write.
 
 ::
 
@@ -20,14 +20,14 @@ from slurmscope.metrics.family import Family, counter, gauge
 SAMPLES = counter("slurmscope_remote_write_samples_total", "Samples that the remote write server accepted.")
 DROPPED = counter(
     "slurmscope_remote_write_dropped_samples_total",
-    "Samples that were not sent: refused by the server, or over the age or the size of the buffer.",
+    "Samples that were dropped: refused by the server, or beyond the age or size limit of the buffer.",
     "reason",
 )
 FAILURES = counter(
-    "slurmscope_remote_write_failures_total", "Requests of remote write that failed and were or will be repeated."
+    "slurmscope_remote_write_failures_total", "Remote write requests that failed and were or will be retried."
 )
 BUFFERED = gauge(
-    "slurmscope_remote_write_buffered_bytes", "Size of the requests that wait for the remote write server."
+    "slurmscope_remote_write_buffered_bytes", "Size of the requests that the remote write server has not accepted yet."
 )
 REMOTE_WRITE_METRICS = (SAMPLES, DROPPED, FAILURES, BUFFERED)
 

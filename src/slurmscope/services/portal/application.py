@@ -241,7 +241,7 @@ def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:
 
 
 def _mixed_clusters(parts: _Parts) -> Iterator[str]:
-    """Yield a message if jobs of several clusters are read here and their series cannot be told apart."""
+    """Yield a message if jobs of several clusters are read here and their series cannot be distinguished."""
     clusters = parts.reporters.clusters if parts.reporters else ()
     if mixed := find_mixed_clusters(parts.config.of(PrometheusSettings), clusters):
         yield f"Numbers may be wrong: {mixed}; {CLUSTERS_ADVICE}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the clusters in which a coordinator of accounts is one.
+"""Find the clusters in which coordinators of accounts have their rights.
 
 Slurm keeps coordinators for all clusters of one slurmdbd. An archive may hold jobs of clusters that belong to others,
 where accounts of the same names are those of other people.

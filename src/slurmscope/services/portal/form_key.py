@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep the secret of form tokens in the archive, so that a form of one portal can be sent to another.
 
-It is random, and made by the first portal. Who can read the archive can make form tokens; this signs nobody in, and the
-browser's own report of where a request comes from is checked as well.
+It is random, and made by the first portal. Anyone who can read the archive can forge form tokens; these do not sign
+anyone in, and the origin that the browser reports is checked as well.
 """
 
 from __future__ import annotations

@@ -34,12 +34,12 @@ FAILURES = counter("slurmscope_reporter_failures_total", "Failed polls of accoun
 REPORTER_UP = gauge("slurmscope_reporter_up", "Whether the latest poll of accounting succeeded (1) or failed (0).")
 READ_UNTIL = gauge(
     "slurmscope_reporter_read_until_timestamp_seconds",
-    "Time up to which all ended jobs are archived; absent until the first poll of accounting.",
+    "Time up to which all ended jobs are archived; absent until the first poll, and where another process archives.",
 )
 
 ELECTED = gauge(
     "slurmscope_reporter_elected",
-    "Whether this process is the one that archives the jobs of the cluster (1) or stands by (0).",
+    "1 if this process archives the jobs of the cluster, 0 if it stands by.",
     "cluster",
 )
 
@@ -49,7 +49,7 @@ PORTAL_METRICS = (*REQUEST_METRICS, *REPORTER_METRICS, *SERIES_METRICS)
 
 
 class ReporterState(Protocol):
-    """Say how far archiving is, and of which clusters this process is the reporter."""
+    """Report how far archiving is, and of which clusters this process is the reporter."""
 
     @property
     def progress(self) -> Progress:

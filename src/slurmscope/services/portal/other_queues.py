@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the pending jobs of other clusters, for lists of jobs; one that does not answer costs only its own.
+"""Read the pending jobs of other clusters, for lists of jobs; one that does not answer does not affect the others.
 
-squeue finds the controllers of other clusters by slurmdbd. Each is read in the background, as the queue of this host's
-cluster is.
+squeue finds the controllers of other clusters through slurmdbd. Each is read in the background, as the queue of this
+host's cluster is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class OtherQueues:
                 yield f"Pending jobs of {name} cannot be read: {reading.last_error}"
 
     def _others(self) -> list[str]:
-        """Return the other clusters; none while it is not known which of them is that of this host."""
+        """Return the other clusters; none while the cluster of this host is unknown."""
         names = self._clusters()
         own = self._own() if len(names) > 1 else ""
         return [name for name in names if name != own][:MAX_CLUSTERS] if own else []

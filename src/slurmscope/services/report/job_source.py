@@ -31,7 +31,7 @@ class JobSource(Protocol):
         ...
 
     def clusters(self) -> tuple[str, ...]:
-        """Return the clusters among which links to the portal have to choose; none if that is not known."""
+        """Return the clusters of the archive, of which links to the portal name one; none if they are unknown."""
         ...
 
     def report(self, shown_id: str, cluster: str = "") -> JobReport | None:

@@ -173,7 +173,7 @@ def _clear_text(address: ServerAddress, what: str) -> ConfigError:
 
 
 def _find_choices(body: bytes) -> tuple[str, ...]:
-    """Return the clusters among which the portal lets choose."""
+    """Return the clusters that the portal offers to choose from."""
     try:
         found = msgspec.json.decode(body, type=_Choices).choices
     except msgspec.MsgspecError:

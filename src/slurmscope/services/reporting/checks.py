@@ -116,7 +116,7 @@ def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]
 
 
 def _check_elected(database: Database, clusters: Collection[str]) -> Check:
-    """Say which processes archive jobs now; that there is none is no fault before the first start."""
+    """Report which processes archive jobs now; before the first start, none is not a failure."""
     from slurmscope.store.archive.election import find_elected
 
     found = {name: find_elected(database, f"{REPORTER} {name}") for name in clusters}
@@ -147,7 +147,7 @@ def _names(accounting: JobAccounting) -> tuple[str, ...]:
 def _watch_progress(
     checkpoints: ListedCheckpoints, clusters: Collection[str], settings: ReporterSettings
 ) -> Iterator[Check]:
-    """Check the progress; when it is behind, look again a little later: after the first start it catches up."""
+    """Check the progress; when it is behind, check again a little later: after the first start it catches up."""
     before, after = read_progress(checkpoints, clusters), None
     for name, read_until in before.items():
         check = check_progress(read_until, time.time(), settings)
@@ -203,11 +203,11 @@ def _check_accounting(accounting: JobAccounting) -> str:
 
 
 def _check_clusters(settings: PrometheusSettings, names: Sequence[str], archived: Sequence[str]) -> Iterator[Check]:
-    """Check that series of several clusters can be told apart; a site with one cluster needs no line."""
+    """Check that series of several clusters can be distinguished; a site with one cluster needs no line."""
     if mixed := find_mixed_clusters(settings, names, archived):
         yield Check(name="clusters", is_good=False, message=mixed, advice=CLUSTERS_ADVICE)
     elif len({*names, *archived}) > 1:
-        message = f"{', '.join(sorted({*names, *archived}))} have jobs here, and their series are told apart"
+        message = f"{', '.join(sorted({*names, *archived}))} have jobs here, and their series are distinguished"
         yield Check(name="clusters", is_good=True, message=message)
 
 

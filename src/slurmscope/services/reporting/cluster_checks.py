@@ -12,13 +12,13 @@ from slurmscope.units import DAY_SECONDS
 
 ACTIVE_SECONDS = 7 * DAY_SECONDS
 ADVICE = (
-    "set prometheus.cluster-label to the label that has the name of the cluster, or give each cluster a portal of its "
+    "set prometheus.cluster-label to the label with the name of the cluster, or give each cluster a portal of its "
     "own with prometheus.matchers: docs/scaling.md"
 )
 
 
 def require_cluster_label(settings: PrometheusSettings, accounting: AccountingSettings) -> None:
-    """Raise ConfigError if several clusters are configured whose series cannot be told apart."""
+    """Raise ConfigError if several clusters are configured whose series cannot be distinguished."""
     if settings.url is not None and not settings.cluster_label and len(accounting.clusters) > 1:
         names = ", ".join(accounting.clusters)
         raise ConfigError(f"job IDs of {names} repeat, and their series would be added up; {ADVICE}")

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import Protocol
 
 ELECTION_SECONDS = 10.0
-"""Interval between campaigns; a process that was killed is replaced after at most so long."""
+"""Interval between attempts to be elected; a process that was killed is replaced after at most this time."""
 RETENTION, DIGESTS = "retention", "sender of digests"
 REPORTER = "reporter of"
-"""Names of duties; after that of a reporter comes the name of its cluster."""
+"""Names of duties; the name of the cluster is appended to that of a reporter."""
 _LONGEST_PAUSE_SECONDS = 1.0
 
 
 class Candidacy(Protocol):
-    """Stand for election; ``elected`` is set while this process is elected."""
+    """Take part in an election; ``elected`` is set while this process is elected."""
 
     @property
     def elected(self) -> threading.Event:
-        """Return what is set while this process is elected."""
+        """Return the event that is set while this process is elected."""
         ...
 
     def campaign(self) -> None:
@@ -34,7 +34,7 @@ class Candidacy(Protocol):
 
 
 class NoElection:
-    """Be elected: there is no other process."""
+    """Be elected always: there is no other process."""
 
     def __init__(self) -> None:
         """Be elected from the beginning."""
@@ -52,7 +52,7 @@ class Turns:
     """Work once in an interval, from the moment this process is elected until it is not."""
 
     def __init__(self, election: Candidacy, interval_seconds: float, work: Callable[[], None]) -> None:
-        """Take the work, and the interval between two beginnings of it."""
+        """Take the work, and the interval between two starts of it."""
         self._election = election
         self._interval_seconds = interval_seconds
         self._work = work
@@ -61,7 +61,7 @@ class Turns:
         """How often to call ``take``."""
 
     def take(self) -> None:
-        """Work if it is due; wait a moment for being elected, so that it begins at once."""
+        """Work if it is due; wait briefly for the election, so that work starts as soon as this process is elected."""
         if not self._election.elected.wait(self.pause_seconds):
             self._due_seconds = float("-inf")
         elif time.monotonic() >= self._due_seconds:

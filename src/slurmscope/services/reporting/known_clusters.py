@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cache of which clusters the archive has jobs: every link depends on whether there are several."""
+"""Cache the clusters that have jobs in the archive: every link depends on whether there are several."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class KnownClusters:
         return self._known
 
     def _read(self) -> None:
-        # Whoever reads jobs reports that the archive cannot be read.
+        # What reads jobs reports that the archive cannot be read.
         with suppress(ArchiveError):
             self._known = self._archive.clusters() if self._archive else ()
         self._read_at = self._clock.monotonic()

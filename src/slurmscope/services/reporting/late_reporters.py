@@ -48,6 +48,6 @@ class LateReporters:
         now = self._wall_clock()
         for name, read_until in read_progress(self._checkpoints, ()).items():
             check = check_progress(read_until, now, self._settings)
-            # One that was not read for a week is taken for a cluster that no longer exists.
+            # A cluster that was not read for a week is assumed to no longer exist.
             if read_until is not None and now - read_until < GONE_SECONDS and not check.is_good:
                 yield f"{name}: {check.message}" if name else check.message

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Migrate the archive to the schema of this release, or say what would be done."""
+"""Migrate the archive to the schema of this release, or list what would be done."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Know how large the nodes of each cluster are, to say how many of them a job needs.
+"""Read how large the nodes of each cluster are, to compute how many of them a job needs.
 
 ::
 

@@ -53,7 +53,7 @@ class Reporting:
     prometheus: QueryClient | None
     """The client for Prometheus queries; None without Prometheus."""
     clusters: Callable[[], tuple[str, ...]] = tuple
-    """Return of which clusters the archive has jobs."""
+    """Return the clusters that have jobs in the archive."""
 
     @property
     def query_counters(self) -> QueryCounters | None:
@@ -119,7 +119,7 @@ def read_report(config: Config, environment: Mapping[str, str], job_id: str, *, 
 
 
 def read_clusters(config: Config) -> tuple[str, ...]:
-    """Return of which clusters the archive has jobs; none without an archive that this user can read."""
+    """Return the clusters that have jobs in the archive; none without an archive that this user can read."""
     try:
         archive = open_known_archive(config.of(ArchiveSettings))
         if archive is None:

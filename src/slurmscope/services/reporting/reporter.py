@@ -3,8 +3,8 @@
 
 The checkpoint, up to which accounting was read, is kept in the archive and moves on only when everything before it is
 stored: a restart, an unreachable server or jobs that PrivateData hides cost time, but no job. Every cluster has its
-own, since several may share an archive. Records may reach accounting late: every round reads the last hour again, once
-an hour the last day, and looks up running jobs until their end is known. Archived runs are skipped.
+own checkpoint, since several may share an archive. Records may reach accounting late: every round reads the last hour
+again, once an hour the last day, and looks up running jobs until their end is known. Archived runs are skipped.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ReporterSettings:
 
     enabled: bool = setting(
         True,
-        help="Archive ended jobs, unless another portal of the same archive does; without, only serve pages.",
+        help="Archive ended jobs, unless another portal of the same archive does; if disabled, only serve pages.",
         flag="reporter",
     )
     interval: float = setting(
@@ -84,13 +84,13 @@ class ReporterSettings:
     )
     thin_curves_after: float = setting(
         0.0,
-        help="After which time to thin curves of ended jobs, at least 7d; 0s never thins them.",
+        help="Age at which curves of ended jobs are thinned, at least 7d; 0s never thins them.",
         parse=parse_keep_seconds,
         metavar="DURATION",
     )
     thin_curves_points: int = setting(
         60,
-        help="Points of a thinned curve, 10 to 300; a point is a mean, of memory the highest value.",
+        help="Points of a thinned curve, 10 to 300; each is a mean, for memory the maximum.",
         parse=parse_points,
         metavar="N",
     )

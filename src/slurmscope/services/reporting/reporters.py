@@ -31,7 +31,7 @@ from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.runtime.periodic import attempt, run_periodically
 
 MAX_CLUSTERS = 64
-"""Most clusters of one process; each has a thread."""
+"""Maximum number of clusters of one process; each has a thread."""
 
 
 class KeptArchive(ReporterArchive, Protocol):
@@ -59,7 +59,7 @@ class KeptArchive(ReporterArchive, Protocol):
 
 
 class Candidate(NamedTuple):
-    """Hold what is written with while this process is elected for a duty."""
+    """Hold an election for a duty, and what the elected process writes to."""
 
     election: Candidacy
     archive: KeptArchive

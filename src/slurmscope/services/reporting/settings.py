@@ -51,7 +51,7 @@ def parse_domain(given: object) -> str:
 class MailSettings:
     """SMTP server and addresses for mails."""
 
-    server: str = setting("localhost:25", help="SMTP server for mails.", parse=parse_mail_server, metavar="HOST[:PORT]")
+    server: str = setting("localhost:25", help="SMTP server for mail.", parse=parse_mail_server, metavar="HOST[:PORT]")
     tls: str = setting(
         "none",
         help="Encryption of the SMTP connection: none, starttls, or tls (implicit TLS).",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read finer curves for a part of a run, for everyone who looks at a job closely.
+"""Read finer curves for a part of a run, once for all who request it.
 
 Results are cached, and one is read at a time for each part: a page without scripts requests each of its charts. What is
 not cached counts against the limits of the person who requests it.
@@ -77,7 +77,7 @@ class Zoomer:
     def _read(
         self, series: SeriesSource, report: JobReport, names: tuple[str, ...], part: RunPart, points: int
     ) -> ZoomedReport:
-        """Send one query for each curve; a failed one costs its own charts their finer points."""
+        """Send one query for each curve; if one fails, only its own charts are not finer."""
         span, cluster = JobSpan(report.record.job_id, *part), report.record.cluster
         until = time.monotonic() + self._timeout_seconds
 

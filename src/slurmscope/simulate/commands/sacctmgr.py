@@ -2,7 +2,7 @@
 """Answer like sacctmgr 22.05: ``show stats``, ``show configuration``, ``show cluster``, ``show event`` of a node, and
 which accounts a user coordinates.
 
-Known options: ``-r -n -P -V``. Nothing can be changed, so nothing can go wrong. The first user of the cluster
+Known options: ``-r -n -P -V``. Nothing can be changed. The first user of the cluster
 coordinates the first account.
 """
 

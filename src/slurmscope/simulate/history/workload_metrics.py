@@ -133,4 +133,4 @@ METRICS: Mapping[str, WorkloadMetric] = MappingProxyType(
         "slurm_trace_write_bytes_total": _traced(lambda node, at, share: share * node.written_bytes(at)),
     }
 )
-"""Every metric that reports of jobs ask for."""
+"""Every metric that reports of jobs query."""

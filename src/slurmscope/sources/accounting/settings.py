@@ -64,8 +64,8 @@ class AccountingSettings:
     )
     clusters: tuple[str, ...] = setting(
         (),
-        help="Cluster whose jobs are read, or all that slurmdbd knows; repeatable. If it is not set, sacct reads the "
-        "cluster of this host, and the database has every cluster with views.",
+        help="Cluster whose jobs are read, or all for every cluster of slurmdbd; repeatable. If it is not set, sacct "
+        "reads the cluster of this host, and the database every cluster with views.",
         parse=parse_clusters,
         metavar="NAME|all",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the names of clusters: that of this host, and those that slurmdbd knows.
+"""Read the names of clusters: that of this host, and those in slurmdbd.
 
 ::
 
@@ -43,7 +43,7 @@ def read_own_name(run: RunCommand) -> str:
 
 
 def read_all_names(run: RunCommand) -> tuple[str, ...]:
-    """Return the names of all clusters that slurmdbd knows."""
+    """Return the names of all clusters in slurmdbd."""
     names = _parse(run("sacctmgr", ALL_ARGUMENTS))
     if not names:
         raise MalformedAnswer("sacctmgr show cluster: slurmdbd does not name a cluster")
@@ -56,7 +56,7 @@ def _parse(answer: bytes) -> tuple[str, ...]:
 
 
 class ClusterNames:
-    """Know which clusters to read; thread-safe."""
+    """Cache the names of the clusters to read; thread-safe."""
 
     def __init__(self, read: Callable[[], tuple[str, ...]], clock: Callable[[], float] = time.monotonic) -> None:
         """Take the function that reads the names; they are kept for some minutes, or as long as it fails."""

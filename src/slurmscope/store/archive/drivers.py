@@ -115,7 +115,7 @@ class SqliteDriver:
             raise ArchiveError(f"cannot open the archive {self._path}: its folder does not exist; create it")
         if self._path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        # A file that is there is not opened: closing it would end the locks of all connections of this process to it,
+        # An existing file is not opened: closing it would end the locks of all connections of this process to it,
         # and another process would then delete the WAL under them.
         if not self._path.exists():
             with suppress(FileExistsError):

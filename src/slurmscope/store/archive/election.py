@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Elect the one process that has a duty, such as archiving jobs; refuse the writes of one that was replaced.
 
-Who has the lock writes its name, with a number that grows, into the archive. Each of its transactions begins by reading
-that row: when another process has been elected meanwhile, nothing is written, even if the loss of the lock was not
-noticed yet.
+The holder of the lock writes its host and PID, with a growing number, into the archive. Each of its transactions begins
+by reading that row: when another process has been elected meanwhile, nothing is written, even if the loss of the lock
+was not noticed yet.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class ElectedProcess:
 
 
 class Election:
-    """Stand for election until elected; ``database`` is for the writes of the elected process."""
+    """Take part in an election until elected; ``database`` is for the writes of the elected process."""
 
     def __init__(self, database: Database, duty: str, *, wall_clock: Callable[[], float] = time.time) -> None:
         """Take the archive, whose owner closes it; nothing is opened yet."""
         self.database = database.fenced(self.check)
         self.elected = threading.Event()
-        """Set while this process is elected, as far as it knows."""
+        """Set while this process is elected; it may be replaced before that is noticed."""
         self._archive = database
         self._name = record_name(duty)
         self._lock = database.make_lock(self._name)
@@ -87,7 +87,7 @@ class Election:
             raise NotElected("another process was elected meanwhile; nothing was written")
 
     def close(self) -> None:
-        """Let another process be elected, and never stand again."""
+        """Let another process be elected, and never be elected again."""
         self._is_closed = True
         with self._campaigning:
             self._step_down()

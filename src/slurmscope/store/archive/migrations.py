@@ -3,8 +3,8 @@
 
 What differs from the declared tables is added: tables, columns that may be NULL, and indexes; then come the steps of
 each version, such as sums of what is there. No row is rewritten, and what older rows do not have stays NULL, which
-means unknown. MariaDB commits after every change of a table, so a migration that was interrupted goes on where it
-stopped; while it is under way, a second row of the version table keeps other releases from writing.
+means unknown. MariaDB commits after every change of a table, so a migration that was interrupted continues where
+it stopped; while it runs, a second row of the version table keeps other releases from writing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Progress = Callable[[int, int, Step], None]
 
 def _analyze(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
-        # It takes an index without statistics for a good one.
+        # Without statistics, SQLite may choose a poor index.
         connection.execute(text("ANALYZE"))
 
 
@@ -73,7 +73,7 @@ def check_version(connection: Connection, *, is_locking: bool = False) -> int | 
     newest = max(versions.values(), default=0)
     if newest > schema.SCHEMA_VERSION:
         raise ArchiveSchemaError(
-            f"the archive has the schema {newest} of a later release, and this one knows {schema.SCHEMA_VERSION}: "
+            f"the archive has the schema {newest} of a later release, and this one supports {schema.SCHEMA_VERSION}: "
             "update slurmscope"
         )
     version: int | None = versions.get(_VERSION_ROW)
@@ -105,8 +105,8 @@ def prepare_schema(connection: Connection, progress: Progress | None = None) -> 
     version = read_version(connection)
     steps = plan_steps(connection)
     if is_older(version):
-        # After the transactions of others, and before their next ones. MariaDB ends this lock with the first table that
-        # is changed, and commits the row.
+        # Wait for the transactions of others, and block their next ones. MariaDB releases this lock and commits the row
+        # with the first change of a table.
         connection.execute(select(SCHEMA).with_for_update())
         connection.execute(delete(SCHEMA).where(SCHEMA.c.id == _UNDER_WAY_ROW))
         connection.execute(insert(SCHEMA).values(id=_UNDER_WAY_ROW, version=schema.SCHEMA_VERSION))
@@ -142,7 +142,7 @@ def one_migration_at_a_time(connection: Connection) -> Iterator[None]:
 
 
 def estimate_rows(connection: Connection, table: Table) -> int:
-    """Return about how many rows a table has; servers know it without counting."""
+    """Return about how many rows a table has; servers estimate it without counting."""
     dialect = connection.dialect.name
     name = {"name": table.name}
     if not inspect(connection).has_table(table.name):

@@ -118,7 +118,7 @@ def _create(connection: Connection, table: Table, week: int, *, is_next: bool) -
         bounds = f"FOR VALUES FROM ({begin}) TO ({end})"
         connection.execute(text(f"CREATE TABLE {table.name}_{name} PARTITION OF {table.name} {bounds}"))
         return
-    # What is before a week without a partition of its own is kept apart.
+    # Rows of earlier weeks that have no partition get one of their own.
     before = "" if is_next else f"PARTITION before{week} VALUES LESS THAN ({begin}), "
     new = f"{before}PARTITION {name} VALUES LESS THAN ({end}), PARTITION rest VALUES LESS THAN MAXVALUE"
     _alter(connection, table, f"REORGANIZE PARTITION rest INTO ({new})")
@@ -134,7 +134,7 @@ def _drop(connection: Connection, table: Table, name: str) -> None:
 def _advance(connection: Connection, first_run: int) -> None:
     """Let the next number be at least this one; numbers never go back."""
     if connection.dialect.name == "postgresql":
-        # Else another process could advance them between the two statements, and this one set them back.
+        # Otherwise another process could advance the numbers between the two statements, and this one set them back.
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": LOCK_NUMBER})
     last = connection.scalar(text(_NUMBERS[connection.dialect.name]))
     if int(last or 0) >= first_run:

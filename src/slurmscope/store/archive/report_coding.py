@@ -24,7 +24,7 @@ BODY_LIMIT_BYTES = 8 * 1024 * 1024
 """Under the largest packet that MariaDB takes by default, 16 MiB."""
 UNPACKED_LIMIT_BYTES = 256 * 1024 * 1024
 FORGOTTEN = "The curves of this job are not kept any more."
-THINNED = "The curves of this job were thinned: a point is the mean, and of memory the highest value, of a longer time."
+THINNED = "The curves of this job were thinned: each point is the mean, for memory the maximum, of a longer interval."
 TOO_LARGE = "The curves of this job were too large to be kept."
 
 _LEVEL = 3

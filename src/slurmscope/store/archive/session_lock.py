@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold a lock of the archive that one process at a time can have, and that ends with its process.
+"""Hold a lock of the archive that one process at a time can hold, and that ends with its process.
 
 PostgreSQL and MariaDB bind it to a connection of its own, SQLite to an open file beside the archive. A killed process
-loses it at once, one behind a cut network or a stopped one within 45 seconds: the server closes silent connections.
+loses it at once, one that lost its network or was stopped within 45 seconds: the server closes idle connections.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_ANSWER_SECONDS = 10.0
 
 
 class _Statements(NamedTuple):
-    """Say in the words of one server what is done with a lock; each returns true or 1, or something else."""
+    """Hold the SQL statements of one server for a lock; a true result or 1 means yes."""
 
     set_up: str
     take: str
@@ -63,7 +63,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class SessionLock(Protocol):
-    """Be taken by one process at a time; not thread-safe. Failures are raised as ``ArchiveError``."""
+    """Hold a lock that one process at a time can take; not thread-safe. Failures are raised as ``ArchiveError``."""
 
     def hold(self) -> bool:
         """Take the lock if it is free, or confirm that it is still held; return whether this process has it."""
@@ -74,7 +74,7 @@ class SessionLock(Protocol):
         ...
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         ...
 
 
@@ -96,10 +96,10 @@ def make_session_lock(url: URL, settings: ArchiveSettings, name: str) -> Session
 
 
 class FileLock:
-    """Lock a file that lies beside the archive."""
+    """Lock a file beside the archive."""
 
     def __init__(self, path: Path) -> None:
-        """Keep where it is."""
+        """Set the path; nothing is opened yet."""
         self._path = path
         self._file: int | None = None
 
@@ -163,7 +163,7 @@ class ConnectionLock:
     """Lock a name in a database server, on a connection of its own."""
 
     def __init__(self, engine: Engine, name: str) -> None:
-        """Keep what to lock."""
+        """Set the engine and the name of the lock; nothing is opened yet."""
         self._engine = engine
         self._statements = _STATEMENTS[engine.dialect.name]
         digest = hashlib.sha256(f"slurmscope {name}".encode()).digest()

@@ -53,7 +53,7 @@ class RecordingServer:
         self.expressions: list[str] = []
 
     def query_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
-        """Return one series with all labels that any query asks for."""
+        """Return one series with all labels that any query uses."""
         self.expressions.append(query)
         labels = {"slurm_job": "7", "jobid": "7", "slurm_node": "n1", "step": "0", "task": "0", "pid": "9"}
         return Reply(series=(FoundSeries(labels, (at_seconds,), (1.0,)),))

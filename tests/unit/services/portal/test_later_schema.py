@@ -43,7 +43,7 @@ def test_portal_of_an_earlier_release_stands_still_until_it_is_updated(tmp_path:
         _, page = get(portal, "jobs")
         health, _ = get(portal, "healthz")
 
-        assert f"schema 99 of a later release, and this one knows {SCHEMA_VERSION}: update slurmscope" in page
+        assert f"schema 99 of a later release, and this one supports {SCHEMA_VERSION}: update slurmscope" in page
         assert 200 == health
         set_version(tmp_path / "archive.db", SCHEMA_VERSION)
         until(lambda: get(portal, "jobs")[0] == 200)

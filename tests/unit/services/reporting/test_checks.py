@@ -170,7 +170,7 @@ def test_clusters_whose_series_are_told_apart_are_good(tmp_path: Path) -> None:
         Checkpoints(database).write_checkpoint(f"{CLUSTER_CHECKPOINT}alpha", str(int(time.time())))
     checks = examine(tmp_path, **{"accounting.clusters": ["alpha", "beta"], "prometheus.cluster-label": "cluster"})
 
-    assert (True, "alpha, beta have jobs here, and their series are told apart") == (
+    assert (True, "alpha, beta have jobs here, and their series are distinguished") == (
         checks["clusters"].is_good, checks["clusters"].message,
     )  # fmt: skip
     assert "clusters" not in examine(tmp_path)

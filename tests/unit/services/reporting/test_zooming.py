@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finer curves are read once for all who look, within the limits of each, and their failure costs only them."""
+"""Finer curves are read once for all viewers, within the limits of each; if that fails, the report's charts remain."""
 
 from __future__ import annotations
 

@@ -409,7 +409,7 @@ class TestQuestions:
         every = SacctAccounting(run, clusters=["all"])
         every.read_jobs([1])
 
-        # Each is asked once for its columns.
+        # The columns of each are queried once.
         asked = [
             [word for word in call if word.startswith(("--local", "--clusters", "--allclusters"))]
             for call in calls[1::2]

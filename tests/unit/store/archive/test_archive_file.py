@@ -100,7 +100,7 @@ def test_archive_of_a_later_release_is_skipped(archive: SqlArchive, path: Path) 
     with archive.database.writing() as connection:
         connection.execute(text("UPDATE slurmscope_schema SET version = 99"))
 
-    assert "the archive has the schema 99 of a later release, and this one knows 3: update slurmscope" == refusal(
+    assert "the archive has the schema 99 of a later release, and this one supports 3: update slurmscope" == refusal(
         open_at(path)
     )
 
