@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, and_, func, select
+from sqlalchemy import Connection, Row, Select, Table, and_, func, select
 
 from slurmscope.errors import ArchiveError
 from slurmscope.log import fields
@@ -35,7 +35,7 @@ from slurmscope.store.archive.engine import ArchiveConflict, Database
 from slurmscope.store.archive.histograms import count_jobs
 from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
 from slurmscope.store.archive.lengths import TITLE_LENGTH
-from slurmscope.store.archive.partitions import PARTITIONED, drop_weeks, prepare_weeks
+from slurmscope.store.archive.partitions import PARTITIONED, drop_week, prepare_weeks
 from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, MAX_TIES, newest_named, pages, visible_at_all
 from slurmscope.store.archive.report_coding import decode_report
 from slurmscope.store.archive.retention import delete_oldest_audit_rows, delete_oldest_curves, delete_oldest_jobs
@@ -203,7 +203,7 @@ class SqlArchive:
     def delete_curves(self, before_seconds: int) -> int:
         """Delete curves of jobs that ended before this time, 10,000 at most; return the number of jobs."""
         self._prepare_weeks()
-        return self._write(partial(drop_weeks, table=CURVES, before_seconds=before_seconds)) or self._delete(
+        return self._drop_weeks(CURVES, before_seconds) or self._delete(
             lambda connection: delete_oldest_curves(connection, before_seconds, DELETE_ROWS)
         )
 
@@ -221,8 +221,16 @@ class SqlArchive:
             lambda connection: delete_oldest_jobs(connection, before_seconds, DELETE_ROWS)
         )
         for table in PARTITIONED:
-            self._write(partial(drop_weeks, table=table, before_seconds=before_seconds))
+            self._drop_weeks(table, before_seconds)
         return deleted
+
+    def _drop_weeks(self, table: Table, before_seconds: int) -> int:
+        dropped, until = 0, time.monotonic() + DELETE_SECONDS
+        while (jobs := self._write(partial(drop_week, table=table, before_seconds=before_seconds))) is not None:
+            dropped += jobs
+            if time.monotonic() > until:
+                break
+        return dropped
 
     def _prepare_weeks(self) -> None:
         """Make partitions ahead; without them, rows are in the one for the rest, and are deleted one by one."""

@@ -59,9 +59,11 @@ def prepare_weeks(connection: Connection, now_seconds: int) -> None:
     _advance(connection, this_week * RUNS_A_WEEK)
 
 
-def drop_weeks(connection: Connection, table: Table, before_seconds: int) -> int:
-    """Drop partitions of weeks all of whose jobs ended before a time, and of those without any; return their jobs."""
-    dropped = 0
+def drop_week(connection: Connection, table: Table, before_seconds: int) -> int | None:
+    """Drop the partition of one week all of whose jobs ended before a time; return their number, None if there is none.
+
+    One in a transaction: it keeps the table locked, and shortens the time limit of what follows.
+    """
     for week, name in sorted(read_weeks(connection, table).items()):
         if (week + 1) * WEEK_SECONDS > before_seconds:
             break
@@ -69,10 +71,11 @@ def drop_weeks(connection: Connection, table: Table, before_seconds: int) -> int
         if table is CURVES:
             needed = needed.where(not_(ended_before(before_seconds)))
         if connection.scalar(needed.limit(1)) is None:
-            dropped += connection.scalar(select(func.count()).select_from(JOBS).where(of_week(JOBS, week))) or 0
+            jobs: int = connection.scalar(select(func.count()).select_from(JOBS).where(of_week(JOBS, week))) or 0
             _be_patient(connection)
             _drop(connection, table, name)
-    return dropped
+            return jobs
+    return None
 
 
 def find_dropped_weeks(connection: Connection, table: Table, before_seconds: int) -> frozenset[int]:

@@ -81,7 +81,9 @@ class SessionLock(Protocol):
 def make_session_lock(url: URL, settings: ArchiveSettings, name: str) -> SessionLock:
     """Return the lock of this name in the database of the settings; nothing is opened yet."""
     if url.get_backend_name() == "sqlite":
-        return FileLock(Path(f"{url.database}.{_ODD.sub('_', name)[:64]}.lock"))
+        # One file may have several names.
+        path = Path(url.database or "").resolve()
+        return FileLock(Path(f"{path}.{_ODD.sub('_', name)[:64]}.lock"))
     hurried = replace(settings, timeout=min(settings.timeout, LONGEST_ANSWER_SECONDS))
     driver = choose_driver(url, hurried)
     engine = create_engine(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.errors import OutputError
+from slurmscope.errors import ArchiveError, OutputError
 from slurmscope.model.archive import UseTotal
 from slurmscope.reports.digest import DigestSums, make_digest
-from slurmscope.services.mail.digest_sending import MAX_FAILURES_IN_A_ROW, DigestSender, SendOutcome
+from slurmscope.services.mail.digest_sending import MAX_FAILURES_IN_A_ROW, DigestSender, SendOutcome, _require_lock
 from slurmscope.services.mail.digests import DigestSubject
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.store.archive.checkpoints import Checkpoints
@@ -185,3 +185,33 @@ def test_without_jobs_or_readers_there_is_nothing_to_send(checkpoints: Checkpoin
 
     assert [SendOutcome.NO_JOBS] == [one.outcome for one in digest_sender.deliver(ADA, None, ("ada",))]
     assert [SendOutcome.NO_RECIPIENT] == [one.outcome for one in digest_sender.deliver(PHYSICS, DIGEST, ())]
+
+
+class FailingLock:
+    """Return or raise what is given, one after the other."""
+
+    def __init__(self, *outcomes: bool | ArchiveError) -> None:
+        self.outcomes = list(outcomes)
+
+    def hold(self) -> bool:
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, ArchiveError):
+            raise outcome
+        return outcome
+
+    def is_taken(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("first", [True, False, ArchiveError("the server closed the silent connection")])
+def test_lock_that_was_lost_while_a_digest_was_made_is_taken_again(first: bool | ArchiveError) -> None:
+    _require_lock(FailingLock(first, True))
+
+
+@pytest.mark.parametrize("first", [False, ArchiveError("the server closed the silent connection")])
+def test_lock_of_another_process_stops_the_digests(first: bool | ArchiveError) -> None:
+    with pytest.raises(ArchiveError, match="another process is sending digests"):
+        _require_lock(FailingLock(first, False))

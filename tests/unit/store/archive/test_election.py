@@ -81,3 +81,15 @@ def test_damaged_record_is_replaced(archive: SqlArchive, value: str) -> None:
     with closing(Election(archive.database, DUTY)) as election:
         election.campaign()
         assert 1 == getattr(find_elected(archive.database, DUTY), "term", None)
+
+
+def test_file_with_two_names_has_one_lock(archive: SqlArchive, tmp_path: Path) -> None:
+    (tmp_path / "current.db").symlink_to("archive.db")
+    ours = archive.database.make_lock(DUTY)
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/current.db", timeout=60.0))) as other:
+        theirs = other.database.make_lock(DUTY)
+
+        assert (True, False, True) == (ours.hold(), theirs.hold(), theirs.is_taken())
+        ours.release()
+        assert theirs.hold()
+        theirs.release()
