@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from slurmscope.errors import AmbiguousName, SourceError
 from slurmscope.model.archive import Archive, JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
+from slurmscope.model.job_states import REVOKED
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.services.reporting.report_maker import ReportMaker
@@ -47,6 +48,9 @@ def find_array(
         and cluster in {"", record.cluster}
         and viewer.sees(record.user, record.account, record.cluster)
     )
+    # The cluster that runs a federated array has it; its copies in the others are revoked.
+    originals = [record for record in records if record.state != REVOKED]
+    records = originals if originals or archived else records
     clusters = {name for name, _ in archived} | {record.cluster for record in records}
     if len(clusters) > 1:
         raise AmbiguousName("array", str(array_id), clusters)

@@ -15,6 +15,7 @@ from slurmscope.errors import AmbiguousName, ArchiveError, MalformedAnswer, Serv
 from slurmscope.log import fields
 from slurmscope.model.archive import Archive, JobRow
 from slurmscope.model.job_record import JobAccounting, JobRecord
+from slurmscope.model.job_states import REVOKED
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.services.reporting.live_cache import LiveCache
@@ -157,10 +158,14 @@ class ReportFinder:
         if self._accounting is None:
             return None, ""
         try:
-            found = self._look_up(viewer, shown_id) or ()
-            seen = {record.cluster for record in found if viewer.sees(record.user, record.account, record.cluster)}
-            chosen = seen & {cluster} if cluster else seen
-            _require_one_cluster(shown_id, chosen | ({archived.record.cluster} if archived else set()))
+            found = [
+                record
+                for record in self._look_up(viewer, shown_id) or ()
+                if cluster in {"", record.cluster} and viewer.sees(record.user, record.account, record.cluster)
+            ]
+            archived_in = {archived.record.cluster} if archived else set()
+            chosen = _find_clusters(found, archived_in)
+            _require_one_cluster(shown_id, chosen | archived_in)
             if not chosen or _is_ended(archived):
                 return None, ""
             report = self._reports.get(_cache_key(shown_id, chosen.pop()))
@@ -223,6 +228,12 @@ def _cache_key(shown_id: str, cluster: str) -> str:
 def _require_one_cluster(shown_id: str, clusters: set[str]) -> None:
     if len(clusters) > 1:
         raise AmbiguousName("job", shown_id, clusters)
+
+
+def _find_clusters(found: Sequence[JobRecord], archived_in: set[str]) -> set[str]:
+    """Return the clusters of a job; one that another cluster of the federation ran is revoked in all others."""
+    clusters = {record.cluster for record in found if record.state != REVOKED or record.cluster in archived_in}
+    return clusters if clusters or archived_in else {record.cluster for record in found}
 
 
 def _is_ended(report: JobReport | None) -> bool:

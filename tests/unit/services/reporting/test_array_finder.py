@@ -55,6 +55,14 @@ def test_rest_that_has_not_started_comes_last() -> None:
     assert [("90_7", "COMPLETED"), ("90", "PENDING")] == find([rest, task(7, 91)])
 
 
+def test_revoked_copy_in_another_cluster_of_the_federation_is_no_second_array() -> None:
+    copy = make_record(90, array_job_id=90, cluster="beta", state="REVOKED", start_seconds=None, end_seconds=None)
+
+    assert [("90_1", "COMPLETED")] == find([copy, task(1, 91)])
+    assert [("90_1", "COMPLETED")] == find([copy], [task(1, 91)])
+    assert [("90", "REVOKED")] == find([copy])
+
+
 def test_foreign_tasks_and_other_jobs_are_not_listed() -> None:
     assert [] == find([task(1, 91)], viewer=Viewer(name="nobody-else"))
     assert [] == find([make_record(90)])

@@ -99,6 +99,29 @@ def test_running_jobs_of_two_clusters_are_told_apart(archive: FakeArchive, accou
         finder.report(ADA, "5000")
 
 
+def test_revoked_copy_of_a_federated_job_does_not_make_its_id_ambiguous(
+    archive: FakeArchive, accounting: FakeAccounting
+) -> None:
+    accounting.records += [
+        # 4713 is archived of beta. Slurm submits a federated job to all clusters, and one of them runs it.
+        make_record(4713, cluster="alpha", state="REVOKED", start_seconds=None, end_seconds=None),
+        make_record(5000, cluster="alpha", state="REVOKED", start_seconds=None, end_seconds=None),
+        make_record(5000, cluster="beta", state="RUNNING", end_seconds=None),
+        make_record(5001, cluster="alpha", state="REVOKED", start_seconds=None, end_seconds=None),
+    ]
+    finder = make_finder(archive, accounting)
+    found = {
+        (shown_id, cluster): finder.report(ADA, shown_id, cluster)
+        for shown_id, cluster in (("4713", ""), ("5000", ""), ("5000", "alpha"), ("5001", ""))
+    }
+    assert {
+        ("4713", ""): ("beta", "COMPLETED"),
+        ("5000", ""): ("beta", "RUNNING"),
+        ("5000", "alpha"): ("alpha", "REVOKED"),
+        ("5001", ""): ("alpha", "REVOKED"),
+    } == {key: (report.record.cluster, report.record.state) for key, report in found.items() if report}
+
+
 def test_ended_job_is_shown_without_a_warning_while_accounting_is_down(archive: FakeArchive) -> None:
     finder = make_finder(archive, FakeAccounting(error=CommandTimedOut(["sacct"], "was killed")))
     report = finder.report(ADA, "4713")
