@@ -33,6 +33,8 @@ def is_missing_something(before: JobUse, now: JobUse) -> bool:
     was, used = (use.groups.get(WHOLE_JOB, _NOTHING) for use in (before, now))
     return (
         (used.cpu.total_seconds is None and was.cpu.total_seconds is not None)
+        # The current use is not read while nothing is made from it.
+        or (used.memory.anon_bytes is None and was.memory.anon_bytes is not None)
         or (used.memory.current_bytes is None and was.memory.current_bytes is not None)
         or (now.processes is None and before.processes is not None)
         or (now.uid is None and before.uid is not None)

@@ -101,6 +101,14 @@ def test_one_missing_value_is_noticed_alone(now: JobUse) -> None:
     assert not is_missing_something(now, now)
 
 
+def test_missing_memory_is_noticed_where_its_current_use_is_not_read() -> None:
+    whole = replace(FULL, memory=replace(FULL.memory, current_bytes=None))
+    gone = use(replace(FULL, memory=MemoryUse()))
+    assert is_missing_something(use(whole), gone)
+    assert not is_missing_something(use(whole), use(whole))
+    assert whole.memory == completed(use(whole), gone).groups[WHOLE_JOB].memory
+
+
 def test_missing_numbers_are_filled_in() -> None:
     before = use(uid=1001, environment={"A": "b"}, processes=ProcessUse(processes=2))
     assert before == completed(before, use(None))

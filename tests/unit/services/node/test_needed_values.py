@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import pytest
 from slurmscope.cli.options import load_config
 from slurmscope.collectors.job_use import COLLECTOR
 from slurmscope.metrics.collector import Role
+from slurmscope.model.job_totals import WHOLE_JOB
 from slurmscope.outputs.http.app import ScrapeRequest
 from slurmscope.services.exporter.exporter import Exporter, RunningExporter
 from slurmscope.services.exporter.profiles import REPORTS_METRICS
 from slurmscope.services.node.needed_values import METRICS_OF_FILES, find_needs
-from slurmscope.services.node.readings import NodeReadings
+from slurmscope.services.node.readings import NodeReadings, TrackingOptions, open_job_tracker
 from slurmscope.sources.cgroup import v1_group, v2_group
 from tests.fixtures.cgroup.make import unpack
 
@@ -47,6 +49,28 @@ def test_page_for_reports_has_the_same_values_as_the_standard_page(tmp_path: Pat
     assert [line for line in queried if not any(label in line for label in LEFT_OUT)] == [
         line for line in reports if 'state="running"' not in line
     ]
+
+
+def test_memory_stays_known_after_its_cgroup_is_removed(tmp_path: Path) -> None:
+    """On cgroup v1, Slurm removes those of a job one after the other."""
+    root = unpack("v1-slurm-22.05", tmp_path)
+    unneeded = find_needs(lambda metric: metric.name in REPORTS_METRICS).unneeded_files
+    options = TrackingOptions(
+        cgroup_root=root / "sys" / "fs" / "cgroup",
+        procfs_root=root / "proc",
+        descriptors=0,  # files of a tmpfs stay readable while they are open, those of a cgroup do not
+        unneeded_files=unneeded,
+    )
+    with open_job_tracker(options) as tracker:
+        (before,) = tracker.snapshot().jobs
+        (folder,) = options.cgroup_root.glob("memory/**/job_*")
+        shutil.rmtree(folder)
+        (after,) = tracker.snapshot().jobs
+
+    memory = before.groups[WHOLE_JOB].memory
+    assert memory.current_bytes is None
+    assert None not in (memory.anon_bytes, memory.peak_bytes, memory.events.get("oom_kill"))
+    assert memory == after.groups[WHOLE_JOB].memory
 
 
 def test_files_that_are_left_out_are_files_of_cgroups() -> None:
