@@ -83,6 +83,8 @@ def _devices(run: MeasuredRun) -> list[HeldGpu]:
     for device in sorted(_held(run), key=_device_order):
         node, gpu, mig = device
         uuid, model = described.get(device, ("", ""))
+        # The utilization of a shared GPU is no job's: the mean would be that of the other minutes only.
+        is_shared = jobs.get(device, 0.0) > 1
         found.append(
             HeldGpu(
                 node=node,
@@ -90,7 +92,7 @@ def _devices(run: MeasuredRun) -> list[HeldGpu]:
                 mig=mig,
                 uuid=uuid,
                 model=model,
-                mean_utilization=ratios.get(device),
+                mean_utilization=None if is_shared else ratios.get(device),
                 peak_memory_bytes=peaks.get(device),
                 memory_size_bytes=sizes.get(device) or None,
                 jobs=int(jobs[device]) if device in jobs else None,

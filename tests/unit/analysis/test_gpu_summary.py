@@ -117,6 +117,14 @@ def test_gpus_that_slurm_does_not_count_have_the_size_of_those_seen() -> None:
     assert [1, 2, 1] == [device.jobs for device in shared.devices]
 
 
+def test_gpu_that_was_shared_for_a_while_has_no_mean_utilization() -> None:
+    """The utilization is measured only while the job has the GPU alone."""
+    devices = of_gpus({**TOTALS, "gpu_jobs": {BIG: 2.0, OLD: 1.0}}).devices
+
+    assert [None, 0.25, None] == [device.mean_utilization for device in devices]
+    assert [40 * GIB, 8 * GIB, 5 * GIB] == [device.peak_memory_bytes for device in devices]
+
+
 def test_older_agents_measure_no_single_gpu() -> None:
     gpu = of_gpus({"gpu_held_idle": TOTALS["gpu_held_idle"], "gpu_memory": TOTALS["gpu_memory"]})
 
