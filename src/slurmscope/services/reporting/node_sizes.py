@@ -47,13 +47,14 @@ class NodeSizes:
         self._run = run
         self._clock = clock
         self._own = ClusterNames(lambda: (read_own_name(run),), clock)
-        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
         self._known: dict[str, Mapping[str, NodeSize]] = {}
         self._until: dict[str, float] = {}
 
     def smallest(self, cluster: str, nodes: Iterable[str]) -> NodeSize | None:
         """Return the fewest cores and the least memory of these nodes; None if the size of one is unknown."""
-        with self._lock:
+        # One for each cluster: a controller that does not answer delays only its own jobs.
+        with self._locks.setdefault(cluster, threading.Lock()):
             if self._clock() >= self._until.get(cluster, 0.0):
                 self._read(cluster)
             known = self._known.get(cluster, {})
