@@ -622,7 +622,7 @@ class ArchivePromises:
         still = replace(long, summary=replace(long.summary, record=running))
         archive.save([long, still, young, make_unmeasured_report(make_record(7))])
 
-        assert [3, 0] == [archive.thin_curves(START + DAY, 12) for _ in range(2)]
+        assert [2, 0] == [archive.thin_curves(START + DAY, 12) for _ in range(2)]
 
         (thinned,) = archive.find(EVERYTHING, 4711)
         # Ten minutes each: of 0 to 9 the mean is 4.5, and the highest 9.
@@ -631,6 +631,21 @@ class ArchivePromises:
         assert (*report.missing, THINNED) == thinned.missing
         assert [(still,), (young,)] == [archive.find(EVERYTHING, job) for job in (6, 5)]
         assert 1 == archive.thin_curves(END_OF_TIME, 12)
+
+    def test_curves_of_long_jobs_are_thinned_when_they_are_old(self, archive: SqlArchive) -> None:
+        # Submitted before the limit, ended after it; another one is submitted later and ended sooner.
+        long = make_record(1, submit_seconds=START, start_seconds=START, end_seconds=START + 20 * DAY)
+        short = make_record(2, submit_seconds=START + DAY, start_seconds=START + DAY, end_seconds=START + DAY + 60)
+        unfinished = make_record(3, state="RUNNING", end_seconds=None, submit_seconds=START, start_seconds=START)
+        archive.save([make_report(record) for record in (long, short, unfinished)])
+
+        assert [1, 0] == [archive.thin_curves(START + 10 * DAY, 12) for _ in range(2)]
+        assert [False, True, False] == [_is_thinned(archive, job) for job in (1, 2, 3)]
+        # A longer time to keep them whole, and a clock that went back.
+        assert 0 == archive.thin_curves(START + 5 * DAY, 12)
+        archive.save([make_report(replace(unfinished, state="COMPLETED", end_seconds=START + 21 * DAY))])
+        assert [1, 1, 0] == [archive.thin_curves(START + days * DAY, 12) for days in (21, 22, 23)]
+        assert [True, True, True] == [_is_thinned(archive, job) for job in (1, 2, 3)]
 
     def test_job_is_as_old_as_its_end(self, archive: SqlArchive) -> None:
         # Submitted 60 days before, ended 1 day before: what is kept for 30 days is kept for 29 more.
@@ -777,6 +792,11 @@ def _run(job_id: int, day: int, cpus: int, findings: tuple[Finding, ...] = (), *
     start = START + day * DAY
     times = {"submit_seconds": start, "start_seconds": start, "end_seconds": start + 7200}
     return make_report(make_record(job_id, cpus=cpus, **times, **changed), findings=findings)
+
+
+def _is_thinned(archive: SqlArchive, job_id: int) -> bool:
+    (report,) = archive.find(EVERYTHING, job_id)
+    return THINNED in report.missing
 
 
 def _small(job_id: int, submit_seconds: int = START) -> JobReport:

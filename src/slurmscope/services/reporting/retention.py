@@ -72,8 +72,16 @@ class ReporterCheckpoints(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Schedule:
+    """Say when a task is due."""
+
+    done_day: int | None = None
+    not_before: float = float("-inf")
+
+
 class Retention:
-    """Run the tasks of each day (UTC) in rounds, until a round deletes nothing; not thread-safe."""
+    """Run each task of each day (UTC) in rounds, until a round deletes nothing; not thread-safe."""
 
     def __init__(
         self,
@@ -84,41 +92,46 @@ class Retention:
         newest: Callable[[], int | None],
     ) -> None:
         """Take the tasks, and the function that returns when the newest archived job was submitted."""
-        self._tasks = [task for task in tasks if task.keep_seconds > 0]
+        self._schedules = [(task, _Schedule()) for task in tasks if task.keep_seconds > 0]
         self._clock = clock
         self._checkpoints = checkpoints
         self._newest = newest
-        self._done_day: int | None = None
-        self._not_before = float("-inf")
 
     def work(self) -> None:
-        """Do a round if one is due; failures are logged and retried in an hour."""
-        today = int(self._clock.wall()) // DAY_SECONDS
-        if today == self._done_day or self._clock.monotonic() < self._not_before:
-            return
-        try:
-            limits = self._find_limits(today)
-            counts = {task.name: task.delete(limit) for task, limit in limits}
-            if not any(counts.values()):
-                for task, limit in limits:
-                    self._checkpoints.write_checkpoint(_checkpoint(task), str(limit))
-        except ArchiveError as error:
-            logger.warning("deleting old rows failed; retrying in an hour", extra=fields(reason=str(error)))
-            self._not_before = self._clock.monotonic() + RETRY_SECONDS
-            return
+        """Do a round of the tasks that are due; one that fails is logged and retried in an hour."""
+        today, monotonic = int(self._clock.wall()) // DAY_SECONDS, self._clock.monotonic()
+        counts = {
+            task.name: self._work(task, schedule, today)
+            for task, schedule in self._schedules
+            if today != schedule.done_day and monotonic >= schedule.not_before
+        }
         if any(counts.values()):
             logger.info("old rows deleted", extra=fields(**counts))
-        else:
-            self._done_day = today
-            self._not_before = self._clock.monotonic() + DAY_BEGINS_SECONDS
 
-    def _find_limits(self, today: int) -> list[tuple[RetentionTask, int]]:
+    def _work(self, task: RetentionTask, schedule: _Schedule, today: int) -> int:
+        """Do a round of one task; return how much was deleted."""
+        try:
+            count = self._delete(task, today)
+        except ArchiveError as error:
+            reason = fields(task=task.name, reason=str(error))
+            logger.warning("deleting old rows failed; retrying in an hour", extra=reason)
+            schedule.not_before = self._clock.monotonic() + RETRY_SECONDS
+            return 0
+        if not count:
+            schedule.done_day = today
+            schedule.not_before = self._clock.monotonic() + DAY_BEGINS_SECONDS
+        return count
+
+    def _delete(self, task: RetentionTask, today: int) -> int:
         newest = self._newest()
         if newest is None:
-            return []
+            return 0
         # By whole days: what expires during a day is deleted on the next.
-        now = min(today, newest // DAY_SECONDS + 1) * DAY_SECONDS
-        return [(task, self._find_limit(task, now)) for task in self._tasks]
+        limit = self._find_limit(task, min(today, newest // DAY_SECONDS + 1) * DAY_SECONDS)
+        count = task.delete(limit)
+        if not count:
+            self._checkpoints.write_checkpoint(_checkpoint(task), str(limit))
+        return count
 
     def _find_limit(self, task: RetentionTask, now: int) -> int:
         limit = now - int(task.keep_seconds)

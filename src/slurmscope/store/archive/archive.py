@@ -29,7 +29,7 @@ from slurmscope.model.metric_ranges import Histogram, Metric
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
-from slurmscope.store.archive.curve_thinning import thin_oldest_curves
+from slurmscope.store.archive.curve_thinning import thin_old_curves
 from slurmscope.store.archive.day_retention import delete_day, find_old_days
 from slurmscope.store.archive.engine import ArchiveConflict, Database
 from slurmscope.store.archive.histograms import count_jobs
@@ -209,7 +209,7 @@ class SqlArchive:
 
     def thin_curves(self, before_seconds: int, points: int) -> int:
         """Thin curves of jobs that ended before this time, some of them; return the number of jobs that were read."""
-        return self._delete(lambda connection: thin_oldest_curves(connection, before_seconds, points, DELETE_ROWS))
+        return thin_old_curves(self.database, self._write, before_seconds, points)
 
     def delete_jobs(self, before_seconds: int) -> int:
         """Delete jobs that ended before this time, and update the sums; return their number.

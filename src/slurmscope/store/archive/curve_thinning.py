@@ -1,64 +1,141 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thin the curves of old jobs, in the order of their submission.
+"""Thin the curves of old jobs.
 
-How far that has come is kept in the archive, in the same transaction. Curves of a job that had not ended for long
-enough when it was passed stay as they are.
+Each pass thins the jobs that ended between the limit of the pass before and its own, in the order of their submission.
+How far it has come is kept in the archive. Bodies are read and thinned outside of transactions, a few at a time.
+Curves of jobs that are archived only after their pass, or that ended more than half a year after they were submitted,
+stay as they are.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
 from slurmscope.errors import ArchiveError
 from slurmscope.log import fields
 from slurmscope.store.archive.ending import ended_before
+from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.report_coding import thin_curves
 from slurmscope.store.archive.schema import CHECKPOINTS, CURVES, JOBS
+from slurmscope.units import DAY_SECONDS
 
 CHECKPOINT = "curves thinned until run"
+LONGEST_JOB_SECONDS = 180 * DAY_SECONDS
+"""How long before its end a job may have been submitted: a pass looks at no earlier ones."""
+ROWS_AT_ONCE = 50
+STEP_SECONDS = DAY_SECONDS
+"""Jobs of how many seconds one query looks at: few of them may have ended lately."""
+MAX_SECONDS = 5.0
+"""The rest waits for the next call: the reporter has other work."""
 
 logger = logging.getLogger(__name__)
 
 
-def thin_oldest_curves(connection: Connection, before_seconds: int, points: int, limit: int) -> int:
-    """Thin curves of the next jobs that were submitted before a time; return how many jobs were passed."""
-    submit_seconds, run_id = _read_progress(connection)
-    later = or_(CURVES.c.submit_seconds > submit_seconds, CURVES.c.run_id > run_id)
-    statement = select(
-        CURVES.c.run_id, CURVES.c.submit_seconds, CURVES.c.body, ended_before(before_seconds).label("is_old")
+class Progress(NamedTuple):
+    """Say how far thinning has come."""
+
+    done_seconds: int = 0
+    """The limit of the last whole pass."""
+    limit_seconds: int = 0
+    """The limit of this pass; the same if none has begun."""
+    submit_seconds: int = 0
+    run_id: int = 0
+
+
+def thin_old_curves(
+    database: Database,
+    write: Callable[[Callable[[Connection], None]], None],
+    before_seconds: int,
+    points: int,
+) -> int:
+    """Thin curves of jobs that ended before a time, for some seconds; return how many were read, 0 only at the end."""
+    read, until = 0, time.monotonic() + MAX_SECONDS
+    with database.reading() as connection:
+        last = _read_progress(connection)
+    while (progress := _continue(last, before_seconds)) is not None:
+        with database.reading() as connection:
+            rows = _read_old(connection, progress)
+            last = progress if rows else _skip(connection, progress)
+        thinned = []
+        for row in rows:
+            if body := _thin(row, points):
+                thinned.append({"thinned_run": row.run_id, "size": len(row.body), "thinned": body})
+            last = progress._replace(submit_seconds=row.submit_seconds, run_id=row.run_id)
+            read += 1
+            if time.monotonic() > until:
+                break
+        write(partial(_store, thinned=thinned, progress=last))
+        if time.monotonic() > until:
+            return max(read, 1)
+    return read
+
+
+def _continue(progress: Progress, before_seconds: int) -> Progress | None:
+    """Return where to go on, perhaps with a new pass; None if no job is old enough."""
+    if progress.done_seconds < progress.limit_seconds:
+        return progress if progress.limit_seconds <= before_seconds else None
+    if before_seconds <= progress.limit_seconds:
+        return None
+    return Progress(progress.done_seconds, before_seconds, max(0, progress.done_seconds - LONGEST_JOB_SECONDS))
+
+
+def _read_old(connection: Connection, progress: Progress) -> Sequence[Any]:
+    """Return the next jobs with their curves that have become old since the last pass, all submitted in one step."""
+    begin, limit = progress.submit_seconds, progress.limit_seconds
+    statement = select(CURVES.c.run_id).join(JOBS, JOBS.c.run_id == CURVES.c.run_id)
+    statement = statement.where(
+        CURVES.c.submit_seconds.between(begin, min(begin + STEP_SECONDS, limit) - 1),
+        or_(CURVES.c.submit_seconds > begin, CURVES.c.run_id > progress.run_id),
+        or_(JOBS.c.end_seconds >= progress.done_seconds, JOBS.c.submit_seconds >= progress.done_seconds),
+        ended_before(limit),
     )
-    statement = statement.join(JOBS, JOBS.c.run_id == CURVES.c.run_id)
-    statement = statement.where(CURVES.c.submit_seconds.between(submit_seconds, before_seconds - 1), later)
-    rows = connection.execute(statement.order_by(CURVES.c.submit_seconds, CURVES.c.run_id).limit(limit)).all()
-    thinned = [
-        {"thinned_run": row.run_id, "thinned": body} for row in rows if row.is_old and (body := _thin(row, points))
-    ]
-    if thinned:
-        changed = update(CURVES).where(CURVES.c.run_id == bindparam("thinned_run")).values(body=bindparam("thinned"))
-        connection.execute(changed, thinned)
-    if rows:
-        _write_progress(connection, rows[-1].submit_seconds, rows[-1].run_id)
-    return len(rows)
+    order = (CURVES.c.submit_seconds, CURVES.c.run_id)
+    # Without the bodies: a database may sort all rows that it looks at.
+    runs = connection.scalars(statement.order_by(*order).limit(ROWS_AT_ONCE)).all()
+    if not runs:
+        return ()
+    bodies = select(CURVES.c.run_id, CURVES.c.submit_seconds, CURVES.c.body).where(CURVES.c.run_id.in_(runs))
+    return connection.execute(bodies.order_by(*order)).all()
+
+
+def _skip(connection: Connection, progress: Progress) -> Progress:
+    """Return the next step in which jobs were submitted, or the end of the pass."""
+    submit_seconds = CURVES.c.submit_seconds
+    later = submit_seconds.between(progress.submit_seconds + STEP_SECONDS, progress.limit_seconds - 1)
+    first = connection.scalar(select(func.min(submit_seconds)).where(later))
+    if first is None:
+        return Progress(progress.limit_seconds, progress.limit_seconds)
+    return progress._replace(submit_seconds=first, run_id=0)
 
 
 def _thin(row: Any, points: int) -> bytes | None:
     """Return thinned curves; None where there are none, or none that can be read."""
     try:
         return thin_curves(row.body, points) if row.body else None
-    except ArchiveError as error:
+    except (ArchiveError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         logger.debug("curves were not thinned", extra=fields(run=row.run_id, reason=str(error)))
         return None
 
 
-def _read_progress(connection: Connection) -> tuple[int, int]:
-    text = connection.scalar(select(CHECKPOINTS.c.value).where(CHECKPOINTS.c.name == CHECKPOINT)) or ""
-    submit_seconds, _, run_id = text.partition(" ")
-    return (int(submit_seconds), int(run_id)) if submit_seconds.isdecimal() and run_id.isdecimal() else (0, 0)
-
-
-def _write_progress(connection: Connection, submit_seconds: int, run_id: int) -> None:
+def _store(connection: Connection, thinned: Sequence[dict[str, Any]], progress: Progress) -> None:
+    if thinned:
+        # A report that was archived anew in the meantime has other curves.
+        same = (CURVES.c.run_id == bindparam("thinned_run"), func.length(CURVES.c.body) == bindparam("size"))
+        connection.execute(update(CURVES).where(*same).values(body=bindparam("thinned")), list(thinned))
     connection.execute(delete(CHECKPOINTS).where(CHECKPOINTS.c.name == CHECKPOINT))
-    connection.execute(insert(CHECKPOINTS).values(name=CHECKPOINT, value=f"{submit_seconds} {run_id}"))
+    connection.execute(insert(CHECKPOINTS).values(name=CHECKPOINT, value=" ".join(str(part) for part in progress)))
+
+
+def _read_progress(connection: Connection) -> Progress:
+    """Return what was stored; what cannot be read begins anew, since thinned curves are not thinned again."""
+    text = connection.scalar(select(CHECKPOINTS.c.value).where(CHECKPOINTS.c.name == CHECKPOINT)) or ""
+    parts = text.split()
+    if len(parts) != len(Progress._fields) or not all(part.isdecimal() for part in parts):
+        return Progress()
+    return Progress(*(int(part) for part in parts))

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
+from slurmscope.errors import ArchiveError
 from slurmscope.services.reporting.retention import (
     MAX_STEP_SECONDS,
     Retention,
@@ -28,6 +30,8 @@ class Bench:
     newest: int | None = 1000 * DAY
     asked: list[int] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
+    failing: set[int] = field(default_factory=set)
+    left: dict[int, int] = field(default_factory=dict)
 
     def read_checkpoint(self, name: str) -> str | None:
         return self.texts.get(name)
@@ -35,12 +39,18 @@ class Bench:
     def write_checkpoint(self, name: str, text: str) -> None:
         self.texts[name] = text
 
-    def delete(self, before_seconds: int) -> int:
+    def delete(self, before_seconds: int, days: int) -> int:
         self.asked.append(before_seconds)
-        return 0
+        if days in self.failing:
+            raise ArchiveError("the database was too slow")
+        self.left[days] = max(0, self.left.get(days, 0) - 1)
+        return self.left[days]
 
     def start(self, *keep_days: int) -> Retention:
-        tasks = [RetentionTask(name=f"{days}", delete=self.delete, keep_seconds=days * DAY) for days in keep_days]
+        tasks = [
+            RetentionTask(name=f"{days}", delete=partial(self.delete, days=days), keep_seconds=days * DAY)
+            for days in keep_days
+        ]
         clock = Clock(wall=lambda: self.wall, monotonic=lambda: self.monotonic)
         return Retention(tasks, clock, checkpoints=self, newest=lambda: self.newest)
 
@@ -114,6 +124,22 @@ def test_archive_without_jobs_keeps_everything() -> None:
     bench.start(365).work()
 
     assert [] == bench.asked
+
+
+def test_task_that_fails_stops_no_other_and_is_retried_in_an_hour() -> None:
+    bench = Bench(failing={200}, left={100: 2})
+    retention = bench.start(100, 200, 300)
+    for _ in range(3):
+        retention.work()
+
+    # The first has rows for two rounds; the second fails once; the third is done at once.
+    assert [900, 800, 700, 900] == [before // DAY for before in bench.asked]
+    assert {"100 deleted until", "300 deleted until"} == set(bench.texts)
+    bench.failing.clear()
+    bench.monotonic += 3600
+    retention.work()
+    assert [800] == [before // DAY for before in bench.asked[4:]]
+    assert {f"{days} deleted until" for days in (100, 200, 300)} == set(bench.texts)
 
 
 @pytest.mark.parametrize(("given", "expected"), [("10", 10), (300, 300)])

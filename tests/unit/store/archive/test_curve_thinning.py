@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Curves are thinned a few at a time, while others can write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.store.archive import curve_thinning
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.report_coding import THINNED, thin_curves
+from slurmscope.store.archive.settings import ArchiveSettings
+from tests.fakes.reports import START, make_record, make_report
+
+DAY = 86400
+JOBS = 7
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[SqlArchive]:
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=60.0))) as archive:
+        archive.save([make_report(make_record(job, submit_seconds=START + job // 2)) for job in range(1, JOBS + 1)])
+        yield archive
+
+
+def _thinned(archive: SqlArchive) -> list[int]:
+    found = {job: archive.find(EVERYTHING, job)[0] for job in range(1, JOBS + 1)}
+    return [job for job, report in found.items() if THINNED in report.missing]
+
+
+def test_others_write_while_curves_are_thinned(archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A writer that waited would fail at once.
+    other = open_archive(ArchiveSettings(url=archive.database.settings.url, timeout=0.1))
+
+    def thin(body: bytes, points: int) -> bytes | None:
+        Checkpoints(other.database).write_checkpoint("other", "written")
+        return thin_curves(body, points)
+
+    monkeypatch.setattr(curve_thinning, "thin_curves", thin)
+    monkeypatch.setattr(curve_thinning, "ROWS_AT_ONCE", 3)
+    with closing(other):
+        assert [JOBS, 0] == [archive.thin_curves(START + DAY, 12) for _ in range(2)]
+    assert list(range(1, JOBS + 1)) == _thinned(archive)
+
+
+def test_thinning_that_takes_long_goes_on_in_the_next_call(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By a clock that is read at the begin, after the step before all jobs, and after each job: 6 > 5 after the third.
+    ticks = count(step=1.5)
+    monkeypatch.setattr(curve_thinning, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+
+    assert 3 == archive.thin_curves(START + DAY, 12)
+    monkeypatch.undo()
+    assert [1, 2, 3] == _thinned(archive)
+    # A day later: first the rest of the pass, then one more, of which there is nothing.
+    assert [JOBS - 3, 0] == [archive.thin_curves(START + 2 * DAY, 12) for _ in range(2)]
+    assert list(range(1, JOBS + 1)) == _thinned(archive)
+
+
+@pytest.mark.parametrize("error", [ValueError, ZeroDivisionError, IndexError])
+def test_curves_that_cannot_be_thinned_cost_their_own_job_only(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    bodies = count()
+
+    def thin(body: bytes, points: int) -> bytes | None:
+        if next(bodies) == 1:
+            raise error("odd")
+        return thin_curves(body, points)
+
+    monkeypatch.setattr(curve_thinning, "thin_curves", thin)
+
+    assert [JOBS, 0] == [archive.thin_curves(START + DAY, 12) for _ in range(2)]
+    assert [1, 3, 4, 5, 6, 7] == _thinned(archive)
