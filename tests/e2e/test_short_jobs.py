@@ -139,7 +139,7 @@ def test_twenty_short_jobs_are_all_seen(users: Users, tracker: JobTracker) -> No
 @needs_cgroups
 def test_job_counts_on_when_its_next_step_begins(users: Users, tracker: JobTracker) -> None:
     first, second = users.lab.nodes[:2]
-    step = f"srun --nodes=1 --ntasks=1 --nodelist={second} python3 busy.py used-$SLURM_JOB_ID-{{}} 0.7"
+    step = f"srun --nodes=1 --ntasks=1 --nodelist={second} python3 busy.py used-$SLURM_JOB_ID-{{}} 1.6"
     script = f"{step.format(0)}; sleep 1; {step.format(1)}"
     job = users.lab.submit(ALICE, "--nodes=2", f"--nodelist={first},{second}", "--mem=100M", script=script)
     users.wait(job)

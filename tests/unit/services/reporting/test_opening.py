@@ -17,13 +17,16 @@ def _config(**flags: object) -> Config:
 
 
 def test_recorded_samples_are_read_while_another_process_records(tmp_path: Path) -> None:
-    wanted = SeriesQuery(metric=CPU, how=Aggregation.TOTAL, by=(NODE_LABEL,))
+    wanted = SeriesQuery(metric=CPU, how=Aggregation.TOTAL, by=(NODE_LABEL,), cluster="lab")
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\necho ClusterName = lab; echo PrivateData = none\n")
+    scontrol.chmod(0o755)
     with make_recorder(tmp_path) as recorder:
         for index in range(5):
             recorder.record(START + 15 * index, [sample(30.0 * index)])
-        series = open_recorded(
-            _config(**{"recorder.file": str(recorder_file(tmp_path)), "recorder.interval": "15s"}), {}
-        )
+        file, interval = str(recorder_file(tmp_path)), "15s"
+        flags = {"recorder.file": file, "recorder.interval": interval, "slurm.bin-path": str(tmp_path)}
+        series = open_recorded(_config(**flags), {})
         assert series is not None
         totals = series.read_totals(wanted, [JobSpan(JOB, START, START + 60)], until=float("inf"))
 
