@@ -37,7 +37,9 @@ sys.stdin.readline()
     program.expect("ready")
     job = JobProcesses(reader, ProcessDetail(switches=True))
     theirs = psutil.Process(program.pid)
-    until(lambda: theirs.status() == psutil.STATUS_SLEEPING)
+    stats = [*Path(f"/proc/{program.pid}/task").glob("*/stat")]
+    # The state follows the name in parentheses.
+    until(lambda: all(stat.read_text().rpartition(") ")[2].startswith("S") for stat in stats))
 
     use = use_of(job, program)
 

@@ -35,13 +35,17 @@ def sample():
         read()
         done.release()
 
+has_written, writing = os.pipe()
 pid = os.fork()
 if pid == 0:
     write(5_000_000)
-    print("ready", flush=True)
+    os.write(writing, b".")
     time.sleep(600)
 sampler = threading.Thread(target=sample)
 sampler.start()
+os.read(has_written, 1)
+# Whoever reads it from now on finds the thread.
+print("ready", flush=True)
 """
 
 
