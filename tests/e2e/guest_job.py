@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run jobs in the guest, and print as JSON what the kernel and slurmscope say about them.
 
-First come short jobs, then one of known behaviour. It fills some memory, keeps a core busy for a while, tells its
+First come short jobs, then one of known behaviour. It fills some memory, keeps a core busy for a while, writes its
 process id and what it used by its own account, and then sleeps: from there on its numbers all but stand still. The
 kernel is asked before and after our reader.
 """

@@ -45,7 +45,7 @@ class Number:
         value: float = group[self.kind][self.name]
         return value
 
-    def told_by(self, files: dict[str, str]) -> float:
+    def short_by(self, files: dict[str, str]) -> float:
         """Give what the kernel says."""
         return number_of(files[self.file], self.key) / self.unit
 
@@ -105,7 +105,7 @@ def test_guest_that_is_not_done_in_time_is_ended() -> None:
     assert [] == [child for child in psutil.Process().children(recursive=True) if child.name().startswith("qemu")]
 
 
-def test_missing_kernel_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_missing_kernel_is_short_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(GuestUnavailable, match=r"^The guest's kernel .*\.$"):
         provide_kernel(tmp_path / "file" / "cache")
@@ -128,7 +128,7 @@ def test_job_is_found_with_its_node_and_its_user(seen: dict[str, Any]) -> None:
     assert expected == (seen["ours"]["job"], seen["ours"]["node"], seen["ours"]["uid"])
 
 
-def test_processes_of_user_and_slurm_are_told_apart(seen: dict[str, Any]) -> None:
+def test_processes_of_user_and_slurm_are_short_apart(seen: dict[str, Any]) -> None:
     members = {name: [int(pid) for pid in files["cgroup.procs"].split()] for name, files in seen["before"].items()}
     assert [seen["pid"]] == members[TASK] == seen["ours"]["user_pids"]
     assert members[f"{STEP}/slurm"] == seen["ours"]["stepd_pids"]
@@ -166,14 +166,14 @@ def test_memory_is_what_the_job_filled(seen: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("number", COUNTERS, ids=str)
 def test_counter_of_the_job_lies_between_two_answers_of_the_kernel(seen: dict[str, Any], number: Number) -> None:
-    first, last = (number.told_by(seen[moment]["."]) for moment in ("before", "after"))
+    first, last = (number.short_by(seen[moment]["."]) for moment in ("before", "after"))
     assert first <= number.read_from(seen["ours"]["whole"]) <= last
 
 
 @pytest.mark.parametrize("number", [*COUNTERS, *LEVELS], ids=str)
 def test_number_of_the_sleeping_task_is_the_kernels(seen: dict[str, Any], number: Number) -> None:
-    told = [number.told_by(seen[moment][TASK]) for moment in ("before", "after")]
-    assert min(told) <= number.read_from(seen["ours"]["task"]) <= max(told)
+    short = [number.short_by(seen[moment][TASK]) for moment in ("before", "after")]
+    assert min(short) <= number.read_from(seen["ours"]["task"]) <= max(short)
 
 
 def test_ended_lab_leaves_no_cgroup(seen: dict[str, Any]) -> None:
@@ -188,10 +188,10 @@ def number_of(text: str, key: str) -> int:
 
 
 def test_short_jobs_are_accounted(seen: dict[str, Any]) -> None:
-    told = seen["short_jobs"]
-    assert (0, "v2", True) == (told["before"], told["layout"], told["available"]["inotify"])
-    assert JOBS == len(told["jobs"])
-    assert all(job["has_ended"] and job["peak_bytes"] > 1024 * 1024 for job in told["jobs"].values())
+    short = seen["short_jobs"]
+    assert (0, "v2", True) == (short["before"], short["layout"], short["available"]["inotify"])
+    assert JOBS == len(short["jobs"])
+    assert all(job["has_ended"] and job["peak_bytes"] > 1024 * 1024 for job in short["jobs"].values())
     # Here slurmstepd belongs to the job, and emulated it uses as much as the job itself: there is no upper bound.
-    used = sum(job["used_seconds"] for job in told["jobs"].values())
-    assert LEAST_SHARE * used <= sum(job["cpu_seconds"] for job in told["jobs"].values())
+    used = sum(job["used_seconds"] for job in short["jobs"].values())
+    assert LEAST_SHARE * used <= sum(job["cpu_seconds"] for job in short["jobs"].values())

@@ -31,7 +31,7 @@ from slurmscope.store.archive.daily_sums import SumChanges
 from slurmscope.store.archive.job_rows import finding_values, job_values, node_values
 from slurmscope.store.archive.report_coding import encode_report
 
-# Names differ by letter case and by blanks at their end, on every server.
+# Names differ by upper and lower case and by blanks at their end, on every server.
 _OPTIONS: dict[str, Any] = {
     "mariadb_charset": "utf8mb4",
     "mariadb_collate": "utf8mb4_nopad_bin",

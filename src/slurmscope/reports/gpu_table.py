@@ -11,7 +11,7 @@ from slurmscope.reports.node_table import TextTable
 
 _HEAD = ("Node", "GPU", "Model", "Utilization", "Memory, peak", "Size", "Share")
 _SHORT_UUID = len("GPU-01234567")
-"""Beginning of a UUID that is enough to tell GPUs of a node apart."""
+"""Beginning of a UUID that distinguishes GPUs of a node."""
 
 _SHARED = (
     "Other jobs share some of these GPUs: their utilization cannot be attributed to one job, and their memory is only "

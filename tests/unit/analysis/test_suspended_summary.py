@@ -18,8 +18,8 @@ NOW = START + 7200.0
 
 def half_suspended(**changed: Any) -> JobRecord:
     """Make a job of four cores and at most 5 hours that was suspended for 4 of the 8 hours from start to end."""
-    told = {"end_seconds": START + 8 * 3600, "suspended_seconds": 4 * 3600, "time_limit_seconds": 5 * 3600}
-    return make_record(**{**told, "cpu_seconds": None, **changed})
+    usual = {"end_seconds": START + 8 * 3600, "suspended_seconds": 4 * 3600, "time_limit_seconds": 5 * 3600}
+    return make_record(**{**usual, "cpu_seconds": None, **changed})
 
 
 def half_idle(seconds: float = 8 * 3600.0) -> Measured:

@@ -6,11 +6,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from slurmscope.config import Config
 from slurmscope.errors import SlurmscopeError
@@ -40,6 +41,9 @@ from slurmscope.simulate.history.workload_series import ClusterSeries, Simulated
 from slurmscope.simulate.history.workloads import Workload
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import RECORDED_METRICS, RecorderSettings
+
+if TYPE_CHECKING:
+    from slurmscope.store.archive.archive import SqlArchive
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +82,6 @@ def run_demo(
     """Serve until interrupted; the caller removes the directory of the configuration."""
     configure_log(config)
     require_portal()
-    from slurmscope.store.archive.checkpoints import Checkpoints
-
     accounts = _make_accounts(demo)
     accounting, own = JoinedAccounting(accounts), accounts[demo.cluster.name]
     computed = {name: SimulatedSeries(known.find_workload) for name, known in accounts.items()}
@@ -104,10 +106,7 @@ def run_demo(
             open_reporting(config, environment, series=series, accounting=accounting, is_archiving=True)
         )
         if reporting.archive is not None:
-            # Ended jobs are archived here; the reporter only handles running jobs.
-            checkpoints = Checkpoints(reporting.archive.database)
-            for name in accounts:
-                checkpoints.write_checkpoint(CLUSTER_CHECKPOINT + name, str(int(time.time())))
+            _skip_ended(reporting.archive, accounts)
             filler = _Filler(reporting.archive, reporting.maker, _newest_first(accounting, past_until=time.time()))
             filler.fill(FIRST_JOBS, time.monotonic() + FIRST_SECONDS)
             stack.enter_context(filler.filling(is_ready))
@@ -120,6 +119,15 @@ def run_demo(
             demo_views=make_views(demo.cluster),
         )
         return run_portal(config, environment, series=series, accounting=accounting, beside=beside, ready=begin)
+
+
+def _skip_ended(archive: SqlArchive, clusters: Iterable[str]) -> None:
+    """Let the reporter handle running jobs only; those that have ended are archived here."""
+    from slurmscope.store.archive.checkpoints import Checkpoints
+
+    checkpoints = Checkpoints(archive.database)
+    for name in clusters:
+        checkpoints.write_checkpoint(CLUSTER_CHECKPOINT + name, str(int(time.time())))
 
 
 def _make_accounts(demo: Demo) -> dict[str, SimulatedAccounting]:

@@ -35,7 +35,7 @@ _NAMES = {ClientKind.JOB: "jobid", ClientKind.USER: "user", ClientKind.PROGRAM: 
 def read_top_clients(client: QueryClient, matchers: Matchers, *, cluster_label: str = "", until: float) -> TopClients:
     """Query all lists; raise the error of the first query if the server does not answer.
 
-    ``cluster_label`` is the label with the name of the cluster, if there is one: it tells equal job IDs apart.
+    ``cluster_label`` is the label with the name of the cluster, if there is one: it distinguishes equal job IDs.
     """
     found: list[TopClient] = []
     problems: list[str] = []

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.mysql import LONGBLOB
 
 from slurmscope.store.archive.lengths import NAME_LENGTH
 
-# Names differ by letter case and by blanks at their end, on every server.
+# Names differ by upper and lower case and by blanks at their end, on every server.
 TABLE_OPTIONS: dict[str, Any] = {
     "mariadb_charset": "utf8mb4",
     "mariadb_collate": "utf8mb4_nopad_bin",

@@ -11,6 +11,24 @@ from slurmscope.store.archive.lengths import CLUSTER_LENGTH, RULE_LENGTH, STATE_
 NO_RULE = ""
 """In the sums by day: all jobs, whatever was found in them."""
 
+_USE = (
+    "jobs", "core_milliseconds", "measured_core_milliseconds", "used_core_milliseconds", "gpu_milliseconds",
+    "measured_gpu_milliseconds", "used_gpu_milliseconds", "jobs_with_findings",
+)  # fmt: skip
+_LOSSES = (
+    "blocked_core_milliseconds", "failed_core_milliseconds", "timeout_core_milliseconds",
+    "unused_core_milliseconds", "failed_gpu_milliseconds", "timeout_gpu_milliseconds", "unused_gpu_milliseconds",
+)  # fmt: skip
+_OUTCOMES = (
+    "advised", "followed", "ignored", "gone", "completed", "saving_runs", "saved_core_milliseconds",
+    "saved_gpu_milliseconds", "saved_memory_gib_milliseconds",
+)  # fmt: skip
+
+
+def _sums(*names: str) -> list[Column[int]]:
+    return [Column(name, BigInteger, nullable=False) for name in names]
+
+
 # Sums of ``span`` days from a day on, counted from 1970: single days, and blocks of them.
 # Thousandths of seconds, as whole numbers: what is added and subtracted again leaves exactly nothing.
 DAILY = Table(
@@ -24,14 +42,7 @@ DAILY = Table(
     Column("account", name_type(), primary_key=True),
     Column("partition", name_type(), primary_key=True),
     Column("state", name_type(STATE_LENGTH), primary_key=True),
-    Column("jobs", BigInteger, nullable=False),
-    Column("core_milliseconds", BigInteger, nullable=False),
-    Column("measured_core_milliseconds", BigInteger, nullable=False),
-    Column("used_core_milliseconds", BigInteger, nullable=False),
-    Column("gpu_milliseconds", BigInteger, nullable=False),
-    Column("measured_gpu_milliseconds", BigInteger, nullable=False),
-    Column("used_gpu_milliseconds", BigInteger, nullable=False),
-    Column("jobs_with_findings", BigInteger, nullable=False),
+    *_sums(*_USE),
     # Since version 2; None in sums to which no later job was added.
     Column("blocked_core_milliseconds", BigInteger),
     Index("slurmscope_daily_user", "user", "rule", "span", "day"),
@@ -50,21 +61,8 @@ TOTALS = Table(
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
     Column("name", name_type(), primary_key=True),
-    Column("jobs", BigInteger, nullable=False),
-    Column("core_milliseconds", BigInteger, nullable=False),
-    Column("measured_core_milliseconds", BigInteger, nullable=False),
-    Column("used_core_milliseconds", BigInteger, nullable=False),
-    Column("gpu_milliseconds", BigInteger, nullable=False),
-    Column("measured_gpu_milliseconds", BigInteger, nullable=False),
-    Column("used_gpu_milliseconds", BigInteger, nullable=False),
-    Column("jobs_with_findings", BigInteger, nullable=False),
-    Column("blocked_core_milliseconds", BigInteger, nullable=False),
-    Column("failed_core_milliseconds", BigInteger, nullable=False),
-    Column("timeout_core_milliseconds", BigInteger, nullable=False),
-    Column("unused_core_milliseconds", BigInteger, nullable=False),
-    Column("failed_gpu_milliseconds", BigInteger, nullable=False),
-    Column("timeout_gpu_milliseconds", BigInteger, nullable=False),
-    Column("unused_gpu_milliseconds", BigInteger, nullable=False),
+    *_sums(*_USE),
+    *_sums(*_LOSSES),
     sqlite_with_rowid=False,
     **TABLE_OPTIONS,
 )
@@ -95,15 +93,7 @@ ADVICE_SUMS = Table(
     Column("user", name_type(), primary_key=True),
     Column("account", name_type(), primary_key=True),
     Column("cluster", name_type(CLUSTER_LENGTH), primary_key=True),
-    Column("advised", BigInteger, nullable=False),
-    Column("followed", BigInteger, nullable=False),
-    Column("ignored", BigInteger, nullable=False),
-    Column("gone", BigInteger, nullable=False),
-    Column("completed", BigInteger, nullable=False),
-    Column("saving_runs", BigInteger, nullable=False),
-    Column("saved_core_milliseconds", BigInteger, nullable=False),
-    Column("saved_gpu_milliseconds", BigInteger, nullable=False),
-    Column("saved_memory_gib_milliseconds", BigInteger, nullable=False),
+    *_sums(*_OUTCOMES),
     # Since version 3.
     Index("slurmscope_advice_sums_user", "user", "month"),
     Index("slurmscope_advice_sums_account", "account", "month"),

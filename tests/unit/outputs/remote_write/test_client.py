@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client tells failures that pass from refusals, and keeps secrets out of messages."""
+"""The client distinguishes failures that pass from refusals, and keeps secrets out of messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs, arrays and nodes with the same names in two clusters are told apart, and none is revealed to others."""
+"""Jobs, arrays and nodes with the same names in two clusters are distinguished, and none is revealed to others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A portal of several clusters whose series cannot be told apart says so, in its log and on every page."""
+"""A portal of several clusters whose series cannot be distinguished says so, in its log and on every page."""
 
 from __future__ import annotations
 
