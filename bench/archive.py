@@ -31,9 +31,9 @@ from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.queries import pages
 from slurmscope.store.archive.report_coding import encode_report
-from slurmscope.store.archive.schema import CURVES, REPORTS
 from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.archive.totals import total_statements
+from slurmscope.store.archive.sums.totals import total_statements
+from slurmscope.store.archive.tables.schema import CURVES, REPORTS
 
 JOBS_COUNT = 1_000_000
 DATABASES = ("sqlite", "postgresql", "mariadb")

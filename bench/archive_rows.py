@@ -32,11 +32,11 @@ from sqlalchemy import (
 )
 
 from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.daily_sums import BLOCK, DAY, SUMS
-from slurmscope.store.archive.dimension_sums import fill_totals
-from slurmscope.store.archive.schema import FINDINGS, JOB_NODES, JOBS
-from slurmscope.store.archive.sum_tables import ADVICE_SUMS, DAILY, NO_RULE
-from slurmscope.store.archive.waiting_times import WaitChanges
+from slurmscope.store.archive.sums.daily_sums import BLOCK, DAY, SUMS
+from slurmscope.store.archive.sums.dimension_sums import fill_totals
+from slurmscope.store.archive.sums.waiting_times import WaitChanges
+from slurmscope.store.archive.tables.schema import FINDINGS, JOB_NODES, JOBS
+from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS, DAILY, NO_RULE
 
 YEAR_SECONDS = 365 * 86_400
 END = 1_790_000_000

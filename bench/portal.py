@@ -34,10 +34,10 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.series import JOB_LABEL, NODE_LABEL
 from slurmscope.model.staff import NotedKind, NotedThing
 from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.database.engine import Database
 from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.people.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.recorder.recorder import RecordedSample, Recorder
 from slurmscope.store.recorder.settings import RecorderSettings
 

@@ -23,15 +23,15 @@ from slurmscope.model.summary import Coverage
 from slurmscope.model.viewer import EVERYTHING, Viewer, ViewerRole
 from slurmscope.store.archive.advice_reader import SqlAdviceReader
 from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.audit import AuditLog
 from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.columns import METADATA
+from slurmscope.store.archive.database.partitions import read_weeks
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.partitions import read_weeks
+from slurmscope.store.archive.people.audit import AuditLog
+from slurmscope.store.archive.people.staff import SqlSavedViews, SqlStaffNotes
+from slurmscope.store.archive.people.tokens import TokenStore
 from slurmscope.store.archive.report_coding import THINNED
-from slurmscope.store.archive.schema import CURVES, SCHEMA
-from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
-from slurmscope.store.archive.tokens import TokenStore
+from slurmscope.store.archive.tables.columns import METADATA
+from slurmscope.store.archive.tables.schema import CURVES, SCHEMA
 from tests.archive_model import (
     ACCOUNTS,
     CLUSTERS,

@@ -14,13 +14,14 @@ from sqlalchemy import Connection, insert, select, text, update
 from slurmscope.errors import ArchiveSchemaError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.store.archive import engine, migrations, schema
 from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.columns import METADATA
-from slurmscope.store.archive.engine import Database
-from slurmscope.store.archive.migrations import Step
+from slurmscope.store.archive.database import engine, migrations
+from slurmscope.store.archive.database.engine import Database
+from slurmscope.store.archive.database.migrations import Step
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.schema import JOBS, SCHEMA
+from slurmscope.store.archive.tables import schema
+from slurmscope.store.archive.tables.columns import METADATA
+from slurmscope.store.archive.tables.schema import JOBS, SCHEMA
 from tests.fakes.archive_version_1 import write_version_1
 from tests.fakes.reports import make_record, make_report
 

@@ -20,13 +20,13 @@ from slurmscope.errors import ArchiveError, ArchiveTooLarge
 from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.store.archive import partitions
 from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.columns import METADATA
+from slurmscope.store.archive.database import partitions
+from slurmscope.store.archive.database.partitions import WEEK_SECONDS, prepare_weeks, read_weeks
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.partitions import WEEK_SECONDS, prepare_weeks, read_weeks
-from slurmscope.store.archive.schema import CURVES, REPORTS, SCHEMA
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.tables.columns import METADATA
+from slurmscope.store.archive.tables.schema import CURVES, REPORTS, SCHEMA
 from tests.archive_promises import ArchivePromises
 from tests.election_promises import ElectionPromises
 from tests.fakes.reports import make_record, make_report, make_unmeasured_report

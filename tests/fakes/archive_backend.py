@@ -19,8 +19,8 @@ from slurmscope.store.archive.advice_reader import SqlAdviceReader
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.people.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
 from tests.fakes.portal_backend import SECRET, FakeBackend, find_archived, make_backend
 from tests.fakes.reports import START
 

@@ -19,7 +19,7 @@ from slurmscope.services.portal.access_records import open_audit_log
 from slurmscope.units import parse_seconds
 
 if TYPE_CHECKING:
-    from slurmscope.store.archive.audit import AuditRow
+    from slurmscope.store.archive.people.audit import AuditRow
 
 
 def make_command() -> click.Command:

@@ -22,7 +22,7 @@ from slurmscope.services.portal.access_records import open_tokens
 from slurmscope.units import DAY_SECONDS
 
 if TYPE_CHECKING:
-    from slurmscope.store.archive.tokens import TokenInfo
+    from slurmscope.store.archive.people.tokens import TokenInfo
 
 
 def make_command() -> click.Command:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from slurmscope import __version__
 from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.database.engine import Database
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.processes import run_slurmscope
 

@@ -16,10 +16,10 @@ from click.testing import CliRunner, Result
 from slurmscope.cli import slurmscope
 from slurmscope.errors import ConfigError
 from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.store.archive.audit import AuditLog
-from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.database.engine import Database
+from slurmscope.store.archive.people.audit import AuditLog
+from slurmscope.store.archive.people.tokens import TokenStore
 from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.archive.tokens import TokenStore
 
 DAY_SECONDS = 86400
 

@@ -29,7 +29,7 @@ from slurmscope.units import DAY_SECONDS
 if TYPE_CHECKING:
     from slurmscope.store.archive.archive import SqlArchive
     from slurmscope.store.archive.checkpoints import Checkpoints
-    from slurmscope.store.archive.session_lock import SessionLock
+    from slurmscope.store.archive.database.session_lock import SessionLock
 
 MIN_INTERVAL_SECONDS = 7 * DAY_SECONDS - DAY_SECONDS // 2
 """A week between two digests, less what a timer may be late the first time and early the next."""

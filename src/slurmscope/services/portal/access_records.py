@@ -13,15 +13,15 @@ from slurmscope.store.archive.settings import ArchiveSettings
 
 if TYPE_CHECKING:
     from slurmscope.store.archive.archive import SqlArchive
-    from slurmscope.store.archive.audit import AuditLog
-    from slurmscope.store.archive.tokens import TokenStore
+    from slurmscope.store.archive.people.audit import AuditLog
+    from slurmscope.store.archive.people.tokens import TokenStore
 
 
 @contextmanager
 def open_tokens(config: Config) -> Iterator[TokenStore]:
     """Open the issued API tokens."""
     with closing(_open_archive(config)) as archive:
-        from slurmscope.store.archive.tokens import TokenStore
+        from slurmscope.store.archive.people.tokens import TokenStore
 
         yield TokenStore(archive.database)
 
@@ -30,7 +30,7 @@ def open_tokens(config: Config) -> Iterator[TokenStore]:
 def open_audit_log(config: Config) -> Iterator[AuditLog]:
     """Open the audit log of staff access."""
     with closing(_open_archive(config)) as archive:
-        from slurmscope.store.archive.audit import AuditLog
+        from slurmscope.store.archive.people.audit import AuditLog
 
         yield AuditLog(archive.database)
 

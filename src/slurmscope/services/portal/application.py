@@ -57,11 +57,11 @@ from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.sources.slurm.coordinators import read_coordinated
 from slurmscope.store.archive.advice_reader import SqlAdviceReader
 from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.audit import AuditLog
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.election import Election
-from slurmscope.store.archive.staff import SqlSavedViews, SqlStaffNotes
-from slurmscope.store.archive.tokens import TokenStore
+from slurmscope.store.archive.people.audit import AuditLog
+from slurmscope.store.archive.people.staff import SqlSavedViews, SqlStaffNotes
+from slurmscope.store.archive.people.tokens import TokenStore
 
 logger = logging.getLogger(__name__)
 

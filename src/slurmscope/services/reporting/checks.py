@@ -35,7 +35,7 @@ from slurmscope.sources.slurm.coordinators import read_coordinated
 from slurmscope.store.archive.settings import ArchiveSettings
 
 if TYPE_CHECKING:
-    from slurmscope.store.archive.engine import Database
+    from slurmscope.store.archive.database.engine import Database
 
 HOUR_SECONDS = 3600
 MOST_JOBS = 1000

@@ -11,12 +11,12 @@ from sqlalchemy import Row, and_, func, select
 
 from slurmscope.model.advice import AdviceGroup, AdviceOutcome, AdviceReader, AdviceTotal, Savings
 from slurmscope.model.viewer import Viewer
-from slurmscope.store.archive.advice import as_compared_run, month_of
-from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.database.engine import Database
 from slurmscope.store.archive.job_rows import cluster_name, person_name
 from slurmscope.store.archive.queries import MAX_ROWS, visible_at_all
-from slurmscope.store.archive.schema import ADVICE, JOBS
-from slurmscope.store.archive.sum_tables import ADVICE_SUMS
+from slurmscope.store.archive.sums.advice import as_compared_run, month_of
+from slurmscope.store.archive.tables.schema import ADVICE, JOBS
+from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS
 
 MAX_OUTCOMES = 100
 MAX_GROUPS = 100_000

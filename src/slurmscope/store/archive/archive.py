@@ -29,21 +29,25 @@ from slurmscope.model.metric_ranges import Histogram, Metric
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
-from slurmscope.store.archive.curve_thinning import thin_old_curves
-from slurmscope.store.archive.day_retention import delete_day, find_old_days
-from slurmscope.store.archive.engine import ArchiveConflict, Database
-from slurmscope.store.archive.histograms import count_jobs
+from slurmscope.store.archive.database.engine import ArchiveConflict, Database
+from slurmscope.store.archive.database.partitions import PARTITIONED, drop_week, prepare_weeks
 from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
-from slurmscope.store.archive.lengths import TITLE_LENGTH
-from slurmscope.store.archive.partitions import PARTITIONED, drop_week, prepare_weeks
 from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, MAX_TIES, newest_named, pages, visible_at_all
 from slurmscope.store.archive.report_coding import decode_report
-from slurmscope.store.archive.retention import delete_oldest_audit_rows, delete_oldest_curves, delete_oldest_jobs
+from slurmscope.store.archive.retention.curve_thinning import thin_old_curves
+from slurmscope.store.archive.retention.day_retention import delete_day, find_old_days
+from slurmscope.store.archive.retention.row_retention import (
+    delete_oldest_audit_rows,
+    delete_oldest_curves,
+    delete_oldest_jobs,
+)
 from slurmscope.store.archive.saving import prepare_reports, write_reports
-from slurmscope.store.archive.schema import CURVES, INCOMPLETE, JOBS, REPORTS
-from slurmscope.store.archive.texts import short_text, valid_text
-from slurmscope.store.archive.totals import add_up, total_statements
-from slurmscope.store.archive.waiting_times import read_waiting_times
+from slurmscope.store.archive.sums.histograms import count_jobs
+from slurmscope.store.archive.sums.totals import add_up, total_statements
+from slurmscope.store.archive.sums.waiting_times import read_waiting_times
+from slurmscope.store.archive.tables.lengths import TITLE_LENGTH
+from slurmscope.store.archive.tables.schema import CURVES, INCOMPLETE, JOBS, REPORTS
+from slurmscope.store.archive.tables.texts import short_text, valid_text
 
 MAX_RUNS = 100
 MAX_CLUSTERS = 1000

@@ -7,10 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, delete, insert, select, update
 
-from slurmscope.store.archive.engine import ArchiveConflict, Database
+from slurmscope.store.archive.database.engine import ArchiveConflict, Database
 from slurmscope.store.archive.job_rows import person_name
-from slurmscope.store.archive.schema import CHECKPOINTS, MAILS, OPT_OUTS
-from slurmscope.store.archive.texts import short_text
+from slurmscope.store.archive.tables.schema import CHECKPOINTS, MAILS, OPT_OUTS
+from slurmscope.store.archive.tables.texts import short_text
 
 VALUE_LENGTH = 10_000
 MAX_LISTED = 1000

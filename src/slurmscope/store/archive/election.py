@@ -22,9 +22,9 @@ from sqlalchemy import Connection, select
 from slurmscope.errors import ArchiveError
 from slurmscope.log import escape, fields
 from slurmscope.store.archive.checkpoints import put_row
-from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.database.engine import Database
 from slurmscope.store.archive.job_rows import person_name
-from slurmscope.store.archive.schema import CHECKPOINTS
+from slurmscope.store.archive.tables.schema import CHECKPOINTS
 
 _LONGEST_HOST = 255
 

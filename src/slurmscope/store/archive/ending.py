@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, and_, func
 
-from slurmscope.store.archive.schema import JOBS
+from slurmscope.store.archive.tables.schema import JOBS
 
 
 def ended_before(before_seconds: int) -> ColumnElement[bool]:

@@ -14,8 +14,8 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.summary import GpuSummary, JobSummary
 from slurmscope.rules.known import busy_ratio
 from slurmscope.rules.waste import blocked_core_seconds
-from slurmscope.store.archive import lengths
-from slurmscope.store.archive.texts import short_name, short_text
+from slurmscope.store.archive.tables import lengths
+from slurmscope.store.archive.tables.texts import short_name, short_text
 
 MAX_RULES = 100
 MAX_NODES = 4096

@@ -19,7 +19,7 @@ def open_archive(settings: ArchiveSettings) -> SqlArchive:
     """
     try:
         from slurmscope.store.archive.archive import SqlArchive
-        from slurmscope.store.archive.engine import Database
+        from slurmscope.store.archive.database.engine import Database
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("slurmscope"):
             raise

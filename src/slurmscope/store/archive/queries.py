@@ -17,8 +17,8 @@ from slurmscope.model.job_states import RUNNING
 from slurmscope.model.metric_ranges import MetricRange
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.job_rows import LIST_NAMES, cluster_name, person_name, rule_name, state_name
-from slurmscope.store.archive.schema import FINDINGS, JOB_NODES, JOBS
-from slurmscope.store.archive.texts import valid_text
+from slurmscope.store.archive.tables.schema import FINDINGS, JOB_NODES, JOBS
+from slurmscope.store.archive.tables.texts import valid_text
 
 MAX_ROWS = 1000
 MAX_TIES = 8

@@ -10,12 +10,12 @@ from typing import NamedTuple, TypeVar
 from sqlalchemy import Connection, delete, insert, select
 
 from slurmscope.model.report import JobReport
-from slurmscope.store.archive.advice import forget_outcomes, record_outcomes
-from slurmscope.store.archive.daily_sums import SumChanges
 from slurmscope.store.archive.job_rows import ColumnValues, RunKey, finding_values, job_values, node_values, run_key
 from slurmscope.store.archive.report_coding import Encoded, encode_report
-from slurmscope.store.archive.schema import CURVES, FINDINGS, INCOMPLETE, JOB_NODES, JOBS, REPORTS, RUN_TABLES
-from slurmscope.store.archive.waiting_times import WaitChanges
+from slurmscope.store.archive.sums.advice import forget_outcomes, record_outcomes
+from slurmscope.store.archive.sums.daily_sums import SumChanges
+from slurmscope.store.archive.sums.waiting_times import WaitChanges
+from slurmscope.store.archive.tables.schema import CURVES, FINDINGS, INCOMPLETE, JOB_NODES, JOBS, REPORTS, RUN_TABLES
 
 CHUNK_ROWS = 500
 """How many rows are named in one statement."""

@@ -14,8 +14,8 @@ from fastapi import FastAPI
 from slurmscope.errors import ArchiveError
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.app import make_app
-from slurmscope.store.archive.audit import AuditLog
-from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.database.engine import Database
+from slurmscope.store.archive.people.audit import AuditLog
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.browser import PortalClient
 from tests.fakes.portal_backend import FakeBackend

@@ -11,7 +11,7 @@ import pytest
 from slurmscope.errors import ArchiveError
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.web.middleware import protect
-from slurmscope.store.archive.audit import AuditLog
+from slurmscope.store.archive.people.audit import AuditLog
 from tests.fakes.archive_backend import open_archive_backend
 from tests.fakes.asgi import call
 from tests.fakes.browser import Page, PortalClient

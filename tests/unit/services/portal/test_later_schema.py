@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-from slurmscope.store.archive.columns import METADATA
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.schema import SCHEMA_VERSION
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.tables.columns import METADATA
+from slurmscope.store.archive.tables.schema import SCHEMA_VERSION
 from tests.fakes.archive_version_2 import write_version_2
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS, Exporter, running, until

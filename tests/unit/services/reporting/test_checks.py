@@ -20,8 +20,8 @@ from slurmscope.services.portal.settings import portal_sections
 from slurmscope.services.reporting.checks import check_progress, examine_portal
 from slurmscope.services.reporting.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, ReporterSettings
 from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.database.engine import Database
 from slurmscope.store.archive.election import Election
-from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.prometheus_server import FakePrometheus, failure, vector
 from tests.fakes.scripted_server import scripted_server

@@ -34,8 +34,8 @@ from slurmscope.services.runtime.clock import Clock
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.job_rows import job_values
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.schema import JOBS
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.tables.schema import JOBS
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries, make_row
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 

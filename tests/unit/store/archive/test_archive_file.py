@@ -25,16 +25,19 @@ from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.store.archive import archive as archive_module
-from slurmscope.store.archive import day_retention, migrations, queries, schema
+from slurmscope.store.archive import queries
 from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.drivers import read_password, require_package
-from slurmscope.store.archive.engine import ArchiveConflict
-from slurmscope.store.archive.migrations import Step
+from slurmscope.store.archive.database import migrations
+from slurmscope.store.archive.database.drivers import read_password, require_package
+from slurmscope.store.archive.database.engine import ArchiveConflict
+from slurmscope.store.archive.database.migrations import Step
 from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.people.tokens import TokenStore
 from slurmscope.store.archive.queries import pages
+from slurmscope.store.archive.retention import day_retention
 from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
-from slurmscope.store.archive.tokens import TokenStore
-from slurmscope.store.archive.totals import total_statements
+from slurmscope.store.archive.sums.totals import total_statements
+from slurmscope.store.archive.tables import schema
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 
 

@@ -15,7 +15,7 @@ from slurmscope.model.finding import Finding, Severity, Subject
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
-from slurmscope.store.archive.totals import SubmitRange, split
+from slurmscope.store.archive.sums.totals import SubmitRange, split
 from tests.fakes.reports import START, make_record, make_report
 
 BOUND = st.none() | st.integers(0, 60)

@@ -12,7 +12,7 @@ from slurmscope.model.metric_ranges import Histogram, Metric
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.job_rows import rule_name
 from slurmscope.store.archive.queries import conditions, visible_at_all
-from slurmscope.store.archive.schema import FINDINGS, JOBS
+from slurmscope.store.archive.tables.schema import FINDINGS, JOBS
 
 MAX_JOBS = 100_000
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Table, Text
 
-from slurmscope.store.archive.columns import (
+from slurmscope.store.archive.tables.columns import (
     BODY_TYPE,
     METADATA,
     PARTITION_OPTIONS,
@@ -18,14 +18,14 @@ from slurmscope.store.archive.columns import (
     add_rest,
     name_type,
 )
-from slurmscope.store.archive.lengths import (
+from slurmscope.store.archive.tables.lengths import (
     CLUSTER_LENGTH,
     RULE_LENGTH,
     SHOWN_LENGTH,
     STATE_LENGTH,
     TITLE_LENGTH,
 )
-from slurmscope.store.archive.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
+from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
 
 SCHEMA_VERSION = 3
 

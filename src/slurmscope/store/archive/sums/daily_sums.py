@@ -13,10 +13,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from slurmscope.store.archive.adding import change_sums
-from slurmscope.store.archive.dimension_sums import total_rows
 from slurmscope.store.archive.job_rows import ColumnValues, rules_of
-from slurmscope.store.archive.sum_tables import DAILY, NO_RULE, TOTALS
+from slurmscope.store.archive.sums.adding import change_sums
+from slurmscope.store.archive.sums.dimension_sums import total_rows
+from slurmscope.store.archive.tables.sum_tables import DAILY, NO_RULE, TOTALS
 from slurmscope.units import DAY_SECONDS
 
 DAY, BLOCK = 1, 32

@@ -13,12 +13,12 @@ from sqlalchemy import ColumnElement, FromClause, Select, Table, case, func, sel
 
 from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder, UseTotal
 from slurmscope.model.viewer import Viewer
-from slurmscope.store.archive.daily_sums import BLOCK, DAY, SUMS
-from slurmscope.store.archive.dimension_sums import TOTAL_SUMS, loss_columns
 from slurmscope.store.archive.job_rows import LATEST_SECONDS, cluster_name, rule_name
 from slurmscope.store.archive.queries import conditions, visible, visible_at_all
-from slurmscope.store.archive.schema import FINDINGS, JOBS
-from slurmscope.store.archive.sum_tables import DAILY, NO_RULE, TOTALS
+from slurmscope.store.archive.sums.daily_sums import BLOCK, DAY, SUMS
+from slurmscope.store.archive.sums.dimension_sums import TOTAL_SUMS, loss_columns
+from slurmscope.store.archive.tables.schema import FINDINGS, JOBS
+from slurmscope.store.archive.tables.sum_tables import DAILY, NO_RULE, TOTALS
 from slurmscope.units import DAY_SECONDS
 
 MAX_GROUPS = 100_000

@@ -23,8 +23,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from slurmscope.errors import ArchiveError, ArchiveSchemaError, ArchiveTooLarge
 from slurmscope.log import escape, fields
-from slurmscope.store.archive.drivers import PATIENT, WRITES, Driver, choose_driver
-from slurmscope.store.archive.migrations import (
+from slurmscope.store.archive.database.drivers import PATIENT, WRITES, Driver, choose_driver
+from slurmscope.store.archive.database.migrations import (
     Progress,
     Step,
     check_version,
@@ -36,9 +36,9 @@ from slurmscope.store.archive.migrations import (
     prepare_schema,
     read_version,
 )
-from slurmscope.store.archive.schema import JOBS
-from slurmscope.store.archive.session_lock import SessionLock, make_session_lock
+from slurmscope.store.archive.database.session_lock import SessionLock, make_session_lock
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.tables.schema import JOBS
 
 POOL_SIZE = 10
 MAX_OVERFLOW = 14

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Connection, Integer, LargeBinary, MetaData, String, Table, event, text
 from sqlalchemy.dialects.mysql import LONGBLOB
 
-from slurmscope.store.archive.lengths import NAME_LENGTH
+from slurmscope.store.archive.tables.lengths import NAME_LENGTH
 
 # Names differ by upper and lower case and by blanks at their end, on every server.
 TABLE_OPTIONS: dict[str, Any] = {

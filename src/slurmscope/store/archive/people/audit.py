@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from sqlalchemy import insert, select
 
 from slurmscope.model.viewer import Viewer
-from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.database.engine import Database
 from slurmscope.store.archive.job_rows import person_name
-from slurmscope.store.archive.lengths import NAME_LENGTH, TITLE_LENGTH
 from slurmscope.store.archive.queries import MAX_ROWS
-from slurmscope.store.archive.schema import AUDIT
-from slurmscope.store.archive.texts import short_text
+from slurmscope.store.archive.tables.lengths import NAME_LENGTH, TITLE_LENGTH
+from slurmscope.store.archive.tables.schema import AUDIT
+from slurmscope.store.archive.tables.texts import short_text
 
 SAME_ACCESS_SECONDS = 900
 MAX_RECENT = 10_000

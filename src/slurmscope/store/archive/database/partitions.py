@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from sqlalchemy import ColumnElement, Connection, Table, func, not_, select, text
 
 from slurmscope.store.archive.ending import ended_before
-from slurmscope.store.archive.schema import CURVES, JOBS, REPORTS
+from slurmscope.store.archive.tables.schema import CURVES, JOBS, REPORTS
 from slurmscope.units import DAY_SECONDS
 
 WEEK_SECONDS = 7 * DAY_SECONDS

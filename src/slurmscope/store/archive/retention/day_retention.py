@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, and_, delete, func, not_, select, update
 
-from slurmscope.store.archive.daily_sums import BLOCK, DAY
-from slurmscope.store.archive.dimension_sums import DIMENSIONS, RULE
 from slurmscope.store.archive.ending import ended_before
-from slurmscope.store.archive.retention import delete_runs
-from slurmscope.store.archive.schema import JOBS
-from slurmscope.store.archive.sum_tables import DAILY, NO_RULE, TOTALS, WAITS
+from slurmscope.store.archive.retention.row_retention import delete_runs
+from slurmscope.store.archive.sums.daily_sums import BLOCK, DAY
+from slurmscope.store.archive.sums.dimension_sums import DIMENSIONS, RULE
+from slurmscope.store.archive.tables.schema import JOBS
+from slurmscope.store.archive.tables.sum_tables import DAILY, NO_RULE, TOTALS, WAITS
 from slurmscope.units import DAY_SECONDS
 
 MAX_DAYS = 400

@@ -19,10 +19,10 @@ from sqlalchemy import Connection, Index, Table, TextClause, delete, func, inser
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from slurmscope.errors import ArchiveError, ArchiveSchemaError
-from slurmscope.store.archive import schema
-from slurmscope.store.archive.columns import METADATA
-from slurmscope.store.archive.dimension_sums import fill_totals
-from slurmscope.store.archive.schema import JOBS, SCHEMA
+from slurmscope.store.archive.sums.dimension_sums import fill_totals
+from slurmscope.store.archive.tables import schema
+from slurmscope.store.archive.tables.columns import METADATA
+from slurmscope.store.archive.tables.schema import JOBS, SCHEMA
 
 LOCK_NAME = "slurmscope_schema"
 LOCK_NUMBER = 0x736C7572

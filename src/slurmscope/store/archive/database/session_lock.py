@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from slurmscope.errors import ArchiveError
-from slurmscope.store.archive.drivers import FILE_MODE, SILENCE_SECONDS, choose_driver
+from slurmscope.store.archive.database.drivers import FILE_MODE, SILENCE_SECONDS, choose_driver
 from slurmscope.store.archive.settings import ArchiveSettings
 
 LONGEST_ANSWER_SECONDS = 10.0

@@ -19,9 +19,9 @@ from slurmscope.model.waiting_times import (
     find_wait_class,
     make_waiting_time,
 )
-from slurmscope.store.archive.adding import add_to_sums
 from slurmscope.store.archive.job_rows import cluster_name, person_name
-from slurmscope.store.archive.sum_tables import WAITS
+from slurmscope.store.archive.sums.adding import add_to_sums
+from slurmscope.store.archive.tables.sum_tables import WAITS
 from slurmscope.units import DAY_SECONDS
 
 MAX_GROUPS = 100_000

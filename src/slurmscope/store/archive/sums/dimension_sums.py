@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select, case, delete, func, insert, literal, 
 from slurmscope.log import fields
 from slurmscope.model.waste import FAILED_STATES, LOST_STATES, TIMEOUT_STATES
 from slurmscope.store.archive.job_rows import ColumnValues
-from slurmscope.store.archive.sum_tables import DAILY, NO_RULE, TOTALS
+from slurmscope.store.archive.tables.sum_tables import DAILY, NO_RULE, TOTALS
 
 RULE = "rule"
 DIMENSIONS = ("user", "account", "partition", "state")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.store.archive.texts import short_name, short_text
+from slurmscope.store.archive.tables.texts import short_name, short_text
 
 EVERY_TEXT = st.text(alphabet=st.characters(exclude_categories=()), max_size=60)
 

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.store.archive import curve_thinning
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.report_coding import THINNED, thin_curves
+from slurmscope.store.archive.retention import curve_thinning
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.reports import START, make_record, make_report
 

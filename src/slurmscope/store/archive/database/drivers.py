@@ -252,7 +252,7 @@ class PostgresDriver:
         event.listen(engine, "do_connect", self._connect)
 
     def _connect(self, dialect: Any, record: Any, arguments: Any, named: dict[str, Any]) -> Any:
-        from slurmscope.store.archive.bounded_psycopg import bounded_connection
+        from slurmscope.store.archive.database.bounded_psycopg import bounded_connection
 
         if self._password_file is not None:
             named["password"] = read_password(self._password_file)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, delete, exists, not_, select
 
-from slurmscope.store.archive.daily_sums import SumChanges
+from slurmscope.store.archive.database.partitions import PARTITIONED, RUNS_A_WEEK, find_dropped_weeks, of_week
 from slurmscope.store.archive.ending import ended_before
-from slurmscope.store.archive.partitions import PARTITIONED, RUNS_A_WEEK, find_dropped_weeks, of_week
-from slurmscope.store.archive.schema import AUDIT, CURVES, JOBS, REPORTS, RUN_TABLES
-from slurmscope.store.archive.waiting_times import WaitChanges
+from slurmscope.store.archive.sums.daily_sums import SumChanges
+from slurmscope.store.archive.sums.waiting_times import WaitChanges
+from slurmscope.store.archive.tables.schema import AUDIT, CURVES, JOBS, REPORTS, RUN_TABLES
 
 RUNS_AT_ONCE = 200
 """MariaDB reads the whole table when there are more."""

@@ -19,10 +19,10 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select,
 
 from slurmscope.errors import ArchiveError
 from slurmscope.log import fields
+from slurmscope.store.archive.database.engine import Database
 from slurmscope.store.archive.ending import ended_before
-from slurmscope.store.archive.engine import Database
 from slurmscope.store.archive.report_coding import thin_curves
-from slurmscope.store.archive.schema import CHECKPOINTS, CURVES, JOBS
+from slurmscope.store.archive.tables.schema import CHECKPOINTS, CURVES, JOBS
 from slurmscope.units import DAY_SECONDS
 
 CHECKPOINT = "curves thinned until run"

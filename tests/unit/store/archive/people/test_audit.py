@@ -12,9 +12,9 @@ import pytest
 
 from slurmscope.errors import ArchiveError
 from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.store.archive import audit as audit_module
-from slurmscope.store.archive.audit import AuditLog
-from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.database.engine import Database
+from slurmscope.store.archive.people import audit as audit_module
+from slurmscope.store.archive.people.audit import AuditLog
 from slurmscope.store.archive.settings import ArchiveSettings
 
 SUE = Viewer(name="sue", role=ViewerRole.SUPPORT)

@@ -19,11 +19,11 @@ from sqlalchemy import delete, insert, select, update
 from slurmscope.errors import ArchiveError
 from slurmscope.log import fields
 from slurmscope.model.viewer import Viewer, ViewerRole
-from slurmscope.store.archive.engine import Database
+from slurmscope.store.archive.database.engine import Database
 from slurmscope.store.archive.job_rows import person_name
-from slurmscope.store.archive.lengths import NAME_LENGTH
-from slurmscope.store.archive.schema import TOKENS
-from slurmscope.store.archive.texts import short_text
+from slurmscope.store.archive.tables.lengths import NAME_LENGTH
+from slurmscope.store.archive.tables.schema import TOKENS
+from slurmscope.store.archive.tables.texts import short_text
 
 PREFIX = "slsc_"
 """By this a token that leaked into a file or a log is found."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table
 
-from slurmscope.store.archive import partitions
+from slurmscope.store.archive.database import partitions
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.reports import make_report

@@ -26,10 +26,10 @@ from slurmscope.model.staff import (
     StaffNotes,
 )
 from slurmscope.model.viewer import Viewer
-from slurmscope.store.archive.engine import ArchiveConflict, Database
+from slurmscope.store.archive.database.engine import ArchiveConflict, Database
 from slurmscope.store.archive.job_rows import cluster_name, person_name
-from slurmscope.store.archive.schema import NOTES, TAGS, VIEWS
-from slurmscope.store.archive.texts import short_text
+from slurmscope.store.archive.tables.schema import NOTES, TAGS, VIEWS
+from slurmscope.store.archive.tables.texts import short_text
 
 MAX_LISTED = 100
 MAX_TAGGED = 1000

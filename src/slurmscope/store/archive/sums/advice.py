@@ -18,10 +18,10 @@ from sqlalchemy import Connection, delete, insert, select
 from slurmscope.model.advice import ComparedRun, Savings
 from slurmscope.model.finding import MIN_JUDGED_SECONDS
 from slurmscope.rules.following import COMMON_NAMES, compute_savings, find_resources, is_followed
-from slurmscope.store.archive.adding import add_to_sums
 from slurmscope.store.archive.job_rows import ColumnValues, rules_of
-from slurmscope.store.archive.schema import ADVICE, FINDINGS, JOBS
-from slurmscope.store.archive.sum_tables import ADVICE_SUMS
+from slurmscope.store.archive.sums.adding import add_to_sums
+from slurmscope.store.archive.tables.schema import ADVICE, FINDINGS, JOBS
+from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS
 from slurmscope.units import DAY_SECONDS
 
 MAX_AGE_SECONDS = 180 * DAY_SECONDS

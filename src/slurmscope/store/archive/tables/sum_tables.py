@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Index, Integer, Table
 
-from slurmscope.store.archive.columns import METADATA, TABLE_OPTIONS, name_type
-from slurmscope.store.archive.lengths import CLUSTER_LENGTH, RULE_LENGTH, STATE_LENGTH
+from slurmscope.store.archive.tables.columns import METADATA, TABLE_OPTIONS, name_type
+from slurmscope.store.archive.tables.lengths import CLUSTER_LENGTH, RULE_LENGTH, STATE_LENGTH
 
 NO_RULE = ""
 """In the sums by day: all jobs, whatever was found in them."""
