@@ -27,13 +27,16 @@ except ImportError as error:
 
 _MESSAGE_LIMIT = 300
 _ACCESS_DENIED = frozenset({401, 403, 407, 511})
-_TEMPORARY = frozenset({408, 429, 500, 502, 503, 504})
+_TEMPORARY = frozenset({408, 429, 500, 502, 503})
+# A proxy in front of the server stopped waiting for it.
+_GATEWAY_TIMED_OUT = frozenset({504, 524})
 _TOO_LARGE = frozenset({413, 414})
 # Servers repeat the query in their messages, so a word that can occur in a metric name is not enough.
 _TIMED_OUT_MESSAGE = re.compile(r"timed out|timeout exceeded|context deadline exceeded", re.IGNORECASE)
 _TOO_LARGE_MESSAGE = re.compile(
-    # Prometheus and VictoriaMetrics
-    r"too many|exceeded maximum|exceeds |cannot exceed|cannot select more than|too long|not enough memory|"
+    # Prometheus and VictoriaMetrics; "too many outstanding requests" and "too many open files" are no limits of a query
+    r"too many (?:\w+ ){0,2}(?:samples|(?:data)?points|(?:time ?)?series|chunks|metrics|bytes)\b|"
+    r"exceeded maximum|exceeds |cannot exceed|cannot select more than|too long|not enough memory|"
     r"contains more than -search\.maxResponseSeries|"
     # Mimir, Cortex, and the store of Thanos, which Cortex uses
     r"exceeded the (?:maximum|aggregated) |hit the (?:max|aggregated) |limit \d+ (?:violated|exceeded)",
@@ -188,9 +191,10 @@ def _failure(answer: HttpAnswer) -> ServerError:
         return AccessDenied(
             f"{message}; see --prometheus.bearer-token-file, --prometheus.user and --prometheus.headers"
         )
-    if _TIMED_OUT_MESSAGE.search(reported):
+    is_too_large = answer.status in _TOO_LARGE or _TOO_LARGE_MESSAGE.search(reported)
+    if _TIMED_OUT_MESSAGE.search(reported) or (answer.status in _GATEWAY_TIMED_OUT and not is_too_large):
         return QueryTimedOut(message)
-    if answer.status in _TOO_LARGE or (reported and _TOO_LARGE_MESSAGE.search(reported)):
+    if is_too_large:
         return QueryTooLarge(message)
     if 300 <= answer.status < 400:
         return ServerError(

@@ -6,7 +6,8 @@ the same ID in all its runs. So where windows are long, the first and the last p
 exactly their time: no other point reaches into another run, and no peak near the start or the end is lost.
 
 A query that the server rejects as too large or too slow is split in two, down to a minimum size; what is then still too
-large makes the result partial, and a server that is then still too slow has timed out.
+large makes the result partial, and a server that is then still too slow has timed out. A job has no total if the server
+did not return a part of it: the rest alone would be too low.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CURVES_KIND = "curves"
 TOTALS_KIND = "totals"
 
 _MAX_SPLITS = 64
-"""How many queries of one call may be split; beyond that the result is partial."""
+"""How many queries of one call may be split; beyond that the call should be for fewer jobs."""
 # VictoriaMetrics accepts queries of up to 16 KiB.
 _MAX_QUERY_BYTES = 12_000
 _RISE_POINTS = 300
@@ -73,7 +74,7 @@ class PrometheusSeries:
         by_job: CurvesByJob = {}
         max_points, scrape_seconds = self._settings.max_points, self._settings.scrape_interval
         plan = list(plan_curves(spans, wanted.how, points=points, max_points=max_points, scrape_seconds=scrape_seconds))
-        runner = _QueryRunner(self._client.counters, CURVES_KIND)
+        runner = _QueryRunner(self._client.counters, CURVES_KIND, len(spans))
         for query, reply in runner.run(plan, lambda query: self._query_curves(wanted, query, until)):
             for span, labels, found in _by_run(reply, query.spans, wanted):
                 add_curve(by_job, span, cut_curve(found, span, query, wanted.how, labels))
@@ -90,7 +91,7 @@ class PrometheusSeries:
         jobs, scrape_seconds = self._jobs_at_once(wanted, spans), self._settings.scrape_interval
         plan = plan_totals(spans, wanted.how, jobs=jobs, scrape_seconds=scrape_seconds)
         pieces: dict[int, dict[tuple[str, ...], list[_Piece]]] = {}
-        runner = _QueryRunner(self._client.counters, TOTALS_KIND)
+        runner = _QueryRunner(self._client.counters, TOTALS_KIND, len(spans))
         for query, reply in runner.run(plan, lambda query: self._query_totals(wanted, query, TOTALS_KIND, until)):
             for (span, labels), value in _highest(_by_run(reply, query.spans, wanted)).items():
                 piece = _Piece(value, span.end_seconds - span.start_seconds)
@@ -99,6 +100,7 @@ class PrometheusSeries:
         by_job = {
             job: {labels: _total(wanted.how, values, run_seconds[job]) for labels, values in series.items()}
             for job, series in pieces.items()
+            if job not in runner.lost_jobs
         }
         if wanted.how is Aggregation.TOTAL:
             return self._with_rises(wanted, spans, Totals(by_job, runner.is_partial), until)
@@ -119,6 +121,8 @@ class PrometheusSeries:
             for curve in found:
                 if before.get(curve.labels, 0.0) < 0:
                     by_job[job][curve.labels] = max(by_job[job][curve.labels], total_of_rises(curve.values))
+        if curves.is_partial:
+            by_job = {job: values for job, values in by_job.items() if min(totals.by_job[job].values()) >= 0}
         return Totals(by_job, totals.is_partial or curves.is_partial)
 
     def _read_parts(
@@ -153,13 +157,24 @@ class PrometheusSeries:
 
 
 class _QueryRunner:
-    """Run planned queries, split those that are too large, and record whether something is missing."""
+    """Run planned queries, split those that are too large, and record of which jobs something is missing."""
 
-    def __init__(self, counters: QueryCounters, kind: str) -> None:
-        self.is_partial = False
+    def __init__(self, counters: QueryCounters, kind: str, jobs: int) -> None:
+        self.lost_jobs: set[int] = set()
         self._counters = counters
         self._kind = kind
+        self._jobs = jobs
         self._splits_left = _MAX_SPLITS
+        self._has_reply = False
+
+    @property
+    def is_partial(self) -> bool:
+        return bool(self.lost_jobs)
+
+    @property
+    def _needs_fewer_jobs(self) -> bool:
+        """Return whether all queries may succeed in calls for fewer jobs; not where the server rejects the smallest."""
+        return not self._splits_left and self._has_reply and self._jobs > 1
 
     def run(
         self, plan: Iterable[PlannedQuery], send: Callable[[PlannedQuery], Reply]
@@ -174,15 +189,16 @@ class _QueryRunner:
                 except QueryTooLarge as error:
                     waiting.extend(reversed(self._split(query, error)))
                     continue
+                self._has_reply = True
                 replies.append((query, reply))
         return replies
 
     def _split(self, query: PlannedQuery, error: QueryTooLarge) -> tuple[PlannedQuery, ...]:
         halves = query.split() if self._splits_left else ()
         if not halves:
-            if isinstance(error, QueryTimedOut):
+            if self._needs_fewer_jobs or isinstance(error, QueryTimedOut):
                 raise ServerTimedOut(str(error)) from error
-            self.is_partial = True
+            self.lost_jobs.update(span.job_id for span in query.spans)
             return ()
         self._splits_left -= 1
         self._counters.note_split(self._kind)

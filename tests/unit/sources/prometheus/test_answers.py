@@ -150,6 +150,11 @@ def test_limits_of_other_servers_mean_a_query_too_large(words: str) -> None:
         (answer(b"", 503), ServerBusy),
         (refusal("storage is not ready", 500, "internal"), ServerBusy),
         (answer(b"slow down", 429), ServerBusy),
+        # Mimir, Cortex and Thanos; Prometheus. The query itself is not too large, and later it succeeds.
+        (refusal("too many outstanding requests", 429, "too_many_requests"), ServerBusy),
+        (refusal("expanding series: open /data/chunks_head/000001: too many open files", 500, "internal"), ServerBusy),
+        (refusal("select more: too many unique time series", 422), QueryTooLarge),
+        (answer(b"<html><title>504 Gateway Time-out</title></html>", 504), QueryTimedOut),
         (answer(b"Unauthorized", 401), AccessDenied),
         (answer(b"", 403), AccessDenied),
         (answer(b"404 page not found", 404), ServerError),

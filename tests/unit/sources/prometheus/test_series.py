@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 
@@ -369,6 +370,47 @@ def test_number_of_splits_is_limited() -> None:
 
     assert source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT).is_partial
     assert len(client.queries) <= 130
+
+
+def test_server_that_answers_for_single_jobs_is_queried_for_fewer_instead_of_losing_some() -> None:
+    def answer(query: Question) -> Reply:
+        if len(set(query.job_ids)) > 1:
+            raise QueryTooLarge("too many series")
+        return level(3.0)(query)
+
+    _, source = opened(answer)
+    spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 101)]
+    for read in (source.read_totals, partial(source.read_curves, points=300)):
+        with pytest.raises(ServerTimedOut, match="too many series"):
+            read(GAUGE, spans, until=NO_LIMIT)
+        assert set(range(1, 51)) == set(read(GAUGE, spans[:50], until=NO_LIMIT).by_job)
+
+
+@pytest.mark.parametrize("wanted", [GAUGE, COUNTER, MEAN, TOTAL], ids=lambda wanted: wanted.how)
+def test_total_of_which_the_server_returns_only_a_part_is_none(wanted: SeriesQuery) -> None:
+    """The first half of a run alone would give half of its cores, or the peak before the higher one."""
+
+    def answer(query: Question) -> Reply:
+        if max(query.windows_seconds) > 800 or query.first > 600:
+            raise QueryTooLarge("too many samples")
+        return reply(found(1, (query.first,), (7.0,)))
+
+    _, source = opened(answer)
+    totals = source.read_totals(wanted, [JobSpan(1, 0.0, 1000.0)], until=NO_LIMIT)
+
+    assert (True, {}) == (totals.is_partial, totals.by_job)
+
+
+def test_total_of_a_counter_that_fell_is_none_without_its_whole_curve() -> None:
+    def answer(query: Question) -> Reply:
+        if query.step:
+            raise QueryTooLarge("too many samples")
+        return reply(found(1, (query.first,), (-7.0,)), found(2, (query.first,), (7.0,)))
+
+    _, source = opened(answer)
+    totals = source.read_totals(TOTAL, [JobSpan(1, 0.0, 1000.0), JobSpan(2, 0.0, 1000.0)], until=NO_LIMIT)
+
+    assert (True, {2: {("n1",): 7.0}}) == (totals.is_partial, totals.by_job)
 
 
 @pytest.mark.parametrize(("wanted", "expected"), [(GAUGE, 8.0), (COUNTER, 15.0 / 1000), (MEAN, 7.5), (TOTAL, 8.0)])
