@@ -16,9 +16,9 @@ from statistics import fmean
 from slurmscope.model.report import JobReport
 from slurmscope.model.resubmission import RequestedSize, Resubmission
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.resubmitting import add_resubmission
-from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
+from slurmscope.services.reporting.finding.resubmitting import add_resubmission
+from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.simulate.history.recurring import RecurringJob, RecurringRun
 from slurmscope.simulate.history.workload_kinds import WorkloadKind
 from slurmscope.simulate.history.workload_series import SimulatedSeries

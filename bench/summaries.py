@@ -17,8 +17,8 @@ from lab.prometheus import create_blocks, run_prometheus
 from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.job_record import JobRecord
-from slurmscope.services.reporting.ended_reports import BATCH_JOBS
-from slurmscope.services.reporting.report_maker import ReportMaker
+from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import PrometheusSettings

@@ -16,7 +16,7 @@ from lab import ALICE, BOB, CAROL, SlurmLab
 from slurmscope.errors import CommandRefused, ServerTimedOut, SourceError
 from slurmscope.model.job_record import JobRecord, StepRecord
 from slurmscope.services.database.grant import grant, revoke
-from slurmscope.services.reporting.node_sizes import NodeSizes
+from slurmscope.services.reporting.making.node_sizes import NodeSizes
 from slurmscope.sources.accounting.database import DatabaseAccounting
 from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
 from slurmscope.sources.accounting.server import open_session

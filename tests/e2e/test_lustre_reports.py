@@ -14,7 +14,7 @@ from lab.prometheus import Server
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.filesystem_use import ClientKind, Period, Quantity, TopClients
 from slurmscope.model.report import Chart, JobReport
-from slurmscope.services.reporting.report_maker import ReportMaker
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import PrometheusSettings

@@ -12,8 +12,8 @@ from pathlib import Path
 from lab.prometheus import Server, create_blocks, run_prometheus
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.reporter import Reporter, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import Reporter, ReporterSettings
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries

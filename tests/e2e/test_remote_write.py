@@ -27,7 +27,7 @@ from slurmscope.outputs.remote_write.client import RemoteWriteClient
 from slurmscope.outputs.remote_write.encoding import RequestEncoder
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, parse_write_url
 from slurmscope.services.exporter.profiles import REPORTS_METRICS, wanted_metrics, wanted_samples
-from slurmscope.services.reporting.measuring import measure
+from slurmscope.services.reporting.making.measuring import measure
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings

@@ -16,10 +16,10 @@ from slurmscope.http_client.address import parse_address
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.portal.other_queues import OtherQueues
-from slurmscope.services.reporting.node_sizes import NodeSizes
-from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.reporter import ReporterSettings
-from slurmscope.services.reporting.reporters import Reporters, stand_alone
+from slurmscope.services.reporting.archiving.reporter import ReporterSettings
+from slurmscope.services.reporting.archiving.reporters import Reporters, stand_alone
+from slurmscope.services.reporting.making.node_sizes import NodeSizes
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
 from slurmscope.sources.prometheus.client import Prometheus

@@ -37,11 +37,11 @@ from slurmscope.portal.sign_in.csrf import Csrf
 from slurmscope.portal.sign_in.errors import NotSignedIn, SignInError
 from slurmscope.portal.views.cluster_now import ClusterNow, NodeProblem, PartitionNow
 from slurmscope.portal.views.queue_facts import QueueFacts
-from slurmscope.services.reporting.report_finder import ReportFinder
-from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.resubmitting import add_resubmission
-from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
-from slurmscope.services.reporting.zooming import Zoomer
+from slurmscope.services.reporting.finding.report_finder import ReportFinder
+from slurmscope.services.reporting.finding.resubmitting import add_resubmission
+from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache
+from slurmscope.services.reporting.finding.zooming import Zoomer
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reports import GIB, HOSTILE_NAME, START, make_gpu_report, make_record, make_report

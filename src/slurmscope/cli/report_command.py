@@ -26,8 +26,8 @@ from slurmscope.services.mail.mailing import link_to
 from slurmscope.services.report.job_choice import JobChoice, parse_choice, parse_cluster, parse_since, parse_state
 from slurmscope.services.report.job_source import JobSource
 from slurmscope.services.reporting.client_settings import ClientSettings, portal_link
+from slurmscope.services.reporting.finding.report_finder import is_shown_id
 from slurmscope.services.reporting.opening import no_archive, open_known_archive, read_report
-from slurmscope.services.reporting.report_finder import is_shown_id
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.store.archive.settings import ArchiveSettings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.services.reporting.elected_turns import DIGESTS
+from slurmscope.services.reporting.archiving.elected_turns import DIGESTS
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings

@@ -17,7 +17,7 @@ from slurmscope.reports.digest import Digest
 from slurmscope.reports.digest_mail import make_digest_mail, render_digest_text
 from slurmscope.services.mail.digests import DigestRequest, DigestSubject, write_digests
 from slurmscope.services.mail.mailing import address_of, open_mail_server, page_of
-from slurmscope.services.reporting.elected_turns import DIGESTS
+from slurmscope.services.reporting.archiving.elected_turns import DIGESTS
 from slurmscope.services.reporting.opening import no_archive, open_reporting
 from slurmscope.services.reporting.settings import MailSettings
 from slurmscope.sources.slurm.account_coordinators import read_coordinators

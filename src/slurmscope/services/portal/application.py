@@ -40,17 +40,17 @@ from slurmscope.services.portal.node_history import open_node_history
 from slurmscope.services.portal.other_queues import OtherQueues
 from slurmscope.services.portal.readings import PortalReadings, make_readings
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
+from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, ReporterSettings
+from slurmscope.services.reporting.archiving.reporters import Candidate, Reporters
 from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
 from slurmscope.services.reporting.cluster_checks import find_active_clusters, find_mixed_clusters
+from slurmscope.services.reporting.finding.resubmitting import add_resubmission
+from slurmscope.services.reporting.finding.scripts import ScriptReader
+from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache
+from slurmscope.services.reporting.finding.zooming import Zoomer
 from slurmscope.services.reporting.late_reporters import LateReporters
 from slurmscope.services.reporting.opening import Reporting
-from slurmscope.services.reporting.reporter import CLUSTER_CHECKPOINT, ReporterSettings
-from slurmscope.services.reporting.reporters import Candidate, Reporters
-from slurmscope.services.reporting.resubmitting import add_resubmission
-from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.services.reporting.settings import MailSettings
-from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
-from slurmscope.services.reporting.zooming import Zoomer
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings

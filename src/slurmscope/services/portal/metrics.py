@@ -25,7 +25,7 @@ from slurmscope.services.exporter.self_metrics import (
     reading_families,
 )
 from slurmscope.services.portal.request_metrics import REQUEST_METRICS, RequestCounts
-from slurmscope.services.reporting.reporter import Progress
+from slurmscope.services.reporting.archiving.reporter import Progress
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 
 ARCHIVED = counter("slurmscope_reporter_jobs_total", "Ended job runs archived since the start.")

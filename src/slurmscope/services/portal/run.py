@@ -22,8 +22,8 @@ from slurmscope.services.exporter.exporter import configure_log
 from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.munge import open_munge
 from slurmscope.services.portal.request_metrics import CountedApp
+from slurmscope.services.reporting.archiving.reporter import ReporterSettings
 from slurmscope.services.reporting.opening import Reporting, open_reporting
-from slurmscope.services.reporting.reporter import ReporterSettings
 from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
 from slurmscope.services.runtime.signals import ReloadRequest
 from slurmscope.services.runtime.threads import shorten_thread_turns

@@ -17,7 +17,7 @@ from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.model.job_states import BASE_STATES
 from slurmscope.portal.views.page_paths import is_cluster
-from slurmscope.services.reporting.report_finder import is_shown_id
+from slurmscope.services.reporting.finding.report_finder import is_shown_id
 from slurmscope.units import parse_seconds
 
 MAX_IDS = 1000

@@ -17,11 +17,11 @@ from slurmscope.model.job_script import JobScript
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.report.job_source import JobList
-from slurmscope.services.reporting.array_finder import find_array
+from slurmscope.services.reporting.finding.array_finder import find_array
+from slurmscope.services.reporting.finding.resubmitting import add_resubmission
+from slurmscope.services.reporting.finding.scripts import ScriptReader
+from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache
 from slurmscope.services.reporting.opening import Reporting, open_recorded, open_reporting
-from slurmscope.services.reporting.resubmitting import add_resubmission
-from slurmscope.services.reporting.scripts import ScriptReader
-from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.units import DAY_SECONDS
 

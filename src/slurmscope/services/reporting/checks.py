@@ -20,11 +20,16 @@ from slurmscope.reports.formatting import format_elapsed, format_time
 from slurmscope.services.exporter.doctor import ADVICE as EXPORTER_ADVICE
 from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.exporter.slurm_checks import check_slurm
+from slurmscope.services.reporting.archiving.elected_turns import REPORTER
+from slurmscope.services.reporting.archiving.reporter import (
+    CHECKPOINT,
+    CLUSTER_CHECKPOINT,
+    WINDOW_SECONDS,
+    ReporterSettings,
+)
 from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
 from slurmscope.services.reporting.cluster_checks import find_active_clusters, find_mixed_clusters
-from slurmscope.services.reporting.elected_turns import REPORTER
 from slurmscope.services.reporting.opening import open_known_archive
-from slurmscope.services.reporting.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, WINDOW_SECONDS, ReporterSettings
 from slurmscope.services.reporting.series_checks import check_series
 from slurmscope.sources.accounting.opening import open_accounting
 from slurmscope.sources.accounting.settings import AccountingSettings

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from slurmscope.errors import ArchiveError
+from slurmscope.services.reporting.archiving.reporter import ReporterSettings
 from slurmscope.services.reporting.checks import ListedCheckpoints, check_progress, read_progress
-from slurmscope.services.reporting.reporter import ReporterSettings
 from slurmscope.units import DAY_SECONDS
 
 KEPT_SECONDS = 30.0

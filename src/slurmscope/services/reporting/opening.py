@@ -16,14 +16,14 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.series import SeriesSource
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.cluster_checks import require_cluster_label
-from slurmscope.services.reporting.known_clusters import KnownClusters
-from slurmscope.services.reporting.node_sizes import NodeSizes
-from slurmscope.services.reporting.own_series import OwnSeries
-from slurmscope.services.reporting.report_finder import Outages, ReportFinder
-from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.resubmitting import add_resubmission
+from slurmscope.services.reporting.finding.known_clusters import KnownClusters
+from slurmscope.services.reporting.finding.report_finder import Outages, ReportFinder
+from slurmscope.services.reporting.finding.resubmitting import add_resubmission
+from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache
+from slurmscope.services.reporting.making.node_sizes import NodeSizes
+from slurmscope.services.reporting.making.own_series import OwnSeries
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.reporting.rule_settings import thresholds_of
-from slurmscope.services.reporting.waiting_cache import WaitingTimesCache
 from slurmscope.sources.accounting.opening import open_accounting
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.prometheus.query_counters import QueryCounters

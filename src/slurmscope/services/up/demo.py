@@ -25,10 +25,10 @@ from slurmscope.portal.sign_in.view_as import DemoView
 from slurmscope.services.exporter.exporter import Exporter, configure_log, enabled_collectors
 from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.run import require_portal, run_portal
+from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT
+from slurmscope.services.reporting.finding.scripts import add_findings
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.reporting.opening import open_reporting
-from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.reporter import CLUSTER_CHECKPOINT
-from slurmscope.services.reporting.scripts import add_findings
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.up.cluster_charts import ClusterCharts
 from slurmscope.services.up.recording import OwnCollectors, recording_families

@@ -14,7 +14,7 @@ from slurmscope.services.exporter.exporter import Exporter, configure_log, enabl
 from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.run import require_portal, run_portal
 from slurmscope.services.reporting.cluster_checks import require_one_cluster
-from slurmscope.services.reporting.own_series import OwnSeries
+from slurmscope.services.reporting.making.own_series import OwnSeries
 from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.services.runtime.signals import run_until_interrupted
 from slurmscope.services.up.agent_scrapes import AgentScrapes

@@ -9,11 +9,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from slurmscope.analysis.zoom import RunPart
-from slurmscope.services.reporting.zooming import Zoomer
+from slurmscope.services.reporting.finding.zooming import Zoomer
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend
 from tests.fakes.reports import START, make_two_node_report
-from tests.unit.services.reporting.test_zooming import FineSeries
+from tests.unit.services.reporting.finding.test_zooming import FineSeries
 
 PART = f"from={START + 600}&to={START + 1200}"
 

@@ -32,7 +32,7 @@ from slurmscope.services.exporter.profiles import (
 )
 from slurmscope.services.exporter.self_metrics import SELF_METRICS
 from slurmscope.services.exporter.settings import all_collectors
-from slurmscope.services.reporting.measuring import measure
+from slurmscope.services.reporting.making.measuring import measure
 from slurmscope.sources.prometheus.answers import FoundSeries, Reply
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.series import PrometheusSeries

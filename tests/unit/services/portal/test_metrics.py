@@ -29,7 +29,7 @@ from slurmscope.services.portal.metrics import (
 )
 from slurmscope.services.portal.metrics_page import add_metrics_page
 from slurmscope.services.portal.request_metrics import RequestCounts
-from slurmscope.services.reporting.reporter import Progress
+from slurmscope.services.reporting.archiving.reporter import Progress
 from slurmscope.sources.prometheus.query_counters import QueryCounters, QueryCounts
 from tests.fakes.portal_backend import USER_HEADER, make_backend
 from tests.requirements import require_program

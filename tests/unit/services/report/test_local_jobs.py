@@ -13,10 +13,10 @@ from slurmscope.errors import SourceError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.job_record import JobRecord
 from slurmscope.services.report.local_jobs import LocalJobs
+from slurmscope.services.reporting.finding.report_finder import Outages, ReportFinder
+from slurmscope.services.reporting.finding.scripts import ScriptReader
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.reporting.opening import Reporting
-from slurmscope.services.reporting.report_finder import Outages, ReportFinder
-from slurmscope.services.reporting.report_maker import ReportMaker
-from slurmscope.services.reporting.scripts import ScriptReader
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from slurmscope.errors import ArchiveError
+from slurmscope.services.reporting.archiving.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, ReporterSettings
 from slurmscope.services.reporting.late_reporters import GONE_SECONDS, KEPT_SECONDS, LateReporters
-from slurmscope.services.reporting.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, ReporterSettings
 
 NOW = 1_790_000_000
 

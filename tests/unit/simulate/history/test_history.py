@@ -14,7 +14,7 @@ from slurmscope.gres import Gres
 from slurmscope.model.finding import Finding
 from slurmscope.model.job_record import JobRecord
 from slurmscope.rules import RULES, judge
-from slurmscope.services.reporting.measuring import measure
+from slurmscope.services.reporting.making.measuring import measure
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
 from slurmscope.simulate.history.accounting import SimulatedAccounting, record_of

@@ -9,8 +9,8 @@ import pytest
 
 from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.model.series import JobSpan
-from slurmscope.services.reporting.measuring import measure
-from slurmscope.services.reporting.report_maker import ReportMaker
+from slurmscope.services.reporting.making.measuring import measure
+from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape
 from slurmscope.simulate.commands import sacct, sacctmgr, scontrol

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make reports of ended jobs without mistaking a failing time series server for jobs that were not measured.
+
+What cannot be measured now is not archived until the server has failed for the time to give up; then its report is
+marked as incomplete. A server that is too slow for many jobs at once is queried for fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from slurmscope.errors import ServerBusy, ServerTimedOut, SourceError
+from slurmscope.model.archive import Archive, JobFilter
+from slurmscope.model.job_record import JobAccounting, JobRecord
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.archiving.known_agents import MIN_RUN_SECONDS, KnownAgents, is_measured
+from slurmscope.services.reporting.making.report_maker import ReportMaker
+
+BATCH_JOBS = 100
+MIN_SILENT_JOBS = 3
+"""So many jobs without series, and none with any, are more than chance."""
+PROBED_JOBS = 10
+MEASURED_AGAIN = (
+    "The time series server did not return all numbers of this job; slurmscope tries again until a week after its end."
+)
+LEARNED_JOBS = 100
+"""Newest jobs of the archive that show which nodes have agents."""
+
+
+class EndedReports:
+    """Make reports of ended jobs, a few at a time. Not thread-safe."""
+
+    def __init__(
+        self, maker: ReportMaker, accounting: JobAccounting, archive: Archive, *, cluster: str, give_up_seconds: float
+    ) -> None:
+        """Take the parts, the cluster whose jobs they are, and how long to wait for a server that fails."""
+        self._maker = maker
+        self._accounting = accounting
+        self._archive = archive
+        self._cluster = cluster
+        self._give_up_seconds = give_up_seconds
+        self._agents = KnownAgents()
+        self._has_learned = False
+        self._jobs_at_once = BATCH_JOBS
+        self._failing_since: float | None = None
+        self._has_given_up = False
+        self.recoveries = 0
+        """How often the server returned series again after jobs had been archived without theirs."""
+
+    @property
+    def is_server_failing(self) -> bool:
+        """Return whether jobs wait for the time series server."""
+        return self._failing_since is not None
+
+    def begin_round(self) -> None:
+        """Allow more jobs at once again: a server may have been slow for a moment."""
+        self._jobs_at_once = min(BATCH_JOBS, 2 * self._jobs_at_once)
+
+    def make(self, records: Sequence[JobRecord], now: float) -> Iterator[list[JobReport]]:
+        """Yield reports of these jobs in parts; raise the SourceError of a server for which they must wait."""
+        return self._make_in_parts(records, lambda part: self._make_part(part, now))
+
+    def make_again(self, records: Sequence[JobRecord]) -> Iterator[list[JobReport]]:
+        """Yield reports of archived jobs that are measured now, in parts; raise the SourceError of a failing server."""
+        return self._make_in_parts(records, self._make_part_again)
+
+    def _make_in_parts(
+        self, records: Sequence[JobRecord], make: Callable[[Sequence[JobRecord]], list[JobReport]]
+    ) -> Iterator[list[JobReport]]:
+        """Make reports of fewer jobs at once when the server is too slow, down to single jobs."""
+        waiting = [*records]
+        while waiting:
+            part = waiting[: self._jobs_at_once]
+            try:
+                reports = make(part)
+            except ServerTimedOut:
+                if len(part) == 1:
+                    raise
+                self._jobs_at_once = len(part) // 2
+                continue
+            yield reports
+            del waiting[: len(part)]
+
+    def _make_part_again(self, part: Sequence[JobRecord]) -> list[JobReport]:
+        reports = self._maker.make(part, must_measure=True)
+        measured = [report for report in reports if is_measured(report)]
+        self._agents.learn(measured)
+        if measured:
+            self._note_recovery()
+        return measured
+
+    def _make_part(self, part: Sequence[JobRecord], now: float) -> list[JobReport]:
+        must_measure = self._must_measure(part, now)
+        try:
+            reports = self._marked(self._maker.make(part, must_measure=must_measure))
+            if must_measure:
+                self._check_silence(reports, now)
+        except SourceError:
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            raise
+        if not must_measure:
+            self._has_given_up = True
+        elif any(map(is_measured, reports)):
+            self._note_recovery()
+        else:
+            self._failing_since = None
+        return reports
+
+    def _must_measure(self, part: Sequence[JobRecord], now: float) -> bool:
+        """Return whether to wait for a failing server: until it has failed for long, and these jobs are old.
+
+        Either condition alone would lose curves: a server may be down for a moment while a week of jobs is read, and it
+        may return after days with everything about the jobs of today.
+        """
+        youngest = max(record.end_seconds or now for record in part)
+        failing_since = now if self._failing_since is None else self._failing_since
+        return now - max(youngest, failing_since) < self._give_up_seconds
+
+    def _marked(self, reports: Sequence[JobReport]) -> list[JobReport]:
+        """Mark jobs as incomplete that have no series, although their nodes have agents."""
+        self._agents.learn(reports)
+        if not self._has_learned and any(not is_measured(report) for report in reports):
+            self._learn_from_archive()
+        unmeasured = {id(report) for report in self._agents.unmeasured(reports)}
+        return [
+            replace(report, is_incomplete=True, missing=(*report.missing, MEASURED_AGAIN))
+            if report.is_incomplete or id(report) in unmeasured
+            else report
+            for report in reports
+        ]
+
+    def _note_recovery(self) -> None:
+        """Note that the server has answered all queries, and has series."""
+        self._failing_since = None
+        self.recoveries += self._has_given_up
+        self._has_given_up = False
+
+    def _learn_from_archive(self) -> None:
+        """Learn which nodes had agents before this process was started."""
+        newest = JobFilter(cluster=self._cluster, is_running=False)
+        for row in self._archive.list_jobs(EVERYTHING, newest, limit=LEARNED_JOBS).rows:
+            self._agents.learn_archived(self._archive.find(EVERYTHING, row.job_id, cluster=row.cluster))
+        self._has_learned = True
+
+    def _check_silence(self, reports: Sequence[JobReport], now: float) -> None:
+        """Raise ServerBusy if neither these jobs nor running ones have series, although their nodes have agents.
+
+        Running jobs show whether the server has lost its series, or has none of the time when it was not running. After
+        the time to give up, jobs no longer wait: the agents may have been removed.
+        """
+        silent = self._agents.unmeasured(reports)
+        must_wait = self._maker.has_series and not self._has_given_up and not any(map(is_measured, reports))
+        if not must_wait or len(silent) < MIN_SILENT_JOBS:
+            return
+        running = (record for record in self._accounting.read_current() if self._has_run(record, now))
+        probed = self._maker.make([*islice(running, PROBED_JOBS)], must_measure=True)
+        if probed and not any(map(is_measured, probed)):
+            raise ServerBusy(
+                f"the time series server has no series of {len(silent)} ended and {len(probed)} running jobs, although "
+                "their nodes have agents"
+            )
+
+    def _has_run(self, record: JobRecord, now: float) -> bool:
+        has_begun = record.is_running and record.start_seconds is not None
+        return has_begun and now - (record.start_seconds or 0) >= MIN_RUN_SECONDS and self._agents.are_on(record)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure ended jobs again whose reports miss numbers that the time series server did not return.
+
+All of them are measured when the server answers again, a bounded number in each round. Those that still miss numbers
+are tried again after pauses that grow to a day, until a week after their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from slurmscope.errors import SourceError
+from slurmscope.model.archive import IncompleteRun
+from slurmscope.model.report import JobReport
+from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, EndedReports
+from slurmscope.services.runtime.clock import Clock
+
+ROUND_JOBS = 500
+MAX_AGE_SECONDS = 7 * 86400
+FIRST_PAUSE_SECONDS = 3600.0
+LONGEST_PAUSE_SECONDS = 86400.0
+
+
+class IncompleteArchive(Protocol):
+    """List reports that miss numbers; raises ArchiveError."""
+
+    def incomplete_runs(
+        self, since_seconds: int, *, cluster: str = "", after: int = 0, limit: int = 500
+    ) -> tuple[IncompleteRun, ...]:
+        """Return runs that ended since this time and are marked as incomplete, in the order of their numbers."""
+        ...
+
+
+class IncompleteReports:
+    """Complete reports, round by round. Not thread-safe."""
+
+    def __init__(
+        self,
+        archive: IncompleteArchive,
+        ended: EndedReports,
+        save: Callable[[Sequence[JobReport]], None],
+        clock: Clock,
+        *,
+        cluster: str,
+    ) -> None:
+        """Take the archive, what makes reports, what stores them, and the cluster whose jobs they are."""
+        self._archive = archive
+        self._ended = ended
+        self._save = save
+        self._clock = clock
+        self._cluster = cluster
+        self._after = 0
+        self._recoveries = 0
+        self._due = 0.0
+        self._pause_seconds = FIRST_PAUSE_SECONDS
+
+    def work(self) -> None:
+        """Measure some of the jobs again, in every round while the server fails; raise errors of the archive."""
+        if self._ended.is_server_failing or self._recoveries != self._ended.recoveries:
+            self._due, self._pause_seconds = 0.0, FIRST_PAUSE_SECONDS
+            self._recoveries = self._ended.recoveries
+        if self._clock.monotonic() < self._due:
+            return
+        since = int(self._clock.wall() - MAX_AGE_SECONDS)
+        runs = self._archive.incomplete_runs(since, cluster=self._cluster, after=self._after, limit=ROUND_JOBS)
+        try:
+            for begin in range(0, len(runs), BATCH_JOBS):
+                self._complete(runs[begin : begin + BATCH_JOBS])
+        except SourceError:
+            self._after = 0
+            return
+        if len(runs) < ROUND_JOBS:
+            self._rest(is_idle=not runs and not self._after)
+
+    def _complete(self, runs: Sequence[IncompleteRun]) -> None:
+        """Store reports that have the numbers now; the others stay as they are."""
+        for reports in self._ended.make_again([run.record for run in runs]):
+            if reports:
+                self._save(reports)
+        self._after = runs[-1].number
+
+    def _rest(self, *, is_idle: bool) -> None:
+        """Pause until the next pass, longer each time unless there was nothing to do."""
+        pause_seconds = FIRST_PAUSE_SECONDS if is_idle else self._pause_seconds
+        self._after = 0
+        self._due = self._clock.monotonic() + pause_seconds
+        self._pause_seconds = pause_seconds if is_idle else min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)

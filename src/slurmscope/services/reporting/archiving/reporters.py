@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run one reporter for each cluster, each in a thread of its own: a cluster that cannot be read delays no other.
+
+Deleting old rows concerns all clusters together, and is done beside them. Several portals may share an archive: one of
+them is elected for each cluster, and one for deleting.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from slurmscope.errors import SourceError
+from slurmscope.model.job_record import JobAccounting
+from slurmscope.services.reporting.archiving.elected_turns import (
+    ELECTION_SECONDS,
+    REPORTER,
+    RETENTION,
+    Candidacy,
+    NoElection,
+    Turns,
+)
+from slurmscope.services.reporting.archiving.reporter import Progress, Reporter, ReporterArchive, ReporterSettings
+from slurmscope.services.reporting.archiving.retention import ReporterCheckpoints, Retention, RetentionTask
+from slurmscope.services.reporting.making.report_maker import ReportMaker
+from slurmscope.services.runtime.clock import Clock
+from slurmscope.services.runtime.periodic import attempt, run_periodically
+
+MAX_CLUSTERS = 64
+"""Maximum number of clusters of one process; each has a thread."""
+
+
+class KeptArchive(ReporterArchive, Protocol):
+    """Store reports, and delete a part of what is older than a time; returns the number of rows."""
+
+    def newest_submit_seconds(self) -> int | None:
+        """Return when the newest job was submitted."""
+        ...
+
+    def delete_curves(self, before_seconds: int) -> int:
+        """Delete curves of jobs that ended before this time."""
+        ...
+
+    def thin_curves(self, before_seconds: int, points: int) -> int:
+        """Thin curves of jobs that ended before this time."""
+        ...
+
+    def delete_jobs(self, before_seconds: int) -> int:
+        """Delete jobs that ended before this time."""
+        ...
+
+    def delete_audit_entries(self, before_seconds: int) -> int:
+        """Delete audit entries from before this time."""
+        ...
+
+
+class Candidate(NamedTuple):
+    """Hold an election for a duty, and what the elected process writes to."""
+
+    election: Candidacy
+    archive: KeptArchive
+    checkpoints: ReporterCheckpoints
+
+
+Stand = Callable[[str], Candidate]
+"""Make a candidate for the duty of this name."""
+
+
+def stand_alone(archive: KeptArchive, checkpoints: ReporterCheckpoints) -> Stand:
+    """Return candidates of a process that is the only one to use an archive."""
+    return lambda _: Candidate(NoElection(), archive, checkpoints)
+
+
+class Reporters:
+    """Hold the reporters of all clusters that accounting reads; a new cluster gets one when it is found."""
+
+    def __init__(
+        self,
+        accounting: JobAccounting,
+        maker: ReportMaker,
+        stand: Stand,
+        settings: ReporterSettings,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take the parts of the reporters, and what makes a candidate for a duty; nothing is read yet."""
+        self._accounting = accounting
+        self._maker, self._settings = maker, settings
+        self._stand = stand
+        self._clock = clock or Clock()
+        self._interval_seconds = settings.interval
+        self._reporters: dict[str, Reporter] = {}
+        self._candidates: dict[str, Candidate] = {}
+        self._names: tuple[str, ...] = ()
+        self._started: set[str] = set()
+        self._own = Progress()
+        self._loops = ExitStack()
+        self._stopping = threading.Event()
+        self._deleting = stand(RETENTION)
+        self.retention = make_retention(self._deleting.archive, self._deleting.checkpoints, settings, self._clock)
+
+    @property
+    def progress(self) -> Progress:
+        """Return the progress of all clusters together: that of the slowest, and the problems of each."""
+        elected = self.elected
+        return join_progress([*self._reporters.values()], self._own, {name for name in elected if elected[name]})
+
+    @property
+    def elected(self) -> dict[str, bool]:
+        """Return for each cluster whether this process is its reporter."""
+        return {name: candidate.election.elected.is_set() for name, candidate in self._candidates.items()}
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Return the clusters that were found; none before the first time."""
+        return self._names
+
+    def find(self) -> tuple[Reporter, ...]:
+        """Return the reporters of the clusters that accounting has now, with new ones for new clusters."""
+        try:
+            names = self._accounting.clusters()[:MAX_CLUSTERS]
+        except SourceError as error:
+            self._own = replace(self._own, failures=self._own.failures + 1, problem=str(error))
+            return tuple(self._reporters[name] for name in self._names)
+        self._own = replace(self._own, problem="")
+        for name in names:
+            if name not in self._reporters:
+                candidate = self._stand(f"{REPORTER} {name}")
+                self._candidates = {**self._candidates, name: candidate}
+                self._reporters = {**self._reporters, name: self._make(name, candidate)}
+        self._names = names
+        return tuple(self._reporters[name] for name in names)
+
+    @contextmanager
+    def running(self, first: Callable[[], None] | None = None) -> Iterator[None]:
+        """Run every reporter periodically, and look for new clusters in between, until the block ends; only once.
+
+        ``first`` runs before, in the same thread.
+        """
+        self._loops.callback(self._deleting.election.close)
+        every = self._interval_seconds
+        with (
+            self._loops,
+            run_periodically("election", ELECTION_SECONDS, self._campaign, stopping=self._stopping),
+            run_periodically("reporters", every, self._start_new, first=first, stopping=self._stopping),
+        ):
+            yield
+
+    def _make(self, name: str, candidate: Candidate) -> Reporter:
+        parts = (self._maker, candidate.archive, candidate.checkpoints, self._settings)
+        return Reporter(self._accounting.of(name), *parts, cluster=name, clock=self._clock)
+
+    def _start_new(self) -> None:
+        for reporter in self.find():
+            if reporter.cluster not in self._started:
+                self._started.add(reporter.cluster)
+                self._start(reporter, self._candidates[reporter.cluster].election)
+        if self._deleting.election.elected.is_set():
+            self.retention.work()
+
+    def _start(self, reporter: Reporter, election: Candidacy) -> None:
+        self._loops.callback(election.close)
+        turns = Turns(election, self._interval_seconds, partial(self._work, reporter))
+        name = f"reporter {reporter.cluster}"
+        self._loops.enter_context(run_periodically(name, turns.pause_seconds, turns.take, stopping=self._stopping))
+        attempt("election", election.campaign)
+
+    def _campaign(self) -> None:
+        for candidate in (self._deleting, *self._candidates.values()):
+            attempt("election", candidate.election.campaign)
+
+    def _work(self, reporter: Reporter) -> None:
+        """Do one round of a reporter, unless its cluster was removed."""
+        if reporter.cluster in self._names:
+            reporter.work()
+
+
+def join_progress(reporters: Sequence[Reporter], own: Progress, elected: Set[str]) -> Progress:
+    """Add up the progress of several reporters; a problem names its cluster if there are several.
+
+    How far a cluster was read, and why not further, is known by the process that is elected for it.
+    """
+    each = {reporter.cluster: reporter.progress for reporter in reporters}
+    ours = {name: found for name, found in each.items() if name in elected}
+    problems = [(f"{name}: " if len(each) > 1 else "") + found.problem for name, found in ours.items() if found.problem]
+    known = [found.read_until_seconds for found in ours.values() if found.read_until_seconds is not None]
+    return Progress(
+        jobs_archived=sum(found.jobs_archived for found in each.values()),
+        rounds=sum(found.rounds for found in each.values()),
+        failures=own.failures + sum(found.failures for found in each.values()),
+        # One that was never read has no time yet, so neither have all together.
+        read_until_seconds=min(known) if known and len(known) == len(ours) else None,
+        problem="; ".join(filter(None, (own.problem, *problems))),
+    )
+
+
+def make_retention(
+    archive: KeptArchive, checkpoints: ReporterCheckpoints, settings: ReporterSettings, clock: Clock
+) -> Retention:
+    """Make what deletes old rows of all clusters."""
+    thin = partial(archive.thin_curves, points=settings.thin_curves_points)
+    tasks = (
+        RetentionTask(name="jobs", delete=archive.delete_jobs, keep_seconds=settings.keep_jobs),
+        RetentionTask(name="curves", delete=archive.delete_curves, keep_seconds=settings.keep_curves),
+        RetentionTask(name="thinned_curves", delete=thin, keep_seconds=settings.thin_curves_after),
+        RetentionTask(name="audit", delete=archive.delete_audit_entries, keep_seconds=settings.keep_audit),
+    )
+    return Retention(tasks, clock, checkpoints=checkpoints, newest=archive.newest_submit_seconds)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read job scripts for their owners, with what to check in them."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from slurmscope.analysis.script_lint import lint_script
+from slurmscope.analysis.shown_environment import show_environment
+from slurmscope.errors import SourceError
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.job_script import JobScript
+from slurmscope.services.reporting.finding.live_cache import LiveCache
+from slurmscope.sources.accounting.stored_script import read_environment, read_script
+
+RunCommand = Callable[[str, Sequence[str]], bytes]
+
+KNOWN_SECONDS = 600.0
+"""How long it is known whether Slurm stores scripts."""
+
+_FLAGS = re.compile(rb"^AccountingStoreFlags\s*=.*\bjob_script\b", re.MULTILINE)
+
+
+class ScriptReader:
+    """Read the scripts of jobs, each at most once in a few seconds; thread-safe."""
+
+    def __init__(self, run: RunCommand, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take what runs a command of Slurm."""
+        self._run = run
+        self._clock = clock
+        self._cache = LiveCache(self._read)
+        self._is_stored = False
+        self._checked_at = -KNOWN_SECONDS
+        self._checking = threading.Lock()
+
+    def read(self, record: JobRecord) -> JobScript | None:
+        """Return the script of a job; None if it is not stored. Raises SourceError if accounting cannot be read."""
+        script = self._cache.get(f"{record.cluster} {record.shown_id} {record.user}")
+        return None if script is None else add_findings(script, record)
+
+    def is_stored(self) -> bool:
+        """Return at once whether Slurm stores scripts, as far as is known; that is looked up in the background."""
+        if self._clock() - self._checked_at >= KNOWN_SECONDS and self._checking.acquire(blocking=False):
+            threading.Thread(target=self._check, name="script flags", daemon=True).start()
+        return self._is_stored
+
+    def _check(self) -> None:
+        try:
+            self._is_stored = _FLAGS.search(self._run("scontrol", ("show", "config"))) is not None
+        except SourceError:
+            # What was known before still holds.
+            return
+        finally:
+            self._checked_at = self._clock()
+            self._checking.release()
+
+    def _read(self, key: str) -> JobScript | None:
+        cluster, shown_id, user = key.split(" ", 2)
+        stored = read_script(self._run, cluster, shown_id, user)
+        if stored is None:
+            return None
+        text, is_cut = stored
+        environment = show_environment(read_environment(self._run, cluster, shown_id, user))
+        return JobScript(text=text, is_cut=is_cut, environment=environment)
+
+
+def add_findings(script: JobScript, record: JobRecord) -> JobScript:
+    """Return a script with what to check in it, given how it was submitted."""
+    return replace(script, findings=lint_script(script.text, record.submit_line))

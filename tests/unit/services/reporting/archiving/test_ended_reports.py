@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs wait for a failing time series server, but not where nothing is measured; a slow one is queried for fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from slurmscope.errors import QueryRejected, ServerBusy, ServerError, ServerTimedOut
+from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
+from slurmscope.services.reporting.archiving.ended_reports import (
+    BATCH_JOBS,
+    MEASURED_AGAIN,
+    MIN_SILENT_JOBS,
+    EndedReports,
+)
+from slurmscope.services.reporting.archiving.known_agents import MIN_RUN_SECONDS
+from slurmscope.services.reporting.making.report_maker import ReportMaker
+from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
+from tests.fakes.reports import START, make_record
+
+NOW = START + 20_000.0
+DAY = 86400.0
+RUNNING = make_record(1, state="RUNNING", end_seconds=None)
+JOBS = [make_record(number, cpu_seconds=None) for number in range(10, 10 + MIN_SILENT_JOBS)]
+
+
+class Series(FakeSeries):
+    """Have series of no job, or time out for many jobs."""
+
+    is_silent = False
+    most_jobs = BATCH_JOBS
+
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        curves = super().read_curves(wanted, spans, points=points, until=until)
+        return Curves() if self._is_empty(spans) else curves
+
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        totals = super().read_totals(wanted, spans, until=until)
+        return Totals() if self._is_empty(spans) else totals
+
+    def _is_empty(self, spans: Sequence[JobSpan]) -> bool:
+        if len(spans) > self.most_jobs:
+            raise ServerTimedOut("timed out before its answer was complete")
+        return self.is_silent
+
+
+class Bench:
+    """Hold what makes reports of ended jobs."""
+
+    def __init__(self) -> None:
+        self.series = Series()
+        self.archive = FakeArchive()
+        self.accounting = FakeAccounting([RUNNING])
+        self.ended = self.restarted()
+
+    def restarted(self) -> EndedReports:
+        maker = ReportMaker(self.series, wall_clock=lambda: NOW)
+        self.ended = EndedReports(maker, self.accounting, self.archive, cluster="lab", give_up_seconds=DAY)  # type: ignore[arg-type]
+        return self.ended
+
+    def make(self, records: Sequence[object] = JOBS, now: float = NOW) -> list[int]:
+        """Store reports, and return how many were made at once."""
+        sizes = []
+        for reports in self.ended.make(records, now):  # type: ignore[arg-type]
+            self.archive.save(reports)
+            sizes.append(len(reports))
+        return sizes
+
+    def marks(self) -> list[bool]:
+        return [report.is_incomplete for report in self.archive.reports.values()]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """Return a site on which a job on the node was measured."""
+    bench = Bench()
+    bench.make([make_record(2)])
+    bench.archive.reports.clear()
+    return bench
+
+
+def test_jobs_wait_while_the_server_has_no_series_at_all(bench: Bench) -> None:
+    bench.series.is_silent = True
+    with pytest.raises(ServerBusy, match="no series of 3 ended and 1 running jobs, although their nodes have agents"):
+        bench.make()
+    assert bench.ended.is_server_failing
+    bench.series.is_silent = False
+    assert [len(JOBS)] == bench.make()
+    assert not bench.ended.is_server_failing
+
+
+def test_agents_are_known_after_a_restart() -> None:
+    bench = Bench()
+    bench.make([make_record(2)])
+    bench.restarted()
+    bench.series.is_silent = True
+    with pytest.raises(ServerBusy, match="no series"):
+        bench.make()
+
+
+def test_agents_are_known_after_a_restart_in_a_long_failure(bench: Bench) -> None:
+    bench.series.is_silent = True
+    bench.accounting.records.clear()
+    bench.make()
+    assert [True] * len(JOBS) == bench.marks()
+    bench.restarted()
+    bench.make([make_record(20, cpu_seconds=None)])
+    assert [True] * (len(JOBS) + 1) == bench.marks()
+
+
+def test_jobs_do_not_wait_where_nothing_was_ever_measured() -> None:
+    bench = Bench()
+    bench.series.is_silent = True
+    assert [len(JOBS)] == bench.make()
+    assert [False] * len(JOBS) == bench.marks()
+
+
+def test_jobs_on_nodes_without_an_agent_do_not_wait(bench: Bench) -> None:
+    bench.series.is_silent = True
+    assert [len(JOBS)] == bench.make([make_record(record.job_id, nodes=("n2",)) for record in JOBS])
+    assert [False] * len(JOBS) == bench.marks()
+
+
+@pytest.mark.parametrize("running", [[], [make_record(1, state="RUNNING", end_seconds=None, nodes=("n2",))]])
+def test_jobs_without_series_are_marked_where_no_running_job_shows_why(bench: Bench, running: list[object]) -> None:
+    bench.series.is_silent = True
+    bench.accounting.records = running  # type: ignore[assignment]
+    assert [len(JOBS)] == bench.make()
+    assert [True] * len(JOBS) == bench.marks()
+
+
+def test_few_jobs_without_series_are_marked_and_do_not_wait(bench: Bench) -> None:
+    bench.series.is_silent = True
+    assert [1] == bench.make(JOBS[:1])
+    assert [True] == bench.marks()
+    assert [(MEASURED_AGAIN,)] == [report.missing for report in bench.archive.reports.values()]
+
+
+def test_short_jobs_need_no_series(bench: Bench) -> None:
+    bench.series.is_silent = True
+    end = int(START + MIN_RUN_SECONDS) - 1
+    assert [len(JOBS)] == bench.make([make_record(record.job_id, end_seconds=end) for record in JOBS])
+    assert [False] * len(JOBS) == bench.marks()
+
+
+def test_without_a_source_of_series_nothing_waits(bench: Bench) -> None:
+    bench.make([make_record(2)])
+    maker, archive = ReportMaker(None), bench.archive
+    ended = EndedReports(maker, bench.accounting, archive, cluster="lab", give_up_seconds=DAY)  # type: ignore[arg-type]
+    ((first, *_),) = ended.make(JOBS, NOW)
+    assert JOBS[0] == first.record
+
+
+def test_silence_is_waited_for_once(bench: Bench) -> None:
+    """Agents may have been removed: their jobs are marked from then on."""
+    bench.series.is_silent = True
+    with pytest.raises(ServerBusy):
+        bench.make()
+    assert [len(JOBS)] == bench.make(now=NOW + 2 * DAY)
+    later = [make_record(record.job_id, end_seconds=int(NOW + 2 * DAY)) for record in JOBS]
+    assert [len(JOBS)] == bench.make(later, NOW + 2 * DAY)
+    assert {True} == set(bench.marks())
+    assert 0 == bench.ended.recoveries
+    bench.series.is_silent = False
+    bench.make(now=NOW + 2 * DAY)
+    assert 1 == bench.ended.recoveries
+
+
+def test_unknown_error_is_waited_for_and_then_marked(bench: Bench) -> None:
+    bench.series.errors["jobs_io_read_bytes_total"] = ServerError("it answered 422: something new")
+    with pytest.raises(ServerError, match="something new"):
+        bench.make()
+    assert [len(JOBS)] == bench.make(now=NOW + 2 * DAY)
+    assert [True] * len(JOBS) == bench.marks()
+    # The jobs of the day before do not wait once more.
+    assert [1] == bench.make([make_record(50)], now=NOW + 2 * DAY)
+
+
+def test_query_that_the_server_cannot_evaluate_costs_only_its_own_numbers(bench: Bench) -> None:
+    bench.series.errors["jobs_io_read_bytes_total"] = QueryRejected("it answered 400: parse error")
+    assert [len(JOBS)] == bench.make()
+    assert [False] * len(JOBS) == bench.marks()
+
+
+def test_slow_server_is_queried_for_fewer_jobs(bench: Bench) -> None:
+    bench.series.most_jobs = 30
+    jobs = [make_record(number) for number in range(100, 160)]
+    assert [30, 30] == bench.make(jobs)
+    # In the next round twice as many are tried.
+    bench.ended.begin_round()
+    bench.series.most_jobs = 60
+    assert [60] == bench.make(jobs)
+
+
+def test_hanging_server_costs_few_queries_in_later_rounds(bench: Bench) -> None:
+    bench.series.errors["*"] = ServerTimedOut("timed out before its answer was complete")
+    jobs = [make_record(number) for number in range(100, 200)]
+    rounds = []
+    for _ in range(2):
+        bench.series.asked.clear()
+        with pytest.raises(ServerTimedOut):
+            bench.make(jobs)
+        bench.ended.begin_round()
+        rounds.append([len(asked) for _, asked in bench.series.asked])
+    assert [[100, 50, 25, 12, 6, 3, 1], [2, 1]] == rounds

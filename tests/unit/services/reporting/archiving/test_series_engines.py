@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever an engine of time series answers while it fails, all jobs have their numbers after it is back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurmscope.http_client.address import parse_address
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS
+from slurmscope.services.reporting.archiving.reporter import Reporter, ReporterSettings
+from slurmscope.services.reporting.making.report_maker import ReportMaker
+from slurmscope.services.runtime.clock import Clock
+from slurmscope.sources.prometheus.client import Prometheus
+from slurmscope.sources.prometheus.series import PrometheusSeries
+from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.checkpoints import Checkpoints
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+from tests.fakes.reporting import FakeAccounting
+from tests.fakes.reports import START, make_record
+from tests.fakes.scripted_server import scripted_server
+from tests.fakes.series_engine import CPU_SECONDS, FAILURES, LIMIT_JOBS, LIMITS, Answer, FakeEngine, whole
+
+DAY = 86400
+JOBS = BATCH_JOBS + 20
+"""More than one query is about."""
+FIRST = 1000
+"""ID of the first of the jobs that end while the engine fails."""
+
+
+class Site:
+    """Hold a reporter, an archive and an engine; the clock stands until a test moves it."""
+
+    def __init__(self, url: str, folder: Path, engine: FakeEngine) -> None:
+        self.now = START + 20_000.0
+        self.engine = engine
+        running = make_record(1, state="RUNNING", end_seconds=None, cpu_seconds=None)
+        self.accounting = FakeAccounting([running, *(make_record(number, cpu_seconds=None) for number in (2, 3, 4))])
+        self.archive: SqlArchive = open_archive(ArchiveSettings(url=f"sqlite:///{folder}/archive.db"))
+        settings = PrometheusSettings(url=parse_address(url))
+        series = PrometheusSeries(Prometheus(settings, sleep=lambda _: None), settings)
+        self.reporter = Reporter(
+            self.accounting,
+            ReportMaker(series, wall_clock=lambda: self.now, timeout_seconds=600.0),
+            self.archive,
+            Checkpoints(self.archive.database),
+            ReporterSettings(),
+            cluster="lab",
+            clock=Clock(wall=lambda: self.now, monotonic=lambda: self.now),
+        )
+
+    def end_jobs(self, count: int) -> None:
+        """Let jobs end."""
+        self.now += 3600
+        end = int(self.now) - 600
+        self.accounting.records += [
+            make_record(FIRST + number, cpu_seconds=None, start_seconds=end - 7200, end_seconds=end)
+            for number in range(count)
+        ]
+
+    def measured(self) -> list[float | None]:
+        """Return the CPU time of each of the many jobs that is archived."""
+        numbers = range(FIRST, FIRST + JOBS)
+        reports = [report for number in numbers for report in self.archive.find(EVERYTHING, number)]
+        return [report.summary.cpu.time.used for report in reports]
+
+
+@pytest.fixture
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    engine = FakeEngine()
+    with scripted_server(engine.handle) as url:
+        made = Site(url, tmp_path, engine)
+        made.reporter.work()
+        assert (3, "") == (made.reporter.progress.jobs_archived, made.reporter.progress.problem)
+        made.end_jobs(getattr(request, "param", JOBS))
+        yield made
+        made.archive.close()
+
+
+@pytest.mark.parametrize("fails", FAILURES.values(), ids=FAILURES)
+def test_jobs_wait_until_a_failing_engine_is_back(site: Site, fails: Answer) -> None:
+    site.engine.answer = fails
+    site.reporter.work()
+    assert ([], 1) == (site.measured(), site.reporter.progress.failures)
+    assert site.reporter.progress.problem
+
+    site.engine.answer = whole
+    site.reporter.work()
+    assert [CPU_SECONDS] * JOBS == site.measured()
+
+
+@pytest.mark.parametrize("name", ["VictoriaMetrics", "no stores", "unknown 422"])
+def test_jobs_that_were_archived_without_numbers_get_them(site: Site, name: str) -> None:
+    site.engine.answer = FAILURES[name]
+    site.reporter.work()
+    site.now += 2 * DAY
+    site.reporter.work()
+    assert [None] * JOBS == site.measured()
+
+    site.engine.answer = whole
+    site.now += 3600
+    site.reporter.work()
+    assert [CPU_SECONDS] * JOBS == site.measured()
+    assert () == site.archive.incomplete_runs(0)
+
+
+@pytest.mark.parametrize("name", ["Mimir chunks", "Thanos", "VictoriaMetrics memory", "too slow"])
+def test_engine_with_limits_is_queried_for_fewer_jobs(site: Site, name: str) -> None:
+    site.engine.answer = LIMITS[name]
+    site.reporter.work()
+
+    assert [CPU_SECONDS] * JOBS == site.measured()
+    assert LIMIT_JOBS < max(site.engine.sizes)
+
+
+def test_jobs_of_a_time_without_prometheus_are_archived_at_once_and_tried_again_later(site: Site) -> None:
+    """As after a night in which Prometheus did not run: the series of that time may or may not come."""
+    site.engine.answer = lambda query, jobs: whole(query, [job for job in jobs if int(job) < FIRST])
+    site.reporter.work()
+    assert ([None] * JOBS, "") == (site.measured(), site.reporter.progress.problem)
+
+    queries = len(site.engine.sizes)
+    site.now += 60
+    site.reporter.work()
+    assert 1 == max(site.engine.sizes[queries:]), "jobs are not measured again in every round"
+    site.engine.answer = whole
+    site.now += 3600
+    site.reporter.work()
+    assert [CPU_SECONDS] * JOBS == site.measured()
+
+
+@pytest.mark.parametrize("site", [10], indirect=True)
+def test_jobs_are_not_measured_again_for_ever(site: Site) -> None:
+    site.engine.answer = lambda query, jobs: whole(query, [job for job in jobs if int(job) < FIRST])
+    site.reporter.work()
+    hours = []
+    for hour in range(0, 9 * 24, 6):
+        before = len(site.engine.sizes)
+        site.now += 6 * 3600
+        site.reporter.work()
+        if max(site.engine.sizes[before:]) > 1:
+            hours.append(hour)
+
+    assert len(hours) <= 12
+    assert max(hours) <= 7 * 24

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job ID that several clusters have is ambiguous for viewers who may see several of the jobs, and for no others."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from slurmscope.errors import AmbiguousName, CommandTimedOut
+from slurmscope.model.viewer import EVERYTHING, Viewer
+from slurmscope.services.reporting.finding.known_clusters import KEPT_SECONDS, KnownClusters
+from slurmscope.services.reporting.finding.report_finder import ReportFinder
+from slurmscope.services.reporting.making.report_maker import ReportMaker
+from slurmscope.services.runtime.clock import Clock
+from tests.fakes.archive import FakeArchive
+from tests.fakes.reporting import FakeAccounting
+from tests.fakes.reports import make_record, make_report
+from tests.fakes.two_clusters import make_two_clusters
+
+PATIENCE_SECONDS = 30.0
+ADA, BOB, EVE = (Viewer(name=name) for name in ("ada", "bob", "eve"))
+
+
+def make_finder(archive: FakeArchive, accounting: FakeAccounting) -> ReportFinder:
+    return ReportFinder(archive, accounting, ReportMaker(None), clusters=archive.clusters)
+
+
+@pytest.fixture
+def archive() -> FakeArchive:
+    return FakeArchive(make_two_clusters())
+
+
+@pytest.fixture
+def accounting() -> FakeAccounting:
+    return FakeAccounting()
+
+
+def test_archived_job_is_found_by_its_cluster(archive: FakeArchive, accounting: FakeAccounting) -> None:
+    finder = make_finder(archive, accounting)
+    for cluster in ("alpha", "beta"):
+        report = finder.report(ADA, "4711", cluster)
+        assert report is not None
+        assert cluster == report.record.cluster
+    assert finder.report(ADA, "4711", "gamma") is None
+    assert finder.report(ADA, "4712", "beta") is None
+
+
+def test_id_of_two_jobs_is_ambiguous_for_those_who_may_see_both(
+    archive: FakeArchive, accounting: FakeAccounting
+) -> None:
+    finder = make_finder(archive, accounting)
+    with pytest.raises(AmbiguousName, match="job 4711 exists in several clusters: alpha, beta") as raised:
+        finder.report(ADA, "4711")
+    assert ("job", "4711", ("alpha", "beta")) == (raised.value.kind, raised.value.name, raised.value.clusters)
+    for viewer, cluster in ((ADA, "alpha"), (BOB, "beta")):
+        report = finder.report(viewer, "4712")
+        assert report is not None
+        assert cluster == report.record.cluster
+    assert finder.report(EVE, "4711") is None
+    with pytest.raises(AmbiguousName):
+        finder.report(EVERYTHING, "4712")
+
+
+def test_job_that_has_just_started_in_another_cluster_is_one_of_two(
+    archive: FakeArchive, accounting: FakeAccounting
+) -> None:
+    accounting.records.append(make_record(4713, cluster="alpha", state="RUNNING", end_seconds=None))
+    finder = make_finder(archive, accounting)
+    with pytest.raises(AmbiguousName):
+        finder.report(ADA, "4713")
+    running, ended = (finder.report(ADA, "4713", cluster) for cluster in ("alpha", "beta"))
+    assert running is not None
+    assert ended is not None
+    assert ("RUNNING", "COMPLETED") == (running.record.state, ended.record.state)
+
+
+def test_running_job_of_another_user_does_not_make_an_id_ambiguous(
+    archive: FakeArchive, accounting: FakeAccounting
+) -> None:
+    accounting.records.append(make_record(4713, cluster="alpha", user="bob", account="b", end_seconds=None))
+    report = make_finder(archive, accounting).report(ADA, "4713")
+    assert report is not None
+    assert "beta" == report.record.cluster
+
+
+def test_running_jobs_of_two_clusters_are_told_apart(archive: FakeArchive, accounting: FakeAccounting) -> None:
+    accounting.records += [
+        make_record(5000, cluster=cluster, name=cluster, state="RUNNING", end_seconds=None)
+        for cluster in ("alpha", "beta")
+    ]
+    finder = make_finder(archive, accounting)
+    for cluster in ("alpha", "beta"):
+        report = finder.report(ADA, "5000", cluster)
+        assert report is not None
+        assert cluster == report.record.name
+    with pytest.raises(AmbiguousName):
+        finder.report(ADA, "5000")
+
+
+def test_revoked_copy_of_a_federated_job_does_not_make_its_id_ambiguous(
+    archive: FakeArchive, accounting: FakeAccounting
+) -> None:
+    accounting.records += [
+        # 4713 is archived of beta. Slurm submits a federated job to all clusters, and one of them runs it.
+        make_record(4713, cluster="alpha", state="REVOKED", start_seconds=None, end_seconds=None),
+        make_record(5000, cluster="alpha", state="REVOKED", start_seconds=None, end_seconds=None),
+        make_record(5000, cluster="beta", state="RUNNING", end_seconds=None),
+        make_record(5001, cluster="alpha", state="REVOKED", start_seconds=None, end_seconds=None),
+    ]
+    finder = make_finder(archive, accounting)
+    found = {
+        (shown_id, cluster): finder.report(ADA, shown_id, cluster)
+        for shown_id, cluster in (("4713", ""), ("5000", ""), ("5000", "alpha"), ("5001", ""))
+    }
+    assert {
+        ("4713", ""): ("beta", "COMPLETED"),
+        ("5000", ""): ("beta", "RUNNING"),
+        ("5000", "alpha"): ("alpha", "REVOKED"),
+        ("5001", ""): ("alpha", "REVOKED"),
+    } == {key: (report.record.cluster, report.record.state) for key, report in found.items() if report}
+
+
+def test_ended_job_is_shown_without_a_warning_while_accounting_is_down(archive: FakeArchive) -> None:
+    finder = make_finder(archive, FakeAccounting(error=CommandTimedOut(["sacct"], "was killed")))
+    report = finder.report(ADA, "4713")
+    assert report is not None
+    assert not any("Accounting" in sentence for sentence in report.missing)
+
+
+def test_first_viewers_all_wait_until_the_clusters_are_known() -> None:
+    may_read = threading.Event()
+
+    class SlowArchive(FakeArchive):
+        def clusters(self) -> tuple[str, ...]:
+            assert may_read.wait(PATIENCE_SECONDS)
+            return super().clusters()
+
+    known = KnownClusters(SlowArchive([make_report(make_record(cluster="alpha"))]))
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(known) for _ in range(4)]
+        may_read.set()
+        assert [("alpha",)] * 4 == [one.result(PATIENCE_SECONDS) for one in found]
+
+
+def test_clusters_are_read_again_after_a_minute_and_kept_while_the_archive_is_down() -> None:
+    archive, seconds = FakeArchive([make_report(make_record(cluster="alpha"))]), [0.0]
+    known = KnownClusters(archive, Clock(monotonic=lambda: seconds[0]))
+    assert ("alpha",) == known()
+    archive.save([make_report(make_record(cluster="beta"))])
+    assert ("alpha",) == known()
+    seconds[0] += KEPT_SECONDS
+    assert ("alpha", "beta") == known()
+    archive.is_down = True
+    seconds[0] += KEPT_SECONDS
+    assert ("alpha", "beta") == known()
+    assert () == KnownClusters(None)()

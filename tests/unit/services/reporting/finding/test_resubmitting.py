@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report gets the header for the next run, by other runs that its viewer may see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from slurmscope.model.report import JobReport
+from slurmscope.model.resubmission import Resubmission
+from slurmscope.model.viewer import EVERYTHING, Viewer
+from slurmscope.rules import judge
+from slurmscope.services.reporting.finding.resubmitting import MAX_RUNS, add_resubmission
+from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache
+from slurmscope.services.runtime.clock import Clock
+from tests.fakes.archive import FakeArchive
+from tests.fakes.reports import GIB, START, make_finding, make_record, make_report
+
+
+def run(number: int, peak_bytes: float = 0.8 * GIB, **record: Any) -> JobReport:
+    """Make the report of a run of two hours that needed so much of its 8 GiB, with the findings of the rules."""
+    base = make_report(make_record(number, submit_seconds=START - 600 - number, **record))
+    memory = replace(base.summary.memory, working_peak_bytes=peak_bytes)
+    nodes = tuple(replace(node, working_peak_bytes=peak_bytes) for node in base.summary.nodes)
+    summary = replace(base.summary, memory=memory, nodes=nodes)
+    return replace(base, summary=summary, findings=judge(summary))
+
+
+def suggest(report: JobReport, archive: FakeArchive | None, viewer: Viewer = EVERYTHING) -> Resubmission | None:
+    clock = Clock(wall=lambda: START + 86400.0)
+    return add_resubmission(archive, WaitingTimesCache(archive, clock), viewer, report).resubmission
+
+
+def lines(report: JobReport, *others: JobReport, viewer: Viewer = EVERYTHING) -> tuple[str, ...]:
+    made = suggest(report, FakeArchive(others), viewer)
+    assert made is not None
+    return made.lines
+
+
+def test_header_is_made_without_an_archive() -> None:
+    made = suggest(run(1), None)
+    assert made is not None
+    # 2.1 busy cores on 2, 0.8 GiB x 1.2 up to 1 GiB, 2 h x 2.1 / 2 x 1.5 = 3.15 h up to 3.5 h.
+    assert ("#SBATCH --cpus-per-task=2", "#SBATCH --mem=1G", "#SBATCH --time=03:30:00") == made.lines
+    assert made.wait is None
+
+
+def test_other_runs_of_the_same_name_and_size_count() -> None:
+    # 2.5 GiB x 1.2 = 3 GiB.
+    assert "#SBATCH --mem=3G" in lines(run(1), run(2, 2.5 * GIB))
+    for other in ({"name": "relax2"}, {"user": "bob"}, {"cpus": 8}, {"node_count": 2}, {"cluster": "other"}):
+        assert "#SBATCH --mem=1G" in lines(run(1), run(2, 2.5 * GIB, **other))
+
+
+def test_run_that_has_not_ended_does_not_count() -> None:
+    assert "#SBATCH --mem=1G" in lines(run(1), run(2, 2.5 * GIB, state="RUNNING", end_seconds=None))
+
+
+def test_runs_that_the_viewer_may_not_see_do_not_count() -> None:
+    hidden = run(2, 2.5 * GIB, account="chemistry")
+    coordinator = Viewer(name="cora", coordinates=frozenset({"physics"}))
+    assert "#SBATCH --mem=1G" in lines(run(1), hidden, viewer=coordinator)
+    assert "#SBATCH --mem=3G" in lines(run(1), hidden, viewer=Viewer(name="ada"))
+
+
+def test_earlier_timeout_counts_with_its_limit() -> None:
+    # 8 h x 2.1 / 2 x 1.5 = 12.6 h up to 13 h.
+    assert "#SBATCH --time=13:00:00" in lines(run(1), run(2, state="TIMEOUT", time_limit_seconds=8 * 3600))
+
+
+def test_number_of_runs_is_bounded() -> None:
+    made = suggest(run(1), FakeArchive([run(number) for number in range(2, 80)]))
+    assert made is not None
+    assert MAX_RUNS == made.other_runs
+
+
+def test_job_without_a_name_has_no_other_runs() -> None:
+    assert "#SBATCH --mem=1G" in lines(run(1, name=""), run(2, 2.5 * GIB, name=""))
+
+
+def test_archive_that_cannot_be_read_costs_only_the_other_runs() -> None:
+    archive = FakeArchive([run(2, 2.5 * GIB)])
+    archive.is_down = True
+    made = suggest(run(1), archive)
+    assert made is not None
+    assert "#SBATCH --mem=1G" in made.lines
+
+
+def test_running_job_has_no_header() -> None:
+    assert suggest(run(1, state="RUNNING", end_seconds=None), None) is None
+
+
+def test_line_that_cannot_be_parsed_costs_the_header(caplog: pytest.LogCaptureFixture) -> None:
+    finding = replace(make_finding(), suggestion="#SBATCH --mem=lots")
+    assert suggest(replace(run(1), findings=(finding,)), None) is None
+    assert ["no header for a job"] == [record.message for record in caplog.records]
+
+
+def test_waiting_times_of_both_shapes_are_compared() -> None:
+    # A day of four cores waited 600 s; three hours of two cores, in the class of up to 4 h and 4 cores, waited 60 s.
+    long = [run(number, user="bob", cpus=4) for number in range(10, 30)]
+    short = [
+        run(number, user="bob", cpus=2, time_limit_seconds=3 * 3600, eligible_seconds=START - 60)
+        for number in range(40, 60)
+    ]
+    made = suggest(run(1), FakeArchive([*long, *short]))
+    assert made is not None
+    assert made.wait is not None
+    assert 600.0 == pytest.approx(made.wait.submitted_seconds, rel=0.2)
+    assert 60.0 == pytest.approx(made.wait.suggested_seconds, rel=0.2)
+    assert 20 == made.wait.jobs
+
+
+def test_waiting_times_are_read_once_in_ten_minutes() -> None:
+    archive, now = FakeArchive([run(1)]), [0.0]
+    cache = WaitingTimesCache(archive, Clock(monotonic=lambda: now[0], wall=lambda: START + 86400.0))
+    assert 1 == len(cache.find("lab", "batch"))
+    archive.save([run(2, time_limit_seconds=3600)])
+    now[0] = 599.0
+    assert 1 == len(cache.find("lab", "batch"))
+    now[0] = 600.0
+    assert 2 == len(cache.find("lab", "batch"))
+
+
+def test_cache_of_waiting_times_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slurmscope.services.reporting.finding.waiting_cache.MAX_PARTITIONS", 1)
+    archive = FakeArchive([run(1)])
+    cache = WaitingTimesCache(archive, Clock(wall=lambda: START + 86400.0))
+    assert 1 == len(cache.find("lab", "batch"))
+    assert {} == cache.find("lab", "other")
+    archive.is_down = True
+    assert {} == cache.find("lab", "batch")
