@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from slurmscope.analysis.gpu_claims import Numbering
 from slurmscope.analysis.gpu_mapping import GpuHold, GpuMapping, map_gpus
 from slurmscope.analysis.gpu_sums import HeldGpuUse, find_held_use, sum_up_jobs
-from slurmscope.collectors.gpu_compat import COMPAT_METRICS, compat_families
+from slurmscope.collectors.compat.gpus import COMPAT_METRICS, compat_families
 from slurmscope.collectors.job_use_metrics import JOB, job_labels
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, Metric, counter, gauge, info

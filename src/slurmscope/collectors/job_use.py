@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from slurmscope.collectors.job_use_compat import COMPAT_METRICS, compat_families
+from slurmscope.collectors.compat.job_use import COMPAT_METRICS, compat_families
 from slurmscope.collectors.job_use_metrics import (
     CGROUP,
     JOB,

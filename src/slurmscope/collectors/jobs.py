@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from slurmscope.collectors.job_compat import COMPAT_METRICS, compat_families, ncpus_family
+from slurmscope.collectors.compat.jobs import COMPAT_METRICS, compat_families, ncpus_family
 from slurmscope.collectors.job_views import (
     ACCOUNT,
     CLUSTER,

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from slurmscope.collectors import each_node, node_compat
+from slurmscope.collectors import each_node
+from slurmscope.collectors.compat import nodes as node_compat
 from slurmscope.collectors.node_sums import Measure, NodeGroup, Sum, amount, cluster, group_nodes, partition
 from slurmscope.metrics.collector import Collector, Role
 from slurmscope.metrics.family import Family, Labels, gauge

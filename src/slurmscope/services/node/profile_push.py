@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from slurmscope.collectors.profile_compat import PUSHED, pushed_families
+from slurmscope.collectors.compat.profile import PUSHED, pushed_families
 from slurmscope.errors import OutputError
 from slurmscope.log import fields
 from slurmscope.metrics.write import Format, write

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slurmscope.collectors.profile_compat import pushed_families
+from slurmscope.collectors.compat.profile import pushed_families
 from slurmscope.metrics.family import Samples
 from slurmscope.model.profile import ProfiledStep, Sample, SampledField, Series, StepKey
 
