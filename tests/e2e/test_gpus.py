@@ -13,8 +13,8 @@ import pytest
 
 from lab import ALICE, BOB, SlurmLab
 from lab.cgroups import has_cgroup_v1
-from slurmscope.analysis.gpu_claims import ENVIRONMENT_NAMES
-from slurmscope.analysis.gpu_mapping import GpuMapping, Source, map_gpus
+from slurmscope.analysis.gpus.claims import ENVIRONMENT_NAMES
+from slurmscope.analysis.gpus.mapping import GpuMapping, Source, map_gpus
 from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
 from slurmscope.sources.gpu.gpus import GpuReader, GpuSettings
 from slurmscope.sources.gpu.nvml.process import CHILD

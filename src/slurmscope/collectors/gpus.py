@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from slurmscope.analysis.gpu_claims import Numbering
-from slurmscope.analysis.gpu_mapping import GpuHold, GpuMapping, map_gpus
-from slurmscope.analysis.gpu_sums import HeldGpuUse, find_held_use, sum_up_jobs
+from slurmscope.analysis.gpus.claims import Numbering
+from slurmscope.analysis.gpus.mapping import GpuHold, GpuMapping, map_gpus
+from slurmscope.analysis.gpus.sums import HeldGpuUse, find_held_use, sum_up_jobs
 from slurmscope.collectors.compat.gpus import COMPAT_METRICS, compat_families
 from slurmscope.collectors.job_use_metrics import JOB, job_labels
 from slurmscope.metrics.collector import Collector, Role

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from slurmscope.analysis.smaller_request import WaitsByShape
+from slurmscope.analysis.pending.smaller_request import WaitsByShape
 from slurmscope.analysis.zoom import RunPart, ZoomedReport, zoom_report
 from slurmscope.model.advice import AdviceReader
 from slurmscope.model.archive import Archive

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slurmscope.analysis.smaller_request import MIN_JOBS, WaitsByShape
+from slurmscope.analysis.pending.smaller_request import MIN_JOBS, WaitsByShape
 from slurmscope.model.resubmission import ExpectedWait, RequestedSize
 from slurmscope.model.waiting_times import WaitingTime, find_cores_class, find_limit_class
 

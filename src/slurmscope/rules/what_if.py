@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from slurmscope.analysis.smaller_request import WaitsByShape
+from slurmscope.analysis.pending.smaller_request import WaitsByShape
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.what_if import MemoryOutcome, OtherRequest, TimeOutcome, Verdict, WhatIfOutcome
 from slurmscope.rules.expected_wait import find_wait

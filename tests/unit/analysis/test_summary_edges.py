@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.analysis.gpu_claims import Numbering, resolve
+from slurmscope.analysis.gpus.claims import Numbering, resolve
 from slurmscope.analysis.summary import summarise
 from slurmscope.gres import Gres
 from slurmscope.model.gpus import Gpu

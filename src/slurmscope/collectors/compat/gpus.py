@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from slurmscope.analysis.gpu_mapping import GpuHold
+from slurmscope.analysis.gpus.mapping import GpuHold
 from slurmscope.collectors.job_use_metrics import JOB, job_labels
 from slurmscope.metrics.family import Family, Labels, compat_gauge
 from slurmscope.model.gpus import Gpu

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from slurmscope.analysis.limit_reasons import LimitUse, find_limits, parse_limit_reason
-from slurmscope.analysis.pending_reasons import explain_reason
-from slurmscope.analysis.queue_position import PriorityTable, QueuePosition, compare_priorities, find_positions
-from slurmscope.analysis.smaller_request import (
+from slurmscope.analysis.pending.limit_reasons import LimitUse, find_limits, parse_limit_reason
+from slurmscope.analysis.pending.pending_reasons import explain_reason
+from slurmscope.analysis.pending.queue_position import PriorityTable, QueuePosition, compare_priorities, find_positions
+from slurmscope.analysis.pending.smaller_request import (
     FreeResources,
     SmallerRequest,
     WaitsByShape,

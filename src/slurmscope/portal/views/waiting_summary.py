@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from slurmscope.analysis.pending_reasons import explain_reason
+from slurmscope.analysis.pending.pending_reasons import explain_reason
 from slurmscope.model.waiting import WaitingJob, WaitingQueue
 from slurmscope.model.waiting_times import (
     CORES_BOUNDS,

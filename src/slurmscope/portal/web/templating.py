@@ -12,7 +12,7 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from slurmscope import __version__
-from slurmscope.analysis.pending_reasons import explain_reason
+from slurmscope.analysis.pending.pending_reasons import explain_reason
 from slurmscope.figures import format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.archive import GroupBy, JobFilter, JobRow
 from slurmscope.model.finding import Severity, Subject

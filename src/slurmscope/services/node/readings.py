@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from slurmscope.analysis.gpu_claims import ENVIRONMENT_NAMES
+from slurmscope.analysis.gpus.claims import ENVIRONMENT_NAMES
 from slurmscope.collectors.job_use import ACCOUNT, PARTITION, JobUseOptions
 from slurmscope.config import Config, own_environment, parse_path
 from slurmscope.metrics.collector import Role

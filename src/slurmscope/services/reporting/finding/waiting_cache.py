@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from slurmscope.analysis.smaller_request import WaitsByShape
+from slurmscope.analysis.pending.smaller_request import WaitsByShape
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import Archive
 from slurmscope.services.runtime.clock import Clock

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from slurmscope.analysis.gpu_claims import SHARE_SIGNS, Claim, Numbering, claim_from_environment
+from slurmscope.analysis.gpus.claims import SHARE_SIGNS, Claim, Numbering, claim_from_environment
 from slurmscope.model.gpus import Gpu, GpuProcess, Gpus, ProcessPlace
 from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from slurmscope.analysis.queue_position import compare_priorities, find_positions
+from slurmscope.analysis.pending.queue_position import compare_priorities, find_positions
 from slurmscope.model.waiting import JobPriorities, JobPriority
 from tests.fakes.waiting import make_queue, make_waiting
 

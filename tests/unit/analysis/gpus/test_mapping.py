@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from slurmscope.analysis.gpu_mapping import GpuHold, Source, job_of, map_gpus
-from slurmscope.analysis.gpu_sums import JobGpuUse, find_held_use, sum_up_jobs
+from slurmscope.analysis.gpus.mapping import GpuHold, Source, job_of, map_gpus
+from slurmscope.analysis.gpus.sums import JobGpuUse, find_held_use, sum_up_jobs
 from slurmscope.model.gpus import Gpu, GpuProcess, GpuReason, Gpus, ProcessPlace
 from slurmscope.model.job_use import JobKey, JobUse, NodeJobs
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from slurmscope.analysis.gpu_mapping import GpuHold, GpuMapping, job_of
+from slurmscope.analysis.gpus.mapping import GpuHold, GpuMapping, job_of
 from slurmscope.model.gpus import Gpu
 from slurmscope.model.job_use import JobKey
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.analysis.limit_reasons import find_limits, parse_limit_reason
-from slurmscope.analysis.pending_reasons import NODES_DOWN, REASONS, explain_reason
+from slurmscope.analysis.pending.limit_reasons import find_limits, parse_limit_reason
+from slurmscope.analysis.pending.pending_reasons import NODES_DOWN, REASONS, explain_reason
 from slurmscope.model.limits import AssociationLimits, Limit, LimitKind, Limits, Qos, QosLimits
 
 LIBRARY = Path("/usr/lib/x86_64-linux-gnu/slurm-wlm/libslurmfull.so")

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explain why a job is pending: every reason of Slurm 22.05 to 26.05, and what its user can do.
 
-Reasons about limits follow a grammar and are explained by :mod:`slurmscope.analysis.limit_reasons`.
+Reasons about limits follow a grammar and are explained by :mod:`slurmscope.analysis.pending.limit_reasons`.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from slurmscope.analysis.limit_reasons import explain_limit, parse_limit_reason
+from slurmscope.analysis.pending.limit_reasons import explain_limit, parse_limit_reason
 
 
 class PendingReason(NamedTuple):

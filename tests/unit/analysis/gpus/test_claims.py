@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.analysis.gpu_claims import ENVIRONMENT_NAMES, Claim, Numbering, claim_from_environment
+from slurmscope.analysis.gpus.claims import ENVIRONMENT_NAMES, Claim, Numbering, claim_from_environment
 from slurmscope.model.gpus import Gpu
 
 UUIDS = tuple(f"GPU-{letter * 8}-0000-4000-8000-000000000000" for letter in "abcd")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.analysis.smaller_request import (
+from slurmscope.analysis.pending.smaller_request import (
     FreeNode,
     SmallerRequest,
     find_free,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from slurmscope.analysis.pending_reasons import NODES_DOWN
+from slurmscope.analysis.pending.pending_reasons import NODES_DOWN
 from slurmscope.model.nodes import Node, can_run_jobs
 from slurmscope.model.waiting import WaitingJob, WaitingQueue
 from slurmscope.model.waiting_times import (
