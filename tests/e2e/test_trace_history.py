@@ -15,7 +15,7 @@ from slurmscope.analysis.charts import AGENTS, TRACED
 from slurmscope.analysis.traced_processes import MAX_PROCESSES
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.report import Chart, JobReport
-from slurmscope.reports.trace_table import trace_sentences
+from slurmscope.reports.tables.traces import trace_sentences
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries

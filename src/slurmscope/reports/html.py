@@ -11,17 +11,17 @@ from slurmscope.errors import MissingExtraError
 from slurmscope.figures import NOT_MEASURED
 from slurmscope.model.report import JobReport
 from slurmscope.reports import contents
-from slurmscope.reports.charts_svg import render_chart_svg
 from slurmscope.reports.contents import Gauge
 from slurmscope.reports.failure import TITLE as FAILURE
 from slurmscope.reports.failure import failure_rows
-from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
-from slurmscope.reports.heat_map_svg import DARK_SCALE, describe_heat_map, render_heat_map_svg
-from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.resubmission import describe_resubmission
-from slurmscope.reports.source_sections import source_sections
-from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette
+from slurmscope.reports.svg.charts import render_chart_svg
+from slurmscope.reports.svg.elements import DARK, LIGHT, Markup, Palette
+from slurmscope.reports.svg.figures import render_cores_svg, render_gauge_svg, render_use_pie_svg
+from slurmscope.reports.svg.heat_map import DARK_SCALE, describe_heat_map, render_heat_map_svg
+from slurmscope.reports.tables.nodes import make_node_table
+from slurmscope.reports.tables.source_sections import source_sections
 from slurmscope.rules.rating import Rating
 
 if TYPE_CHECKING:

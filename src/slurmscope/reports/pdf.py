@@ -19,17 +19,17 @@ from slurmscope.log import escape
 from slurmscope.model.finding import Severity
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.reports import contents
-from slurmscope.reports.charts_svg import render_chart_svg
 from slurmscope.reports.contents import LabelledText
 from slurmscope.reports.failure import TITLE as FAILURE
 from slurmscope.reports.failure import failure_rows
-from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_use_pie_svg
 from slurmscope.reports.formatting import format_time, show
-from slurmscope.reports.heat_map_svg import describe_heat_map, render_heat_map_svg
-from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.resubmission import ResubmissionText, describe_resubmission
-from slurmscope.reports.source_sections import source_sections
-from slurmscope.reports.svg import LIGHT
+from slurmscope.reports.svg.charts import render_chart_svg
+from slurmscope.reports.svg.elements import LIGHT
+from slurmscope.reports.svg.figures import render_cores_svg, render_gauge_svg, render_use_pie_svg
+from slurmscope.reports.svg.heat_map import describe_heat_map, render_heat_map_svg
+from slurmscope.reports.tables.nodes import make_node_table
+from slurmscope.reports.tables.source_sections import source_sections
 
 _PICTURE = b"""#set page(width: auto, height: auto, margin: 0pt)
 #image(bytes(sys.inputs.picture), format: "svg")"""

@@ -9,8 +9,8 @@ from html import escape
 from slurmscope.model.finding import Finding
 from slurmscope.model.traced_run import RunReport
 from slurmscope.reports import contents, run_contents
-from slurmscope.reports.charts_svg import render_chart_svg
 from slurmscope.reports.formatting import format_time, show
+from slurmscope.reports.svg.charts import render_chart_svg
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, Helvetica, Arial, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem;

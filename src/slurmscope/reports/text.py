@@ -14,9 +14,9 @@ from slurmscope.reports.contents import Gauge, LabelledText
 from slurmscope.reports.failure import TITLE as FAILURE
 from slurmscope.reports.failure import failure_rows
 from slurmscope.reports.formatting import format_time, show
-from slurmscope.reports.node_table import make_node_table
 from slurmscope.reports.resubmission import ResubmissionText, describe_resubmission
-from slurmscope.reports.source_sections import SourceSection, source_sections
+from slurmscope.reports.tables.nodes import make_node_table
+from slurmscope.reports.tables.source_sections import SourceSection, source_sections
 from slurmscope.rules.rating import Rating
 
 MIN_WIDTH = 40

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slurmscope.gres import Gres
 from slurmscope.model.finding import Severity
 from slurmscope.reports.html import make_chart_css, render_html, render_mail_html
-from slurmscope.reports.svg import DARK
+from slurmscope.reports.svg.elements import DARK
 from tests.fakes.reports import (
     HOSTILE_NAME,
     make_chart,

@@ -11,8 +11,8 @@ import pytest
 from pypdf import PdfReader
 
 from slurmscope.errors import OutputError
-from slurmscope.reports.figures_svg import render_use_pie_svg
 from slurmscope.reports.pdf import render_chart_png, render_pdf, render_svg_png
+from slurmscope.reports.svg.figures import render_use_pie_svg
 from tests.fakes.reports import (
     HOSTILE_NAME,
     make_chart,

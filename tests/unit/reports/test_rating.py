@@ -19,7 +19,7 @@ from slurmscope.reports import contents
 from slurmscope.reports.contents import Gauge, is_fine, no_findings
 from slurmscope.reports.html import make_chart_css, render_html
 from slurmscope.reports.pdf import _document
-from slurmscope.reports.svg import DARK, LIGHT, Palette
+from slurmscope.reports.svg.elements import DARK, LIGHT, Palette
 from slurmscope.reports.text import _RATED, render_text
 from slurmscope.rules.rating import Rating
 from tests.fakes.archive import make_row

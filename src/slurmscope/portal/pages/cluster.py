@@ -24,7 +24,7 @@ from slurmscope.portal.web.tables import (
     make_shape_table,
     make_table_response,
 )
-from slurmscope.reports.charts_svg import render_chart_svg
+from slurmscope.reports.svg.charts import render_chart_svg
 
 router = APIRouter(include_in_schema=False)
 

@@ -17,7 +17,7 @@ from slurmscope.portal.views.page_paths import parse_job
 from slurmscope.portal.views.queries import parse_format
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import Table, make_table_response
-from slurmscope.reports.charts_svg import render_chart_svg
+from slurmscope.reports.svg.charts import render_chart_svg
 
 MAX_JOBS = 6
 

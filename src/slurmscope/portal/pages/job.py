@@ -34,12 +34,12 @@ from slurmscope.portal.views.queries import NUMBER
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.what_if import WhatIfView, fill_form, parse_request
 from slurmscope.portal.web.tables import make_chart_table, make_heat_table, make_node_table, make_table_response
-from slurmscope.reports.charts_svg import fold, render_chart_svg
-from slurmscope.reports.heat_map_svg import render_heat_map_svg
 from slurmscope.reports.html import render_html
 from slurmscope.reports.json import render_json
 from slurmscope.reports.resubmission import describe_resubmission
-from slurmscope.reports.source_sections import source_sections
+from slurmscope.reports.svg.charts import fold, render_chart_svg
+from slurmscope.reports.svg.heat_map import render_heat_map_svg
+from slurmscope.reports.tables.source_sections import source_sections
 from slurmscope.reports.text import render_text
 from slurmscope.reports.what_if import describe_outcome
 from slurmscope.rules.what_if import predict

@@ -17,7 +17,7 @@ from slurmscope.model.report import Chart
 from slurmscope.portal.pages.context import Context, RequestContext, not_found, require_one_cluster
 from slurmscope.portal.views.chart_data import encode_charts, make_data_table
 from slurmscope.portal.views.node import find_node, list_node_facts, make_node_charts
-from slurmscope.reports.charts_svg import render_chart_svg
+from slurmscope.reports.svg.charts import render_chart_svg
 
 router = APIRouter(include_in_schema=False)
 

@@ -13,7 +13,7 @@ from slurmscope.portal.pages.context import Context, RequestContext
 from slurmscope.portal.views.chart_data import make_data_table
 from slurmscope.portal.views.heat_map import show_heat_map
 from slurmscope.portal.views.zoom import make_zoom_view, parse_part, whole_run
-from slurmscope.reports.charts_svg import fold
+from slurmscope.reports.svg.charts import fold
 
 router = APIRouter(include_in_schema=False)
 

@@ -18,10 +18,10 @@ from slurmscope.figures import format_seconds
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.portal.views.page_paths import name_job, shown_cluster
 from slurmscope.portal.views.zoom import describe_zoom
-from slurmscope.reports.axes import format_value
-from slurmscope.reports.charts_svg import fold
 from slurmscope.reports.formatting import format_time
-from slurmscope.reports.heat_map_svg import make_frame
+from slurmscope.reports.svg.axes import format_value
+from slurmscope.reports.svg.charts import fold
+from slurmscope.reports.svg.heat_map import make_frame
 
 TABLE_ROWS = 20
 _OVERLAY_POINTS = 200

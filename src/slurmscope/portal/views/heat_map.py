@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from slurmscope.analysis.heat_maps import summarise_rows
 from slurmscope.model.report import HeatMap
-from slurmscope.reports.axes import format_value
-from slurmscope.reports.heat_map_svg import HeatFrame, describe_heat_map, make_frame
+from slurmscope.reports.svg.axes import format_value
+from slurmscope.reports.svg.heat_map import HeatFrame, describe_heat_map, make_frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

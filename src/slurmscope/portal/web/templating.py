@@ -27,10 +27,10 @@ from slurmscope.portal.views.waiting_summary import rate_wait
 from slurmscope.portal.web.static_files import StaticFiles
 from slurmscope.portal.web.times import make_time_filters
 from slurmscope.reports import contents
-from slurmscope.reports.charts_svg import describe
 from slurmscope.reports.failure import TITLE as FAILURE
 from slurmscope.reports.failure import failure_rows
 from slurmscope.reports.formatting import format_day, show
+from slurmscope.reports.svg.charts import describe
 from slurmscope.rules import RULES
 from slurmscope.rules.exit_status import name_exit
 from slurmscope.rules.rating import MANY_JOBS, RatedJob, rate_use, rated_job

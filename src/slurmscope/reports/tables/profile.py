@@ -9,7 +9,7 @@ from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import ProfileComparison, ProfileSummary, StepProfile, TaskProfile
 from slurmscope.reports.formatting import show
-from slurmscope.reports.node_table import TextTable
+from slurmscope.reports.tables.nodes import TextTable
 
 _HEAD = ("Step", "Task", "Node", "CPU time", "Memory", "Read", "Written")
 _GPU_HEAD = ("GPUs", "GPU memory")

@@ -11,9 +11,9 @@ from statistics import median
 from slurmscope.analysis.heat_maps import summarise_rows
 from slurmscope.figures import NOT_MEASURED, format_some
 from slurmscope.model.report import HeatMap
-from slurmscope.reports.axes import find_highest, format_value, make_time_marks
 from slurmscope.reports.formatting import format_zoned_day, show
-from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
+from slurmscope.reports.svg.axes import find_highest, format_value, make_time_marks
+from slurmscope.reports.svg.elements import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
 
 LIGHT_SCALE = ("#eef3f8", "#d6e4f0", "#b5d0e6", "#8db8da", "#639bc9", "#3f7db3", "#246199", "#13477a", "#082f57")
 DARK_SCALE = ("#1f2a35", "#21394d", "#244b68", "#2a5f85", "#3376a3", "#4590c0", "#63abd6", "#90c8e8", "#c8e6f7")

@@ -10,7 +10,7 @@ from statistics import median
 from slurmscope.figures import NOT_MEASURED, format_ratio
 from slurmscope.model.report import JobReport
 from slurmscope.reports.formatting import show
-from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette, element, number, picture
+from slurmscope.reports.svg.elements import DARK, LIGHT, Markup, Palette, element, number, picture
 from slurmscope.rules.rating import Rating
 
 MAX_CORE_ROWS = 32

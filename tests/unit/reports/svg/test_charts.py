@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import Chart, ChartLine
 from slurmscope.model.summary import CpuSummary
-from slurmscope.reports.axes import format_value, make_time_marks, make_value_marks
-from slurmscope.reports.charts_svg import describe, fold, render_chart_svg
-from slurmscope.reports.figures_svg import render_cores_svg, render_gauge_svg, render_pie_svg, render_use_pie_svg
-from slurmscope.reports.svg import DARK, LIGHT, Palette
+from slurmscope.reports.svg.axes import format_value, make_time_marks, make_value_marks
+from slurmscope.reports.svg.charts import describe, fold, render_chart_svg
+from slurmscope.reports.svg.elements import DARK, LIGHT, Palette
+from slurmscope.reports.svg.figures import render_cores_svg, render_gauge_svg, render_pie_svg, render_use_pie_svg
 from slurmscope.rules.rating import Rating
 from tests.fakes.reports import HOSTILE_NAME, START, make_chart, make_record, make_report, make_unmeasured_report
 

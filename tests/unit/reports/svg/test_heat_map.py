@@ -11,7 +11,7 @@ import pytest
 
 from slurmscope.analysis.heat_maps import find_heat_maps
 from slurmscope.model.report import ChartLine, HeatMap
-from slurmscope.reports.heat_map_svg import DARK_SCALE, LIGHT_SCALE, describe_heat_map, make_frame, render_heat_map_svg
+from slurmscope.reports.svg.heat_map import DARK_SCALE, LIGHT_SCALE, describe_heat_map, make_frame, render_heat_map_svg
 from tests.fakes.reports import HOSTILE_NAME, START, make_two_node_report
 
 SVG = "{http://www.w3.org/2000/svg}"

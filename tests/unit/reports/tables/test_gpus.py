@@ -13,9 +13,9 @@ import pytest
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import HeldGpu, OtherGpus
 from slurmscope.reports.contents import Gauge, gauges
-from slurmscope.reports.gpu_table import make_gpu_table
 from slurmscope.reports.html import render_html
 from slurmscope.reports.json import render_json
+from slurmscope.reports.tables.gpus import make_gpu_table
 from slurmscope.reports.text import render_text
 from slurmscope.rules.rating import Rating
 from slurmscope.store.archive.report_coding import decode_report, encode_report

@@ -11,9 +11,9 @@ from datetime import UTC, tzinfo
 from slurmscope.analysis.charts import fold_lines
 from slurmscope.figures import NOT_MEASURED
 from slurmscope.model.report import Chart
-from slurmscope.reports.axes import Mark, find_highest, format_value, make_time_marks, make_value_marks
 from slurmscope.reports.formatting import format_zoned_day, show
-from slurmscope.reports.svg import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
+from slurmscope.reports.svg.axes import Mark, find_highest, format_value, make_time_marks, make_value_marks
+from slurmscope.reports.svg.elements import DARK, LIGHT, Markup, Palette, element, measure_pixels, number, picture
 
 _TOP, _RIGHT, _ROW = 38, 16, 18
 _LABEL_LIMIT = 28

@@ -12,10 +12,10 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.summary import ProfileComparison, ProfileSummary, StepProfile
 from slurmscope.reports.html import render_html, render_mail_html
 from slurmscope.reports.json import render_json
-from slurmscope.reports.profile_table import make_profile_table, profile_sentences
+from slurmscope.reports.tables.profile import make_profile_table, profile_sentences
 from slurmscope.reports.text import render_text
 from tests.fakes.reports import HOSTILE_NAME, make_profiled_report, make_report
-from tests.unit.reports.test_trace_table import FORMS, read_pdf
+from tests.unit.reports.tables.test_traces import FORMS, read_pdf
 
 CPU_SENTENCE = "CPU time: 1 h 30 min in Slurm's samples, 3 h measured by the node agents; the samples have 50 % less."
 MEMORY_SENTENCE = (

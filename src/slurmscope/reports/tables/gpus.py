@@ -7,7 +7,7 @@ from slurmscope.figures import NOT_MEASURED, format_bytes, format_ratio, format_
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import HeldGpu, OtherGpus
 from slurmscope.reports.formatting import show
-from slurmscope.reports.node_table import TextTable
+from slurmscope.reports.tables.nodes import TextTable
 
 _HEAD = ("Node", "GPU", "Model", "Utilization", "Memory, peak", "Size", "Share")
 _SHORT_UUID = len("GPU-01234567")

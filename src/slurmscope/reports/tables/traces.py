@@ -7,7 +7,7 @@ from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import ProcessSummary, TraceDifference
 from slurmscope.reports.formatting import show
-from slurmscope.reports.node_table import TextTable
+from slurmscope.reports.tables.nodes import TextTable
 
 _HEAD = ("Command", "Rank", "Node", "CPU time", "Memory", "Threads", "Disk read", "Disk write")
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurmscope.model.report import JobReport
-from slurmscope.reports.gpu_table import make_gpu_table
-from slurmscope.reports.node_table import TextTable
-from slurmscope.reports.profile_table import make_profile_table, profile_sentences
-from slurmscope.reports.trace_table import make_trace_table, trace_sentences
+from slurmscope.reports.tables.gpus import make_gpu_table
+from slurmscope.reports.tables.nodes import TextTable
+from slurmscope.reports.tables.profile import make_profile_table, profile_sentences
+from slurmscope.reports.tables.traces import make_trace_table, trace_sentences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

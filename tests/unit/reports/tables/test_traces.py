@@ -15,8 +15,8 @@ from slurmscope.model.summary import TraceDifference, TraceSummary
 from slurmscope.reports.html import render_html, render_mail_html
 from slurmscope.reports.json import render_json
 from slurmscope.reports.pdf import render_pdf
+from slurmscope.reports.tables.traces import make_trace_table, trace_sentences
 from slurmscope.reports.text import render_text
-from slurmscope.reports.trace_table import make_trace_table, trace_sentences
 from tests.fakes.reports import GIB, HOSTILE_NAME, make_report, make_traced_report
 
 CPU_SENTENCE = (
