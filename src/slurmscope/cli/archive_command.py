@@ -95,12 +95,14 @@ def _migrate(*, dry_run: bool, **given: object) -> int:
         write_text(f"{number}/{count} {escape(title)}")
 
     steps = migrate_archive(load_config("portal", given), show, is_dry_run=dry_run)
-    if dry_run:
-        for step in steps:
-            write_text(f"{escape(step.title)}; {step.table} has about {step.rows:,} rows")
     if not steps:
         write_text("the archive has the tables of this release; there is nothing to do")
-    elif not dry_run:
+    elif dry_run:
+        write_text(f"{len(steps)} step{'' if len(steps) == 1 else 's'}:")
+        for step in steps:
+            write_text(f"{escape(step.title)}; {step.table} has about {step.rows:,} rows")
+        write_text("nothing was changed: this was a dry run")
+    else:
         write_text("the archive was migrated")
     return 0
 

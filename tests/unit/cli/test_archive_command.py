@@ -206,7 +206,9 @@ def test_older_archive_is_migrated_after_a_dry_run(archive: SqlArchive, tmp_path
     assert (0, "", before) == (dry.returncode, dry.stderr, after_dry_run)
     column = "ALTER TABLE slurmscope_jobs ADD COLUMN eligible_seconds BIGINT"
     assert f"{column}; slurmscope_jobs has about 2 rows" in dry.stdout.splitlines()
-    steps = len(dry.stdout.splitlines())
+    first, *planned, end = dry.stdout.splitlines()
+    assert (f"{len(planned)} steps:", "nothing was changed: this was a dry run") == (first, end)
+    steps = len(planned)
     *shown, last = done.stdout.splitlines()
     assert [f"{number}/{steps}" for number in range(1, steps + 1)] == [line.partition(" ")[0] for line in shown]
     assert "the archive was migrated" == last

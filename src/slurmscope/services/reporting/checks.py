@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from slurmscope.config import Config
-from slurmscope.errors import CommandMissing, SlurmscopeError
+from slurmscope.errors import ArchiveSchemaError, CommandMissing, SlurmscopeError
 from slurmscope.model.check import Check
 from slurmscope.model.job_record import JobAccounting
 from slurmscope.portal.settings import PortalSettings, check_settings
@@ -50,6 +50,7 @@ PROBE_USER = "slurmscope"
 ADVICE = {
     "settings": "change portal.listen-address, portal.mode or portal.proxy-peers: docs/portal.md",
     "archive": "check that its directory or server exists, and that this user may write to it",
+    "schema": "portals of different releases cannot share an archive: docs/portal.md, Updating",
     "reporter": "check that slurmscope portal runs, and its log for accounting errors",
     "accounting": "check that slurmdbd runs and that this user may run sacct, or run slurmscope database check",
     "coordinators": "without sacctmgr, coordinators only see their own jobs",
@@ -98,7 +99,7 @@ def _check_settings(settings: PortalSettings) -> str:
 
 
 def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]:
-    """Check the archive without creating it: the portal could not write to a file of another user."""
+    """Check the archive without creating or migrating it: the portal could not write to a file of another user."""
     settings = config.of(ArchiveSettings)
     try:
         archive = open_known_archive(settings)
@@ -109,13 +110,16 @@ def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]
 
         try:
             checkpoints = Checkpoints(archive.database)
+            active = find_active_clusters(checkpoints.list_checkpoints(CLUSTER_CHECKPOINT), time.time())
             yield Check(name="archive", is_good=True, message=f"{archive.database.dialect} answers")
             names = _names(accounting)
             yield from _watch_progress(checkpoints, names, config.of(ReporterSettings))
-            yield from _check_clusters(config.of(PrometheusSettings), names, _active_clusters(checkpoints))
+            yield from _check_clusters(config.of(PrometheusSettings), names, active)
             yield _check_elected(archive.database, names)
         finally:
             archive.close()
+    except ArchiveSchemaError as error:
+        yield Check(name="archive", is_good=False, message=str(error), advice=ADVICE["schema"])
     except SlurmscopeError as error:
         yield Check(name="archive", is_good=False, message=str(error), advice=ADVICE["archive"])
 
@@ -214,10 +218,6 @@ def _check_clusters(settings: PrometheusSettings, names: Sequence[str], archived
     elif len({*names, *archived}) > 1:
         message = f"{', '.join(sorted({*names, *archived}))} have jobs here, and their series are distinguished"
         yield Check(name="clusters", is_good=True, message=message)
-
-
-def _active_clusters(checkpoints: ListedCheckpoints) -> tuple[str, ...]:
-    return find_active_clusters(checkpoints.list_checkpoints(CLUSTER_CHECKPOINT), time.time())
 
 
 def _check_series(settings: PrometheusSettings, commands: SlurmCommands) -> Iterator[Check]:

@@ -142,11 +142,11 @@ def open_recorded(config: Config, environment: Mapping[str, str]) -> SeriesSourc
 
 
 def open_known_archive(settings: ArchiveSettings) -> SqlArchive | None:
-    """Open an archive without creating one; None for a file that does not exist or is not readable."""
+    """Open an archive without creating or migrating one; None for a file that does not exist or is not readable."""
     path = sqlite_path(settings.url)
     if path is not None and not is_readable_file(path):
         return None
-    return open_archive(settings)
+    return open_archive(settings, may_migrate=False)
 
 
 def no_archive(settings: ArchiveSettings) -> ConfigError:

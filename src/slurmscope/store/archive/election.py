@@ -54,12 +54,14 @@ class Election:
         self.elected = threading.Event()
         """Set while this process is elected; it may be replaced before that is noticed."""
         self._archive = database
+        self._duty = duty
         self._name = record_name(duty)
         self._lock = database.make_lock(self._name)
         self._wall_clock = wall_clock
         self._record = ""
         self._is_replaced = False
         self._is_closed = False
+        self._is_standing_by = False
         self._campaigning = threading.Lock()
 
     def campaign(self) -> None:
@@ -71,7 +73,7 @@ class Election:
                     self._campaign()
             finally:
                 if was_elected and not self.elected.is_set():
-                    logger.warning("this process is no longer elected", extra=fields(self._name, duty=self._name))
+                    logger.warning("this process is no longer elected", extra=fields(self._name, duty=self._duty))
 
     def check(self, connection: Connection) -> None:
         """Raise NotElected in a transaction of a process that is not elected.
@@ -100,13 +102,20 @@ class Election:
             if not self._lock.hold():
                 self.elected.clear()
                 self._record = ""
+                self._stand_by()
             elif not self._record:
                 self._record = self._announce()
                 self.elected.set()
-                logger.info("this process was elected", extra=fields(self._name, duty=self._name))
+                self._is_standing_by = False
+                logger.info("this process was elected", extra=fields(self._name, duty=self._duty))
         except ArchiveError:
             self._step_down()
             raise
+
+    def _stand_by(self) -> None:
+        if not self._is_standing_by:
+            logger.info("another process is elected; standing by", extra=fields(self._name, duty=self._duty))
+        self._is_standing_by = True
 
     def _step_down(self) -> None:
         self.elected.clear()

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from slurmscope.store.archive.archive import SqlArchive
 
 
-def open_archive(settings: ArchiveSettings) -> SqlArchive:
-    """Return the archive of these settings; close it in the end.
+def open_archive(settings: ArchiveSettings, *, may_migrate: bool = True) -> SqlArchive:
+    """Return the archive of these settings; close it in the end. ``may_migrate`` is that of :class:`Database`.
 
     Nothing is read or written before the first query, so an unreachable server does not prevent a start.
     """
@@ -24,4 +24,4 @@ def open_archive(settings: ArchiveSettings) -> SqlArchive:
         if error.name and error.name.startswith("slurmscope"):
             raise
         raise MissingExtraError("the archive of jobs", "reports") from error
-    return SqlArchive(Database(settings))
+    return SqlArchive(Database(settings, may_migrate=may_migrate))

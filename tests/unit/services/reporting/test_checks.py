@@ -22,9 +22,11 @@ from slurmscope.services.reporting.checks import check_progress, examine_portal
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.database.engine import Database
 from slurmscope.store.archive.election import Election
+from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.prometheus_server import FakePrometheus, failure, vector
 from tests.fakes.scripted_server import scripted_server
+from tests.migration_promises import make_version_1
 
 RHYTHM = ReporterSettings()
 
@@ -124,6 +126,37 @@ def test_archive_is_not_created(tmp_path: Path) -> None:
     examine(tmp_path)
 
     assert [] == list(tmp_path.iterdir())
+
+
+def test_archive_of_another_release_is_reported_and_not_migrated(tmp_path: Path) -> None:
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as archive:
+        make_version_1(archive)
+    before = (tmp_path / "archive.db").read_bytes()
+
+    check = examine(tmp_path)["archive"]
+
+    assert not check.is_good
+    assert "schema 1 of an earlier release" in check.message
+    assert "docs/portal.md" in check.advice
+    assert before == (tmp_path / "archive.db").read_bytes()
+
+
+def test_unreachable_archive_has_one_line_with_all_its_hosts(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as one, closing(socket.create_server(("127.0.0.1", 0))) as two:
+        ports = [server.getsockname()[1] for server in (one, two)]
+    url = f"postgresql://u@127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}/d"
+    config = load(
+        tuple(portal_sections()),
+        flags={"slurm.bin-path": str(tmp_path), "archive.url": url},
+        environment={},
+        file=None,
+    )
+
+    (check,) = (check for check in examine_portal(config, {}).checks if check.name == "archive")
+
+    assert not check.is_good
+    assert url in check.message
+    assert all(f"port {port} failed: Connection refused" in check.message for port in ports)
 
 
 def test_commands_that_answer_are_good(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -59,6 +60,19 @@ def test_killed_process_is_replaced(archive: SqlArchive) -> None:
         until_elected(ours)
 
         assert os.getpid() == getattr(find_elected(archive.database, DUTY), "pid", None)
+
+
+def test_candidate_that_stands_by_says_so_once(archive: SqlArchive, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.INFO),
+        closing(Election(archive.database, DUTY)) as elected,
+        closing(Election(archive.database, DUTY)) as other,
+    ):
+        elected.campaign()
+        other.campaign()
+        other.campaign()
+
+    assert ["this process was elected", "another process is elected; standing by"] == caplog.messages
 
 
 def test_lock_file_is_closed_to_others_and_no_link(archive: SqlArchive, tmp_path: Path) -> None:

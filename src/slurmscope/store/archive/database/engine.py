@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import re
 import sqlite3
 import threading
 import time
@@ -59,6 +60,7 @@ _ESCAPED_BYTES = b"\0\n\r\x1a\"'\\"
 _STATEMENT_BYTES = 1024
 _SURELY_REPORTED_BYTES = 64 * 1024
 _MESSAGE_LIMIT = 300
+_ATTEMPT = re.compile(r"^- host: .*?: connection failed: (.+)$", re.MULTILINE)
 
 logger = logging.getLogger(__name__)
 
@@ -70,9 +72,10 @@ class ArchiveConflict(ArchiveError):
 class Database:
     """Lend connections to one database, from any thread. Every failure is an ``ArchiveError``."""
 
-    def __init__(self, settings: ArchiveSettings) -> None:
-        """Keep where it is."""
+    def __init__(self, settings: ArchiveSettings, *, may_migrate: bool = True) -> None:
+        """Keep where it is, and whether opening it may migrate a small archive of an earlier release."""
         self.settings = settings
+        self._may_migrate = may_migrate
         self._url = make_url(settings.url)
         self._driver = choose_driver(self._url, settings)
         self._engine = _make_engine(self._url, self._driver, settings)
@@ -161,10 +164,10 @@ class Database:
         # Within the ordinary time limit: an unreachable server is noticed here.
         with self._engine.connect() as connection:
             version = read_version(connection)
-            if is_older(version) and has_more_rows(connection, JOBS, AUTOMATIC_ROWS):
+            if is_older(version) and not self._migrates_itself(connection):
                 raise ArchiveSchemaError(
-                    f"the archive has the schema {version} of an earlier release and many jobs: stop the portals of "
-                    "that release, back it up, and run slurmscope archive migrate"
+                    f"the archive has the schema {version} of an earlier release: stop the portals of that release, "
+                    "back it up, and run slurmscope archive migrate"
                 )
         if not is_older(version):
             _prepare(self._engine)
@@ -172,6 +175,9 @@ class Database:
         logger.info("migrating the archive to a new schema", extra=fields(archive=self._shown))
         with self._patient_engine() as engine:
             _prepare(engine)
+
+    def _migrates_itself(self, connection: Connection) -> bool:
+        return self._may_migrate and not has_more_rows(connection, JOBS, AUTOMATIC_ROWS)
 
     def _check_schema(self, connection: Connection) -> None:
         """Notice now and then that a later release has migrated the tables."""
@@ -265,12 +271,19 @@ def _prepare(engine: Engine, progress: Progress | None = None) -> None:
 
 
 def _without_password(url: URL) -> str:
+    hosts = url.query.get("host")
+    if isinstance(hosts, tuple):
+        user = f"{url.username}@" if url.username else ""
+        return f"{url.drivername}://{user}{','.join(hosts)}/{url.database}"
     return url.set(query={}).render_as_string(hide_password=True)
 
 
 def _first_line(error: BaseException | None) -> str:
     # PyMySQL raises a number and a message.
     said = str(error.args[-1]) if error is not None and error.args else repr(error)
+    # psycopg repeats the failure of the last host, and lists those of all.
+    if attempts := _ATTEMPT.findall(said):
+        return "; ".join(dict.fromkeys(attempts))
     return next((line.strip() for line in said.splitlines() if line.strip()), "no reason was given")
 
 
