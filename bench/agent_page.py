@@ -23,7 +23,7 @@ from slurmscope.metrics.family import Family
 from slurmscope.outputs.http.app import ScrapeRequest
 from slurmscope.outputs.remote_write.encoding import RequestEncoder, WriteRequest
 from slurmscope.services.exporter.exporter import Exporter, RunningExporter
-from slurmscope.services.exporter.settings import Profile
+from slurmscope.services.exporter.settings import MetricsProfile
 from slurmscope.services.node.readings import NodeReadings
 
 JOBS = 64
@@ -51,7 +51,7 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         groups = stack.enter_context(run_sleeping(folder, PROCESSES, JOBS))
         root = make_jobs(folder / "cgroup", groups)
-        agents = {profile: stack.enter_context(closing(make_agent(root, profile))) for profile in Profile}
+        agents = {profile: stack.enter_context(closing(make_agent(root, profile))) for profile in MetricsProfile}
         for agent in agents.values():
             scrape(agent)  # the first one has no rates
         pages = {profile: scrape(agent) for profile, agent in agents.items()}
@@ -61,7 +61,7 @@ def main() -> int:
     costs = dict(zip(agents, seconds, strict=True))
     for profile, page in pages.items():
         print(describe(profile, page, costs[profile]))
-    reports, standard = Profile.REPORTS, Profile.STANDARD
+    reports, standard = MetricsProfile.REPORTS, MetricsProfile.STANDARD
     series = count_series(pages[reports]) / count_series(pages[standard])
     return 0 if _judge(series, costs[reports] / costs[standard]) else 1
 
@@ -88,7 +88,7 @@ def make_jobs(root: Path, groups: list[list[int]]) -> Path:
     return root
 
 
-def make_agent(root: Path, profile: Profile) -> RunningExporter:
+def make_agent(root: Path, profile: MetricsProfile) -> RunningExporter:
     """Start the agent of a node with this tree of cgroups; it reads anew for every scrape."""
     given: Mapping[str, object] = {"path_cgroup": str(root), "metrics_profile": profile.value, "node_interval": "0s"}
     exporter = Exporter(role=Role.NODE, load=lambda: load_config("node", given), make_readings=NodeReadings)
@@ -114,7 +114,7 @@ def _text(page: bytes) -> bytes:
     return text
 
 
-def describe_writing(profile: Profile, families: list[Family]) -> str:
+def describe_writing(profile: MetricsProfile, families: list[Family]) -> str:
     """Return the size of a request of remote write, and what it costs to encode one."""
     encoder = RequestEncoder({"instance": "n0001", "job": "slurm-nodes"})
 
@@ -130,7 +130,7 @@ def describe_writing(profile: Profile, families: list[Family]) -> str:
     )
 
 
-def describe(profile: Profile, page: bytes, seconds: float) -> str:
+def describe(profile: MetricsProfile, page: bytes, seconds: float) -> str:
     """Return the figures of a page, and what they mean for a thousand nodes."""
     series = count_series(page)
     rates = ", ".join(f"{1000 * series / every:,.0f} samples/s every {every} s" for every in SCRAPE_INTERVALS_SECONDS)

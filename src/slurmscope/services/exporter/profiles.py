@@ -16,7 +16,12 @@ from slurmscope.config import Config, Resolved
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, Metric
 from slurmscope.model.series import SeriesQuery
-from slurmscope.services.exporter.settings import MetricProfileSettings, MetricsSettings, Profile, all_collectors
+from slurmscope.services.exporter.settings import (
+    MetricsProfile,
+    MetricsProfileSettings,
+    MetricsSettings,
+    all_collectors,
+)
 
 STEPS_KEY = "collector.job_use.steps"
 
@@ -55,14 +60,14 @@ REPORTS_CONDITIONS = common_conditions(REPORT_QUERIES)
 
 def resolve_profile(config: Config, role: Role) -> Config:
     """Enable the series of steps in the profile ``full``, unless they are disabled explicitly."""
-    if find_profile(config, role) is not Profile.FULL or not config.is_default(STEPS_KEY):
+    if find_profile(config, role) is not MetricsProfile.FULL or not config.is_default(STEPS_KEY):
         return config
     return replace(config, values={**config.values, STEPS_KEY: Resolved(True, "metrics.profile")})
 
 
-def find_profile(config: Config, role: Role) -> Profile:
+def find_profile(config: Config, role: Role) -> MetricsProfile:
     """Return the profile of an exporter; only the node agent has others than the standard."""
-    return Profile(config.of(MetricProfileSettings).profile) if role is Role.NODE else Profile.STANDARD
+    return MetricsProfile(config.of(MetricsProfileSettings).profile) if role is Role.NODE else MetricsProfile.STANDARD
 
 
 def wanted_metrics(config: Config, role: Role) -> Callable[[Metric], bool]:
@@ -73,7 +78,7 @@ def wanted_metrics(config: Config, role: Role) -> Callable[[Metric], bool]:
     settings = config.of(MetricsSettings)
     excluded = re.compile(settings.exclude) if settings.exclude else None
     further = {metric.name for c in all_collectors(role) if not c.is_default for metric in c.metrics}
-    names = REPORTS_METRICS | further if find_profile(config, role) is Profile.REPORTS else None
+    names = REPORTS_METRICS | further if find_profile(config, role) is MetricsProfile.REPORTS else None
 
     def is_wanted(metric: Metric) -> bool:
         if names is not None and metric.name not in names:
@@ -85,7 +90,7 @@ def wanted_metrics(config: Config, role: Role) -> Callable[[Metric], bool]:
 
 def wanted_samples(config: Config, role: Role) -> Callable[[Family], Family]:
     """Return the function that leaves the wanted samples of a family, such as the one event that reports query."""
-    if find_profile(config, role) is not Profile.REPORTS:
+    if find_profile(config, role) is not MetricsProfile.REPORTS:
         return lambda family: family
 
     def narrow(family: Family) -> Family:

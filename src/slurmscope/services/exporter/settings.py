@@ -82,7 +82,7 @@ class MetricsSettings:
     )
 
 
-class Profile(enum.StrEnum):
+class MetricsProfile(enum.StrEnum):
     """How many metrics the node agent serves."""
 
     REPORTS = "reports"
@@ -91,15 +91,15 @@ class Profile(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricProfileSettings:
+class MetricsProfileSettings:
     """How many metrics of each job are exported."""
 
     profile: str = setting(
-        Profile.STANDARD.value,
+        MetricsProfile.STANDARD.value,
         help="Which metrics to expose: reports (only what reports, portal and the example rules query), standard, or "
         "full (also the usage of each step and task).",
-        parse=one_of(*(profile.value for profile in Profile)),
-        metavar="|".join(Profile),
+        parse=one_of(*(profile.value for profile in MetricsProfile)),
+        metavar="|".join(MetricsProfile),
     )
 
 
@@ -131,7 +131,7 @@ def exporter_sections(role: Role) -> Iterator[Section]:
     yield Section(name="output", type=RemoteWriteSettings)
     yield Section(name="metrics", type=MetricsSettings)
     if role is Role.NODE:
-        yield Section(name="metrics", type=MetricProfileSettings)
+        yield Section(name="metrics", type=MetricsProfileSettings)
     yield Section(name="log", type=LogSettings)
     yield Section(name="collector", type=CollectorSettings)
     for collector in all_collectors(role):
