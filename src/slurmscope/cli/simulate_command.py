@@ -19,27 +19,6 @@ CAN_BE_NONE = ("seed", "jobs", "gpus")
 
 def make_command() -> click.Command:
     """Build the command; its defaults are those of the simulation."""
-    default = Shape()
-    counts = [
-        ("seed", default.seed, "Seed of the simulation."),
-        ("jobs", default.jobs, "Number of jobs."),
-        ("nodes", default.nodes, "Number of nodes."),
-        ("users", default.users, "Number of users."),
-        ("accounts", default.accounts, "Number of accounts."),
-        ("partitions", default.partitions, "Number of partitions."),
-        ("gpus", default.gpus, "Number of GPUs."),
-    ]
-    options = [
-        click.Option(
-            [f"--{name}"],
-            type=_range(name),
-            default=value,
-            show_default=True,
-            metavar="N",
-            help=text,
-        )
-        for name, value, text in counts
-    ]
     output = click.Option(
         ["--output"],
         type=click.Path(file_okay=False, path_type=Path),
@@ -58,7 +37,7 @@ def make_command() -> click.Command:
     return click.Command(
         "simulate",
         callback=_run,
-        params=[output, cluster, *options],
+        params=[output, cluster, *_count_options(Shape())],
         help="Write simulated Slurm commands (squeue, sinfo, ...) to a folder, for testing without Slurm. "
         "The same options always give the same cluster.",
         epilog=format_examples(
@@ -67,6 +46,22 @@ def make_command() -> click.Command:
             "slurmscope simulate --output /tmp/second --cluster second",
         ),
     )
+
+
+def _count_options(default: Shape) -> list[click.Option]:
+    counts = [
+        ("seed", default.seed, "Seed of the simulation."),
+        ("jobs", default.jobs, "Number of jobs."),
+        ("nodes", default.nodes, "Number of nodes."),
+        ("users", default.users, "Number of users."),
+        ("accounts", default.accounts, "Number of accounts."),
+        ("partitions", default.partitions, "Number of partitions."),
+        ("gpus", default.gpus, "Number of GPUs."),
+    ]
+    return [
+        click.Option([f"--{name}"], type=_range(name), default=value, show_default=True, metavar="N", help=text)
+        for name, value, text in counts
+    ]
 
 
 def _range(name: str) -> click.IntRange:

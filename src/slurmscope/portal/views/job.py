@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from slurmscope.figures import NOT_MEASURED, format_bytes, format_count, format_ratio, format_seconds, format_some
 from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.report import JobReport
-from slurmscope.model.summary import Coverage, NodeSummary
+from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, MemorySummary, NodeSummary
 
 _CORE_WIDTH, _CORE_HEIGHT = 5, 20
 MAX_NODES = 100
@@ -80,54 +80,42 @@ def make_job_view(report: JobReport, runs: Sequence[JobReport]) -> JobView:
 
 def _compare_resources(report: JobReport) -> tuple[ResourceRow, ...]:
     summary, record = report.summary, report.record
-    cpu, memory, gpu = summary.cpu, summary.memory, summary.gpu
-    cpu_note = "" if cpu.time.used is None else _describe_coverage(cpu.time.coverage)
-    memory_note = ""
-    if memory.best_peak_bytes is not None:
-        memory_note = _describe_coverage(memory.coverage if memory.working_peak_bytes is not None else None)
     limit = "no limit" if summary.time.asked is None else format_seconds(summary.time.asked)
-    rows = [
+    return (
         ResourceRow("Time", limit, format_seconds(summary.time.used), summary.time.ratio, subject=Subject.TIME),
         ResourceRow("Nodes", f"{record.node_count:,}", _count_busy_nodes(summary.nodes), None),
-        ResourceRow(
-            "Cores",
-            f"{record.cpus:,}" if record.cpus else "unknown",
-            _format_busy(cpu.mean_cores),
-            cpu.time.ratio,
-            cpu_note,
-        ),
-        ResourceRow(
-            "CPU time",
-            format_seconds(cpu.time.asked),
-            format_seconds(cpu.time.used),
-            cpu.time.ratio,
-            "requested: cores × run time",
-        ),
-        ResourceRow(
-            "Memory",
-            format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known",
-            format_bytes(memory.best_peak_bytes),
-            memory.ratio,
-            memory_note,
-            subject=Subject.MEMORY,
-        ),
-    ]
-    if requested := max(gpu.asked, record.gpus):
-        used = None if gpu.mean_utilization is None else gpu.mean_utilization * requested
-        rows.append(
-            ResourceRow(
-                "GPUs",
-                str(requested),
-                _format_busy(used),
-                gpu.mean_utilization,
-                _describe_coverage(gpu.coverage),
-                subject=Subject.GPU,
-            )
-        )
-        if gpu.memory_size_bytes is not None:
-            size, peak = format_bytes(gpu.memory_size_bytes), format_bytes(gpu.peak_memory_bytes)
-            rows.append(ResourceRow("GPU memory", size, peak, gpu.memory_ratio, subject=None))
-    return tuple(rows)
+        *_cpu_rows(summary.cpu, record.cpus),
+        _memory_row(summary.memory),
+        *_gpu_rows(summary.gpu, max(summary.gpu.asked, record.gpus)),
+    )
+
+
+def _cpu_rows(cpu: CpuSummary, cores: int | None) -> Iterator[ResourceRow]:
+    note = "" if cpu.time.used is None else _describe_coverage(cpu.time.coverage)
+    requested = f"{cores:,}" if cores else "unknown"
+    yield ResourceRow("Cores", requested, _format_busy(cpu.mean_cores), cpu.time.ratio, note)
+    asked, used = format_seconds(cpu.time.asked), format_seconds(cpu.time.used)
+    yield ResourceRow("CPU time", asked, used, cpu.time.ratio, "requested: cores × run time")
+
+
+def _memory_row(memory: MemorySummary) -> ResourceRow:
+    note = ""
+    if memory.best_peak_bytes is not None:
+        note = _describe_coverage(memory.coverage if memory.working_peak_bytes is not None else None)
+    asked = format_bytes(memory.asked_bytes) if memory.asked_bytes is not None else "not known"
+    peak = format_bytes(memory.best_peak_bytes)
+    return ResourceRow("Memory", asked, peak, memory.ratio, note, subject=Subject.MEMORY)
+
+
+def _gpu_rows(gpu: GpuSummary, requested: int) -> Iterator[ResourceRow]:
+    if not requested:
+        return
+    utilization, note = gpu.mean_utilization, _describe_coverage(gpu.coverage)
+    used = _format_busy(None if utilization is None else utilization * requested)
+    yield ResourceRow("GPUs", str(requested), used, utilization, note, subject=Subject.GPU)
+    if gpu.memory_size_bytes is not None:
+        size, peak = format_bytes(gpu.memory_size_bytes), format_bytes(gpu.peak_memory_bytes)
+        yield ResourceRow("GPU memory", size, peak, gpu.memory_ratio, subject=None)
 
 
 def _count_busy_nodes(nodes: Sequence[NodeSummary]) -> str:

@@ -112,25 +112,7 @@ def _make_environment(settings: PortalSettings, static: StaticFiles, clusters: F
         "clusters": clusters,
         **make_links(base, clusters),
     }
-    environment.filters |= {
-        "bytes": format_bytes,
-        "count": format_count,
-        "day": format_day,
-        "ratio": format_ratio,
-        "seconds": format_seconds,
-        "some": format_some,
-        "hours": _format_hours,
-        "rate": _rate,
-        "how_failed": lambda row: name_exit(row.exit_code, row.exit_signal),
-        "percent_number": _percent_number,
-        "rule_title": _name_rule,
-        "group_label": _label_group,
-        "state_class": _state_class,
-        "wait_level": rate_wait,
-        "reason_meaning": lambda reason: explain_reason(reason).meaning,
-        "spaced": lambda text: text.replace("_", " "),
-        **make_time_filters(settings.time_zone),
-    }
+    environment.filters |= _FILTERS | make_time_filters(settings.time_zone)
     return environment
 
 
@@ -192,3 +174,23 @@ def _state_class(state: str) -> str:
     if state == SUSPENDED or state in WAITING_STATES:
         return "pending"
     return {"COMPLETED": "completed", "CANCELLED": "cancelled"}.get(state, "failed")
+
+
+_FILTERS: dict[str, Callable[..., object]] = {
+    "bytes": format_bytes,
+    "count": format_count,
+    "day": format_day,
+    "ratio": format_ratio,
+    "seconds": format_seconds,
+    "some": format_some,
+    "hours": _format_hours,
+    "rate": _rate,
+    "how_failed": lambda row: name_exit(row.exit_code, row.exit_signal),
+    "percent_number": _percent_number,
+    "rule_title": _name_rule,
+    "group_label": _label_group,
+    "state_class": _state_class,
+    "wait_level": rate_wait,
+    "reason_meaning": lambda reason: explain_reason(reason).meaning,
+    "spaced": lambda text: text.replace("_", " "),
+}

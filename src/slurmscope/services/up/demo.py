@@ -83,9 +83,8 @@ def run_demo(
     configure_log(config)
     require_portal()
     accounts = _make_accounts(demo)
-    accounting, own = JoinedAccounting(accounts), accounts[demo.cluster.name]
+    accounting, workloads = JoinedAccounting(accounts), accounts[demo.cluster.name].running_lives
     computed = {name: SimulatedSeries(known.find_workload) for name, known in accounts.items()}
-    workloads = own.running_lives
     running = frozenset(workload.job_id for workload in workloads)
     is_recorded, is_ready = threading.Event(), threading.Event()
 
@@ -107,9 +106,7 @@ def run_demo(
         )
         if reporting.archive is not None:
             _skip_ended(reporting.archive, accounts)
-            filler = _Filler(reporting.archive, reporting.maker, _newest_first(accounting, past_until=time.time()))
-            filler.fill(FIRST_JOBS, time.monotonic() + FIRST_SECONDS)
-            stack.enter_context(filler.filling(is_ready))
+            stack.enter_context(_fill_first(reporting.archive, reporting.maker, accounting).filling(is_ready))
         stack.callback(head_start.cancel)
         stack.enter_context(_record_workloads(workloads, exporters, recorder, is_recorded, is_ready))
         beside = Companion(
@@ -229,6 +226,13 @@ def _newest_first(accounting: JobAccounting, *, past_until: float) -> list[JobRe
     """Return every job that has started, in the order of job lists."""
     records = [*accounting.read_ended(0, int(past_until)), *(r for r in accounting.read_current() if r.is_running)]
     return sorted(records, key=lambda record: (record.submit_seconds, record.job_id), reverse=True)
+
+
+def _fill_first(archive: Archive, maker: ReportMaker, accounting: JoinedAccounting) -> _Filler:
+    """Archive the jobs that the first page waits for; the result archives the others."""
+    filler = _Filler(archive, maker, _newest_first(accounting, past_until=time.time()))
+    filler.fill(FIRST_JOBS, time.monotonic() + FIRST_SECONDS)
+    return filler
 
 
 class _Filler:
