@@ -36,7 +36,7 @@ from slurmscope.store.archive.sums.daily_sums import BLOCK, DAY, SUMS
 from slurmscope.store.archive.sums.dimension_sums import fill_totals
 from slurmscope.store.archive.sums.waiting_times import WaitChanges
 from slurmscope.store.archive.tables.schema import FINDINGS, JOB_NODES, JOBS
-from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS, DAILY, NO_RULE
+from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS, DAILY, NO_RULE, TOTALS
 
 YEAR_SECONDS = 365 * 86_400
 END = 1_790_000_000
@@ -64,7 +64,7 @@ def fill(archive: SqlArchive, jobs: int) -> None:
     """Write the rows first and the indexes afterwards, which is several times faster."""
     began = time.perf_counter()
     made = min(jobs, MADE_HERE)
-    indexes = [index for table in (JOBS, FINDINGS, JOB_NODES, DAILY) for index in table.indexes]
+    indexes = [index for table in (JOBS, FINDINGS, JOB_NODES, DAILY, TOTALS) for index in table.indexes]
     with archive.database.writing() as connection:
         _hurry(connection)
         for index in indexes:

@@ -19,14 +19,18 @@ from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.pages.staff import make_staff_section
 from slurmscope.portal.sign_in.csrf import FIELD
 from slurmscope.portal.sign_in.errors import Refused
-from slurmscope.portal.views.day_bars import make_day_bars
 from slurmscope.portal.views.queries import parse_cluster, parse_days, parse_format
+from slurmscope.portal.views.usage_bars import make_usage_bars
 from slurmscope.portal.web.tables import make_table_response, make_total_table
 from slurmscope.reports.formatting import format_time
 
 router = APIRouter(include_in_schema=False)
 
 _ROWS = 15
+_GROUPS = 100
+_RULES = 10
+_MAX_TOTALS = 400
+"""Groups in a file; more than a year has days."""
 
 
 class DigestChoice(enum.StrEnum):
@@ -91,22 +95,24 @@ def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFi
     days, table_format = parse_days(context.query), parse_format(context.query)
     recent = replace(wanted, since_seconds=context.since(days))
 
-    def total(group: GroupBy, limit: int = 100) -> tuple[UseTotal, ...]:
-        return context.archive.total(context.viewer, recent, group, limit=limit)
-
     def list_jobs(*, is_running: bool) -> tuple[JobRow, ...]:
         return context.archive.list_jobs(context.viewer, replace(wanted, is_running=is_running), limit=_ROWS).rows
 
     if table_format != "html":
         group = GroupBy.DAY if context.query.get("table") == "days" else by
-        return make_table_response(make_total_table(total(group, 400)), table_format, f"{name}-{group}")
+        totals = context.share(("usage", recent, group), lambda: _total(context, recent, group))
+        return make_table_response(make_total_table(totals.value), table_format, f"{name}-{group}")
+    sums = context.share(
+        ("usage", recent), lambda: {each: _total(context, recent, each) for each in (GroupBy.DAY, by, GroupBy.RULE)}
+    )
     return context.page(
         template,
         name=name,
         days=days,
-        day_bars=make_day_bars(total(GroupBy.DAY, 400), context.since(days), days),
-        groups=total(by),
-        rules=total(GroupBy.RULE, 10),
+        age_seconds=sums.age_seconds,
+        usage=make_usage_bars(sums.value[GroupBy.DAY], context.since(days), days),
+        groups=sums.value[by][:_GROUPS],
+        rules=sums.value[GroupBy.RULE][:_RULES],
         pending=context.list_jobs(replace(wanted, state=PENDING), limit=_ROWS).rows,
         running=list_jobs(is_running=True),
         ended=list_jobs(is_running=False),
@@ -117,6 +123,10 @@ def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFi
         rule_link=context.make_rule_link(recent),
         sees_all=_sees_all(context, wanted),
     )
+
+
+def _total(context: RequestContext, wanted: JobFilter, by: GroupBy) -> tuple[UseTotal, ...]:
+    return context.archive.total(context.viewer, wanted, by, limit=_MAX_TOTALS)
 
 
 def _sees_all(context: RequestContext, wanted: JobFilter) -> bool:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,15 @@ from slurmscope.model.waiting_times import WaitingTime
 from slurmscope.store.archive.database.engine import ArchiveConflict, Database
 from slurmscope.store.archive.database.partitions import PARTITIONED, drop_week, prepare_weeks
 from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
-from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, MAX_TIES, newest_named, pages, visible_at_all
+from slurmscope.store.archive.queries import (
+    LIST_COLUMNS,
+    MAX_ROWS,
+    MAX_TIES,
+    last_named,
+    newest_named,
+    pages,
+    visible_at_all,
+)
 from slurmscope.store.archive.report_coding import decode_report
 from slurmscope.store.archive.retention.curve_thinning import thin_old_curves
 from slurmscope.store.archive.retention.day_retention import delete_day, find_old_days
@@ -307,6 +316,10 @@ def _read_page(
         found = [connection.execute(statement).all() for statement in newest_named(viewer, wanted, after, limit)]
         if found and all(len(rows) >= limit for rows in found):
             return [row for rows in found for row in rows]
+    last = last_named(viewer, wanted, after, limit)
+    since = connection.scalar(last) if last is not None else None
+    if since is not None:
+        wanted = replace(wanted, since_seconds=since)
     return [row for statement in pages(viewer, wanted, after, limit) for row in connection.execute(statement)]
 
 

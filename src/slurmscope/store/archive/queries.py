@@ -106,6 +106,22 @@ def newest_named(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, 
     return tuple(found)
 
 
+def last_named(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int) -> Select[Any] | None:
+    """Select when the last job of a page of one name was submitted; None if no index has all that it takes.
+
+    Otherwise thousands of rows of a name are read and sorted for a page, although an index has their order.
+    """
+    others = replace(wanted, name="", user="", since_seconds=None, until_seconds=None)
+    if not wanted.name or others != JobFilter() or (viewer.coordinates and not viewer.is_staff):
+        return None
+    key = tuple_(JOBS.c.submit_seconds, JOBS.c.job_id)
+    narrowed = (*conditions(wanted, JOBS), *visible(viewer, JOBS))
+    statement = select(JOBS.c.submit_seconds).where(*narrowed).offset(limit - 1).limit(1)
+    if after is not None:
+        statement = statement.where(key < tuple_(*_bounded(after)))
+    return statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.job_id.desc())
+
+
 def _narrow_name(wanted: JobFilter, table: FromClause) -> tuple[SqlCondition, ...]:
     prefix = valid_text(wanted.name)
     return (table.c.name >= prefix, table.c.name < prefix + _LAST_CHARACTER) if prefix else ()

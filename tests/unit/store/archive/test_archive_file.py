@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pymysql  # type: ignore[import-untyped]
 import pytest
-from sqlalchemy import Select, text
+from sqlalchemy import Select, insert, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
@@ -38,6 +38,7 @@ from slurmscope.store.archive.retention import day_retention
 from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
 from slurmscope.store.archive.sums.totals import total_statements
 from slurmscope.store.archive.tables import schema
+from slurmscope.store.archive.tables.sum_tables import TOTALS
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 
 
@@ -385,6 +386,55 @@ def test_year_of_all_users_is_added_up_from_sums_by_one_name(archive: SqlArchive
     for statement in total_statements(EVERYTHING, year, by):
         key = "slurmscope_totals USING PRIMARY KEY (dimension=? AND span=? AND day>? AND day<?)"
         assert key in explain(archive, statement)[0]
+
+
+@pytest.mark.parametrize(
+    ("viewer", "wanted"),
+    [
+        (EVERYTHING, JobFilter(user="u5")),
+        (EVERYTHING, JobFilter(account="a5")),
+        (Viewer(name="u5"), JobFilter()),
+        (Viewer(name="u5"), JobFilter(user="u5")),
+        (Viewer(name="bob", coordinates=frozenset({"a5"})), JobFilter(account="a5")),
+    ],
+)
+def test_days_of_one_name_are_read_from_its_sums(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
+    sums = {column.name: 0 for column in TOTALS.c} | {"cluster": "lab", "span": 1}
+    names = [("user", f"u{number}") for number in range(30)] + [("account", f"a{number}") for number in range(30)]
+    rows = [
+        sums | {"dimension": dimension, "name": name, "day": day}
+        for dimension, name in names
+        for day in range(20_000, 20_365)
+    ]
+    with archive.database.writing() as connection:
+        connection.execute(insert(TOTALS), rows)
+    archive.database.refresh_statistics()
+    year = replace(wanted, since_seconds=20_000 * 86_400, until_seconds=20_365 * 86_400)
+
+    for statement in total_statements(viewer, year, GroupBy.DAY):
+        key = "slurmscope_totals USING INDEX slurmscope_totals_name (dimension=? AND name=? AND span=? AND day>?"
+        assert key in explain(archive, statement)[0]
+
+
+@pytest.mark.parametrize(
+    ("viewer", "wanted"),
+    [
+        (Viewer(name="bob"), JobFilter(account="physics")),
+        (Viewer(name="bob"), JobFilter(user="ada")),
+        (Viewer(name="bob", coordinates=frozenset({"physics"})), JobFilter()),
+        (
+            Viewer(name="bob", coordinates=frozenset({"physics"}), coordinated_clusters=frozenset({"lab"})),
+            JobFilter(account="physics"),
+        ),
+        (EVERYTHING, JobFilter(user="ada", account="physics")),
+    ],
+)
+def test_sums_over_all_users_are_not_read_for_others(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
+    archive.save([make_report(), make_report(make_record(5, cluster="other"))])
+    year = replace(wanted, since_seconds=20_000 * 86_400, until_seconds=20_365 * 86_400)
+
+    for statement in total_statements(viewer, year, GroupBy.DAY):
+        assert "slurmscope_totals" not in str(statement)
 
 
 def explain(archive: SqlArchive, statement: Select[Any]) -> list[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from sqlalchemy import ColumnElement, FromClause, Select, Table, case, func, sel
 
 from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder, UseTotal
 from slurmscope.model.viewer import Viewer
-from slurmscope.store.archive.job_rows import LATEST_SECONDS, cluster_name, rule_name
+from slurmscope.store.archive.job_rows import LATEST_SECONDS, cluster_name, person_name, rule_name, state_name
 from slurmscope.store.archive.queries import conditions, visible, visible_at_all
 from slurmscope.store.archive.sums.daily_sums import BLOCK, DAY, SUMS
 from slurmscope.store.archive.sums.dimension_sums import TOTAL_SUMS, loss_columns
@@ -23,6 +24,23 @@ from slurmscope.units import DAY_SECONDS
 
 MAX_GROUPS = 100_000
 """How many users, accounts or days are held in memory while they are added up."""
+
+
+_NAMES = {
+    GroupBy.USER: person_name,
+    GroupBy.ACCOUNT: person_name,
+    GroupBy.PARTITION: person_name,
+    GroupBy.STATE: state_name,
+    GroupBy.RULE: rule_name,
+}
+"""The names by which sums over all jobs are kept, and how the archive writes them."""
+
+
+class SummedNames(NamedTuple):
+    """Hold which of the sums by one name are enough: those of one name, or of all names (None)."""
+
+    dimension: GroupBy
+    name: str | None
 
 
 class SubmitRange(NamedTuple):
@@ -50,16 +68,36 @@ def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator
 
 
 def _from_days(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Iterator[Select[Any]]:
-    if _is_total(viewer, wanted):
-        yield _from_totals(wanted, times, by, span)
+    names = _find_names(viewer, wanted, by)
+    if names is not None:
+        yield _from_totals(wanted, times, by, span, names)
         return
     for seen in visible(viewer, DAILY):
         yield _from_sums(wanted, times, by, span).where(seen)
 
 
-def _is_total(viewer: Viewer, wanted: JobFilter) -> bool:
-    """Return whether all jobs are wanted, of a time or a cluster: the sums by one name are enough then."""
-    return viewer.is_staff and replace(wanted, cluster="", since_seconds=None, until_seconds=None) == JobFilter()
+def _find_names(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> SummedNames | None:
+    """Return which sums by one name have all that is wanted; None where only those by all names do."""
+    named = replace(wanted, cluster="", since_seconds=None, until_seconds=None)
+    if not (viewer.is_staff or viewer.coordinates) and not named.user:
+        named = replace(named, user=viewer.name)
+    if named == JobFilter():
+        # Every job has one state, and there are few.
+        is_name = by in _NAMES
+        return SummedNames(by if is_name else GroupBy.STATE, None) if viewer.is_staff else None
+    for dimension, write_name in _NAMES.items():
+        only: dict[str, Any] = {dimension.value: getattr(named, dimension.value)}
+        is_fitting = by in {dimension, GroupBy.DAY, GroupBy.CLUSTER} and named == JobFilter(**only)
+        if is_fitting and _sees_all(viewer, dimension, only[dimension.value]):
+            return SummedNames(dimension, write_name(only[dimension.value]))
+    return None
+
+
+def _sees_all(viewer: Viewer, dimension: GroupBy, name: str) -> bool:
+    """Return whether a viewer may see all jobs of a user, an account or another name, in every cluster."""
+    if viewer.is_staff or (dimension is GroupBy.USER and person_name(name) == person_name(viewer.name)):
+        return True
+    return dimension is GroupBy.ACCOUNT and viewer.coordinated_clusters is None and name in viewer.coordinates
 
 
 def _is_summed(wanted: JobFilter) -> bool:
@@ -98,12 +136,12 @@ def add_up(rows: Iterable[Any], by: GroupBy, limit: int, order: TotalOrder = Tot
     return tuple(totals[:limit])
 
 
-def _from_totals(wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Select[Any]:
-    # Every job has one state, and there are few.
-    dimension = GroupBy.STATE if by in {GroupBy.DAY, GroupBy.CLUSTER} else by
-    group = TOTALS.c[by.value] if dimension is not by else TOTALS.c.name
-    statement = select(group, *(func.sum(TOTALS.c[name]) for name in TOTAL_SUMS)).group_by(group).limit(MAX_GROUPS)
-    statement = statement.where(TOTALS.c.dimension == dimension.value, TOTALS.c.span == span)
+def _from_totals(wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int, names: SummedNames) -> Select[Any]:
+    group = TOTALS.c.name if by is names.dimension else TOTALS.c[by.value]
+    statement = select(group, *_total_sums()).group_by(group).limit(MAX_GROUPS)
+    statement = statement.where(TOTALS.c.dimension == names.dimension.value, TOTALS.c.span == span)
+    if names.name is not None:
+        statement = statement.where(TOTALS.c.name == names.name)
     if wanted.cluster:
         statement = statement.where(TOTALS.c.cluster == cluster_name(wanted.cluster))
     return _of_days(statement, TOTALS, times)
@@ -111,9 +149,7 @@ def _from_totals(wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) 
 
 def _from_sums(wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Select[Any]:
     group = DAILY.c[by.value]
-    kept = tuple(func.coalesce(DAILY.c[name], 0) if DAILY.c[name].nullable else DAILY.c[name] for name in SUMS)
-    amounts = (*kept, *loss_columns(DAILY.c.state, kept))
-    statement = select(group, *(func.sum(amount) for amount in amounts)).group_by(group).limit(MAX_GROUPS)
+    statement = select(group, *_daily_sums()).group_by(group).limit(MAX_GROUPS)
     narrowed = conditions(replace(wanted, since_seconds=None, until_seconds=None), DAILY)
     statement = statement.where(*narrowed, DAILY.c.span == span)
     if wanted.rule or by is not GroupBy.RULE:
@@ -123,6 +159,18 @@ def _from_sums(wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) ->
         known = (TOTALS.c.dimension == GroupBy.RULE.value, TOTALS.c.span == BLOCK)
         statement = statement.where(DAILY.c.rule.in_(select(TOTALS.c.name).where(*known).distinct()))
     return _of_days(statement, DAILY, times)
+
+
+@cache
+def _total_sums() -> tuple[ColumnElement[Any], ...]:
+    return tuple(func.sum(TOTALS.c[name]) for name in TOTAL_SUMS)
+
+
+@cache
+def _daily_sums() -> tuple[ColumnElement[Any], ...]:
+    """Return the columns of sums; to make them anew for every statement takes longer than many statements do."""
+    kept = tuple(func.coalesce(DAILY.c[name], 0) if DAILY.c[name].nullable else DAILY.c[name] for name in SUMS)
+    return tuple(func.sum(amount) for amount in (*kept, *loss_columns(DAILY.c.state, kept)))
 
 
 def _of_days(statement: Select[Any], table: Table, times: SubmitRange) -> Select[Any]:
@@ -142,9 +190,7 @@ def _from_jobs(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupB
     if wanted.rule:
         narrowed.append(FINDINGS.c.rule == rule_name(wanted.rule))
     group = _group(by)
-    amounts = _amounts()
-    sums = (func.sum(amount) for amount in (*amounts, *loss_columns(JOBS.c.state, amounts)))
-    return select(group, *sums).select_from(source).where(*narrowed).group_by(group).limit(MAX_GROUPS)
+    return select(group, *_job_sums()).select_from(source).where(*narrowed).group_by(group).limit(MAX_GROUPS)
 
 
 def _group(by: GroupBy) -> ColumnElement[Any]:
@@ -153,6 +199,12 @@ def _group(by: GroupBy) -> ColumnElement[Any]:
         return day
     column: ColumnElement[Any] = FINDINGS.c.rule if by is GroupBy.RULE else JOBS.c[by.value]
     return column
+
+
+@cache
+def _job_sums() -> tuple[ColumnElement[Any], ...]:
+    amounts = _amounts()
+    return tuple(func.sum(amount) for amount in (*amounts, *loss_columns(JOBS.c.state, amounts)))
 
 
 def _amounts() -> tuple[ColumnElement[Any], ...]:
