@@ -78,7 +78,7 @@ class ArchiveSettings:
 
     url: str = setting(
         DEFAULT_URL,
-        help="Job archive: SQLite file, mariadb://USER@HOST/NAME or postgresql://USER@HOST[,HOST]/NAME.",
+        help="Job archive: SQLite file, mariadb://USER@HOST/NAME or postgresql://USER@HOST/NAME.",
         parse=parse_archive_url,
         metavar="URL",
     )
