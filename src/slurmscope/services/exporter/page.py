@@ -153,22 +153,17 @@ class PageService:
             return [*page.blocks, *pushed.blocks, zlib.compress(own, level=1, wbits=31)]
         return chain(_decompressed(page.blocks), _decompressed(pushed.blocks), (own,))
 
-    def expose_once(self, format: Format, adapt: Adapt = iter) -> tuple[Iterator[bytes], dict[str, bool]]:
-        """Return a page that is not cached, and a mapping that holds the success of each collector at its end.
+    def expose_once(self, format: Format, adapt: Adapt = iter) -> tuple[Iterator[bytes], Mapping[str, bool]]:
+        """Return a page that is not cached, in blocks, and the success of each collector.
 
         ``adapt`` changes families before they are written.
         """
-        page_input = self._read(self.collectors, time.monotonic() + DEFAULT_DEADLINE_SECONDS)
-        is_success: dict[str, bool] = {}
-
-        def blocks() -> Iterator[bytes]:
-            outcomes: dict[str, CollectorOutcome] = {}
-            yield from write(adapt(self._families(page_input, outcomes)), format)
-            is_success.update(page_input.health(outcomes).is_success)
-            yield from write(adapt(self._own_families(page_input, outcomes)), format)
-            yield end(format)
-
-        return blocks(), is_success
+        until = time.monotonic() + DEFAULT_DEADLINE_SECONDS
+        page_input = self._read(self.collectors, until)
+        with self._locked(until):
+            page = self._build(format, page_input, adapt)
+        own = write(adapt(self._own_families(page_input, page.outcomes)), format)
+        return chain(_decompressed(page.blocks), own, (end(format),)), page_input.health(page.outcomes).is_success
 
     def collect_once(self, deadline_seconds: float) -> list[Family]:
         """Return the families of a fresh page."""
@@ -214,11 +209,11 @@ class PageService:
         finally:
             self._building.release()
 
-    def _build(self, format: Format, page_input: PageInput) -> CachedPage:
+    def _build(self, format: Format, page_input: PageInput, adapt: Adapt = iter) -> CachedPage:
         page = CachedPage()
         compressor = zlib.compressobj(level=1, wbits=31)
         began = time.perf_counter()
-        for block in write(self._families(page_input, page.outcomes), format):
+        for block in write(adapt(self._families(page_input, page.outcomes)), format):
             if compressed := compressor.compress(block):
                 page.blocks.append(compressed)
             if self._readings.is_receiving():

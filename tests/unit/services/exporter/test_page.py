@@ -177,17 +177,25 @@ def test_scrape_answers_at_its_deadline_while_a_source_hangs() -> None:
     assert {("apples",): 0, ("pears",): 1} == values(page, "slurmscope_collector_success")
 
 
-def test_caller_that_cannot_wait_for_the_page_gets_busy() -> None:
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(scrape, id="scrape"),
+        pytest.param(lambda service: list(service.expose_once(Format.TEXT)[0]), id="textfile"),
+        pytest.param(lambda service: service.collect_once(60), id="remote-write"),
+    ],
+)
+def test_caller_that_cannot_wait_for_the_page_gets_busy(build: Callable[[PageService], object]) -> None:
     gate = threading.Event()
     started = threading.Event()
 
     def slow(options: NoOptions, *, apples: object) -> Iterator[Family]:
         started.set()
-        gate.wait(60)
+        gate.wait(20)
         yield Family(APPLES, {})
 
     service = make_service([enabled("apples", "apples", slow)], apples=dict)
-    first = threading.Thread(target=scrape, args=(service,))
+    first = threading.Thread(target=build, args=(service,))
     first.start()
     started.wait(60)
     with pytest.raises(Busy):
