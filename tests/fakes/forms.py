@@ -36,7 +36,7 @@ class ShownForm:
     buttons: tuple[str, ...]
 
 
-def find_form(html: str, ending: str = "/letter") -> ShownForm | None:
+def find_form(html: str, ending: str = "/digest") -> ShownForm | None:
     """Return the POST form of a page whose address ends like this, if any: by default that of the digest."""
     forms = [form for form in _FormReader(html).forms if form.action.endswith(ending)]
     assert len(forms) <= 1

@@ -56,7 +56,7 @@ def show_user(context: Context, name: str) -> Response:
     return _show_usage(context, "user.html", name, wanted, GroupBy.ACCOUNT)
 
 
-@router.post("/users/{name:path}/letter")
+@router.post("/users/{name:path}/digest")
 def set_digest(
     context: Context, name: str, wish: Annotated[DigestChoice, Form()], token: Annotated[str, Form(alias=FIELD)] = ""
 ) -> Response:

@@ -20,7 +20,7 @@ from tests.fakes.portal_backend import SECRET, USER_HEADER, FakeBackend, make_jo
 from tests.fakes.reports import START, make_record, make_report
 from tests.fakes.sign_in import make_scope
 
-PATH = "/users/ada/letter"
+PATH = "/users/ada/digest"
 NOW = START + 3 * 86400
 
 
@@ -82,7 +82,7 @@ def test_changes_by_admins_for_others_are_audited(backend: FakeBackend) -> None:
     post(backend.make_app(), form.action, {**form.fields, "wish": "send"}, "root")
     post(backend.make_app(), form.action, form.fields, "root")
 
-    route = "/users/{name:path}/letter"
+    route = "/users/{name:path}/digest"
     # The jobs were submitted on 2026-09-21; the clock is three days later.
     subjects = [f"digest of ada: {wish}, 2026-09-24" for wish in ("stop", "send", "stop")]
     assert [("root", route, subject) for subject in subjects] == [
@@ -94,7 +94,7 @@ def test_changes_by_admins_for_others_are_audited(backend: FakeBackend) -> None:
 
 
 def test_changes_by_admins_for_themselves_are_not_audited(backend: FakeBackend) -> None:
-    assert 303 == post(backend.make_app(), "/users/root/letter", fields_for("root"), "root").status_code
+    assert 303 == post(backend.make_app(), "/users/root/digest", fields_for("root"), "root").status_code
     assert ({"root"}, []) == (backend.opt_outs.opted_out, backend.audited)
 
 
@@ -123,7 +123,7 @@ def test_account_has_no_digest_form(backend: FakeBackend) -> None:
 @pytest.mark.parametrize("who", ["eve", "root"])
 def test_absent_user_is_not_found_by_page_and_form(backend: FakeBackend, who: str) -> None:
     shown = PortalClient(backend.make_app(), who).get("/users/nobody")
-    sent = post(backend.make_app(), "/users/nobody/letter", fields_for(who), who)
+    sent = post(backend.make_app(), "/users/nobody/digest", fields_for(who), who)
 
     assert (404, shown.content) == (sent.status_code, sent.content)
     assert (set(), []) == (backend.opt_outs.opted_out, backend.audited)
@@ -131,7 +131,7 @@ def test_absent_user_is_not_found_by_page_and_form(backend: FakeBackend, who: st
 
 def test_inaccessible_user_looks_like_an_absent_one(backend: FakeBackend) -> None:
     inaccessible = post(backend.make_app(), PATH, fields_for("eve"), "eve")
-    absent = post(backend.make_app(), "/users/nobody/letter", fields_for("eve"), "eve")
+    absent = post(backend.make_app(), "/users/nobody/digest", fields_for("eve"), "eve")
 
     assert (404, absent.content, set()) == (inaccessible.status_code, inaccessible.content, backend.opt_outs.opted_out)
 
@@ -204,7 +204,7 @@ def test_redirect_includes_the_base_path(backend: FakeBackend) -> None:
 
     answer = post(backend.make_app(), form.action, form.fields, "ada")
 
-    assert "/portal/users/ada/letter" == form.action
+    assert "/portal/users/ada/digest" == form.action
     assert (303, "/portal/users/ada#digest") == (answer.status_code, answer.headers["location"])
 
 
@@ -214,7 +214,7 @@ def test_name_with_a_slash_works(backend: FakeBackend) -> None:
 
     answer = post(backend.make_app(), form.action, form.fields, "root")
 
-    assert "/users/lab%2Fada/letter" == form.action
+    assert "/users/lab%2Fada/digest" == form.action
     assert (303, "/users/lab%2Fada#digest") == (answer.status_code, answer.headers["location"])
     assert {"lab/ada"} == backend.opt_outs.opted_out
 

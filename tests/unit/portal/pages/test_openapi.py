@@ -88,7 +88,7 @@ def test_pages_handle_any_text(portal: FastAPI, path: str) -> None:
     request()
 
 
-@pytest.mark.parametrize("address", ["/users/ada/letter", "/users/{}/letter"])
+@pytest.mark.parametrize("address", ["/users/ada/digest", "/users/{}/digest"])
 def test_forms_handle_any_text(portal: FastAPI, address: str) -> None:
     @bounded
     @given(st.text(max_size=300), st.dictionaries(st.sampled_from(["wish", "csrf_token", "x"]), st.text(max_size=300)))
@@ -104,7 +104,7 @@ def test_forms_handle_any_text(portal: FastAPI, address: str) -> None:
              "multipart/form-data; boundary=x"],
 )  # fmt: skip
 def test_forms_handle_any_bytes(portal: FastAPI, kind: str) -> None:
-    scope = make_scope((USER_HEADER, "root"), ("content-type", kind), method="POST", path="/users/ada/letter")
+    scope = make_scope((USER_HEADER, "root"), ("content-type", kind), method="POST", path="/users/ada/digest")
     part = b'--x\r\nContent-Disposition: form-data; name="wish"; filename="a"\r\n\r\nstop\r\n--x--\r\n'
 
     @bounded

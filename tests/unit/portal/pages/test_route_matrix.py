@@ -122,7 +122,7 @@ ROUTES: dict[str, tuple[Access, list[str]]] = {
     "/nodes/{name}/charts.json": (Access.OWNER, ["/nodes/n1/charts.json"]),
     "/nodes/{name}/charts/{chart_name}.svg": (Access.OWNER, ["/nodes/n1/charts/cpu.svg"]),
     "/users/{name:path}": (Access.OWNER, ["/users/ada", "/users/ada?format=csv"]),
-    "/users/{name:path}/letter": (Access.PERSON, []),
+    "/users/{name:path}/digest": (Access.PERSON, []),
     "/accounts/{name:path}": (Access.OWNER, ["/accounts/physics", "/accounts/physics?format=json"]),
     "/mail/{job_id}": (Access.OWNER, ["/mail/4711"]),
     "/plot/{job_id}/{metric}": (Access.OWNER, ["/plot/4711/jobs_cpu_percent", "/plot/4711/jobs_rss"]),
@@ -163,7 +163,7 @@ OWN_CHANGING = {
     "/views": ("/views", {"name": "mine", "query": "?user=ada"}),
     "/views/delete": ("/views/delete", {"view_id": "1"}),
 }
-CHANGING = {"/users/{name:path}/letter": ("/users/ada/letter", {"wish": "stop"})}
+CHANGING = {"/users/{name:path}/digest": ("/users/ada/digest", {"wish": "stop"})}
 """Routes that change something, with an address and form fields; each has to check the form token."""
 
 WAITING = make_queue(

@@ -85,7 +85,7 @@ def test_credential_for_another_service_is_refused(payload: bytes, message: str)
 
 
 @pytest.mark.parametrize(
-    ("path", "method"), [("/jobs", "GET"), ("/", "GET"), ("/api/v2/jobs", "POST"), ("/users/ada/letter", "POST")]
+    ("path", "method"), [("/jobs", "GET"), ("/", "GET"), ("/api/v2/jobs", "POST"), ("/users/ada/digest", "POST")]
 )
 def test_credential_reads_the_api_and_does_nothing_else(path: str, method: str) -> None:
     munged = FakeMunged()
