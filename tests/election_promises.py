@@ -105,6 +105,18 @@ class ElectionPromises:
             assert not stale.elected.is_set()
             assert "4" == mine.read_checkpoint("progress")
 
+    def test_elected_process_works_even_if_a_check_from_before_ended_late(self, archive: SqlArchive) -> None:
+        with closing(Election(archive.database, DUTY)) as election:
+            # A round that outlived the last term finds that it is not elected, just when this process is elected again.
+            clear = election.elected.clear
+            late = iter((election.campaign, clear))
+            election.elected.clear = lambda: [step() for step in late] and None  # type: ignore[method-assign]
+            with archive.database.reading() as connection, pytest.raises(NotElected):
+                election.check(connection)
+            election.elected.clear = clear  # type: ignore[method-assign]
+
+            until_elected(election)
+
     def test_next_one_waits_for_a_transaction_of_the_one_before(self, archive: SqlArchive) -> None:
         with closing(Election(archive.database, DUTY)) as before, closing(Election(archive.database, DUTY)) as after:
             before.campaign()

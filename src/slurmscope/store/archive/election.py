@@ -103,11 +103,13 @@ class Election:
                 self.elected.clear()
                 self._record = ""
                 self._stand_by()
-            elif not self._record:
+                return
+            if not self._record:
                 self._record = self._announce()
-                self.elected.set()
                 self._is_standing_by = False
                 logger.info("this process was elected", extra=fields(self._name, duty=self._duty))
+            # Each time: a check that began before may have cleared it after the election.
+            self.elected.set()
         except ArchiveError:
             self._step_down()
             raise
