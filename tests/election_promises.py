@@ -109,8 +109,12 @@ class ElectionPromises:
         with closing(Election(archive.database, DUTY)) as election:
             # A round that outlived the last term finds that it is not elected, just when this process is elected again.
             clear = election.elected.clear
-            late = iter((election.campaign, clear))
-            election.elected.clear = lambda: [step() for step in late] and None  # type: ignore[method-assign]
+
+            def elect_first() -> None:
+                election.campaign()
+                clear()
+
+            election.elected.clear = elect_first  # type: ignore[method-assign]
             with archive.database.reading() as connection, pytest.raises(NotElected):
                 election.check(connection)
             election.elected.clear = clear  # type: ignore[method-assign]

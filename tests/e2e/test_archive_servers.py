@@ -24,13 +24,16 @@ from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.database import partitions
 from slurmscope.store.archive.database.partitions import WEEK_SECONDS, prepare_weeks, read_weeks
 from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.saving import prepare_reports, write_reports
 from slurmscope.store.archive.settings import ArchiveSettings
 from slurmscope.store.archive.tables.columns import METADATA
 from slurmscope.store.archive.tables.schema import CURVES, REPORTS, SCHEMA
+from slurmscope.units import DAY_SECONDS
 from tests.archive_promises import ArchivePromises
 from tests.election_promises import ElectionPromises
-from tests.fakes.reports import make_record, make_report, make_unmeasured_report
+from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 from tests.migration_promises import MigrationPromises
+from tests.sum_promises import SumPromises, check_sums
 
 # PyMySQL forgets to close a unix socket that nobody listens to.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -66,12 +69,32 @@ def archive(server: DatabaseServer) -> Iterator[SqlArchive]:
     gc.collect()
 
 
-class TestServers(ArchivePromises):
+class TestServers(ArchivePromises, SumPromises):
     """Run every test of the promises on both servers."""
 
 
 class TestElectionsAndMigrations(ElectionPromises, MigrationPromises):
     """Let several processes share an archive on both servers."""
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_job_that_is_saved_while_its_day_is_deleted_stays_in_all_sums(archive: SqlArchive, is_old: bool) -> None:
+    archive.save([make_report(make_record(job_id, user=user)) for job_id, user in ((1, "ada"), (2, "bob"))])
+    before = START + 7 * DAY_SECONDS
+    times = {"end_seconds": START + 60 if is_old else before}
+    late = prepare_reports([make_report(make_record(3, user="eve", **times))])
+
+    with archive.database.writing() as connection:
+        write_reports(connection, late)
+        deletion = threading.Thread(target=archive.delete_jobs, args=(before,))
+        deletion.start()
+        deletion.join(1.0)
+    deletion.join(PATIENCE_SECONDS)
+
+    check_sums(archive)
+    archive.delete_jobs(before)
+    check_sums(archive)
+    assert ([] if is_old else [3]) == numbers(archive)
 
 
 def numbers(archive: SqlArchive) -> list[int]:

@@ -12,6 +12,7 @@ from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.archive_promises import ArchivePromises
+from tests.sum_promises import SumPromises
 
 
 @pytest.fixture
@@ -21,5 +22,5 @@ def archive(tmp_path: Path) -> Iterator[SqlArchive]:
     archive.close()
 
 
-class TestSqlite(ArchivePromises):
+class TestSqlite(ArchivePromises, SumPromises):
     """Run every test of the promises."""
