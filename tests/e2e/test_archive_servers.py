@@ -33,6 +33,7 @@ from tests.archive_promises import ArchivePromises
 from tests.election_promises import ElectionPromises
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 from tests.migration_promises import MigrationPromises
+from tests.partition_promises import PartitionPromises
 from tests.sum_promises import SumPromises, check_sums
 
 # PyMySQL forgets to close a unix socket that nobody listens to.
@@ -73,7 +74,7 @@ class TestServers(ArchivePromises, SumPromises):
     """Run every test of the promises on both servers."""
 
 
-class TestElectionsAndMigrations(ElectionPromises, MigrationPromises):
+class TestElectionsAndMigrations(ElectionPromises, MigrationPromises, PartitionPromises):
     """Let several processes share an archive on both servers."""
 
 

@@ -2,9 +2,9 @@
 """Bring the tables of an older archive up to date.
 
 What differs from the declared tables is added: tables, columns that may be NULL, and indexes; then come the steps of
-each version, such as sums of what is there. No row is rewritten, and what older rows do not have stays NULL, which
-means unknown. MariaDB commits after every change of a table, so a migration that was interrupted continues where
-it stopped; while it runs, a second row of the version table keeps other releases from writing.
+each version, such as sums and partitions of what is there. No row is rewritten, and what older rows do not have stays
+NULL, which means unknown. MariaDB commits after every change of a table, so a migration that was interrupted continues
+where it stopped; while it runs, a second row of the version table keeps other releases from writing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from sqlalchemy import Connection, Index, Table, TextClause, delete, func, inser
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from slurmscope.errors import ArchiveError, ArchiveSchemaError
+from slurmscope.store.archive.database.partitioning import can_be_partitioned, partition_table
+from slurmscope.store.archive.database.partitions import PARTITIONED
 from slurmscope.store.archive.sums.dimension_sums import fill_totals
 from slurmscope.store.archive.tables import schema
 from slurmscope.store.archive.tables.columns import METADATA
@@ -37,20 +39,35 @@ class Step(NamedTuple):
     title: str
     table: Table
     run: Callable[[Connection], object]
+    is_needed: Callable[[Connection], bool] = lambda _: True
 
 
 Progress = Callable[[int, int, Step], None]
 """Called before each step with its number, the number of steps, and the step."""
 
 
+def _partitioning(table: Table) -> Step:
+    title = f"partition {table.name} by week; its rows become the first partition and are not copied"
+    return Step(title, table, partial(partition_table, table=table), partial(can_be_partitioned, table=table))
+
+
 def _analyze(connection: Connection) -> None:
-    if connection.dialect.name == "sqlite":
-        # Without statistics, SQLite may choose a poor index.
-        connection.execute(text("ANALYZE"))
+    connection.execute(text("ANALYZE"))
+
+
+def _is_sqlite(connection: Connection) -> bool:
+    return connection.dialect.name == "sqlite"
 
 
 MIGRATIONS: Mapping[int, Sequence[Step]] = MappingProxyType(
-    {2: (Step("sum up all jobs", JOBS, fill_totals), Step("collect statistics", JOBS, _analyze))}
+    {
+        2: (
+            Step("sum up all jobs", JOBS, fill_totals),
+            *(_partitioning(table) for table in PARTITIONED),
+            # Without statistics, SQLite may choose a poor index; servers collect them by themselves.
+            Step("collect statistics", JOBS, _analyze, _is_sqlite),
+        )
+    }
 )
 """What is to be done to a schema of this version beside adding what it lacks."""
 
@@ -96,7 +113,7 @@ def plan_steps(connection: Connection) -> tuple[Step, ...]:
         elif is_older(version):
             steps += _additions(connection, table)
     for older in range(version or schema.SCHEMA_VERSION, schema.SCHEMA_VERSION):
-        steps += MIGRATIONS.get(older, ())
+        steps += (step for step in MIGRATIONS.get(older, ()) if step.is_needed(connection))
     return tuple(steps)
 
 

@@ -16,7 +16,7 @@ TABLE_OPTIONS: dict[str, Any] = {
     "mariadb_collate": "utf8mb4_nopad_bin",
     "mariadb_engine": "InnoDB",
 }
-# Since version 3, and only in archives that were created with it: retention drops partitions.
+# Since version 3: retention drops partitions. Tables of earlier versions are partitioned by ``partitioning``.
 PARTITION_OPTIONS: dict[str, Any] = {
     "mariadb_partition_by": "RANGE (run_id) (PARTITION rest VALUES LESS THAN MAXVALUE)",
     "postgresql_partition_by": "RANGE (run_id)",
