@@ -2,7 +2,8 @@
 """Make reports of ended jobs without mistaking a failing time series server for jobs that were not measured.
 
 What cannot be measured now is not archived until the server has failed for the time to give up; then its report is
-marked as incomplete. A server that is too slow for many jobs at once is queried for fewer.
+marked as incomplete. A server that is too slow for many jobs at once, or does not answer, is queried for fewer: a job
+for which alone it fails delays no others.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from slurmscope.errors import ServerBusy, ServerTimedOut, SourceError
+from slurmscope.errors import MalformedAnswer, ServerBusy, ServerError, ServerRefused, SourceError
 from slurmscope.model.archive import Archive, JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
@@ -26,8 +27,16 @@ PROBED_JOBS = 10
 MEASURED_AGAIN = (
     "The time series server did not return all numbers of this job; slurmscope tries again until a week after its end."
 )
+MAX_FAILED = 3
+"""Jobs in a row, each queried alone, after which the server fails and not the jobs."""
 LEARNED_JOBS = 100
 """Newest jobs of the archive that show which nodes have agents."""
+
+
+WHOLE_SERVER = (ServerRefused, ServerBusy)
+"""Failures that do not depend on the jobs."""
+
+MakeReports = Callable[[Sequence[JobRecord]], list[JobReport]]
 
 
 class EndedReports:
@@ -61,28 +70,51 @@ class EndedReports:
 
     def make(self, records: Sequence[JobRecord], now: float) -> Iterator[list[JobReport]]:
         """Yield reports of these jobs in parts; raise the SourceError of a server for which they must wait."""
-        return self._make_in_parts(records, lambda part: self._make_part(part, now))
+        return self._make_in_parts(records, lambda part: self._make_part(part, now), self._make_without)
 
     def make_again(self, records: Sequence[JobRecord]) -> Iterator[list[JobReport]]:
         """Yield reports of archived jobs that are measured now, in parts; raise the SourceError of a failing server."""
-        return self._make_in_parts(records, self._make_part_again)
+        return self._make_in_parts(records, self._make_part_again, lambda _: [])
 
     def _make_in_parts(
-        self, records: Sequence[JobRecord], make: Callable[[Sequence[JobRecord]], list[JobReport]]
+        self, records: Sequence[JobRecord], make: MakeReports, make_failed: MakeReports
     ) -> Iterator[list[JobReport]]:
-        """Make reports of fewer jobs at once when the server is too slow, down to single jobs."""
-        waiting = [*records]
+        """Make reports of fewer jobs at once when the server fails, down to single jobs.
+
+        Those for which alone it fails, while it answers for others, are made by ``make_failed``.
+        """
+        waiting, failed, has_made = [*records], list[JobRecord](), False
         while waiting:
             part = waiting[: self._jobs_at_once]
             try:
                 reports = make(part)
-            except ServerTimedOut:
-                if len(part) == 1:
+            except (ServerError, MalformedAnswer) as error:
+                if isinstance(error, WHOLE_SERVER):
                     raise
-                self._jobs_at_once = len(part) // 2
+                self._jobs_at_once = max(1, len(part) // 2)
+                if len(part) > 1:
+                    continue
+                failed.append(waiting.pop(0))
+                if not has_made and (len(failed) == MAX_FAILED or not waiting):
+                    raise
+                if len(failed) == MAX_FAILED:
+                    break
+                # Jobs at the other end are the least like this one, which may be a task of an array.
+                waiting.reverse()
                 continue
-            yield reports
+            has_made = True
             del waiting[: len(part)]
+            yield reports
+            if failed:
+                yield make_failed(failed)
+                failed, self._jobs_at_once = [], 2 * self._jobs_at_once
+        if failed:
+            yield make_failed([*failed, *waiting])
+
+    def _make_without(self, part: Sequence[JobRecord]) -> list[JobReport]:
+        """Make reports without numbers that the server does not return, although it answers for other jobs."""
+        self._failing_since, self._has_given_up = None, True
+        return self._marked(self._maker.make(part))
 
     def _make_part_again(self, part: Sequence[JobRecord]) -> list[JobReport]:
         reports = self._maker.make(part, must_measure=True)

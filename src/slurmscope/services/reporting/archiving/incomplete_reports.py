@@ -2,7 +2,8 @@
 """Measure ended jobs again whose reports miss numbers that the time series server did not return.
 
 All of them are measured when the server answers again, a bounded number in each round. Those that still miss numbers
-are tried again after pauses that grow to a day, until a week after their end.
+are tried again after pauses that grow to a day, until a week after their end. Jobs for which alone the server fails
+delay no others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Protocol
 from slurmscope.errors import SourceError
 from slurmscope.model.archive import IncompleteRun
 from slurmscope.model.report import JobReport
-from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, EndedReports
+from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, WHOLE_SERVER, EndedReports
 from slurmscope.services.runtime.clock import Clock
 
 ROUND_JOBS = 500
@@ -64,12 +65,15 @@ class IncompleteReports:
             return
         since = int(self._clock.wall() - MAX_AGE_SECONDS)
         runs = self._archive.incomplete_runs(since, cluster=self._cluster, after=self._after, limit=ROUND_JOBS)
-        try:
-            for begin in range(0, len(runs), BATCH_JOBS):
-                self._complete(runs[begin : begin + BATCH_JOBS])
-        except SourceError:
-            self._after = 0
-            return
+        for begin in range(0, len(runs), BATCH_JOBS):
+            batch = runs[begin : begin + BATCH_JOBS]
+            try:
+                self._complete(batch)
+            except SourceError as error:
+                # If only these jobs fail, the next round begins with others.
+                is_away = isinstance(error, WHOLE_SERVER) or self._ended.is_server_failing
+                self._after = 0 if is_away else batch[-1].number
+                return
         if len(runs) < ROUND_JOBS:
             self._rest(is_idle=not runs and not self._after)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from slurmscope.errors import QueryRejected, ServerBusy, ServerError, ServerTimedOut
+from slurmscope.errors import MalformedAnswer, QueryRejected, ServerBusy, ServerError, ServerTimedOut
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
 from slurmscope.services.reporting.archiving.ended_reports import (
     BATCH_JOBS,
@@ -27,7 +27,11 @@ JOBS = [make_record(number, cpu_seconds=None) for number in range(10, 10 + MIN_S
 
 
 class Series(FakeSeries):
-    """Have series of no job, or time out for many jobs."""
+    """Have series of no job, or time out for many jobs; every query about ``bad_jobs`` fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad_jobs: dict[int, Exception] = {}
 
     is_silent = False
     most_jobs = BATCH_JOBS
@@ -43,6 +47,9 @@ class Series(FakeSeries):
     def _is_empty(self, spans: Sequence[JobSpan]) -> bool:
         if len(spans) > self.most_jobs:
             raise ServerTimedOut("timed out before its answer was complete")
+        for span in spans:
+            if span.job_id in self.bad_jobs:
+                raise self.bad_jobs[span.job_id]
         return self.is_silent
 
 
@@ -172,7 +179,7 @@ def test_unknown_error_is_waited_for_and_then_marked(bench: Bench) -> None:
     bench.series.errors["jobs_io_read_bytes_total"] = ServerError("it answered 422: something new")
     with pytest.raises(ServerError, match="something new"):
         bench.make()
-    assert [len(JOBS)] == bench.make(now=NOW + 2 * DAY)
+    assert len(JOBS) == sum(bench.make(now=NOW + 2 * DAY))
     assert [True] * len(JOBS) == bench.marks()
     # The jobs of the day before do not wait once more.
     assert [1] == bench.make([make_record(50)], now=NOW + 2 * DAY)
@@ -194,6 +201,52 @@ def test_slow_server_is_queried_for_fewer_jobs(bench: Bench) -> None:
     assert [60] == bench.make(jobs)
 
 
+BAD_ANSWERS = [
+    ServerTimedOut("timed out before its answer was complete"),
+    ServerError("it answered 422: something new"),
+    MalformedAnswer("it answered with a value that is not a number"),
+]
+
+
+@pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("bad", [{100}, {150}, {199}, {100, 199}, set(range(130, 140)), set(range(101, 200))], ids=len)
+def test_jobs_for_which_alone_the_server_fails_delay_no_others(bench: Bench, error: Exception, bad: set[int]) -> None:
+    bench.series.bad_jobs = dict.fromkeys(bad, error)
+    jobs = [make_record(number) for number in range(100, 200)]
+    assert len(jobs) == sum(bench.make(jobs))
+
+    marked = {report.record.job_id for report in bench.archive.reports.values() if report.is_incomplete}
+    assert bad <= marked
+    assert not bench.ended.is_server_failing
+    bench.series.bad_jobs.clear()
+    bench.make([make_record(300)])
+    assert bench.ended.recoveries, "marked jobs are measured again soon"
+
+
+@pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
+def test_few_jobs_are_marked_because_of_one_bad_one(bench: Bench, error: Exception) -> None:
+    bench.series.bad_jobs = {150: error}
+    bench.make([make_record(number) for number in range(100, 200)])
+    assert [150] == [report.record.job_id for report in bench.archive.reports.values() if report.is_incomplete]
+
+
+def test_only_job_of_a_batch_waits_for_a_server_that_fails(bench: Bench) -> None:
+    bench.series.bad_jobs = {100: BAD_ANSWERS[0]}
+    with pytest.raises(ServerTimedOut):
+        bench.make([make_record(100)])
+    assert bench.ended.is_server_failing
+
+
+@pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
+def test_jobs_for_which_alone_the_server_fails_do_not_keep_others_from_being_measured_again(
+    bench: Bench, error: Exception
+) -> None:
+    bench.series.bad_jobs = dict.fromkeys((100, 101, 102, 103), error)
+    jobs = [make_record(number) for number in range(100, 200)]
+    made = [report.record.job_id for reports in bench.ended.make_again(jobs) for report in reports]
+    assert set(range(104, 200)) == set(made)
+
+
 def test_hanging_server_costs_few_queries_in_later_rounds(bench: Bench) -> None:
     bench.series.errors["*"] = ServerTimedOut("timed out before its answer was complete")
     jobs = [make_record(number) for number in range(100, 200)]
@@ -204,4 +257,4 @@ def test_hanging_server_costs_few_queries_in_later_rounds(bench: Bench) -> None:
             bench.make(jobs)
         bench.ended.begin_round()
         rounds.append([len(asked) for _, asked in bench.series.asked])
-    assert [[100, 50, 25, 12, 6, 3, 1], [2, 1]] == rounds
+    assert [[100, 50, 25, 12, 6, 3, 1, 1, 1], [2, 1, 1, 1]] == rounds

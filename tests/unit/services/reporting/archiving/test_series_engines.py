@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
+from tests.fakes.prometheus_server import ReceivedQuery, failure
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import START, make_record
 from tests.fakes.scripted_server import scripted_server
@@ -148,3 +150,30 @@ def test_jobs_are_not_measured_again_for_ever(site: Site) -> None:
 
     assert len(hours) <= 12
     assert max(hours) <= 7 * 24
+
+
+@pytest.mark.parametrize("site", [10], indirect=True)
+def test_one_job_for_which_alone_the_engine_fails_costs_its_own_numbers_only(site: Site) -> None:
+    bad_queries = 0
+
+    def without_one(query: ReceivedQuery, jobs: list[str]) -> bytes:
+        nonlocal bad_queries
+        if str(FIRST + 3) not in jobs:
+            return whole(query, jobs)
+        bad_queries += 1
+        return failure(422, "execution", "expanding series: something new")
+
+    site.engine.answer = without_one
+    site.reporter.work()
+    assert ({CPU_SECONDS: 9, None: 1}, "") == (Counter(site.measured()), site.reporter.progress.problem)
+
+    for _ in range(3):
+        bad_queries = 0
+        site.now += 60
+        site.reporter.work()
+    assert 0 == bad_queries, "it is not measured again in every round"
+
+    site.engine.answer = whole
+    site.now += 3600
+    site.reporter.work()
+    assert [CPU_SECONDS] * 10 == site.measured()
