@@ -25,6 +25,7 @@ from slurmscope.model.report import MAX_CHART_POINTS
 from slurmscope.model.series import Measured, Series
 from slurmscope.model.summary import (
     FilesystemSummary,
+    GpuSummary,
     IoSummary,
     JobSummary,
     MemorySummary,
@@ -66,6 +67,7 @@ def summarise(record: JobRecord, measured: Measured, *, now_seconds: float) -> J
             run_seconds=0.0,
             time=UsedShare(asked=record.time_limit_seconds, used=0.0),
             memory=MemorySummary(asked_bytes=record.memory_bytes),
+            gpu=GpuSummary(asked=record.gpus),
         )
     working = working_memory(run, points=MAX_CHART_POINTS)
     limits = node_limits(run)

@@ -75,6 +75,13 @@ def test_job_that_never_started_used_no_time() -> None:
     assert (0.0, 0.0) == (summary.run_seconds, summary.time.used)
 
 
+def test_gpus_of_a_pending_job_are_those_it_requested() -> None:
+    pending = {"start_seconds": None, "end_seconds": None, "state": "PENDING"}
+
+    assert 4 == summed({}, **pending, gres=(Gres(name="gpu", count=4),)).gpu.asked
+    assert 0 == summed({}, **pending).gpu.asked
+
+
 @pytest.mark.parametrize(("ratio", "idle"), [(0.5, 0), (0.501, 1), (1.0, 1)])
 def test_gpu_is_held_idle_for_most_of_the_run(ratio: float, idle: int) -> None:
     totals: dict[str, dict[tuple[str, ...], float]] = {"gpu_held_idle": {("n1", "0", ""): ratio, ("n1", "1", ""): 0.0}}
