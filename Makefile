@@ -7,7 +7,7 @@ PURE := src/slurmscope/analysis/*,src/slurmscope/collectors/*,src/slurmscope/met
 # Tests start hundreds of interpreters; each would compile every module again. Users have buffers, and so have tests.
 unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
-.PHONY: help setup setup-test demo plugin lint check test lowest bench lab lab-down golden docs format fresh release clean
+.PHONY: help setup setup-test demo plugin lint check test scaling lowest bench lab lab-down golden docs format fresh release clean
 
 help: ## List the chores
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
@@ -44,6 +44,9 @@ test: lint ## All tests, also those against real daemons and in a browser
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
 	$(BIN)/pytest tests/browser tests/e2e -q -n 6 --dist loadfile --no-loadscope-reorder \
 		|| $(AGAIN) tests/browser tests/e2e
+
+scaling: setup-test ## Only the tests of distributed engines, several clusters and several portals: two minutes
+	$(BIN)/pytest -q -m scaling -n 6 --dist loadfile tests/unit/services/reporting tests/e2e
 
 lowest: ## Unit tests with the lowest releases of packages that pyproject.toml allows
 	@SLURMSCOPE_QUICK=1 python3 -m scripts.lowest

@@ -74,6 +74,7 @@ class TestServers(ArchivePromises, SumPromises):
     """Run every test of the promises on both servers."""
 
 
+@pytest.mark.scaling
 class TestElectionsAndMigrations(ElectionPromises, MigrationPromises, PartitionPromises):
     """Let several processes share an archive on both servers."""
 

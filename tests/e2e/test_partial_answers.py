@@ -9,6 +9,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from lab.prometheus import Server, create_blocks, run_prometheus
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.viewer import EVERYTHING
@@ -25,6 +27,8 @@ from tests.e2e.job_history import History
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import make_record
 from tests.fakes.scripted_server import scripted_server
+
+pytestmark = pytest.mark.scaling
 
 RUN_SECONDS = 7200
 # Two cores for two hours.

@@ -24,6 +24,8 @@ from tests.fakes.forms import find_form
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS, Exporter, run_slurmscope, running, until, values
 
+pytestmark = pytest.mark.scaling
+
 ELECTED = "slurmscope_reporter_elected"
 ROUNDS = "slurmscope_reporter_rounds_total"
 

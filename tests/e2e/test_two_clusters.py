@@ -36,6 +36,8 @@ from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import make_record
 from tests.processes import until
 
+pytestmark = pytest.mark.scaling
+
 RUN_SECONDS = 3600
 END = int(time.time()) // 7200 * 7200 - 7200
 CORES = {("alpha", 7, "n1"): 1.0, ("beta", 7, "n2"): 3.0, ("alpha", 8, "n1"): 2.0, ("beta", 8, "n1"): 0.5}

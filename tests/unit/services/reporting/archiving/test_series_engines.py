@@ -28,6 +28,8 @@ from tests.fakes.reports import START, make_record
 from tests.fakes.scripted_server import scripted_server
 from tests.fakes.series_engine import CPU_SECONDS, FAILURES, LIMIT_JOBS, LIMITS, Answer, FakeEngine, whole
 
+pytestmark = pytest.mark.scaling
+
 DAY = 86400
 JOBS = BATCH_JOBS + 20
 """More than one query is about."""
