@@ -48,12 +48,14 @@ class Server:
 
     url: str
     pid: int
+    opener: urllib.request.OpenerDirector = _OPENER
+    """How to reach it, where it wants a certificate or a password."""
 
     def get(self, path: str, **parameters: str) -> bytes:
         """Fetch a page; raise LabError with the server's words when it refuses."""
         query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
         try:
-            with _OPENER.open(f"{self.url}{path}{query}", timeout=ANSWER_SECONDS) as answer:
+            with self.opener.open(f"{self.url}{path}{query}", timeout=ANSWER_SECONDS) as answer:
                 body: bytes = answer.read(MAX_ANSWER_BYTES)
                 return body
         except urllib.error.HTTPError as error:
@@ -63,7 +65,7 @@ class Server:
 
     def post(self, path: str, body: bytes) -> None:
         """Send a body, such as samples to import."""
-        with _OPENER.open(urllib.request.Request(f"{self.url}{path}", data=body), timeout=ANSWER_SECONDS) as answer:
+        with self.opener.open(urllib.request.Request(f"{self.url}{path}", data=body), timeout=ANSWER_SECONDS) as answer:
             answer.read(MAX_ANSWER_BYTES)
 
     def query(self, expression: str) -> list[Sample]:
@@ -84,10 +86,17 @@ class Server:
 
 
 @contextlib.contextmanager
-def run_prometheus(folder: Path, config_text: str, *flags: str, port: int | None = None) -> Iterator[Server]:
+def run_prometheus(
+    folder: Path,
+    config_text: str,
+    *flags: str,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    opener: urllib.request.OpenerDirector = _OPENER,
+) -> Iterator[Server]:
     """Run a Prometheus with this configuration and further flags; its files go into the folder.
 
-    Blocks that ``create_blocks`` made in its folder ``data`` are its past.
+    Blocks that ``create_blocks`` made in its folder ``data`` are its past. With an opener of its own it serves TLS.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "prometheus.yml"
@@ -96,11 +105,13 @@ def run_prometheus(folder: Path, config_text: str, *flags: str, port: int | None
     arguments = (
         f"--config.file={config}",
         f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address=127.0.0.1:{port}",
+        f"--web.listen-address={host}:{port}",
         "--log.level=warn",
         *flags,
     )
-    with _serve("prometheus", arguments, port, ready="/-/ready", log_file=folder / "prometheus.log") as server:
+    url = f"{'http' if opener is _OPENER else 'https'}://{host}:{port}"
+    log_file = folder / "prometheus.log"
+    with _serve("prometheus", arguments, url, ready="/-/ready", log_file=log_file, opener=opener) as server:
         yield server
 
 
@@ -122,7 +133,9 @@ def run_pushgateway(folder: Path) -> Iterator[Server]:
     # Debian's build keeps its metrics in a file of the machine unless told otherwise.
     arguments = (f"--web.listen-address=127.0.0.1:{port}", "--persistence.file=", "--log.level=warn")
     log_file = folder / "pushgateway.log"
-    with _serve("prometheus-pushgateway", arguments, port, ready="/-/ready", log_file=log_file) as server:
+    with _serve(
+        "prometheus-pushgateway", arguments, f"http://127.0.0.1:{port}", ready="/-/ready", log_file=log_file
+    ) as server:
         yield server
 
 
@@ -138,7 +151,9 @@ def run_node_exporter(textfile_dir: Path) -> Iterator[Server]:
         f"--collector.textfile.directory={textfile_dir}",
     )
     log_file = textfile_dir / "node_exporter.log"
-    with _serve("prometheus-node-exporter", arguments, port, ready="/", log_file=log_file) as server:
+    with _serve(
+        "prometheus-node-exporter", arguments, f"http://127.0.0.1:{port}", ready="/", log_file=log_file
+    ) as server:
         yield server
 
 
@@ -160,18 +175,28 @@ def run_victoria_metrics(folder: Path, config_text: str = "") -> Iterator[Server
         "-search.latencyOffset=0s",
         "-loggerLevel=WARN",
     )
-    with _serve("victoria-metrics", arguments, port, ready="/health", log_file=folder / "victoria.log") as server:
+    with _serve(
+        "victoria-metrics", arguments, f"http://127.0.0.1:{port}", ready="/health", log_file=folder / "victoria.log"
+    ) as server:
         yield server
 
 
 @contextlib.contextmanager
-def _serve(program: str, arguments: tuple[str, ...], port: int, *, ready: str, log_file: Path) -> Iterator[Server]:
+def _serve(
+    program: str,
+    arguments: tuple[str, ...],
+    url: str,
+    *,
+    ready: str,
+    log_file: Path,
+    opener: urllib.request.OpenerDirector = _OPENER,
+) -> Iterator[Server]:
     # Debian names each package like its program.
     argv = (find_program(program, program), *arguments)
     supervisor = Supervisor()
     daemon = Daemon(name=program, argv=argv, environment={"PATH": SEARCH_PATH}, log_file=log_file)
     try:
-        server = Server(url=f"http://127.0.0.1:{port}", pid=supervisor.start(daemon).pid)
+        server = Server(url=url, pid=supervisor.start(daemon).pid, opener=opener)
         supervisor.wait_ready(program, lambda: _answers(server, ready))
         yield server
     finally:

@@ -15,6 +15,7 @@
     │   ├── ServerError        a server (slurmrestd, Prometheus, a database) returned no usable response
     │   │   ├── ServerTimedOut     no complete response arrived before the timeout
     │   │   ├── ServerRefused      the server is unreachable or denied access
+    │   │   │   └── ServerUntrusted    its certificate could not be verified
     │   │   ├── ServerBusy         the server is temporarily unavailable
     │   │   └── QueryRejected      the server cannot evaluate this query, however often it is repeated
     │   ├── SlurmRefused       a response arrived that reports an error of Slurm
@@ -120,6 +121,10 @@ class ServerRefused(ServerError):
     """The server is unreachable or denied access."""
 
     reason = "refused"
+
+
+class ServerUntrusted(ServerRefused):
+    """The certificate of the server could not be verified."""
 
 
 class ServerBusy(ServerError):

@@ -4,16 +4,23 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 import time
+import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
+import bcrypt
 import pytest
 import yaml
 
+from lab.network import ADDRESS, two_hosts
 from lab.ports import free_port
 from lab.prometheus import Server, run_prometheus, run_victoria_metrics
 from lab.waiting import wait_until
@@ -31,6 +38,7 @@ from slurmscope.services.reporting.making.measuring import measure
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
+from tests.fakes.certificates import Identity, make_authority, make_identity
 from tests.fakes.reports import make_record
 from tests.fixtures.cgroup.make import unpack
 
@@ -42,17 +50,27 @@ NOT_COMPARED = ("scrape_", "process_", "slurmscope_", "up")
 
 
 @contextmanager
-def running_agent(root: Path, port: int, *urls: str) -> Iterator[None]:
-    """Run an agent of captured jobs that is scraped and sends its samples."""
-    argv = [sys.executable, "-m", "slurmscope", "node", "--web.listen-address", f"127.0.0.1:{port}"]
-    argv += ["--path.cgroup", f"{root}/sys/fs/cgroup", "--path.procfs", f"{root}/proc", "--interval", "200ms"]
-    argv += ["--output.remote-write-labels", "job=sent"]
-    with ExitStack() as stack:
-        for url in urls:
-            further = ["--output.remote-write", f"{url}/api/v1/write"]
-            process = stack.enter_context(subprocess.Popen([*argv, *further], stderr=subprocess.DEVNULL))
-            stack.callback(process.terminate)
-        yield
+def running_agent(
+    root: Path, url: str, *flags: str, before: tuple[str, ...] = (), log: int | IO[bytes] = subprocess.DEVNULL
+) -> Iterator[None]:
+    """Run an agent of captured jobs that sends its samples."""
+    argv = [*before, sys.executable, "-m", "slurmscope", "node", "--output.remote-write", f"{url}/api/v1/write"]
+    argv += [
+        "--path.cgroup",
+        f"{root}/sys/fs/cgroup",
+        "--path.procfs",
+        f"{root}/proc",
+        "--interval",
+        "200ms",
+        "--node.interval",
+        "1ms",
+    ]
+    argv += ["--output.remote-write-labels", "job=sent", *flags]
+    with subprocess.Popen(argv, stderr=log) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
 
 
 def samples(server: Server, job: str) -> dict[tuple[tuple[str, str], ...], float]:
@@ -86,7 +104,7 @@ def test_prometheus_has_the_same_samples_as_from_a_scrape(tmp_path: Path) -> Non
         ],
     }
     with run_prometheus(tmp_path / "prometheus", json.dumps(scrapes), RECEIVER) as server:
-        with running_agent(root, port, server.url):
+        with running_agent(root, server.url, "--web.listen-address", f"127.0.0.1:{port}"):
             wait_until(lambda: samples(server, "sent") and samples(server, "scraped"), "samples", timeout_seconds=60)
             wait_until(
                 lambda: samples(server, "scraped") == samples(server, "sent"), "the same samples", timeout_seconds=60
@@ -102,9 +120,19 @@ def test_prometheus_has_the_same_samples_as_from_a_scrape(tmp_path: Path) -> Non
         wait_until(lambda: not server.query('{job="sent"}'), "the end of all series", timeout_seconds=60)
 
 
-def sample_times(server: Server) -> list[float]:
-    answer = json.loads(server.get("/api/v1/query", query='up{job="sent"}[10m]'))
-    return [point[0] for series in answer["data"]["result"] for point in series["values"]]
+def points(server: Server, selector: str) -> list[tuple[float, float]]:
+    """Return the stored samples of one series, with their times."""
+    answer = json.loads(server.get("/api/v1/query", query=f"{selector}[10m]"))
+    return [(point[0], float(point[1])) for series in answer["data"]["result"] for point in series["values"]]
+
+
+def rounds(server: Server, instance: str = ".*") -> dict[float, float]:
+    """Return the numbers of an agent's rounds by time; each round reads the jobs once."""
+    labels = f'source="node_jobs",job="sent",instance=~"{instance}"'
+    found = points(server, f"slurmscope_readings_total{{{labels}}}")
+    times = [moment for moment, _ in found]
+    assert sorted(set(times)) == times
+    return dict(found)
 
 
 def test_nothing_is_lost_while_prometheus_restarts(tmp_path: Path) -> None:
@@ -112,18 +140,137 @@ def test_nothing_is_lost_while_prometheus_restarts(tmp_path: Path) -> None:
     folder = tmp_path / "prometheus"
     with ExitStack() as stack:
         with run_prometheus(folder, "", RECEIVER, port=port) as server:
-            stack.enter_context(running_agent(root, free_port(), server.url))
-            wait_until(lambda: len(sample_times(server)) >= 2, "samples", timeout_seconds=60)
+            stack.enter_context(running_agent(root, server.url))
+            wait_until(lambda: len(rounds(server)) >= 2, "samples", timeout_seconds=60)
         down_at = time.time()
         time.sleep(10 * INTERVAL_SECONDS)
         back_at = time.time()
         with run_prometheus(folder, "", RECEIVER, port=port) as server:
-            wait_until(lambda: max(sample_times(server), default=0) > back_at, "new samples", timeout_seconds=60)
-            times = sample_times(server)
+            wait_until(lambda: max(rounds(server), default=0) > back_at, "new samples", timeout_seconds=60)
+            found = rounds(server)
 
     # Ten intervals; a busy machine may miss some of them.
-    assert len([moment for moment in times if down_at < moment < back_at]) >= 3
-    assert sorted(set(times)) == times
+    assert len([moment for moment in found if down_at < moment < back_at]) >= 3
+    assert list(range(1, len(found) + 1)) == list(found.values())
+
+
+@dataclass(frozen=True)
+class SecuredServer:
+    """Hold the files of a server that requires a client certificate and a password."""
+
+    authority: Identity
+    client: Identity
+    config_file: Path
+
+    @property
+    def opener(self) -> urllib.request.OpenerDirector:
+        """Return how the test itself reaches the server."""
+        context = ssl.create_default_context(cafile=self.authority.cert)
+        context.load_cert_chain(self.client.cert, self.client.key)
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        opener.addheaders = [("Authorization", basic_auth("secret"))]
+        return opener
+
+
+def basic_auth(password: str) -> str:
+    return f"Basic {b64encode(f'agents:{password}'.encode()).decode()}"
+
+
+def secure(folder: Path) -> SecuredServer:
+    authority = make_authority(folder, "authority")
+    make_identity(folder, "server", authority, "IP:127.0.0.1")
+    client = make_identity(folder, "client", authority, "DNS:n1", usage="clientAuth")
+    tls = {
+        "cert_file": "server.pem",
+        "key_file": "server.key",
+        "client_auth_type": "RequireAndVerifyClientCert",
+        "client_ca_file": "authority.pem",
+    }
+    hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+    config_file = folder / "web.yml"
+    config_file.write_text(json.dumps({"tls_server_config": tls, "basic_auth_users": {"agents": hashed}}))
+    return SecuredServer(authority, client, config_file)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    aside = path.with_suffix(".new")
+    aside.write_bytes(content)
+    aside.rename(path)
+
+
+def test_nothing_is_lost_until_ca_certificate_and_password_are_right(tmp_path: Path) -> None:
+    root = unpack("v2-slurm-22.05", tmp_path / "node")
+    secured, log = secure(tmp_path), tmp_path / "agent.log"
+    ca_file, cert_file, password_file = tmp_path / "ca.pem", tmp_path / "agent.pem", tmp_path / "auth"
+    ca_file.write_bytes(make_authority(tmp_path, "stranger").cert.read_bytes())
+    cert_file.write_bytes(ca_file.read_bytes() + (tmp_path / "stranger.key").read_bytes())
+    password_file.write_text(basic_auth("wrong"))
+    flags = ["--output.remote-write-ca-file", str(ca_file), "--output.remote-write-cert-file", str(cert_file)]
+    flags += ["--output.remote-write-headers", f"Authorization=@{password_file}"]
+    web = (RECEIVER, f"--web.config.file={secured.config_file}")
+
+    def wait_for(message: str) -> None:
+        wait_until(lambda: message in log.read_text(), message, timeout_seconds=60)
+
+    with run_prometheus(tmp_path / "prometheus", "", *web, opener=secured.opener) as server, log.open("wb") as stream:
+        url = f"{server.url}/api/v1/write"
+        with running_agent(root, server.url, *flags, "--log.level", "debug", log=stream):
+            wait_for(f"the certificate of {url} is not trusted: ")
+            replace_file(ca_file, secured.authority.cert.read_bytes())
+            wait_for(f"TLS with {url} failed: ")
+            replace_file(cert_file, secured.client.cert.read_bytes() + secured.client.key.read_bytes())
+            wait_for(f"{url} answered 401: Unauthorized")
+            assert {} == rounds(server)
+            replace_file(password_file, basic_auth("secret").encode())
+            fixed_at = time.time()
+            wait_until(lambda: max(rounds(server), default=0) > fixed_at, "samples", timeout_seconds=60)
+            found = rounds(server)
+
+    assert len([moment for moment in found if moment < fixed_at]) >= 3
+    assert list(range(1, len(found) + 1)) == list(found.values())
+    assert "secret" not in log.read_text()
+
+
+def missing_samples(server: Server) -> float:
+    """Return how many samples of the small buffer are not stored."""
+    found = rounds(server, "small").values()
+    (series,) = server.query('count({instance="small"})')
+    return (max(found) - len(found)) * series.value
+
+
+def dropped_samples(server: Server) -> float:
+    """Return how many samples the agent counted as lost, with its next round."""
+    (dropped,) = server.query('slurmscope_remote_write_dropped_samples_total{instance="small",reason="size"}')
+    return dropped.value
+
+
+def test_nothing_within_the_buffer_is_lost_while_the_network_is_cut(tmp_path: Path) -> None:
+    root = unpack("v2-slurm-22.05", tmp_path / "node")
+    with ExitStack() as stack:
+        network = stack.enter_context(two_hosts())
+        server = stack.enter_context(run_prometheus(tmp_path / "prometheus", "", RECEIVER, host=ADDRESS))
+        for instance, size in (("large", "16MiB"), ("small", "64KiB")):
+            flags = ("--output.remote-write-labels", f"instance={instance}", "--output.remote-write-buffer", size)
+            stack.enter_context(running_agent(root, server.url, *flags, before=network.remote))
+        wait_until(lambda: rounds(server, "large") and rounds(server, "small"), "samples", timeout_seconds=60)
+        cut_at = time.time()
+        network.cut()
+        time.sleep(25 * INTERVAL_SECONDS)
+        network.mend()
+        mended_at = time.time()
+        wait_until(lambda: max(rounds(server, "large")) > mended_at, "new samples", timeout_seconds=60)
+        wait_until(lambda: max(rounds(server, "small")) > mended_at, "new samples", timeout_seconds=60)
+        # The small buffer lost its oldest rounds, and counted each sample of them.
+        wait_until(lambda: 0 < missing_samples(server) == dropped_samples(server), "the count", timeout_seconds=60)
+        large = rounds(server, "large")
+        failures = [sample.value for sample in server.query("slurmscope_remote_write_failures_total")]
+
+    assert len([moment for moment in large if cut_at < moment < mended_at]) >= 5
+    assert list(range(1, len(large) + 1)) == list(large.values())
+    # Pauses between retries grow.
+    assert all(1 <= count <= 10 for count in failures)
 
 
 def make_jobs(at_seconds: float) -> NodeJobs:

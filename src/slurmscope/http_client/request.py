@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlencode
 
-from slurmscope.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
+from slurmscope.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, ServerTimedOut, ServerUntrusted
 from slurmscope.http_client.address import ServerAddress
 from slurmscope.http_client.deadlines import DeadlineSocket, seconds_left
 from slurmscope.log import escape
@@ -91,7 +91,7 @@ def open_response(
     except TimeoutError as error:
         raise ServerTimedOut(f"{address} timed out before its answer was complete") from error
     except OSError as error:
-        raise ServerRefused(f"{address} is unreachable: {escape(error.strerror or str(error), 300)}") from error
+        raise _refusal(address, error) from error
     except HTTPException as error:
         raise ServerError(f"{address} sent an incomplete or invalid HTTP answer: {escape(repr(error), 300)}") from error
 
@@ -114,14 +114,40 @@ def read_blocks(response: HTTPResponse, limit_bytes: int) -> Iterator[bytes]:
         raise MalformedAnswer(f"the server's answer is truncated: {response.length} bytes are missing")
 
 
-def tls_context(ca_file: Path | None = None) -> SSLContext:
-    """Return a context that verifies servers against a CA file, or against the system's certificate authorities."""
+def _refusal(address: ServerAddress, error: OSError) -> ServerRefused:
+    """Return why there is no answer; errors of TLS are recognised by their attributes, without importing ssl."""
+    if distrust := getattr(error, "verify_message", ""):
+        return ServerUntrusted(f"the certificate of {address} is not trusted: {escape(distrust, 300)}")
+    if reason := getattr(error, "reason", ""):
+        return ServerRefused(f"TLS with {address} failed: {escape(str(reason), 300).lower().replace('_', ' ')}")
+    return ServerRefused(f"{address} is unreachable: {escape(error.strerror or str(error), 300)}")
+
+
+def tls_context(ca_file: Path | None = None, cert_file: Path | None = None, key_file: Path | None = None) -> SSLContext:
+    """Return a context that verifies servers against a CA file, or against the system's certificate authorities.
+
+    With a certificate, the client proves its own identity; its key may be in the same file.
+    """
     import ssl
 
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:
         raise ConfigError(escape(f"the CA file {ca_file} cannot be used: {error}")) from error
+    if cert_file is not None:
+        _load_certificate(context, cert_file, key_file)
+    return context
+
+
+def _load_certificate(context: SSLContext, cert_file: Path, key_file: Path | None) -> None:
+    def no_password() -> str:
+        # Without this, OpenSSL would prompt for it at the terminal and wait.
+        raise ConfigError(escape(f"the key of the client certificate {cert_file} is encrypted, which is not supported"))
+
+    try:
+        context.load_cert_chain(cert_file, key_file, password=no_password)
+    except OSError as error:
+        raise ConfigError(escape(f"the client certificate {cert_file} cannot be used: {error}")) from error
 
 
 def connect(address: ServerAddress, deadline: float, tls: SSLContext | None = None) -> socket.socket:
@@ -160,6 +186,9 @@ def send_all(connection: socket.socket, data: bytes) -> None:
     """Send a request; a server may answer before it has read all of it."""
     try:
         connection.sendall(data)
-    except (BrokenPipeError, ConnectionResetError):
-        # A server that rejects a request early answers and closes; its answer says more than the broken pipe.
+    except TimeoutError:
+        raise
+    except OSError:
+        # A server that rejects a request early answers and closes; its answer, or the alert of TLS, says more than the
+        # broken pipe. A connection that is lost fails again when the answer is read.
         return

@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from slurmscope.errors import ConfigError, MalformedAnswer, ServerError, ServerRefused, ServerTimedOut
 from slurmscope.http_client.address import parse_address
 from slurmscope.http_client.request import HttpAnswer, HttpRequest, form_request, send, tls_context
-from tests.fakes.certificates import make_authority, make_identity
+from tests.fakes.certificates import encrypt_key, make_authority, make_identity
 from tests.fakes.prometheus_server import ReceivedQuery, read_form
 from tests.fakes.scripted_server import (
     GENEROUS_SECONDS,
@@ -241,8 +242,51 @@ def test_tls_certificate_is_verified(tmp_path: Path) -> None:
         deadline = time.monotonic() + GENEROUS_SECONDS
         assert b"{}" == send(address, HttpRequest(), deadline=deadline, tls=trusting).body
         for untrusting in (tls_context(), None):  # None: the system's authorities, never plain text
-            with pytest.raises(ServerRefused, match=r"CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
+            with pytest.raises(
+                ServerRefused, match=rf"^the certificate of {address} is not trusted: unable to get local"
+            ):
                 send(address, HttpRequest(), deadline=deadline, tls=untrusting)
+        named = replace(address, host="localhost")
+        with pytest.raises(ServerRefused, match="is not trusted: Hostname mismatch, certificate is not valid for"):
+            send(named, HttpRequest(), deadline=deadline, tls=trusting)
+
+
+def test_client_certificate_is_sent_to_a_server_that_requires_one(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "authority")
+    server = make_identity(tmp_path, "server", authority, "IP:127.0.0.1")
+    client = make_identity(tmp_path, "client", authority, "DNS:n1")
+    both = tmp_path / "both.pem"
+    both.write_bytes(client.cert.read_bytes() + client.key.read_bytes())
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(server.cert, server.key)
+    served.load_verify_locations(authority.cert)
+    served.verify_mode = ssl.CERT_REQUIRED
+
+    def handle(connection: socket.socket) -> None:
+        with contextlib.suppress(ssl.SSLError), served.wrap_socket(connection, server_side=True) as secured:
+            read_request(secured)
+            secured.sendall(http_answer(200, str(secured.getpeercert()).encode()))
+
+    with scripted_server(handle) as url:
+        address = parse_address(url.replace("http:", "https:"))
+        deadline = time.monotonic() + GENEROUS_SECONDS
+        for files in ((client.cert, client.key), (both, None)):
+            tls = tls_context(authority.cert, *files)
+            assert b"'client'" in send(address, HttpRequest(), deadline=deadline, tls=tls).body
+        with pytest.raises(ServerRefused, match=rf"^TLS with {address} failed: .*alert certificate required$"):
+            send(address, HttpRequest(), deadline=deadline, tls=tls_context(authority.cert))
+
+
+def test_client_certificate_that_cannot_be_used_is_a_config_error(tmp_path: Path) -> None:
+    authority = make_authority(tmp_path, "authority")
+    other = make_authority(tmp_path, "other")
+    encrypt_key(authority.key, tmp_path / "encrypted.key")
+    with pytest.raises(ConfigError, match=r"client certificate .*/none cannot be used: .*No such file"):
+        tls_context(None, tmp_path / "none", authority.key)
+    with pytest.raises(ConfigError, match=r"client certificate .*authority.pem cannot be used: .*KEY_VALUES_MISMATCH"):
+        tls_context(None, authority.cert, other.key)
+    with pytest.raises(ConfigError, match=r"key of the client certificate .*authority.pem is encrypted"):
+        tls_context(None, authority.cert, tmp_path / "encrypted.key")
 
 
 def test_invalid_ca_file_is_a_config_error(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmscope.errors import ConfigError, MalformedAnswer, OutputError, ServerError
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 30.0
 LONGEST_RETRY_AFTER_SECONDS = 300.0
-_TOO_MANY_REQUESTS = 429
+_REFUSALS = frozenset({400, 409, 413, 415, 422})
+"""Statuses about the samples. Any other error is about the server, the path or the credentials, and may pass."""
 _LEAST_SECRET_LENGTH = 4
 
 _HEADERS = {
@@ -38,8 +38,10 @@ class WriteRefused(OutputError):
 class WriteFailed(OutputError):
     """The request may succeed later, not before ``retry_after_seconds``."""
 
-    def __init__(self, message: str, retry_after_seconds: float = 0.0) -> None:
+    def __init__(self, message: str, *, kind: str, retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
+        self.kind = kind
+        """What went wrong, of a small set: a status, or the name of an exception."""
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -50,6 +52,8 @@ class RemoteWriteClient:
         self, settings: RemoteWriteSettings, address: ServerAddress, wall_clock: Callable[[], float] = time.time
     ) -> None:
         """Take the address of the endpoint and the settings; nothing is sent yet."""
+        if settings.key_file and not settings.cert_file:
+            raise ConfigError("--output.remote-write-key-file needs --output.remote-write-cert-file")
         self._settings = settings
         self._address = address
         self._wall_clock = wall_clock
@@ -64,20 +68,21 @@ class RemoteWriteClient:
             deadline = time.monotonic() + timeout_seconds
             answer = post(self._address, request, deadline=deadline, tls=self._tls())
         except (ServerError, MalformedAnswer, ValueError) as error:
-            raise WriteFailed(_without(secrets, str(error))) from error
+            raise WriteFailed(_without(secrets, str(error)), kind=type(error).__name__) from error
         if not 200 <= answer.status < 300:
             raise self._failure(answer, secrets)
 
     def _tls(self) -> SSLContext | None:
         """Return the context of a connection; made for each, because certificates are replaced while we run."""
-        return _tls_context(self._settings.ca_file) if self._address.is_tls else None
+        return _tls_context(self._settings) if self._address.is_tls else None
 
     def _failure(self, answer: HttpAnswer, secrets: tuple[str, ...]) -> OutputError:
         text = _without(secrets, answer.body.decode("utf-8", "replace").strip())
         message = f"{self._address} answered {answer.status}: {escape(text, 300)}"
-        if answer.status >= 500 or answer.status == _TOO_MANY_REQUESTS:
-            return WriteFailed(message, parse_retry_after(answer.retry_after, self._wall_clock()))
-        return WriteRefused(message)
+        if answer.status in _REFUSALS:
+            return WriteRefused(message)
+        seconds = parse_retry_after(answer.retry_after, self._wall_clock())
+        return WriteFailed(message, kind=str(answer.status), retry_after_seconds=seconds)
 
 
 def _without(secrets: tuple[str, ...], text: str) -> str:
@@ -102,8 +107,8 @@ def parse_retry_after(value: str, now_seconds: float) -> float:
     return min(max(0.0, seconds), LONGEST_RETRY_AFTER_SECONDS)
 
 
-def _tls_context(ca_file: Path | None) -> SSLContext:
+def _tls_context(settings: RemoteWriteSettings) -> SSLContext:
     try:
-        return tls_context(ca_file)
-    except ConfigError as error:  # the file may be valid again later
-        raise WriteFailed(str(error)) from error
+        return tls_context(settings.ca_file, settings.cert_file, settings.key_file)
+    except ConfigError as error:  # the files may be valid again later
+        raise WriteFailed(str(error), kind="certificates") from error

@@ -69,6 +69,20 @@ class RemoteWriteSettings:
         parse=parse_path,
         metavar="FILE",
     )
+    cert_file: Path | None = setting(
+        None,
+        key="remote-write-cert-file",
+        help="File with the client certificate for a remote write server that requires one.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    key_file: Path | None = setting(
+        None,
+        key="remote-write-key-file",
+        help="File with the key of the client certificate, unless it is in the same file.",
+        parse=parse_path,
+        metavar="FILE",
+    )
     labels: tuple[str, ...] = setting(
         (),
         key="remote-write-labels",

@@ -143,7 +143,7 @@ class Sender:
             self._buffer.give_back(entry)
             self._counters.failures += 1
             self._failures += 1
-            logger.warning("remote write failed; samples are kept", extra=fields(error=str(error)))
+            logger.warning("remote write failed; samples are kept", extra=fields(error.kind, error=str(error)))
             return max(error.retry_after_seconds, self._pause_seconds())
         else:
             self._counters.accepted += entry.request.samples

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmscope.errors import ConfigError
 from slurmscope.http_client.address import parse_address
 from slurmscope.http_client.headers import parse_headers
 from slurmscope.metrics.family import Family
@@ -52,8 +53,8 @@ def test_request_has_the_headers_of_the_protocol(tmp_path: Path) -> None:
     assert [1.0] == [sample.value for sample in receiver.samples]
 
 
-@pytest.mark.parametrize("status", [500, 503, 429])
-def test_busy_server_is_a_failure_that_passes(status: int) -> None:
+@pytest.mark.parametrize("status", [500, 503, 429, 301, 401, 403, 404, 408])
+def test_error_that_is_not_about_the_samples_is_a_failure_that_passes(status: int) -> None:
     with (
         FakeReceiver(answers=[(status, b"busy", "Retry-After: 7")]).serving() as receiver,
         pytest.raises(WriteFailed, match=rf"answered {status}: busy$") as caught,
@@ -63,7 +64,7 @@ def test_busy_server_is_a_failure_that_passes(status: int) -> None:
     assert 7.0 == caught.value.retry_after_seconds
 
 
-@pytest.mark.parametrize("status", [301, 400, 401, 404, 413])
+@pytest.mark.parametrize("status", [400, 409, 413, 415, 422])
 def test_refusal_is_final(status: int) -> None:
     with (
         FakeReceiver(answers=[(status, b"out of \x1b order", "")]).serving() as receiver,
@@ -75,7 +76,7 @@ def test_refusal_is_final(status: int) -> None:
 def test_secret_that_the_server_repeats_is_not_shown() -> None:
     with (
         FakeReceiver(answers=[(401, b"bad token s3cret", "")]).serving() as receiver,
-        pytest.raises(WriteRefused, match=r"bad token SECRET$"),
+        pytest.raises(WriteFailed, match=r"bad token SECRET$"),
     ):
         client(receiver.url, headers=parse_headers(["Authorization=Bearer s3cret"])).send(REQUEST.body)
 
@@ -102,6 +103,13 @@ def test_unreachable_server_and_unreadable_files_are_failures_that_pass(tmp_path
         client(url, headers=parse_headers([f"X=@{tmp_path}/none"])).send(REQUEST.body)
     with pytest.raises(WriteFailed, match=r"CA file .* cannot be used"):
         client("https://127.0.0.1/write", ca_file=tmp_path / "none").send(REQUEST.body)
+    with pytest.raises(WriteFailed, match=r"client certificate .* cannot be used"):
+        client("https://127.0.0.1/write", cert_file=tmp_path / "none").send(REQUEST.body)
+
+
+def test_key_without_certificate_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"remote-write-key-file needs --output.remote-write-cert-file"):
+        client("https://127.0.0.1/write", key_file=Path("/key"))
 
 
 def test_server_that_does_not_answer_is_given_up() -> None:
