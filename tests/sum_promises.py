@@ -11,13 +11,17 @@ from typing import Any
 
 from sqlalchemy import select
 
+from slurmscope.gres import Gres
+from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.finding import Severity
 from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import EVERYTHING
 from slurmscope.model.waiting_times import find_cores_class, find_limit_class, find_wait_class
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.tables.schema import ADVICE, FINDINGS, JOBS
 from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
 from tests.archive_model import ACCOUNTS, CLUSTERS, DAY, NEW_YEAR, PARTITIONS, RULES, USERS, Fact
+from tests.fakes.reports import START, make_finding, make_record, make_report
 
 STEPS = 25
 LAST_DAY = 70
@@ -48,6 +52,22 @@ class SumPromises:
                 archive.delete_curves(before)
             assert kept == find_kept_advice(archive)
             check_sums(archive)
+
+    def test_impossible_numbers_of_a_job_cost_its_own_sums_only(self, archive: SqlArchive) -> None:
+        huge = make_record(
+            1, cpus=2**62, memory_bytes=2**62, gres=(Gres(name="gpu", count=2**62),), end_seconds=2**63 - 1
+        )
+        odd = make_report(huge, findings=(replace(make_finding("cpu_idle"), suggestion="--cpus-per-task=2"),))
+        odd = replace(odd, summary=replace(odd.summary, run_seconds=2e9))
+        later = make_report(make_record(2, submit_seconds=START + DAY))
+
+        for reports in ([odd, later], [odd], [later]):
+            archive.save(reports)
+            check_sums(archive)
+
+        assert [2, 1] == [row.job_id for row in archive.list_jobs(EVERYTHING, JobFilter()).rows]
+        (total,) = archive.total(EVERYTHING, JobFilter(), GroupBy.USER)
+        assert 1e13 + 4 * 7200 == total.core_seconds
 
 
 def check_sums(archive: SqlArchive) -> None:

@@ -11,15 +11,17 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+
+from slurmscope.errors import ArchiveError
 
 KEPT_TIMES = 20
 MAX_KEPT_SECONDS = 60.0
 MAX_RESULTS = 256
 WAIT_SECONDS = 60.0
-"""Longer than any query of the archive is allowed to take."""
+"""Longer than a query of the archive is allowed to take by default; a page with several that are slow takes longer."""
 
 T = TypeVar("T")
 
@@ -42,19 +44,30 @@ class _Entry:
 class SharedResults:
     """Keep results by key, from any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, max_results: int = MAX_RESULTS) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        max_results: int = MAX_RESULTS,
+        wait_seconds: float = WAIT_SECONDS,
+    ) -> None:
         """Start with none."""
         self._clock = clock
+        self._wait_seconds = wait_seconds
         self._max_results = max_results
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> SharedResult[T]:
-        """Return the result of a key; compute it unless another thread does so, or did so lately."""
+        """Return the result of a key; compute it unless another thread does so, or did so lately.
+
+        Raises ArchiveError if that one takes too long.
+        """
         entry, is_new = self._find_entry(key)
         if is_new:
             self._fill(key, entry, compute)
-        value: T = entry.future.result(WAIT_SECONDS)
+        if not wait([entry.future], self._wait_seconds).done:
+            raise ArchiveError("the archive took too long to compute sums for another request")
+        value: T = entry.future.result()
         return SharedResult(value, max(0.0, self._clock() - entry.made_at))
 
     def _find_entry(self, key: Hashable) -> tuple[_Entry, bool]:

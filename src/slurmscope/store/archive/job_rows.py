@@ -22,6 +22,8 @@ MAX_NODES = 4096
 """Nodes of one job by which it is found."""
 LATEST_SECONDS = 253_402_300_799
 """The end of the year 9999: later days have no name."""
+MOST_SECONDS = 1e13
+"""Core time of one job: ten million cores for eleven days. Thousandths of hundreds of such jobs fit into 64 bits."""
 
 _LARGEST = 2**63 - 1
 _LARGEST_SMALL = 2**31 - 1
@@ -51,7 +53,7 @@ def job_values(report: JobReport) -> ColumnValues:
     return {
         "cluster": cluster_name(record.cluster),
         "job_id": _whole(record.job_id),
-        "submit_seconds": min(max(0, record.submit_seconds), LATEST_SECONDS),
+        "submit_seconds": _time(record.submit_seconds),
         "shown_id": short_text(record.shown_id, lengths.SHOWN_LENGTH),
         "array_job_id": None if record.array_job_id is None else _whole(record.array_job_id),
         "name": short_text(record.name, lengths.TITLE_LENGTH),
@@ -59,8 +61,8 @@ def job_values(report: JobReport) -> ColumnValues:
         "account": person_name(record.account),
         "partition": person_name(record.partition),
         "state": state_name(record.state),
-        "start_seconds": None if record.start_seconds is None else _whole(record.start_seconds),
-        "end_seconds": None if record.end_seconds is None else _whole(record.end_seconds),
+        "start_seconds": None if record.start_seconds is None else _time(record.start_seconds),
+        "end_seconds": None if record.end_seconds is None else _time(record.end_seconds),
         "is_unfinished": record.start_seconds is not None and not record.has_ended,
         "nodes": _whole(record.node_count),
         "cpus": _whole(record.cpus or 0),
@@ -198,7 +200,11 @@ def _waste(allocated: float, used: float | None) -> float | None:
 
 def _thousandths(seconds: float | None) -> float | None:
     """Round to what the sums by day are kept in, so that these come out equal."""
-    return None if seconds is None or not math.isfinite(seconds) else round(float(seconds), 3)
+    return None if seconds is None or not math.isfinite(seconds) else round(float(min(seconds, MOST_SECONDS)), 3)
+
+
+def _time(seconds: int) -> int:
+    return min(max(0, seconds), LATEST_SECONDS)
 
 
 def _finite(number: float | None) -> float | None:

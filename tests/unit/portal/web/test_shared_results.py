@@ -86,6 +86,24 @@ def test_requests_at_the_same_time_share_one_computation() -> None:
     assert ["once"] == computed
 
 
+def test_request_that_waits_too_long_for_another_gets_an_error_of_the_archive() -> None:
+    results = SharedResults(wait_seconds=0.01)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def compute() -> str:
+        begun.set()
+        assert may_end.wait(PATIENCE_SECONDS)
+        return "sums"
+
+    thread = threading.Thread(target=results.get, args=("key", compute))
+    thread.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    with pytest.raises(ArchiveError, match="too long"):
+        results.get("key", compute)
+    may_end.set()
+    thread.join(PATIENCE_SECONDS)
+
+
 def test_failure_is_raised_and_not_kept() -> None:
     def fail() -> int:
         raise ArchiveError("down")

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, delete, insert, select
 from slurmscope.model.advice import ComparedRun, Savings
 from slurmscope.model.finding import MIN_JUDGED_SECONDS
 from slurmscope.rules.following import COMMON_NAMES, compute_savings, find_resources, is_followed
-from slurmscope.store.archive.job_rows import ColumnValues, rules_of
+from slurmscope.store.archive.job_rows import MOST_SECONDS, ColumnValues, rules_of
 from slurmscope.store.archive.sums.adding import add_to_sums
 from slurmscope.store.archive.tables.schema import ADVICE, FINDINGS, JOBS
 from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS
@@ -234,7 +234,5 @@ def _amounts(values: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[int, ..
         int(is_counted and row["is_gone"] is True),
         int(is_counted and bool(is_completed)),
         int(any(amount is not None for amount in saved)),
-        round(cores * 1000),
-        round(gpus * 1000),
-        round(memory / _GIB * 1000),
+        *(round(1000 * max(-MOST_SECONDS, min(amount, MOST_SECONDS))) for amount in (cores, gpus, memory / _GIB)),
     )
