@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thin the curves of old jobs.
 
-Each pass thins the jobs that ended between the limit of the pass before and its own, in the order of their submission.
-How far it has come is kept in the archive. Bodies are read and thinned outside of transactions, a few at a time.
-Curves of jobs that are archived only after their pass, or that ended more than half a year after they were submitted,
-stay as they are.
+Each pass first thins the jobs that were archived late: since the pass before, although they had ended before its
+limit. Then it thins those that ended between that limit and its own, in the order of their submission. How far it has
+come is kept in the archive. Bodies are read and thinned outside of transactions, a few at a time. Curves of jobs that
+ended more than half a year after they were submitted stay as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, case, delete, func, insert, or_, select, update
 
 from slurmscope.errors import ArchiveError
 from slurmscope.log import fields
@@ -31,6 +31,8 @@ LONGEST_JOB_SECONDS = 180 * DAY_SECONDS
 ROWS_AT_ONCE = 50
 STEP_SECONDS = DAY_SECONDS
 """Jobs of how many seconds one query looks at: few of them may have ended lately."""
+RUNS_AT_ONCE = 2_000
+"""How many runs one query looks at for jobs that were archived late: nearly all were archived in time."""
 MAX_SECONDS = 5.0
 """The rest waits for the next call: the reporter has other work."""
 
@@ -46,6 +48,10 @@ class Progress(NamedTuple):
     """The limit of this pass; the same if none has begun."""
     submit_seconds: int = 0
     run_id: int = 0
+    late_run: int = 0
+    """Up to this run those that were archived late are done."""
+    newest_run: int = 0
+    """Up to this one they belong to this pass."""
 
 
 def thin_old_curves(
@@ -60,15 +66,16 @@ def thin_old_curves(
         last = _read_progress(connection)
     while (progress := _continue(last, before_seconds)) is not None:
         with database.reading() as connection:
-            rows = _read_old(connection, progress)
-            last = progress if rows else _skip(connection, progress)
+            if progress.limit_seconds != last.limit_seconds:
+                progress = _begin_pass(connection, progress)
+            rows, last = (_read_late if progress.late_run < progress.newest_run else _read_old)(connection, progress)
         thinned = []
         for row in rows:
             if body := _thin(row, points):
                 thinned.append({"thinned_run": row.run_id, "size": len(row.body), "thinned": body})
-            last = progress._replace(submit_seconds=row.submit_seconds, run_id=row.run_id)
             read += 1
             if time.monotonic() > until:
+                last = _after(progress, row)
                 break
         write(partial(_store, thinned=thinned, progress=last))
         if time.monotonic() > until:
@@ -82,10 +89,29 @@ def _continue(progress: Progress, before_seconds: int) -> Progress | None:
         return progress if progress.limit_seconds <= before_seconds else None
     if before_seconds <= progress.limit_seconds:
         return None
-    return Progress(progress.done_seconds, before_seconds, max(0, progress.done_seconds - LONGEST_JOB_SECONDS))
+    begin = max(0, progress.done_seconds - LONGEST_JOB_SECONDS)
+    return progress._replace(limit_seconds=before_seconds, submit_seconds=begin, run_id=0)
 
 
-def _read_old(connection: Connection, progress: Progress) -> Sequence[Any]:
+def _begin_pass(connection: Connection, progress: Progress) -> Progress:
+    """Note which runs there are now; the first pass reads all of them anyway."""
+    newest = connection.scalar(select(func.max(JOBS.c.run_id))) or 0
+    return progress._replace(late_run=progress.late_run if progress.done_seconds else newest, newest_run=newest)
+
+
+def _read_late(connection: Connection, progress: Progress) -> tuple[Sequence[Any], Progress]:
+    """Return the next jobs with their curves that had ended long before they were archived, and where to go on."""
+    after = JOBS.c.run_id > progress.late_run
+    is_old = case((ended_before(progress.done_seconds), 1), else_=0).label("is_old")
+    statement = select(JOBS.c.run_id, is_old).where(after, JOBS.c.run_id <= progress.newest_run)
+    runs = connection.execute(statement.order_by(JOBS.c.run_id).limit(RUNS_AT_ONCE)).all()
+    old = [run.run_id for run in runs if run.is_old]
+    last = runs[-1].run_id if runs else progress.newest_run
+    end = old[ROWS_AT_ONCE - 1] if len(old) > ROWS_AT_ONCE else last
+    return _read_bodies(connection, old[:ROWS_AT_ONCE], CURVES.c.run_id), progress._replace(late_run=end)
+
+
+def _read_old(connection: Connection, progress: Progress) -> tuple[Sequence[Any], Progress]:
     """Return the next jobs with their curves that have become old since the last pass, all submitted in one step."""
     begin, limit = progress.submit_seconds, progress.limit_seconds
     statement = select(CURVES.c.run_id).join(JOBS, JOBS.c.run_id == CURVES.c.run_id)
@@ -98,10 +124,21 @@ def _read_old(connection: Connection, progress: Progress) -> Sequence[Any]:
     order = (CURVES.c.submit_seconds, CURVES.c.run_id)
     # Without the bodies: a database may sort all rows that it looks at.
     runs = connection.scalars(statement.order_by(*order).limit(ROWS_AT_ONCE)).all()
+    rows = _read_bodies(connection, runs, *order)
+    return rows, _after(progress, rows[-1]) if rows else _skip(connection, progress)
+
+
+def _read_bodies(connection: Connection, runs: Sequence[int], *order: Any) -> Sequence[Any]:
     if not runs:
         return ()
     bodies = select(CURVES.c.run_id, CURVES.c.submit_seconds, CURVES.c.body).where(CURVES.c.run_id.in_(runs))
     return connection.execute(bodies.order_by(*order)).all()
+
+
+def _after(progress: Progress, row: Any) -> Progress:
+    if progress.late_run < progress.newest_run:
+        return progress._replace(late_run=row.run_id)
+    return progress._replace(submit_seconds=row.submit_seconds, run_id=row.run_id)
 
 
 def _skip(connection: Connection, progress: Progress) -> Progress:
@@ -110,7 +147,7 @@ def _skip(connection: Connection, progress: Progress) -> Progress:
     later = submit_seconds.between(progress.submit_seconds + STEP_SECONDS, progress.limit_seconds - 1)
     first = connection.scalar(select(func.min(submit_seconds)).where(later))
     if first is None:
-        return Progress(progress.limit_seconds, progress.limit_seconds)
+        return progress._replace(done_seconds=progress.limit_seconds, submit_seconds=0, run_id=0)
     return progress._replace(submit_seconds=first, run_id=0)
 
 

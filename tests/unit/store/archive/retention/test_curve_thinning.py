@@ -81,3 +81,43 @@ def test_curves_that_cannot_be_thinned_cost_their_own_job_only(
 
     assert [JOBS, 0] == [archive.thin_curves(START + DAY, 12) for _ in range(2)]
     assert [1, 3, 4, 5, 6, 7] == _thinned(archive)
+
+
+def test_curves_of_jobs_that_are_archived_late_are_thinned_by_the_next_pass(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(curve_thinning, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(curve_thinning, "RUNS_AT_ONCE", 3)
+    archive.thin_curves(START + DAY, 12)
+    late = [make_report(make_record(job, submit_seconds=START)) for job in (21, 22, 23, 24, 25)]
+    times = {"submit_seconds": START, "start_seconds": START, "end_seconds": START + 5 * DAY}
+    in_time = [make_report(make_record(job, **times)) for job in (31, 32)]
+    archive.save([*late[:3], *in_time, *late[3:]])
+
+    # There is nothing to do for the limit of the last pass.
+    assert 0 == archive.thin_curves(START + DAY, 12)
+    assert [5, 0] == [archive.thin_curves(START + 2 * DAY, 12) for _ in range(2)]
+    assert [True] * 5 == [is_thinned(archive, job) for job in (21, 22, 23, 24, 25)]
+    assert [False] * 2 == [is_thinned(archive, job) for job in (31, 32)]
+    # They are not read once more, and the others come when they are old enough.
+    assert [0, 2] == [archive.thin_curves(START + days * DAY, 12) for days in (3, 6)]
+    assert [True] * 2 == [is_thinned(archive, job) for job in (31, 32)]
+
+
+def test_late_curves_that_take_long_go_on_in_the_next_call(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.thin_curves(START + DAY, 12)
+    archive.save([make_report(make_record(job, submit_seconds=START)) for job in (21, 22, 23)])
+    ticks = count(step=3.0)
+    monkeypatch.setattr(curve_thinning, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+
+    assert 2 == archive.thin_curves(START + 2 * DAY, 12)
+    monkeypatch.undo()
+    assert [True, True, False] == [is_thinned(archive, job) for job in (21, 22, 23)]
+    assert [1, 0] == [archive.thin_curves(START + 2 * DAY, 12) for _ in range(2)]
+    assert is_thinned(archive, 23)
+
+
+def is_thinned(archive: SqlArchive, job_id: int) -> bool:
+    return THINNED in archive.find(EVERYTHING, job_id)[0].missing
