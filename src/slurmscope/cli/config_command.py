@@ -15,9 +15,13 @@ from slurmscope.config import Config
 from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.settings import WebSettings
 from slurmscope.portal.settings import PortalSettings, check_settings
+from slurmscope.services.reporting.cluster_checks import require_cluster_label, require_one_cluster
 from slurmscope.services.trace.key_file import read_keys
 from slurmscope.services.trace.settings import NodeTraceSettings, TraceSettings, check_forwarding
+from slurmscope.services.up.settings import UpSettings
 from slurmscope.settings import Setting
+from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.prometheus.settings import PrometheusSettings
 
 
 def make_command() -> click.Command:
@@ -57,6 +61,10 @@ def _check(config: Config) -> None:
     kinds = {section.type for section in config.sections}
     if PortalSettings in kinds:
         check_settings(config.of(PortalSettings))
+    if {AccountingSettings, PrometheusSettings} <= kinds:
+        require_cluster_label(config.of(PrometheusSettings), config.of(AccountingSettings))
+    if UpSettings in kinds:
+        require_one_cluster(config.of(AccountingSettings))
     if WebSettings in kinds:
         open_gate(config.of(WebSettings).config_file)
     if NodeTraceSettings in kinds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -193,7 +193,15 @@ def _find(source: JobSource, config: Config, choice: JobChoice, wanted: JobFilte
         notes.append(f"{len(found.rows):,} jobs were found for {len(choice.shown_ids):,} job IDs.")
     elif found.is_cut and not choice.is_last:
         notes.append(f"Only the last {len(found.rows):,} jobs are shown; see --limit.")
+    notes += _suggest_report(found.rows, wanted.cluster)
     return partial(render_jobs, found, notes=notes, nothing=_no_jobs(wanted, is_filtered=is_filtered))
+
+
+def _suggest_report(rows: Sequence[JobRow], cluster: str) -> Iterator[str]:
+    """Yield a command for one of the jobs, if there are any; ``cluster`` is the one that was chosen."""
+    for row in sorted(rows, key=lambda row: not row.rules)[:1]:
+        chosen = f" -M {row.cluster}" if cluster or len({row.cluster for row in rows}) > 1 else ""
+        yield f"The report of one job: slurmscope report {row.shown_id}{chosen}"
 
 
 def _find_last(source: JobSource, row: JobRow, config: Config, shape: str) -> Render:

@@ -81,10 +81,8 @@ def render_jobs(
         return job_table.render_job_table_csv(found.rows).encode()
     if not found.rows:
         return f"{nothing}\n".encode()
-    example = next((row for row in found.rows if row.rules), found.rows[0]).shown_id
-    below = [*notes, f"The report of one job: slurmscope report {example}"]
     text = job_table.render_job_table(
-        found.rows, width=width, use_color=use_color, notes=below, titles=_rule_title, zone=None
+        found.rows, width=width, use_color=use_color, notes=notes, titles=_rule_title, zone=None
     )
     return text.encode()
 

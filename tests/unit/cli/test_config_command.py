@@ -83,6 +83,19 @@ def test_check_refuses_what_the_portal_would_refuse() -> None:
     assert "sign-in is impossible" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("role", "problem"), [("portal", "set prometheus.cluster-label"), ("up", "records the jobs of one cluster")]
+)
+def test_check_refuses_clusters_that_the_portal_would_refuse(role: str, problem: str) -> None:
+    flags = ("--accounting.clusters", "alpha", "--accounting.clusters", "beta")
+    prometheus = ("--prometheus.url", "http://127.0.0.1:9090") if role == "portal" else ()
+
+    done = run_here("config", "check", role, *flags, *prometheus)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert problem in done.stderr
+
+
 @pytest.mark.parametrize("role", ["cluster", "node"])
 def test_check_refuses_a_web_configuration_that_the_exporter_would_refuse(role: str, tmp_path: Path) -> None:
     for name in ("a.pem", "a.key"):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,7 +76,9 @@ def test_table_has_the_cluster_if_there_are_several(flags: tuple[str, ...]) -> N
     both = run_here("report", "4711,4713", *flags).stdout.splitlines()
     assert ["Job", "Cluster"] == both[0].split()[:2]
     assert [["4711", "alpha"], ["4711", "beta"], ["4713", "beta"]] == sorted(line.split()[:2] for line in both[1:4])
+    assert re.fullmatch(r"The report of one job: slurmscope report 471[13] -M (alpha|beta)", both[-1])
     one = run_here("report", "4711,4713", "-M", "beta", *flags).stdout.splitlines()
+    assert re.fullmatch(r"The report of one job: slurmscope report 471[13] -M beta", one[-1])
     assert ["Job", "State"] == one[0].split()[:2]
     assert ["4711", "4713"] == sorted(line.split()[0] for line in one[1:3])
 

@@ -32,7 +32,7 @@ from slurmscope.services.reporting.cluster_checks import find_active_clusters, f
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.services.reporting.series_checks import check_series
 from slurmscope.sources.accounting.opening import open_accounting
-from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.cluster_names import read_own_name
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
@@ -78,7 +78,7 @@ def examine_portal(config: Config, environment: Mapping[str, str]) -> Examinatio
             _check("settings", lambda: _check_settings(config.of(PortalSettings))),
             *_check_archive(config, accounting),
             *check_slurm(commands.run, environment),
-            *_check_accounts(accounting),
+            *_check_accounts(accounting, config.of(AccountingSettings)),
             _check("coordinators", lambda: _check_coordinators(commands)),
             *_check_series(config.of(PrometheusSettings), commands),
         )
@@ -105,6 +105,7 @@ def _check_archive(config: Config, accounting: JobAccounting) -> Iterator[Check]
         archive = open_known_archive(settings)
         if archive is None:
             yield _check_new_archive(settings.url)
+            yield from _check_clusters(config.of(PrometheusSettings), _names(accounting), ())
             return
         from slurmscope.store.archive.checkpoints import Checkpoints
 
@@ -194,15 +195,17 @@ def check_progress(read_until_seconds: int | None, now_seconds: float, settings:
     return Check(name="reporter", is_good=is_good, message=message + late, advice="" if is_good else ADVICE["reporter"])
 
 
-def _check_accounts(accounting: JobAccounting) -> Iterator[Check]:
+def _check_accounts(accounting: JobAccounting, settings: AccountingSettings) -> Iterator[Check]:
     """Check the accounting of each cluster; with one, also where its name is not known."""
     names = _names(accounting)
-    if len(names) < 2:
+    if not names and settings.clusters == (ALL_CLUSTERS,):
+        yield _check("accounting", lambda: f"clusters: {', '.join(accounting.clusters())}")
+    elif len(names) < 2:
         yield _check("accounting", lambda: _check_accounting(accounting))
-        return
-    for name in names:
-        check = _check("accounting", partial(_check_accounting, accounting.of(name)))
-        yield replace(check, name=f"accounting of {name}")
+    else:
+        for name in names:
+            check = _check("accounting", partial(_check_accounting, accounting.of(name)))
+            yield replace(check, name=f"accounting of {name}")
 
 
 def _check_accounting(accounting: JobAccounting) -> str:

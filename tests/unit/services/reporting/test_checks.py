@@ -171,6 +171,24 @@ def test_commands_that_answer_are_good(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_clusters_that_cannot_be_listed_are_reported(tmp_path: Path) -> None:
+    write_command(tmp_path, "sacct", "exit 0")
+    write_command(tmp_path, "sacctmgr", "case $2 in configuration) echo 'PrivateData = none';; *) exit 1;; esac")
+
+    check = examine(tmp_path, accounting_clusters="all")["accounting"]
+
+    assert not check.is_good
+    assert "sacctmgr" in check.message
+
+
+def test_clusters_without_a_label_are_reported_before_the_first_start(tmp_path: Path) -> None:
+    checks = examine(
+        tmp_path, accounting_clusters=("alpha", "beta"), prometheus_url="http://127.0.0.1:9", prometheus_retries=0
+    )
+
+    assert not checks["clusters"].is_good
+
+
 def test_archive_check_shows_the_progress_of_the_reporter(tmp_path: Path) -> None:
     with closing(Database(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as database:
         Checkpoints(database).write_checkpoint(CHECKPOINT, "1700000000")
