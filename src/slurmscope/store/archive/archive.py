@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,13 +32,11 @@ from slurmscope.model.waiting_times import WaitingTime
 from slurmscope.store.archive.database.engine import ArchiveConflict, Database
 from slurmscope.store.archive.database.partitions import PARTITIONED, drop_week, prepare_weeks
 from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
+from slurmscope.store.archive.page_reading import read_page
 from slurmscope.store.archive.queries import (
     LIST_COLUMNS,
     MAX_ROWS,
     MAX_TIES,
-    last_named,
-    newest_named,
-    pages,
     visible_at_all,
 )
 from slurmscope.store.archive.report_coding import decode_report
@@ -123,7 +120,7 @@ class SqlArchive:
         """
         limit = max(1, min(limit, MAX_ROWS))
         with self.database.reading() as connection:
-            rows = _read_page(connection, viewer, wanted, after, limit + MAX_TIES)
+            rows = read_page(connection, viewer, wanted, after, limit + MAX_TIES)
         rows.sort(key=_key, reverse=True)
         end = limit
         while end < len(rows) and _key(rows[end]) == _key(rows[end - 1]):
@@ -306,21 +303,6 @@ class SqlArchive:
             if count < DELETE_ROWS or time.monotonic() > until:
                 break
         return deleted
-
-
-def _read_page(
-    connection: Connection, viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int
-) -> list[Row[Any]]:
-    """Return rows that contain the page, in no order."""
-    if wanted.name and connection.dialect.name == "sqlite":
-        found = [connection.execute(statement).all() for statement in newest_named(viewer, wanted, after, limit)]
-        if found and all(len(rows) >= limit for rows in found):
-            return [row for rows in found for row in rows]
-    last = last_named(viewer, wanted, after, limit)
-    since = connection.scalar(last) if last is not None else None
-    if since is not None:
-        wanted = replace(wanted, since_seconds=since)
-    return [row for statement in pages(viewer, wanted, after, limit) for row in connection.execute(statement)]
 
 
 def _newest(statement: Select[Any], viewer: Viewer, cluster: str) -> Select[Any]:

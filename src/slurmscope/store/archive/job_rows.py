@@ -29,7 +29,7 @@ _LARGEST = 2**63 - 1
 _LARGEST_SMALL = 2**31 - 1
 # Pending jobs are not archived.
 LIST_NAMES = tuple(name for name in JobRow.__dataclass_fields__ if name not in {"reason", "array_tasks"})
-_SEPARATOR = ","
+RULE_SEPARATOR = ","
 
 ColumnValues = dict[str, Any]
 
@@ -78,7 +78,7 @@ def job_values(report: JobReport) -> ColumnValues:
         "blocked_core_seconds": _thousandths(blocked_core_seconds(summary)),
         **_gpu_values(summary.gpu, record.gpus * summary.run_seconds),
         "worst": None if report.worst is None else report.worst.value,
-        "rules": _SEPARATOR.join(_rules(report)),
+        "rules": RULE_SEPARATOR.join(_rules(report)),
     }
 
 
@@ -141,7 +141,7 @@ def make_job_row(report: JobReport) -> JobRow:
 
 def rules_of(values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the rules that found something in the job of this row."""
-    return tuple(values["rules"].split(_SEPARATOR)) if values["rules"] else ()
+    return tuple(values["rules"].split(RULE_SEPARATOR)) if values["rules"] else ()
 
 
 def cluster_name(text: str) -> str:
@@ -161,7 +161,7 @@ def state_name(text: str) -> str:
 
 def rule_name(text: str) -> str:
     """Return the name of a rule as the table has it."""
-    return short_name(text.replace(_SEPARATOR, " "), lengths.RULE_LENGTH)
+    return short_name(text.replace(RULE_SEPARATOR, " "), lengths.RULE_LENGTH)
 
 
 def _rules(report: JobReport) -> Sequence[str]:

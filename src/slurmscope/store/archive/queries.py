@@ -16,7 +16,14 @@ from slurmscope.model.archive import JobFilter, PagePosition
 from slurmscope.model.job_states import RUNNING
 from slurmscope.model.metric_ranges import MetricRange
 from slurmscope.model.viewer import Viewer
-from slurmscope.store.archive.job_rows import LIST_NAMES, cluster_name, person_name, rule_name, state_name
+from slurmscope.store.archive.job_rows import (
+    LIST_NAMES,
+    RULE_SEPARATOR,
+    cluster_name,
+    person_name,
+    rule_name,
+    state_name,
+)
 from slurmscope.store.archive.tables.schema import FINDINGS, JOB_NODES, JOBS
 from slurmscope.store.archive.tables.texts import valid_text
 
@@ -69,12 +76,19 @@ def visible_at_all(viewer: Viewer, table: FromClause) -> SqlCondition:
     return or_(*visible(viewer, table))
 
 
-def pages(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int) -> tuple[Select[Any], ...]:
-    """Return statements that each select the first rows of a part of the result; together they contain the page."""
+def pages(
+    viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int, *, is_by_job: bool = False
+) -> tuple[Select[Any], ...]:
+    """Return statements that each select the first rows of a part of the result; together they contain the page.
+
+    With ``is_by_job``, jobs are searched for a rule, instead of its findings for jobs.
+    """
     narrowed = conditions(wanted, JOBS)
     source: FromClause = JOBS
     ordered: FromClause = JOBS
-    if wanted.rule:
+    if wanted.rule and is_by_job:
+        narrowed = (*narrowed, has_rule(wanted.rule))
+    elif wanted.rule:
         # Rule, user, account and order come from the one table, so that one of its indexes covers the page.
         source, ordered = FINDINGS.join(JOBS, FINDINGS.c.run_id == JOBS.c.run_id), FINDINGS
         narrowed = (*conditions(wanted, JOBS, FINDINGS), FINDINGS.c.rule == rule_name(wanted.rule))
@@ -90,6 +104,14 @@ def pages(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: 
     statement = select(*LIST_COLUMNS).select_from(source).where(*narrowed)
     statement = statement.order_by(ordered.c.submit_seconds.desc(), ordered.c.job_id.desc()).limit(limit)
     return tuple(statement.where(branch) for branch in _branches(viewer, wanted, ordered))
+
+
+def has_rule(rule: str) -> SqlCondition:
+    """Return the jobs in which a rule found something, by their own rows."""
+    between: SqlCondition = (RULE_SEPARATOR + JOBS.c.rules + RULE_SEPARATOR).contains(
+        f"{RULE_SEPARATOR}{rule_name(rule)}{RULE_SEPARATOR}", autoescape=True
+    )
+    return between
 
 
 def newest_named(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int) -> tuple[Select[Any], ...]:

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pymysql  # type: ignore[import-untyped]
 import pytest
-from sqlalchemy import Select, insert, text
+from sqlalchemy import Select, event, insert, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
@@ -348,6 +348,27 @@ def test_jobs_of_one_cluster_are_found_by_an_index_of_its_own(
     (statement,) = pages(EVERYTHING, wanted, None, 50)
 
     assert index in explain(archive, statement)[0]
+
+
+def test_rule_is_searched_among_the_jobs_of_a_small_cluster(archive: SqlArchive) -> None:
+    records = [make_record(number, cluster="small" if number % 10 == 0 else "lab") for number in range(1, 41)]
+    archive.save([make_report(record) for record in records])
+    archive.save([make_unmeasured_report(make_record(99, cluster="small"))])
+    read: list[str] = []
+    event.listen(archive.database._engine, "before_cursor_execute", lambda *given: read.append(given[2]))
+
+    def find(cluster: str, rule: str = "cpu_idle") -> tuple[list[int], bool]:
+        read.clear()
+        rows = archive.list_jobs(EVERYTHING, JobFilter(rule=rule, cluster=cluster)).rows
+        return [row.job_id for row in rows], "slurmscope_findings" in read[-1]
+
+    assert ([40, 30, 20, 10], False) == find("small")
+    assert ([], False) == find("empty")
+    # Of a rule that found less than a cluster has jobs, the findings are searched.
+    assert ([], True) == find("lab", "cpu%idle")
+    assert [number for number in range(40, 0, -1) if number % 10] == find("lab")[0]
+    # A sign of patterns is a letter.
+    assert ([], True) == find("small", "cpu.idle")
 
 
 @pytest.mark.parametrize("newest", [15, 30, 1000])

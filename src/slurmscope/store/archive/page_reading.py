@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read a page of a list by the way that reads the fewest rows, where the planner of a database cannot know it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
+from slurmscope.model.viewer import Viewer
+from slurmscope.store.archive.job_rows import cluster_name, rule_name
+from slurmscope.store.archive.queries import last_named, newest_named, pages
+from slurmscope.store.archive.sums.daily_sums import BLOCK
+from slurmscope.store.archive.tables.sum_tables import TOTALS
+
+
+def read_page(
+    connection: Connection, viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int
+) -> list[Row[Any]]:
+    """Return rows that contain the page, in no order."""
+    if wanted.name and connection.dialect.name == "sqlite":
+        found = [connection.execute(statement).all() for statement in newest_named(viewer, wanted, after, limit)]
+        if found and all(len(rows) >= limit for rows in found):
+            return [row for rows in found for row in rows]
+    last = last_named(viewer, wanted, after, limit)
+    since = connection.scalar(last) if last is not None else None
+    if since is not None:
+        wanted = replace(wanted, since_seconds=since)
+    is_by_job = viewer.is_staff and _has_few_jobs(connection, wanted)
+    statements = pages(viewer, wanted, after, limit, is_by_job=is_by_job)
+    return [row for statement in statements for row in connection.execute(statement)]
+
+
+def _has_few_jobs(connection: Connection, wanted: JobFilter) -> bool:
+    """Return whether a cluster has fewer jobs than a rule found something in, in all clusters.
+
+    Findings have no cluster: those of a small one would be searched among those of the others.
+    """
+    if not wanted.rule or not wanted.cluster:
+        return False
+    jobs = select(func.coalesce(func.sum(TOTALS.c.jobs), 0)).where(TOTALS.c.span == BLOCK)
+    of_cluster = jobs.where(TOTALS.c.dimension == GroupBy.STATE.value, TOTALS.c.cluster == cluster_name(wanted.cluster))
+    of_rule = jobs.where(TOTALS.c.dimension == GroupBy.RULE.value, TOTALS.c.name == rule_name(wanted.rule))
+    return bool(connection.scalar(select(of_cluster.scalar_subquery() < of_rule.scalar_subquery())))
