@@ -29,12 +29,12 @@ from slurmscope.store.archive.settings import ArchiveSettings
 from slurmscope.store.archive.tables.columns import METADATA
 from slurmscope.store.archive.tables.schema import CURVES, REPORTS, SCHEMA
 from slurmscope.units import DAY_SECONDS
-from tests.archive_promises import ArchivePromises
-from tests.election_promises import ElectionPromises
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
-from tests.migration_promises import MigrationPromises
-from tests.partition_promises import PartitionPromises
-from tests.sum_promises import SumPromises, check_sums
+from tests.promises.archive import ArchivePromises
+from tests.promises.election import ElectionPromises
+from tests.promises.migration import MigrationPromises
+from tests.promises.partition import PartitionPromises
+from tests.promises.sums import SumPromises, check_sums
 
 # PyMySQL forgets to close a unix socket that nobody listens to.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")

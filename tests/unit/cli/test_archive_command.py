@@ -26,8 +26,8 @@ from slurmscope.store.archive.settings import ArchiveSettings
 from slurmscope.store.recorder.recorder import Recorder
 from slurmscope.store.recorder.settings import RecorderSettings
 from tests.fakes.reports import make_record, make_report
-from tests.migration_promises import make_version_1
 from tests.processes import PATIENCE_SECONDS, run_slurmscope
+from tests.promises.migration import make_version_1
 
 
 @pytest.fixture

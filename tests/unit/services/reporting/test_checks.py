@@ -26,7 +26,7 @@ from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.prometheus_server import FakePrometheus, failure, vector
 from tests.fakes.scripted_server import scripted_server
-from tests.migration_promises import make_version_1
+from tests.promises.migration import make_version_1
 
 RHYTHM = ReporterSettings()
 

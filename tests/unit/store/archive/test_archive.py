@@ -11,8 +11,8 @@ import pytest
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
-from tests.archive_promises import ArchivePromises
-from tests.sum_promises import SumPromises
+from tests.promises.archive import ArchivePromises
+from tests.promises.sums import SumPromises
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.election import Election, find_elected, record_name
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
-from tests.election_promises import DUTY, ElectionPromises, until_elected
+from tests.promises.election import DUTY, ElectionPromises, until_elected
 
 CANDIDATE = """
 import sys, time

@@ -12,7 +12,7 @@ import pytest
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
-from tests.migration_promises import MigrationPromises
+from tests.promises.migration import MigrationPromises
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from slurmscope.model.waiting_times import find_cores_class, find_limit_class, f
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.tables.schema import ADVICE, FINDINGS, JOBS
 from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS, DAILY, TOTALS, WAITS
-from tests.archive_model import ACCOUNTS, CLUSTERS, DAY, NEW_YEAR, PARTITIONS, RULES, USERS, Fact
 from tests.fakes.reports import START, make_finding, make_record, make_report
+from tests.promises.model import ACCOUNTS, CLUSTERS, DAY, NEW_YEAR, PARTITIONS, RULES, USERS, Fact
 
 STEPS = 25
 LAST_DAY = 70

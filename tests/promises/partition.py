@@ -20,8 +20,8 @@ from slurmscope.store.archive.tables.columns import METADATA
 from slurmscope.store.archive.tables.schema import CURVES, JOBS, REPORTS
 from tests.fakes.archive_version_2 import write_version_2
 from tests.fakes.reports import make_record, make_report
-from tests.migration_promises import ignore_progress, opened_again
 from tests.processes import PATIENCE_SECONDS
+from tests.promises.migration import ignore_progress, opened_again
 
 DAY_SECONDS = 86_400
 TABLES = (REPORTS, CURVES)
