@@ -173,9 +173,9 @@ class FakeArchive:
         """Return ended runs whose reports miss numbers."""
         self._fail()
         marked = [(number, report) for number, report in enumerate(self.reports.values(), 1) if report.is_incomplete]
-        ended = [(n, report.record) for n, report in marked if (report.record.end_seconds or 0) >= since_seconds]
-        wanted = [(number, record) for number, record in ended if number > after and cluster in {"", record.cluster}]
-        return tuple(IncompleteRun(number, record) for number, record in wanted)[:limit]
+        ended = [(n, report) for n, report in marked if (report.record.end_seconds or 0) >= since_seconds]
+        wanted = [(n, report) for n, report in ended if n > after and cluster in {"", report.record.cluster}]
+        return tuple(IncompleteRun(number, report) for number, report in wanted)[:limit]
 
     def flush(self) -> None:
         """Have nothing to do in memory."""

@@ -54,11 +54,11 @@ class ReportPromises:
         archive.save([*ended, older, running, make_report(make_record(6))])
 
         runs = archive.incomplete_runs(START + 3600)
-        assert [report.record for report in ended] == [run.record for run in runs]
+        assert [report.record for report in ended] == [run.report.record for run in runs]
         assert runs[1:2] == archive.incomplete_runs(START + 3600, after=runs[0].number, limit=1)
 
         archive.save([make_report(make_record(2))])
-        assert [1, 3] == [run.record.job_id for run in archive.incomplete_runs(START + 3600)]
+        assert [1, 3] == [run.report.record.job_id for run in archive.incomplete_runs(START + 3600)]
         archive.delete_jobs(START + 365 * 86400)
         assert () == archive.incomplete_runs(0)
 
@@ -69,7 +69,7 @@ class ReportPromises:
         archive.save([replace(make_report(make_record(1)), is_incomplete=True), beta, make_report(make_record(2))])
 
         assert ("beta", "lab") == archive.clusters()
-        assert [beta.record] == [run.record for run in archive.incomplete_runs(0, cluster="beta")]
+        assert [beta.record] == [run.report.record for run in archive.incomplete_runs(0, cluster="beta")]
         assert [] == list(archive.incomplete_runs(0, cluster="gamma"))
 
     def test_row_holds_what_the_report_says(self, archive: SqlArchive) -> None:

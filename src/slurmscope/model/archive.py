@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from slurmscope.model.finding import MIN_JUDGED_SECONDS, Severity
-from slurmscope.model.job_record import JobRecord
 from slurmscope.model.metric_ranges import Histogram, Metric, MetricRange
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
@@ -98,10 +97,10 @@ RunId = tuple[str, int, int]
 
 
 class IncompleteRun(NamedTuple):
-    """Identify a run whose report misses numbers by its number in the archive, which grows with every save."""
+    """Hold a report that misses numbers, without its curves, and its number in the archive."""
 
     number: int
-    record: JobRecord
+    report: JobReport
 
 
 class PagePosition(NamedTuple):

@@ -193,7 +193,7 @@ class SqlArchive:
         statement = select(INCOMPLETE.c.run_id, REPORTS.c.body).select_from(source)
         statement = statement.where(INCOMPLETE.c.run_id > after, INCOMPLETE.c.end_seconds >= since_seconds)
         rows = self._query(statement.order_by(INCOMPLETE.c.run_id).limit(max(1, min(limit, MAX_ROWS))))
-        return tuple(IncompleteRun(row.run_id, decode_report(row.body, b"").record) for row in rows)
+        return tuple(IncompleteRun(row.run_id, decode_report(row.body, b"")) for row in rows)
 
     def clusters(self) -> tuple[str, ...]:
         """Return the clusters that have jobs in the archive, by name."""

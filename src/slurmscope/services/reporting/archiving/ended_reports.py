@@ -17,7 +17,7 @@ from slurmscope.model.archive import Archive, JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.archiving.known_agents import MIN_RUN_SECONDS, KnownAgents, is_measured
+from slurmscope.services.reporting.archiving.known_agents import MIN_RUN_SECONDS, KnownAgents, is_measured, measured
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 
 BATCH_JOBS = 100
@@ -29,8 +29,10 @@ MEASURED_AGAIN = (
 )
 MAX_FAILED = 3
 """Jobs in a row, each queried alone, after which the server fails and not the jobs."""
-LEARNED_JOBS = 100
-"""Newest jobs of the archive that show which nodes have agents."""
+LEARNED_NODES = 200
+"""Nodes of which the archive shows for each part of the jobs whether they have agents; the rest follows later."""
+LEARNED_JOBS = 5
+"""Newest archived jobs of a node that show it."""
 
 
 WHOLE_SERVER = (ServerRefused, ServerBusy)
@@ -52,7 +54,6 @@ class EndedReports:
         self._cluster = cluster
         self._give_up_seconds = give_up_seconds
         self._agents = KnownAgents()
-        self._has_learned = False
         self._jobs_at_once = BATCH_JOBS
         self._failing_since: float | None = None
         self._has_given_up = False
@@ -72,9 +73,11 @@ class EndedReports:
         """Yield reports of these jobs in parts; raise the SourceError of a server for which they must wait."""
         return self._make_in_parts(records, lambda part: self._make_part(part, now), self._make_without)
 
-    def make_again(self, records: Sequence[JobRecord]) -> Iterator[list[JobReport]]:
-        """Yield reports of archived jobs that are measured now, in parts; raise the SourceError of a failing server."""
-        return self._make_in_parts(records, self._make_part_again, lambda _: [])
+    def make_again(self, archived: Sequence[JobReport]) -> Iterator[list[JobReport]]:
+        """Yield reports that have more numbers than the archived ones, in parts; raise errors of a failing server."""
+        before = {_run_of(report): report for report in archived}
+        for reports in self._make_in_parts([report.record for report in archived], self._make_part_again, lambda _: []):
+            yield [report for report in reports if _is_better(report, before[_run_of(report)])]
 
     def _make_in_parts(
         self, records: Sequence[JobRecord], make: MakeReports, make_failed: MakeReports
@@ -117,12 +120,10 @@ class EndedReports:
         return self._marked(self._maker.make(part))
 
     def _make_part_again(self, part: Sequence[JobRecord]) -> list[JobReport]:
-        reports = self._maker.make(part, must_measure=True)
-        measured = [report for report in reports if is_measured(report)]
-        self._agents.learn(measured)
-        if measured:
+        reports = self._marked(self._maker.make(part, must_measure=True))
+        if any(map(is_measured, reports)):
             self._note_recovery()
-        return measured
+        return reports
 
     def _make_part(self, part: Sequence[JobRecord], now: float) -> list[JobReport]:
         must_measure = self._must_measure(part, now)
@@ -152,10 +153,10 @@ class EndedReports:
         return now - max(youngest, failing_since) < self._give_up_seconds
 
     def _marked(self, reports: Sequence[JobReport]) -> list[JobReport]:
-        """Mark jobs as incomplete that have no series, although their nodes have agents."""
+        """Mark jobs as incomplete that lack series, although their nodes have agents."""
         self._agents.learn(reports)
-        if not self._has_learned and any(not is_measured(report) for report in reports):
-            self._learn_from_archive()
+        for node in self._agents.next_unknown(reports, LEARNED_NODES):
+            self._learn_from_archive(node)
         unmeasured = {id(report) for report in self._agents.unmeasured(reports)}
         return [
             replace(report, is_incomplete=True, missing=(*report.missing, MEASURED_AGAIN))
@@ -170,12 +171,11 @@ class EndedReports:
         self.recoveries += self._has_given_up
         self._has_given_up = False
 
-    def _learn_from_archive(self) -> None:
-        """Learn which nodes had agents before this process was started."""
-        newest = JobFilter(cluster=self._cluster, is_running=False)
+    def _learn_from_archive(self, node: str) -> None:
+        """Learn whether a node had an agent before this process was started."""
+        newest = JobFilter(cluster=self._cluster, node=node, is_running=False)
         for row in self._archive.list_jobs(EVERYTHING, newest, limit=LEARNED_JOBS).rows:
-            self._agents.learn_archived(self._archive.find(EVERYTHING, row.job_id, cluster=row.cluster))
-        self._has_learned = True
+            self._agents.learn_archived(self._archive.find(EVERYTHING, row.job_id, cluster=row.cluster)[:1])
 
     def _check_silence(self, reports: Sequence[JobReport], now: float) -> None:
         """Raise ServerBusy if neither these jobs nor running ones have series, although their nodes have agents.
@@ -198,3 +198,14 @@ class EndedReports:
     def _has_run(self, record: JobRecord, now: float) -> bool:
         has_begun = record.is_running and record.start_seconds is not None
         return has_begun and now - (record.start_seconds or 0) >= MIN_RUN_SECONDS and self._agents.are_on(record)
+
+
+def _is_better(report: JobReport, archived: JobReport) -> bool:
+    """Return whether a report has more numbers than the archived one, or as many and misses fewer others."""
+    numbers, before = len(measured(report)), len(measured(archived))
+    misses_fewer = not report.is_incomplete or len(report.missing) < len(archived.missing)
+    return numbers > before or (0 < numbers == before and misses_fewer)
+
+
+def _run_of(report: JobReport) -> tuple[int, int]:
+    return report.record.job_id, report.record.submit_seconds

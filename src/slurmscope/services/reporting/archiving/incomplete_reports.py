@@ -79,7 +79,7 @@ class IncompleteReports:
 
     def _complete(self, runs: Sequence[IncompleteRun]) -> None:
         """Store reports that have the numbers now; the others stay as they are."""
-        for reports in self._ended.make_again([run.record for run in runs]):
+        for reports in self._ended.make_again([run.report for run in runs]):
             if reports:
                 self._save(reports)
         self._after = runs[-1].number

@@ -1,61 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Know which nodes have an agent, to find jobs there whose series are missing.
+"""Know what the agents of nodes measure, to find jobs there whose series are missing.
 
-An engine that has lost all of its storages may answer like one that never had any series.
+An engine that has lost all of its storages may answer like one that never had any series, and one that has lost some of
+them like one that has no series of some nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Literal
 
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 
 MIN_RUN_SECONDS = 180.0
 """How long a job has run when its series must exist, with a usual scrape interval."""
+MIN_CURVE_SECONDS = 600.0
+"""How long a job has run when it must have memory and a curve too."""
 MAX_NODES = 100_000
+
+Kind = Literal["cpu", "memory", "curve"]
+NodeNumber = tuple[str, Kind]
+"""A node, and a kind of numbers that its agent measures."""
 
 
 class KnownAgents:
-    """Remember the nodes on which jobs were measured. Not thread-safe."""
+    """Remember what was measured on which nodes. Not thread-safe."""
 
     def __init__(self) -> None:
         """Begin without any."""
+        self._known: set[NodeNumber] = set()
         self._nodes: set[str] = set()
+        self._looked_up: set[str] = set()
 
     def learn(self, reports: Iterable[JobReport]) -> None:
-        """Remember the measured nodes of these jobs."""
+        """Remember what was measured of these jobs."""
         for report in reports:
-            self._add(_measured_nodes(report))
+            self._add(measured(report))
 
     def learn_archived(self, reports: Iterable[JobReport]) -> None:
         """Remember the same of archived jobs; those marked as incomplete were on nodes with agents too."""
         self.learn(reports)
         for report in reports:
             if report.is_incomplete:
-                self._add(report.record.nodes)
+                self._add((node, "cpu") for node in report.record.nodes)
 
     def are_on(self, record: JobRecord) -> bool:
         """Return whether a node of this job has an agent."""
         return not self._nodes.isdisjoint(record.nodes)
 
-    def unmeasured(self, reports: Iterable[JobReport]) -> list[JobReport]:
-        """Return the jobs of which no series was found, although there should be some."""
-        return [
-            report
-            for report in reports
-            if report.summary.run_seconds >= MIN_RUN_SECONDS and self.are_on(report.record) and not is_measured(report)
-        ]
+    def next_unknown(self, reports: Iterable[JobReport], limit: int) -> list[str]:
+        """Return nodes without numbers in these reports of which nothing is known; each is returned once."""
+        nodes = {node for report in reports for node in _silent_nodes(report)} - self._nodes - self._looked_up
+        found = sorted(nodes)[:limit]
+        if len(self._looked_up) < MAX_NODES:
+            self._looked_up.update(found)
+        return found
 
-    def _add(self, nodes: Iterable[str]) -> None:
-        if len(self._nodes) < MAX_NODES:
-            self._nodes.update(nodes)
+    def unmeasured(self, reports: Sequence[JobReport]) -> list[JobReport]:
+        """Return the jobs that lack series, although there should be some.
+
+        A job may leave a node idle that has an agent. So a job that was measured elsewhere lacks those of a node only
+        if no other of these jobs was measured there.
+        """
+        found = frozenset[NodeNumber]().union(*map(measured, reports))
+        return [report for report in reports if self._lacks_some(report, self._known - found)]
+
+    def _lacks_some(self, report: JobReport, silent: Set[NodeNumber]) -> bool:
+        if is_measured(report):
+            return not silent.isdisjoint(_expected(report))
+        return report.summary.run_seconds >= MIN_RUN_SECONDS and self.are_on(report.record)
+
+    def _add(self, numbers: Iterable[NodeNumber]) -> None:
+        for number in numbers:
+            if len(self._nodes) < MAX_NODES:
+                self._known.add(number)
+                self._nodes.add(number[0])
 
 
 def is_measured(report: JobReport) -> bool:
     """Return whether series of this job were found."""
-    return bool(_measured_nodes(report))
+    return bool(measured(report))
 
 
-def _measured_nodes(report: JobReport) -> Sequence[str]:
-    return [node.node for node in report.summary.nodes if node.cpu_seconds is not None]
+def measured(report: JobReport) -> frozenset[NodeNumber]:
+    """Return on which nodes what was measured; a node without CPU time was not."""
+    return frozenset(_numbers(report))
+
+
+def _silent_nodes(report: JobReport) -> Set[str]:
+    return {*report.record.nodes} - {node for node, _ in _numbers(report)}
+
+
+def _numbers(report: JobReport) -> Iterator[NodeNumber]:
+    for node in report.summary.nodes:
+        if node.cpu_seconds is None:
+            continue
+        yield node.node, "cpu"
+        if node.working_peak_bytes is not None:
+            yield node.node, "memory"
+        if node.run_ratio > 0:
+            yield node.node, "curve"
+
+
+def _expected(report: JobReport) -> Iterator[NodeNumber]:
+    """Yield what agents on all nodes of a job would have measured."""
+    run_seconds = report.summary.run_seconds
+    kinds: tuple[Kind, ...] = ("cpu", "memory", "curve") if run_seconds >= MIN_CURVE_SECONDS else ("cpu",)
+    if run_seconds >= MIN_RUN_SECONDS:
+        yield from ((node, kind) for node in report.record.nodes for kind in kinds)

@@ -18,7 +18,7 @@ from slurmscope.services.reporting.archiving.ended_reports import (
 from slurmscope.services.reporting.archiving.known_agents import MIN_RUN_SECONDS
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
-from tests.fakes.reports import START, make_record
+from tests.fakes.reports import START, make_record, make_unmeasured_report
 
 NOW = START + 20_000.0
 DAY = 86400.0
@@ -242,7 +242,7 @@ def test_jobs_for_which_alone_the_server_fails_do_not_keep_others_from_being_mea
     bench: Bench, error: Exception
 ) -> None:
     bench.series.bad_jobs = dict.fromkeys((100, 101, 102, 103), error)
-    jobs = [make_record(number) for number in range(100, 200)]
+    jobs = [make_unmeasured_report(make_record(number)) for number in range(100, 200)]
     made = [report.record.job_id for reports in bench.ended.make_again(jobs) for report in reports]
     assert set(range(104, 200)) == set(made)
 

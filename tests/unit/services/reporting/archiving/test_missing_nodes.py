@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that lack series of one of their nodes, or one kind of numbers, are marked and measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from slurmscope.model.job_record import JobRecord
+from slurmscope.model.report import JobReport
+from slurmscope.model.series import Aggregation, Curves, JobSpan, Series, SeriesQuery, Totals
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.archiving.ended_reports import EndedReports
+from slurmscope.services.reporting.making.report_maker import ReportMaker
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
+from tests.fakes.reporting import FakeAccounting
+from tests.fakes.reports import START, make_record
+
+NOW = START + 20_000.0
+BOTH = ("n1", "n2")
+
+
+@dataclass
+class NodeSeries:
+    """Have series of jobs on some nodes, without metrics of a prefix or without curves."""
+
+    nodes: Mapping[int, Sequence[str]]
+    stores: set[str] = field(default_factory=lambda: {"n1", "n2"})
+    """Nodes whose series the server has now."""
+    lost: str = ""
+    max_concurrent_queries: int = 4
+
+    def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
+        if self.lost == "curves" or wanted.metric.startswith(self.lost or "nothing"):
+            return Curves()
+        found = {span: self._labels(wanted, span) for span in spans}
+        return Curves({span.job_id: tuple(self._curve(span, each) for each in found[span]) for span in spans})
+
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        if wanted.metric != "jobs_cpu_seconds_total":
+            return Totals()
+        return Totals({span.job_id: dict.fromkeys(self._labels(wanted, span), 60.0) for span in spans})
+
+    def _labels(self, wanted: SeriesQuery, span: JobSpan) -> list[tuple[str, ...]]:
+        known = [node for node in self.nodes.get(span.job_id, ()) if node in self.stores]
+        is_plain = wanted.by == ("slurm_node",) and wanted.how in set(Aggregation)
+        return [(node,) for node in known] if is_plain else []
+
+    def _curve(self, span: JobSpan, labels: tuple[str, ...]) -> Series:
+        times = tuple(
+            span.start_seconds + 60.0 * step for step in range(1, int(span.end_seconds - span.start_seconds) // 60)
+        )
+        return Series(labels, times, (1.0,) * len(times))
+
+
+class Bench:
+    """Hold what makes reports of ended jobs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes: dict[int, Sequence[str]] = {1: BOTH}
+        self.series = NodeSeries(self.nodes)
+        self.archive: SqlArchive = open_archive(ArchiveSettings(url=f"sqlite:///{folder}/archive.db"))
+        self.restart()
+        assert not self.end(1).is_incomplete
+
+    def restart(self) -> None:
+        maker = ReportMaker(self.series, wall_clock=lambda: NOW)
+        self.ended = EndedReports(maker, FakeAccounting(), self.archive, cluster="lab", give_up_seconds=86400.0)
+
+    def end(self, *numbers: int, nodes: Sequence[str] = BOTH, end: int = START + 7200) -> JobReport:
+        """Archive jobs that ended, and return the report of the first."""
+        records = [self._record(number, nodes, end) for number in numbers]
+        for reports in self.ended.make(records, NOW):
+            self.archive.save(reports)
+        return self.archived(numbers[0])
+
+    def measure_again(self, number: int) -> JobReport:
+        for reports in self.ended.make_again([self.archived(number)]):
+            self.archive.save(reports)
+        return self.archived(number)
+
+    def archived(self, number: int) -> JobReport:
+        (report,) = self.archive.find(EVERYTHING, number)
+        return report
+
+    def _record(self, number: int, nodes: Sequence[str], end: int) -> JobRecord:
+        self.nodes.setdefault(number, nodes)
+        return make_record(number, cpu_seconds=None, nodes=tuple(nodes), node_count=len(nodes), end_seconds=end)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.archive.close()
+
+
+def test_job_is_measured_again_if_series_of_one_of_its_nodes_were_missing(bench: Bench) -> None:
+    """As with Thanos, which drops a store that is gone and answers without warning."""
+    bench.series.stores = {"n1"}
+    report = bench.end(2)
+    assert (True, 1) == (report.is_incomplete, report.summary.coverage.nodes_measured)
+    assert report == bench.measure_again(2), "without further numbers the report stays as it is"
+
+    bench.series.stores = {"n1", "n2"}
+    report = bench.measure_again(2)
+    assert (False, 2) == (report.is_incomplete, report.summary.coverage.nodes_measured)
+
+
+def test_numbers_of_some_nodes_are_better_than_none_and_are_not_lost_again(bench: Bench) -> None:
+    bench.series.stores = set()
+    assert 0 == bench.end(2).summary.coverage.nodes_measured
+    for stores, measured in (("n2", 1), ("", 1), ("n1", 1), ("n1 n2", 2)):
+        bench.series.stores = set(stores.split())
+        assert measured == bench.measure_again(2).summary.coverage.nodes_measured
+    assert not bench.archived(2).is_incomplete
+
+
+def test_node_that_a_job_left_idle_is_not_missing_if_another_job_was_measured_there(bench: Bench) -> None:
+    bench.nodes[2] = ("n1",)
+    assert not bench.end(2, 3).is_incomplete
+    bench.nodes[4] = ("n1",)
+    assert bench.end(4).is_incomplete, "it may be missing if no other shows that it is not"
+
+
+@pytest.mark.parametrize("lost", ["jobs_memory", "curves"])
+def test_job_without_one_kind_of_numbers_is_measured_again(bench: Bench, lost: str) -> None:
+    """As with a server that loses its stores between two queries, and answers without warning."""
+    bench.series.lost = lost
+    assert bench.end(2).is_incomplete
+    assert not bench.end(3, end=START + 300).is_incomplete, "a short job may have no curve"
+    bench.series.lost = ""
+    assert not bench.measure_again(2).is_incomplete
+
+
+def test_agents_of_all_nodes_are_known_after_a_restart(bench: Bench) -> None:
+    """A large cluster has more nodes than its newest jobs were on."""
+    bench.series.stores |= {f"n{number}" for number in range(10, 130)}
+    for number in range(10, 130):
+        bench.end(number, nodes=(f"n{number}",))
+    bench.restart()
+    bench.series.stores = set()
+    assert bench.end(200, nodes=("n10",)).is_incomplete
+    assert not bench.end(201, nodes=("n999",)).is_incomplete, "it never had an agent"
