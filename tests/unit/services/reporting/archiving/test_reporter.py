@@ -3,32 +3,17 @@
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import insert
 
-from slurmscope.errors import ArchiveError, CommandRefused, CommandTimedOut, ServerRefused
-from slurmscope.model.viewer import EVERYTHING
+from slurmscope.errors import ArchiveError, ServerRefused
 from slurmscope.services.reporting.archiving import reporter as reporter_module
-from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, MEASURED_AGAIN
-from slurmscope.services.reporting.archiving.reporter import (
-    CHECKPOINT as EARLIER_CHECKPOINT,
-)
-from slurmscope.services.reporting.archiving.reporter import (
-    CLUSTER_CHECKPOINT,
-    FAR_OVERLAP_SECONDS,
-    OVERLAP_SECONDS,
-    Reporter,
-    ReporterSettings,
-)
+from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS
+from slurmscope.services.reporting.archiving.reporter import OVERLAP_SECONDS, Reporter, ReporterSettings
 from slurmscope.services.reporting.archiving.reporters import make_retention
-from slurmscope.services.reporting.archiving.retention import Retention
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.store.archive.checkpoints import Checkpoints
@@ -36,43 +21,8 @@ from slurmscope.store.archive.job_rows import job_values
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
 from slurmscope.store.archive.tables.schema import JOBS
-from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries, make_row
-from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
-
-DAY = 86400
-CHECKPOINT = CLUSTER_CHECKPOINT + "lab"
-
-
-class Bench:
-    """Hold a reporter and everything around it; the clock stands until a test moves it."""
-
-    def __init__(self, *records: object, now: float = START + 20_000.0) -> None:
-        self.now = now
-        self.accounting = FakeAccounting([*records])  # type: ignore[list-item]
-        self.archive = FakeArchive()
-        self.series = FakeSeries()
-        self.reporter = self.restarted()
-
-    def restarted(self) -> Reporter:
-        self.reporter = Reporter(
-            self.accounting,
-            ReportMaker(self.series, wall_clock=lambda: self.now),
-            self.archive,  # type: ignore[arg-type]
-            self.archive,
-            ReporterSettings(),
-            cluster="lab",
-            clock=self.clock(),
-        )
-        return self.reporter
-
-    def clock(self) -> Clock:
-        return Clock(wall=lambda: self.now, monotonic=lambda: self.now)
-
-    def retention(self) -> Retention:
-        return make_retention(self.archive, self.archive, ReporterSettings(), self.clock())  # type: ignore[arg-type]
-
-    def archived(self) -> set[int]:
-        return {report.record.job_id for report in self.archive.reports.values() if report.record.has_ended}
+from tests.fakes.reporter_bench import CHECKPOINT, DAY, Bench
+from tests.fakes.reports import START, make_record, make_unmeasured_report
 
 
 def test_ended_jobs_are_archived_once() -> None:
@@ -103,16 +53,6 @@ def test_new_archive_begins_a_week_back() -> None:
     bench = Bench(old, older, now=START)
     bench.reporter.work()
     assert {1} == bench.archived()
-
-
-def test_work_goes_on_where_it_was_after_a_restart() -> None:
-    bench = Bench(make_record(1))
-    bench.reporter.work()
-    until = int(bench.archive.checkpoints[CHECKPOINT])
-    bench.now += 3 * DAY
-    bench.accounting.windows.clear()
-    bench.restarted().work()
-    assert until - FAR_OVERLAP_SECONDS == bench.accounting.windows[0][0]
 
 
 def test_record_that_comes_late_is_not_lost() -> None:
@@ -154,100 +94,6 @@ def test_run_that_was_seen_running_is_read_however_late_its_end_is_recorded() ->
     bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now))
     bench.reporter.work()
     assert {5} == bench.archived()
-
-
-def test_nothing_moves_while_accounting_is_unreachable() -> None:
-    bench = Bench(make_record(1))
-    bench.accounting.error = CommandTimedOut(["sacct"], "was killed")
-    bench.reporter.work()
-    first = str(int(bench.now - 7 * DAY))
-    assert ({CHECKPOINT: first}, 1) == (bench.archive.checkpoints, bench.reporter.progress.failures)
-    assert "was killed" == bench.reporter.progress.problem
-    bench.accounting.error = None
-    bench.reporter.work()
-    assert ({1}, "") == (bench.archived(), bench.reporter.progress.problem)
-
-
-def test_jobs_that_were_hidden_for_weeks_are_archived_when_they_become_visible() -> None:
-    running = make_record(2, state="RUNNING", end_seconds=None)
-    bench = Bench(make_record(1), running)
-    bench.accounting.error = CommandRefused(["sacct"], "PrivateData hides the jobs of others")
-    for _ in range(21):
-        bench.reporter.work()
-        bench.now += DAY
-    assert {} == bench.archive.reports
-    bench.accounting.error = None
-    bench.reporter.work()
-    assert {1} == bench.archived()
-    # One that was seen running keeps that state while it is hidden, and gets its end when it is not.
-    bench.accounting.error = CommandRefused(["sacct"], "PrivateData hides the jobs of others")
-    bench.accounting.records[1] = replace(running, state="FAILED", end_seconds=int(bench.now))
-    bench.now += 21 * DAY
-    bench.reporter.work()
-    assert {1} == bench.archived()
-    bench.accounting.error = None
-    bench.reporter.work()
-    assert {1, 2} == bench.archived()
-
-
-def test_nothing_is_lost_while_the_archive_is_unreachable() -> None:
-    bench = Bench(make_record(1))
-    bench.archive.error = ArchiveError("it is read-only")
-    bench.reporter.work()
-    bench.archive.error = None
-    bench.reporter.work()
-    assert {1} == bench.archived()
-
-
-def test_report_that_is_too_large_costs_only_its_curves() -> None:
-    bench = Bench(make_record(1), make_record(2))
-    bench.archive.has_no_room_for = 2
-    bench.reporter.work()
-    kept = {report.record.job_id: (bool(report.charts), report.missing) for report in bench.archive.reports.values()}
-    assert {1: (True, ()), 2: (False, (reporter_module.NO_ROOM,))} == kept
-
-
-def test_archive_that_is_locked_for_a_while_costs_no_curves(tmp_path: Path) -> None:
-    limit_seconds = 0.4
-    archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=limit_seconds))
-    bench = Bench(make_record(1))
-    parts = (ReportMaker(bench.series, wall_clock=lambda: bench.now), archive, Checkpoints(archive.database))
-    clock = Clock(wall=lambda: bench.now, monotonic=lambda: bench.now)
-    reporter = Reporter(bench.accounting, *parts, ReporterSettings(), cluster="lab", clock=clock)
-    # So that the report is the first that the lock keeps out: two tries of one limit each, and the lock is free again.
-    Checkpoints(archive.database).write_checkpoint(CHECKPOINT, str(START))
-    is_locked = threading.Event()
-
-    def lock() -> None:
-        with closing(sqlite3.connect(tmp_path / "archive.db", isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            is_locked.set()
-            time.sleep(2.5 * limit_seconds)
-            other.execute("ROLLBACK")
-
-    locker = threading.Thread(target=lock)
-    locker.start()
-    assert is_locked.wait(60)
-    reporter.work()
-    locker.join()
-    reporter.work()
-
-    (report,) = archive.find(EVERYTHING, 1)
-    assert (True, ()) == (bool(report.charts), report.missing)
-    archive.close()
-
-
-def test_error_that_may_pass_is_not_tried_without_curves() -> None:
-    bench = Bench(make_record(1), make_record(2))
-    asked: list[int] = []
-
-    def fail(reports: object) -> None:
-        asked.append(len(reports))  # type: ignore[arg-type]
-        raise ArchiveError("database is locked")
-
-    bench.archive.save = fail  # type: ignore[method-assign]
-    bench.reporter.work()
-    assert ([2], 1) == (asked, bench.reporter.progress.failures)
 
 
 def test_old_rows_are_taken_out_once_a_day() -> None:
@@ -295,27 +141,6 @@ def test_rows_that_cannot_be_taken_out_are_tried_again_in_an_hour(caplog: pytest
         retention.work()
     assert 2 == len(tries)
     assert "deleting old rows failed; retrying in an hour" in caplog.text
-
-
-def test_jobs_wait_for_the_server_of_the_series() -> None:
-    bench = Bench(make_record(1))
-    bench.series.errors["*"] = ServerRefused("Prometheus is away")
-    bench.reporter.work()
-    assert set() == bench.archived()
-    bench.series.errors.clear()
-    bench.reporter.work()
-    (report,) = bench.archive.reports.values()
-    assert () == report.missing
-
-
-def test_jobs_do_not_wait_for_ever() -> None:
-    bench = Bench(make_record(1))
-    bench.series.errors["*"] = ServerRefused("Prometheus is away")
-    bench.reporter.work()
-    bench.now += 2 * DAY
-    bench.reporter.work()
-    (report,) = bench.archive.reports.values()
-    assert ("The time series server is unreachable: Prometheus is away", MEASURED_AGAIN) == report.missing
 
 
 def test_batches_are_stored_one_by_one() -> None:
@@ -386,139 +211,6 @@ def test_bug_in_one_round_is_reported_and_does_not_end_the_work() -> None:
     bench.series.errors.clear()
     bench.reporter.work()
     assert ({1}, "") == (bench.archived(), bench.reporter.progress.problem)
-
-
-def test_record_that_comes_half_a_day_late_is_found_within_the_hour() -> None:
-    bench = Bench()
-    bench.reporter.work()
-    bench.accounting.records.append(make_record(7, end_seconds=int(bench.now) - DAY // 2))
-    bench.now += 60
-    bench.reporter.work()
-    assert set() == bench.archived()
-    bench.now += OVERLAP_SECONDS
-    bench.reporter.work()
-    assert {7} == bench.archived()
-
-
-def test_what_is_archived_is_not_made_anew_after_a_restart() -> None:
-    bench = Bench(make_record(1))
-    bench.reporter.work()
-    bench.restarted().work()
-    assert [(1,)] == bench.archive.saves
-
-
-def test_clock_that_was_wrong_once_does_not_stop_the_work() -> None:
-    bench = Bench(make_record(1))
-    bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now) + 365 * DAY)
-    bench.reporter.work()
-    assert {1} == bench.archived()
-
-
-def test_checkpoint_of_an_earlier_release_is_taken_over() -> None:
-    bench = Bench(make_record(1))
-    bench.reporter.work()
-    until = bench.archive.checkpoints.pop(CHECKPOINT)
-    bench.archive.checkpoints[EARLIER_CHECKPOINT] = until
-    bench.now += 10 * DAY
-    bench.accounting.records.append(make_record(2, end_seconds=START + 2 * DAY))
-    bench.accounting.windows.clear()
-    bench.restarted().work()
-    assert int(until) - FAR_OVERLAP_SECONDS == bench.accounting.windows[0][0]
-    assert [(1,), (2,)] == bench.archive.saves
-
-
-def test_earlier_checkpoint_that_another_cluster_moved_loses_no_job_of_the_last_week() -> None:
-    bench = Bench(make_record(1), make_record(2, end_seconds=START + 2 * DAY), now=START + 3.0 * DAY)
-    bench.archive.save([make_report(make_record(1)), make_report(make_record(1, cluster="other", start_seconds=1))])
-    bench.archive.saves.clear()
-    bench.archive.checkpoints[EARLIER_CHECKPOINT] = str(int(bench.now))
-    bench.reporter.work()
-    assert [(2,)] == bench.archive.saves
-
-
-def test_new_cluster_of_an_archive_begins_as_in_a_new_archive() -> None:
-    bench = Bench(make_record(1), now=START + 3.0 * DAY)
-    bench.archive.save([make_report(make_record(1, cluster="other", start_seconds=1))])
-    bench.archive.checkpoints[EARLIER_CHECKPOINT] = str(int(bench.now))
-    bench.reporter.work()
-    assert int(bench.now - 7 * DAY) - FAR_OVERLAP_SECONDS == bench.accounting.windows[0][0]
-
-
-def test_runs_of_other_clusters_are_left_alone() -> None:
-    running = make_record(5, cluster="other", state="RUNNING", end_seconds=None)
-    bench = Bench(make_record(5))
-    bench.archive.save(
-        [make_report(running), replace(make_report(make_record(6, cluster="other")), is_incomplete=True)]
-    )
-    bench.archive.saves.clear()
-    bench.reporter.work()
-    # Job 5 of this cluster has ended; that of the other one, with the same ID, has not.
-    assert [(5,)] == bench.archive.saves
-    assert ["COMPLETED", "RUNNING"] == sorted(row.state for row in map(make_row, bench.archive.reports.values()))[1:]
-
-
-def test_other_tasks_of_an_array_are_not_made_again() -> None:
-    last = make_record(9, array_job_id=9, array_task_id=2, state="RUNNING", end_seconds=None)
-    bench = Bench(make_record(8, array_job_id=9, array_task_id=1), last)
-    bench.reporter.work()
-    bench.accounting.records[1] = replace(last, state="SUSPENDED")
-    bench.now += DAY
-    bench.reporter.work()
-    bench.archive.saves.clear()
-    bench.now += 60
-    bench.reporter.work()
-    assert [] == bench.archive.saves
-
-
-def test_run_that_was_requeued_ends_though_its_successor_runs() -> None:
-    first = make_record(5, state="RUNNING", end_seconds=None)
-    bench = Bench(first)
-    bench.reporter.work()
-    again = replace(first, submit_seconds=START + 100, start_seconds=START + 200)
-    bench.accounting.records[:] = [replace(first, state="REQUEUED", end_seconds=START + 100), again]
-    bench.now += 10 * DAY
-    bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now))
-    bench.reporter.work()
-    states = {report.record.start_seconds: report.record.state for report in bench.archive.reports.values()}
-    assert {START: "REQUEUED", START + 200: "RUNNING"} == states
-
-
-def test_old_jobs_too_wait_for_a_server_that_is_unreachable_for_a_moment() -> None:
-    bench = Bench(make_record(1), now=START + 3.0 * DAY)
-    bench.series.errors["*"] = ServerRefused("Prometheus starts")
-    bench.reporter.work()
-    assert set() == bench.archived()
-    bench.series.errors.clear()
-    bench.now += 60
-    bench.reporter.work()
-    (report,) = bench.archive.reports.values()
-    assert () == report.missing
-
-
-def test_young_job_does_not_lose_its_curves_to_an_old_one() -> None:
-    bench = Bench(make_record(1), make_record(2, end_seconds=START + 7200 + 4 * 3600))
-    bench.series.errors["*"] = ServerRefused("Prometheus is away")
-    bench.reporter.work()
-    bench.now = START + 7200.0 + DAY + 3600
-    bench.reporter.work()
-    assert set() == bench.archived()
-    bench.now += 4 * 3600
-    bench.reporter.work()
-    assert {1, 2} == bench.archived()
-
-
-def test_end_that_is_known_late_waits_for_the_server_of_the_series() -> None:
-    running = make_record(5, state="RUNNING", end_seconds=None)
-    bench = Bench(running)
-    bench.reporter.work()
-    bench.accounting.records[0] = replace(running, state="COMPLETED", end_seconds=START + 100)
-    bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now))
-    bench.series.errors["*"] = ServerRefused("Prometheus is away")
-    bench.reporter.work()
-    assert set() == bench.archived()
-    bench.series.errors.clear()
-    bench.reporter.work()
-    assert {5} == bench.archived()
 
 
 def test_old_curves_are_thinned_where_a_time_is_set() -> None:

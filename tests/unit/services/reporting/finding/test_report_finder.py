@@ -4,105 +4,23 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import pytest
 
-from slurmscope.errors import ArchiveError, CommandTimedOut, MalformedAnswer
+from slurmscope.errors import ArchiveError, MalformedAnswer
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
-from slurmscope.model.viewer import EVERYTHING, Viewer
-from slurmscope.services.reporting.finding.live_cache import (
-    FAILED_SECONDS,
-    FRESH_SECONDS,
-    KEPT_VALUES,
-    MADE_AT_ONCE,
-    STALE_SECONDS,
-    LiveCache,
-)
-from slurmscope.services.reporting.finding.lookup_limits import (
-    ALL_BURST,
-    BURST,
-    MAX_CONCURRENT,
-    MAX_PEOPLE,
-    PER_SECOND,
-    LookupLimits,
-    TooManyLookups,
-)
-from slurmscope.services.reporting.finding.report_finder import (
-    MAX_CONCURRENT_QUERIES,
-    OUTAGE_SECONDS,
-    Outages,
-    ReportFinder,
-)
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.services.reporting.finding.live_cache import FRESH_SECONDS, KEPT_VALUES, STALE_SECONDS
+from slurmscope.services.reporting.finding.lookup_limits import ALL_BURST, TooManyLookups
+from slurmscope.services.reporting.finding.report_finder import OUTAGE_SECONDS, ReportFinder
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
-from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries
+from tests.fakes.report_finding import ADA, ARCHIVED_SECONDS, AWAY, BOB, Bench, CountedAccounting, person
+from tests.fakes.reporting import FakeAccounting, FakeArchive
 from tests.fakes.reports import START, make_record, make_report
 from tests.processes import until
-
-ADA = Viewer(name="ada")
-BOB = Viewer(name="bob")
-AWAY = CommandTimedOut(["sacct"], "was killed")
-ARCHIVED_SECONDS = 120.0
-
-
-def person(number: int) -> Viewer:
-    return Viewer(name=f"user{number}")
-
-
-class CountedAccounting(FakeAccounting):
-    """Record which jobs were read, and how many queries ran concurrently; ``gate`` blocks them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[int] = []
-        self.gate = threading.Event()
-        self.gate.set()
-        self.busy = 0
-        self.busiest = 0
-        self._lock = threading.Lock()
-
-    def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        with self._lock:
-            self.asked += job_ids
-            self.busy += 1
-            self.busiest = max(self.busiest, self.busy)
-        try:
-            assert self.gate.wait(60)
-            return super().read_jobs(job_ids)
-        finally:
-            with self._lock:
-                self.busy -= 1
-
-
-class Bench:
-    """Hold a finder and its sources."""
-
-    def __init__(self, queue_timeout_seconds: float = 60.0) -> None:
-        self.now = 0.0
-        self.archive = FakeArchive()
-        self.accounting = CountedAccounting()
-        self.series = FakeSeries()
-        self.outages = Outages(lambda: self.now)
-        maker = ReportMaker(self.series, wall_clock=lambda: START + 9_000.0)
-        self.finder = ReportFinder(
-            self.archive,  # type: ignore[arg-type]
-            self.accounting,
-            maker,
-            self.outages,
-            archived_seconds=ARCHIVED_SECONDS,
-            queue_timeout_seconds=queue_timeout_seconds,
-            clock=Clock(monotonic=lambda: self.now, wall=lambda: START + 9_000.0 + self.now),
-        )
-
-
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
 
 
 def test_ended_job_comes_from_the_archive(bench: Bench) -> None:
@@ -183,120 +101,6 @@ def test_many_views_of_a_running_job_measure_it_once(bench: Bench) -> None:
     assert 2 * asked == len(bench.series.asked)
 
 
-def test_kept_reports_are_bounded() -> None:
-    live = LiveCache(lambda _: make_report())
-    for number in range(KEPT_VALUES + 10):
-        live.get(str(number))
-    assert KEPT_VALUES == len(live)
-
-
-def test_kept_absences_are_bounded() -> None:
-    live = LiveCache[JobReport](lambda _: None)
-    for number in range(KEPT_VALUES + 10):
-        live.get(str(number))
-    assert KEPT_VALUES == len(live)
-
-
-def test_absence_is_kept_as_long_as_a_value() -> None:
-    now, made, there = [0.0], list[str](), list[JobReport]()
-
-    def make(shown_id: str) -> JobReport | None:
-        made.append(shown_id)
-        return there[0] if there else None
-
-    live = LiveCache(make, lambda: now[0])
-    assert [None] * 3 == [live.get("12") for _ in range(3)]
-    assert ["12"] == made
-    there.append(make_report())
-    now[0] += FRESH_SECONDS
-    until(lambda: live.get("12") is not None)
-    assert ["12", "12"] == made
-
-
-def test_absence_that_is_too_old_is_queried_again_at_once() -> None:
-    now, there = [0.0], list[JobReport]()
-    live = LiveCache(lambda _: there[0] if there else None, lambda: now[0])
-    live.get("12")
-    there.append(make_report())
-    now[0] += STALE_SECONDS
-    assert there[0] == live.get("12")
-
-
-def test_kept_absence_is_nothing_to_show() -> None:
-    made = list[str]()
-    live = LiveCache[JobReport](made.append, lambda: 0.0)
-    assert live.get("12") is None
-    # Who has an archived report may show it while another attempt is made; that is enough for a while.
-    assert live.begin("12")
-    until(lambda: ["12", "12"] == made and not live.begin("12"))
-
-
-def test_old_report_is_shown_while_one_new_one_is_made() -> None:
-    now, made = [0.0], []
-    go_on = threading.Event()
-
-    def make(shown_id: str) -> JobReport:
-        made.append(shown_id)
-        assert len(made) == 1 or go_on.wait(60)
-        return make_report(made_seconds=len(made))
-
-    live = LiveCache(make, lambda: now[0])
-    first = live.get("12")
-    now[0] += FRESH_SECONDS
-    assert [first] * 3 == [live.get("12") for _ in range(3)]
-    go_on.set()
-    until(lambda: live.get("12") != first)
-    assert ["12", "12"] == made
-
-
-def test_report_that_cannot_be_renewed_stays_for_a_while() -> None:
-    now, made = [0.0], []
-
-    def make(shown_id: str) -> JobReport:
-        made.append(shown_id)
-        if len(made) > 1:
-            raise AWAY
-        return make_report()
-
-    live = LiveCache(make, lambda: now[0])
-    first = live.get("12")
-    now[0] += FRESH_SECONDS
-    assert first == live.get("12")
-    until(lambda: len(made) == 2)
-    now[0] += STALE_SECONDS
-    with pytest.raises(CommandTimedOut):
-        live.get("12")
-
-
-def test_only_so_many_are_made_in_the_background() -> None:
-    go_on = threading.Event()
-
-    def make(_: str) -> JobReport:
-        assert go_on.wait(60)
-        return make_report()
-
-    live = LiveCache(make)
-    names = [str(number) for number in range(MADE_AT_ONCE + 2)]
-    assert [True] * MADE_AT_ONCE + [False] * 2 == [live.begin(name) for name in names]
-    assert [True] * MADE_AT_ONCE == [live.begin(name) for name in names[:MADE_AT_ONCE]]
-    go_on.set()
-    until(lambda: not live.begin(names[0]))
-    until(lambda: live.begin(names[-1]))
-
-
-def test_all_callers_wait_for_the_first_report() -> None:
-    made = []
-
-    def make(shown_id: str) -> JobReport:
-        made.append(shown_id)
-        return make_report()
-
-    live = LiveCache(make)
-    with ThreadPoolExecutor(8) as pool:
-        reports = list(pool.map(live.get, ["12"] * 8))
-    assert (8, ["12"]) == (len([report for report in reports if report]), made)
-
-
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_foreign_job_is_like_none(bench: Bench, is_kept: bool) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
@@ -334,38 +138,6 @@ def test_walk_through_absent_numbers_pushes_no_live_report_out(bench: Bench) -> 
             bench.finder.report(BOB, str(5000 + number))
     assert report == bench.finder.report(ADA, "4711")
     assert measured == len(bench.series.asked)
-
-
-def test_only_four_questions_to_accounting_are_under_way(bench: Bench) -> None:
-    bench.accounting.gate.clear()
-    with ThreadPoolExecutor(12) as pool:
-        looks = [pool.submit(bench.finder.report, person(number), str(5000 + number)) for number in range(12)]
-        until(lambda: bench.accounting.busy == MAX_CONCURRENT_QUERIES)
-        bench.accounting.gate.set()
-        assert [None] * 12 == [look.result(60) for look in looks]
-    assert (4, 12) == (bench.accounting.busiest, len(bench.accounting.asked))
-
-
-def test_query_without_a_free_slot_fails_and_succeeds_later() -> None:
-    bench = Bench(queue_timeout_seconds=0.01)
-    bench.archive.save([make_report(make_record(state="RUNNING", end_seconds=None))])
-    bench.accounting.gate.clear()
-    busy = "too many accounting queries are running; try again in a moment"
-    with ThreadPoolExecutor(MAX_CONCURRENT_QUERIES) as pool:
-        looks = [
-            pool.submit(bench.finder.report, person(number), str(5000 + number))
-            for number in range(MAX_CONCURRENT_QUERIES)
-        ]
-        until(lambda: bench.accounting.busy == MAX_CONCURRENT_QUERIES)
-        bench.now += ARCHIVED_SECONDS
-        report = bench.finder.report(ADA, "4711")
-        told = bench.outages.messages()
-        bench.accounting.gate.set()
-        assert [None] * MAX_CONCURRENT_QUERIES == [look.result(60) for look in looks]
-    assert (f"Accounting could not be read: {busy}", (busy,)) == (report and report.missing[-1], told)
-    bench.now += FAILED_SECONDS
-    bench.finder.report(ADA, "4711")
-    assert (4711, ()) == (bench.accounting.asked[-1], bench.outages.messages())
 
 
 def test_record_that_was_kept_does_not_say_that_accounting_answers(bench: Bench) -> None:
@@ -488,72 +260,6 @@ def test_outages_end_when_the_server_answers_or_after_a_while(bench: Bench) -> N
     assert ("so is this",) == bench.outages.messages()
     bench.now += OUTAGE_SECONDS
     assert () == bench.outages.messages()
-
-
-def test_failed_lookup_is_not_repeated_at_once(bench: Bench) -> None:
-    bench.accounting.error = AWAY
-    assert [None, None] == [bench.finder.report(BOB, "4712") for _ in range(2)]
-    bench.now += FAILED_SECONDS
-    bench.finder.report(BOB, "4712")
-
-    assert [4712, 4712] == bench.accounting.asked
-
-
-def test_those_who_wait_for_a_failing_lookup_do_not_repeat_it(bench: Bench) -> None:
-    bench.accounting.gate.clear()
-    bench.accounting.error = AWAY
-    with ThreadPoolExecutor(8) as pool:
-        looks = [pool.submit(bench.finder.report, person(number), "4712") for number in range(8)]
-        until(lambda: bench.accounting.busy == 1)
-        bench.accounting.gate.set()
-        assert [None] * 8 == [look.result(60) for look in looks]
-
-    assert [4712] == bench.accounting.asked
-
-
-def test_one_person_leaves_accounting_queries_for_others(bench: Bench) -> None:
-    bench.accounting.gate.clear()
-    with ThreadPoolExecutor(12) as pool:
-        looks = [pool.submit(bench.finder.report, BOB, str(5000 + number)) for number in range(11)]
-        until(lambda: bench.accounting.busy == MAX_CONCURRENT)
-        other = pool.submit(bench.finder.report, ADA, "4711")
-        until(lambda: 4711 in bench.accounting.asked)
-        assert MAX_CONCURRENT + 1 == bench.accounting.busy
-        bench.accounting.gate.set()
-        assert [None] * 12 == [look.result(60) for look in [*looks, other]]
-
-
-def test_person_who_looks_up_many_jobs_waits_and_others_do_not(bench: Bench) -> None:
-    for number in range(BURST):
-        bench.finder.report(BOB, str(5000 + number))
-    with pytest.raises(TooManyLookups):
-        bench.finder.report(BOB, "6000")
-    assert bench.finder.report(ADA, "6001") is None
-    # What is cached costs nothing, for whom it is.
-    assert bench.finder.report(BOB, "6001") is None
-    bench.now += 1 / PER_SECOND
-    assert bench.finder.report(BOB, "6000") is None
-
-    assert [*range(5000, 5000 + BURST), 6001, 6000] == bench.accounting.asked
-
-
-def test_person_who_looks_up_many_jobs_still_sees_what_is_archived(bench: Bench) -> None:
-    bench.archive.save([make_report(make_record(state="RUNNING", end_seconds=None))])
-    bench.now += ARCHIVED_SECONDS
-    for number in range(BURST):
-        bench.finder.report(ADA, str(5000 + number))
-    report = bench.finder.report(ADA, "4711")
-
-    assert "too many jobs were looked up" in (report.missing[-1] if report else "")
-
-
-def test_numbers_of_lookups_are_kept_for_a_bounded_number_of_people() -> None:
-    limits = LookupLimits(lambda: 0.0)
-    for number in range(MAX_PEOPLE + 10):
-        with suppress(TooManyLookups):
-            limits.count(str(number))
-
-    assert MAX_PEOPLE == len(limits)
 
 
 def test_record_that_cannot_be_read_is_like_a_job_that_does_not_exist(bench: Bench) -> None:
