@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write an archive into a file, for commands that run as processes."""
+"""Open an archive in a file, and write one for commands that run as processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from slurmscope.errors import ArchiveError
 from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import EVERYTHING
+from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.settings import ArchiveSettings, parse_archive_url
 from tests.fakes.reports import HOSTILE_NAME, make_record, make_report
 
 DAY = 86400
@@ -25,13 +31,23 @@ JOBS: tuple[tuple[int, int, dict[str, Any]], ...] = (
 """Numbers of jobs, how many days ago they ended, and what is special about them."""
 
 
+def open_at(path: Path, timeout: float = 60.0) -> SqlArchive:
+    return open_archive(ArchiveSettings(url=parse_archive_url(str(path)), timeout=timeout))
+
+
+def refusal(archive: SqlArchive) -> str:
+    """Return why a query is refused."""
+    with pytest.raises(ArchiveError) as raised:
+        archive.find(EVERYTHING, 1)
+    archive.close()
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
 def write_archive(path: Path, now_seconds: int, *, user: str = "ada") -> None:
     """Save jobs of eight core hours each, four of them used: of this week three by ``user``, one by bob."""
-    archive = open_archive(ArchiveSettings(url=f"sqlite:///{path}", timeout=60.0))
-    try:
+    with closing(open_at(path)) as archive:
         archive.save(list(_reports(now_seconds, user)))
-    finally:
-        archive.close()
 
 
 def _reports(now_seconds: int, user: str) -> Iterator[JobReport]:

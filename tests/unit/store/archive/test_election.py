@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -32,12 +31,6 @@ election.campaign()
 print(election.elected.is_set(), flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Iterator[SqlArchive]:
-    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=60.0))) as archive:
-        yield archive
 
 
 class TestSqlite(ElectionPromises):

@@ -3,22 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
-import pytest
-
-from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.opening import open_archive
-from slurmscope.store.archive.settings import ArchiveSettings
 from tests.promises.migration import MigrationPromises
-
-
-@pytest.fixture
-def archive(tmp_path: Path) -> Iterator[SqlArchive]:
-    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=60.0))) as archive:
-        yield archive
 
 
 class TestSqlite(MigrationPromises):

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,10 +23,9 @@ JOBS = 7
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Iterator[SqlArchive]:
-    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=60.0))) as archive:
-        archive.save([make_report(make_record(job, submit_seconds=START + job // 2)) for job in range(1, JOBS + 1)])
-        yield archive
+def archive(archive: SqlArchive) -> SqlArchive:
+    archive.save([make_report(make_record(job, submit_seconds=START + job // 2)) for job in range(1, JOBS + 1)])
+    return archive
 
 
 def _thinned(archive: SqlArchive) -> list[int]:

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists and sums of an archive in a file are read from an index or from sums, never from all jobs."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Select, event, insert, text
+from sqlalchemy.dialects import sqlite
+
+from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
+from slurmscope.model.finding import Severity
+from slurmscope.model.viewer import EVERYTHING, Viewer
+from slurmscope.store.archive import archive as archive_module
+from slurmscope.store.archive import queries
+from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.queries import pages
+from slurmscope.store.archive.sums.totals import total_statements
+from slurmscope.store.archive.tables.sum_tables import TOTALS
+from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
+
+
+def test_old_curves_are_found_without_reading_all_jobs(archive: SqlArchive) -> None:
+    asked: list[str] = []
+    archive.save([make_report()])
+    with archive.database.reading() as connection:
+        raw = connection.connection.dbapi_connection
+        raw.set_trace_callback(asked.append)  # type: ignore[union-attr]
+    archive.delete_curves(START)
+    raw.set_trace_callback(None)  # type: ignore[union-attr]
+
+    (question,) = (text for text in asked if text.startswith("SELECT slurmscope_curves"))
+    with archive.database.reading() as connection:
+        plan = [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {question}"))]
+    assert "slurmscope_curves_submit" in plan[0]
+    assert "SEARCH slurmscope_jobs USING INTEGER PRIMARY KEY (rowid=?)" == plan[-1]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        JobFilter(),
+        JobFilter(user="ada"),
+        JobFilter(account="physics"),
+        JobFilter(partition="batch"),
+        JobFilter(state="FAILED"),
+        JobFilter(worst=Severity.CRITICAL),
+        JobFilter(rule="cpu_idle"),
+        JobFilter(rule="cpu_idle", user="ada"),
+        JobFilter(rule="cpu_idle", account="physics"),
+        JobFilter(user="ada", state="FAILED"),
+        JobFilter(account="physics", state="FAILED"),
+        JobFilter(array_job_id=5),
+        JobFilter(since_seconds=5, until_seconds=100),
+        JobFilter(cluster="lab"),
+        JobFilter(cluster="lab", user="ada"),
+        JobFilter(cluster="lab", partition="batch"),
+        JobFilter(cluster="lab", state="FAILED"),
+    ],
+)
+@pytest.mark.parametrize(
+    "viewer", [EVERYTHING, Viewer(name="ada", coordinates=frozenset({"physics", "x"}))], ids=["staff", "coordinator"]
+)
+def test_page_is_read_from_an_index_in_order(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
+    archive.save([make_report()])
+    for statement in pages(viewer, wanted, PagePosition(50, 5), 50):
+        plan = explain(archive, statement)
+
+        assert any("USING INDEX" in line or "USING COVERING INDEX" in line for line in plan)
+        assert not any("TEMP B-TREE" in line or line.startswith("SCAN") for line in plan), plan
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (JobFilter(cluster="lab"), "slurmscope_jobs_cluster "),
+        (JobFilter(cluster="lab", user="ada"), "slurmscope_jobs_cluster_user "),
+        (JobFilter(cluster="lab", partition="batch"), "slurmscope_jobs_cluster_partition "),
+        (JobFilter(cluster="lab", state="FAILED"), "slurmscope_jobs_cluster_state "),
+    ],
+)
+def test_jobs_of_one_cluster_are_found_by_an_index_of_its_own(
+    archive: SqlArchive, wanted: JobFilter, index: str
+) -> None:
+    archive.save([make_report()])
+
+    (statement,) = pages(EVERYTHING, wanted, None, 50)
+
+    assert index in explain(archive, statement)[0]
+
+
+def test_rule_is_searched_among_the_jobs_of_a_small_cluster(archive: SqlArchive) -> None:
+    records = [make_record(number, cluster="small" if number % 10 == 0 else "lab") for number in range(1, 41)]
+    archive.save([make_report(record) for record in records])
+    archive.save([make_unmeasured_report(make_record(99, cluster="small"))])
+    read: list[str] = []
+    event.listen(archive.database._engine, "before_cursor_execute", lambda *given: read.append(given[2]))
+
+    def find(cluster: str, rule: str = "cpu_idle") -> tuple[list[int], bool]:
+        read.clear()
+        rows = archive.list_jobs(EVERYTHING, JobFilter(rule=rule, cluster=cluster)).rows
+        return [row.job_id for row in rows], "slurmscope_findings" in read[-1]
+
+    assert ([40, 30, 20, 10], False) == find("small")
+    assert ([], False) == find("empty")
+    # Of a rule that found less than a cluster has jobs, the findings are searched.
+    assert ([], True) == find("lab", "cpu%idle")
+    assert [number for number in range(40, 0, -1) if number % 10] == find("lab")[0]
+    # A sign of patterns is a letter.
+    assert ([], True) == find("small", "cpu.idle")
+
+
+@pytest.mark.parametrize("newest", [15, 30, 1000])
+@pytest.mark.parametrize("viewer", [EVERYTHING, Viewer(name="bob", coordinates=frozenset({"physics"}))])
+def test_common_name_is_found_among_the_newest_jobs(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch, newest: int, viewer: Viewer
+) -> None:
+    monkeypatch.setattr(queries, "NEWEST_JOBS", newest)
+    names = ("relax", "relaxed", "solve")
+    people = ({"user": "ada", "account": "physics"}, {"user": "bob", "account": "chemistry"})
+    records = [
+        make_record(number, name=names[number % 3], submit_seconds=START - 600 + number // 2, **people[number % 2])
+        for number in range(90)
+    ]
+    archive.save([make_unmeasured_report(record) for record in records])
+
+    found: list[int] = []
+    page = archive.list_jobs(viewer, JobFilter(name="relax"), limit=4)
+    while True:
+        found += [row.job_id for row in page.rows]
+        if page.next_key is None:
+            break
+        page = archive.list_jobs(viewer, JobFilter(name="relax"), limit=4, after=page.next_key)
+
+    assert [number for number in range(89, -1, -1) if number % 3 < 2] == found
+    (statement,) = queries.newest_named(EVERYTHING, JobFilter(name="relax"), None, 50)
+    assert "slurmscope_jobs_submit" in str(explain(archive, statement))
+
+
+@pytest.mark.parametrize("by", list(GroupBy))
+@pytest.mark.parametrize("cluster", ["", "lab"])
+def test_year_of_all_users_is_added_up_from_sums_by_one_name(archive: SqlArchive, cluster: str, by: GroupBy) -> None:
+    archive.save([make_report()])
+    year = JobFilter(since_seconds=20_000 * 86_400, until_seconds=20_365 * 86_400, cluster=cluster)
+
+    for statement in total_statements(EVERYTHING, year, by):
+        key = "slurmscope_totals USING PRIMARY KEY (dimension=? AND span=? AND day>? AND day<?)"
+        assert key in explain(archive, statement)[0]
+
+
+@pytest.mark.parametrize(
+    ("viewer", "wanted"),
+    [
+        (EVERYTHING, JobFilter(user="u5")),
+        (EVERYTHING, JobFilter(account="a5")),
+        (Viewer(name="u5"), JobFilter()),
+        (Viewer(name="u5"), JobFilter(user="u5")),
+        (Viewer(name="bob", coordinates=frozenset({"a5"})), JobFilter(account="a5")),
+    ],
+)
+def test_days_of_one_name_are_read_from_its_sums(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
+    sums = {column.name: 0 for column in TOTALS.c} | {"cluster": "lab", "span": 1}
+    names = [("user", f"u{number}") for number in range(30)] + [("account", f"a{number}") for number in range(30)]
+    rows = [
+        sums | {"dimension": dimension, "name": name, "day": day}
+        for dimension, name in names
+        for day in range(20_000, 20_365)
+    ]
+    with archive.database.writing() as connection:
+        connection.execute(insert(TOTALS), rows)
+    archive.database.refresh_statistics()
+    year = replace(wanted, since_seconds=20_000 * 86_400, until_seconds=20_365 * 86_400)
+
+    for statement in total_statements(viewer, year, GroupBy.DAY):
+        key = "slurmscope_totals USING INDEX slurmscope_totals_name (dimension=? AND name=? AND span=? AND day>?"
+        assert key in explain(archive, statement)[0]
+
+
+@pytest.mark.parametrize(
+    ("viewer", "wanted"),
+    [
+        (Viewer(name="bob"), JobFilter(account="physics")),
+        (Viewer(name="bob"), JobFilter(user="ada")),
+        (Viewer(name="bob", coordinates=frozenset({"physics"})), JobFilter()),
+        (
+            Viewer(name="bob", coordinates=frozenset({"physics"}), coordinated_clusters=frozenset({"lab"})),
+            JobFilter(account="physics"),
+        ),
+        (EVERYTHING, JobFilter(user="ada", account="physics")),
+    ],
+)
+def test_sums_over_all_users_are_not_read_for_others(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
+    archive.save([make_report(), make_report(make_record(5, cluster="other"))])
+    year = replace(wanted, since_seconds=20_000 * 86_400, until_seconds=20_365 * 86_400)
+
+    for statement in total_statements(viewer, year, GroupBy.DAY):
+        assert "slurmscope_totals" not in str(statement)
+
+
+def explain(archive: SqlArchive, statement: Select[Any]) -> list[str]:
+    compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True})
+    with archive.database.reading() as connection:
+        return [row[3] for row in connection.execute(text(f"EXPLAIN QUERY PLAN {compiled}"))]
+
+
+def test_statistics_are_taken_of_large_tables_only(
+    archive: SqlArchive, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_module, "SAVES_BETWEEN_LOOKS", 2)
+    monkeypatch.setattr(archive_module, "MANY_ROWS", 3)
+    had_statistics = []
+    for number in range(1, 5):
+        archive.save([make_report(make_record(number))])
+        with closing(sqlite3.connect(path)) as other:
+            tables = other.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'sqlite_stat1'").fetchone()
+            had_statistics.append(tables[0])
+
+    assert [0, 0, 0, 1] == had_statistics
