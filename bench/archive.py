@@ -75,7 +75,7 @@ def main(argv: Sequence[str] = ()) -> int:
     parser.add_argument("--database", choices=DATABASES, default="sqlite")
     parser.add_argument("--jobs", type=int, default=JOBS_COUNT)
     given = parser.parse_args(argv)
-    with _open(given.database) as archive:
+    with open_private_archive(given.database) as archive:
         fill(archive, given.jobs)
         _be_like_the_portal()
         bench = Bench(archive, given.jobs)
@@ -84,7 +84,8 @@ def main(argv: Sequence[str] = ()) -> int:
 
 
 @contextlib.contextmanager
-def _open(database: str) -> Iterator[SqlArchive]:
+def open_private_archive(database: str) -> Iterator[SqlArchive]:
+    """Open an empty archive in a file or on a server of its own."""
     with contextlib.ExitStack() as stack:
         if database == "sqlite":
             folder = stack.enter_context(tempfile.TemporaryDirectory())

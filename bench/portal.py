@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure the portal as 20 people see it at once: a large running job, lists out of a million jobs, and other pages.
 
-``python -m bench portal --jobs 200000`` takes another number of jobs.
+``python -m bench portal --database postgresql --jobs 5000000`` takes another database and number of jobs.
 
 The portal is a process of its own, as people run it. A job of 64 nodes has run for a day, and everything that a report
 queries was recorded every 15 seconds. Times are those of the client, from the request to the last byte.
@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from bench.archive import JOBS_COUNT
+from bench.archive import DATABASES, JOBS_COUNT, open_private_archive
 from bench.archive_rows import ACCOUNTS, END, PARTITIONS, RULES, STATES, USERS, YEAR_SECONDS, fill
 from bench.measure import cpu_seconds_of, judge_seconds, reference_seconds, resident_bytes_of
 from slurmscope.analysis.queries import CURVES, TOTALS
@@ -34,8 +34,8 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.series import JOB_LABEL, NODE_LABEL
 from slurmscope.model.staff import NotedKind, NotedThing
 from slurmscope.model.viewer import Viewer, ViewerRole
+from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.database.engine import Database
-from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.people.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.settings import ArchiveSettings
 from slurmscope.store.recorder.recorder import RecordedSample, Recorder
@@ -55,6 +55,8 @@ PAGE_LIMIT = 4.7  # references; 150 ms on a quiet core
 LIST_LIMIT = 1.6  # 50 ms
 PDF_LIMIT = 62.0  # 2 s
 PATIENCE_SECONDS = 120.0
+SERVE = "serve"
+"""First argument of the process that is the portal."""
 
 Ask = Callable[[random.Random], tuple[str, str]]
 """Return who sends the next request, and for what."""
@@ -63,13 +65,14 @@ Ask = Callable[[random.Random], tuple[str, str]]
 def main(argv: Sequence[str] = ()) -> int:
     """Print every figure beside its promise and return 1 when one is broken."""
     parser = argparse.ArgumentParser(prog="python -m bench portal")
+    parser.add_argument("--database", choices=DATABASES, default="sqlite")
     parser.add_argument("--jobs", type=int, default=JOBS_COUNT)
     given = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, open_private_archive(given.database) as archive:
         now = int(time.time())
         _record_day(Path(folder), now - DAY_SECONDS)
-        _fill_archive(Path(folder), given.jobs, now)
-        with _running_portal(Path(folder), now - DAY_SECONDS) as (pid, port):
+        _fill_archive(archive, given.jobs, now)
+        with _running_portal(Path(folder), now - DAY_SECONDS, archive.database.settings) as (pid, port):
             is_kept = [_judge_job(pid, port), _judge_lists(pid, port), _judge_pages(pid, port), _judge_pdf(port)]
             print(f"portal: {resident_bytes_of(pid) / 1e6:.0f} MB resident")
     return 0 if all(is_kept) else 1
@@ -110,6 +113,7 @@ def _judge_lists(pid: int, port: int) -> bool:
         "my jobs": lambda dice: (_pick_user(dice), "/jobs"),
         "my failed jobs": lambda dice: (_pick_user(dice), "/jobs?state=FAILED"),
         "my jobs of one rule": lambda dice: (_pick_user(dice), f"/jobs?rule={dice.choice(RULES)}"),
+        "one name": lambda dice: ("staff", f"/jobs?name=job{dice.randrange(1000)}"),
         "all jobs, filtered": lambda dice: ("staff", f"/jobs?{_filter(dice)}"),
         "a later page": lambda dice: ("staff", f"/jobs?after={END - dice.randrange(YEAR_SECONDS)}-{JOBS_COUNT}"),
     }
@@ -127,6 +131,8 @@ def _judge_pages(pid: int, port: int) -> bool:
         "ended job": lambda dice: (OWNER, f"/jobs/{ENDED_JOB + dice.randrange(ENDED_JOBS)}"),
         "ended job with notes and tags": lambda dice: ("staff", f"/jobs/{ENDED_JOB + dice.randrange(ENDED_JOBS)}"),
         "cluster with waiting times": lambda dice: (_pick_user(dice), "/cluster"),
+        "waste of 30 days": lambda _: ("staff", "/waste?days=30"),
+        "waste of any period": lambda dice: ("staff", f"/waste?days={dice.randrange(2, 367)}"),
         "waste of a year": lambda _: ("staff", "/waste?days=366"),
         "savings of a year": lambda _: ("staff", "/savings"),
         "my savings": lambda dice: (_pick_user(dice), "/savings"),
@@ -227,14 +233,10 @@ def _read(port: int, who: str, path: str) -> bytes:
         connection.close()
 
 
-def _fill_archive(folder: Path, jobs: int, now: int) -> None:
-    archive = open_archive(ArchiveSettings(url=f"sqlite:///{folder}/archive.db", timeout=60.0))
-    try:
-        fill(archive, jobs)
-        archive.save(list(_ended_reports(now)))
-        _write_notes(archive.database)
-    finally:
-        archive.close()
+def _fill_archive(archive: SqlArchive, jobs: int, now: int) -> None:
+    fill(archive, jobs)
+    archive.save(list(_ended_reports(now)))
+    _write_notes(archive.database)
 
 
 def _ended_reports(now: int) -> Iterator[JobReport]:
@@ -298,7 +300,7 @@ def _samples(series: Sequence[tuple[str, tuple[tuple[str, str], ...], int]], tur
 _NOISE = [round(random.Random(number).random(), 3) for number in range(1009)]
 
 
-def serve(folder: Path, start: int) -> int:
+def serve(folder: Path, start: int, url: str, password_file: str) -> int:
     """Run the portal, and print its address to standard output."""
     from slurmscope.cli.options import load_config
     from slurmscope.services.portal.run import run_portal
@@ -308,7 +310,8 @@ def serve(folder: Path, start: int) -> int:
         "portal_mode": "proxy",
         "portal_proxy_peers": ("127.0.0.1",),
         "portal_support": ("staff",),
-        "archive_url": f"sqlite:///{folder}/archive.db",
+        "archive_url": url,
+        **({"archive_password_file": password_file} if password_file else {}),
         "recorder_file": f"{folder}/recorder.db",
         "slurm_bin_path": f"{folder}/none",
         "log_level": "error",
@@ -351,9 +354,10 @@ class _OneJob:
 
 
 @contextmanager
-def _running_portal(folder: Path, start: int) -> Iterator[tuple[int, int]]:
+def _running_portal(folder: Path, start: int, archive: ArchiveSettings) -> Iterator[tuple[int, int]]:
     """Run the portal in a process of its own; give its process id and port."""
-    argv = [sys.executable, "-m", "bench.portal", str(folder), str(start)]
+    where = [archive.url, str(archive.password_file or "")]
+    argv = [sys.executable, "-m", "bench.portal", SERVE, str(folder), str(start), *where]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -367,4 +371,6 @@ def _running_portal(folder: Path, start: int) -> Iterator[tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    sys.exit(serve(Path(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) == 3 else main(sys.argv[1:]))
+    if sys.argv[1:2] == [SERVE]:
+        sys.exit(serve(Path(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:]))
+    sys.exit(main(sys.argv[1:]))
