@@ -117,10 +117,12 @@ class EndedReports:
     def _make_without(self, part: Sequence[JobRecord]) -> list[JobReport]:
         """Make reports without numbers that the server does not return, although it answers for other jobs."""
         self._failing_since, self._has_given_up = None, True
-        return self._marked(self._maker.make(part))
+        return self._mark(self._maker.make(part))
 
     def _make_part_again(self, part: Sequence[JobRecord]) -> list[JobReport]:
-        reports = self._marked(self._maker.make(part, must_measure=True))
+        reports = self._maker.make(part, must_measure=True)
+        self._learn(reports)
+        reports = _marked(reports, self._agents.still_unmeasured(reports))
         if any(map(is_measured, reports)):
             self._note_recovery()
         return reports
@@ -128,7 +130,7 @@ class EndedReports:
     def _make_part(self, part: Sequence[JobRecord], now: float) -> list[JobReport]:
         must_measure = self._must_measure(part, now)
         try:
-            reports = self._marked(self._maker.make(part, must_measure=must_measure))
+            reports = self._mark(self._maker.make(part, must_measure=must_measure))
             if must_measure:
                 self._check_silence(reports, now)
         except SourceError:
@@ -152,18 +154,15 @@ class EndedReports:
         failing_since = now if self._failing_since is None else self._failing_since
         return now - max(youngest, failing_since) < self._give_up_seconds
 
-    def _marked(self, reports: Sequence[JobReport]) -> list[JobReport]:
+    def _mark(self, reports: Sequence[JobReport]) -> list[JobReport]:
         """Mark jobs as incomplete that lack series, although their nodes have agents."""
+        self._learn(reports)
+        return _marked(reports, self._agents.unmeasured(reports))
+
+    def _learn(self, reports: Sequence[JobReport]) -> None:
         self._agents.learn(reports)
         for node in self._agents.next_unknown(reports, LEARNED_NODES):
             self._learn_from_archive(node)
-        unmeasured = {id(report) for report in self._agents.unmeasured(reports)}
-        return [
-            replace(report, is_incomplete=True, missing=(*report.missing, MEASURED_AGAIN))
-            if report.is_incomplete or id(report) in unmeasured
-            else report
-            for report in reports
-        ]
 
     def _note_recovery(self) -> None:
         """Note that the server has answered all queries, and has series."""
@@ -198,6 +197,16 @@ class EndedReports:
     def _has_run(self, record: JobRecord, now: float) -> bool:
         has_begun = record.is_running and record.start_seconds is not None
         return has_begun and now - (record.start_seconds or 0) >= MIN_RUN_SECONDS and self._agents.are_on(record)
+
+
+def _marked(reports: Sequence[JobReport], unmeasured: Sequence[JobReport]) -> list[JobReport]:
+    incomplete = {id(report) for report in unmeasured}
+    return [
+        replace(report, is_incomplete=True, missing=(*report.missing, MEASURED_AGAIN))
+        if report.is_incomplete or id(report) in incomplete
+        else report
+        for report in reports
+    ]
 
 
 def _is_better(report: JobReport, archived: JobReport) -> bool:

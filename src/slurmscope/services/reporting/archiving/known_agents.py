@@ -57,18 +57,21 @@ class KnownAgents:
             self._looked_up.update(found)
         return found
 
-    def unmeasured(self, reports: Sequence[JobReport]) -> list[JobReport]:
-        """Return the jobs that lack series, although there should be some.
+    def unmeasured(self, reports: Iterable[JobReport]) -> list[JobReport]:
+        """Return the jobs that lack series, although there should be some."""
+        return [report for report in reports if self._lacks_some(report, self._known)]
 
-        A job may leave a node idle that has an agent. So a job that was measured elsewhere lacks those of a node only
-        if no other of these jobs was measured there.
+    def still_unmeasured(self, reports: Sequence[JobReport]) -> list[JobReport]:
+        """Return the same for jobs that are measured again, but for nodes that they left idle.
+
+        A job that was measured on some nodes left another one idle if other jobs are measured there meanwhile.
         """
-        found = frozenset[NodeNumber]().union(*map(measured, reports))
+        found = {number for report in reports for number in measured(report) if number[1] == "cpu"}
         return [report for report in reports if self._lacks_some(report, self._known - found)]
 
-    def _lacks_some(self, report: JobReport, silent: Set[NodeNumber]) -> bool:
+    def _lacks_some(self, report: JobReport, known: Set[NodeNumber]) -> bool:
         if is_measured(report):
-            return not silent.isdisjoint(_expected(report))
+            return not known.isdisjoint(_missing(report))
         return report.summary.run_seconds >= MIN_RUN_SECONDS and self.are_on(report.record)
 
     def _add(self, numbers: Iterable[NodeNumber]) -> None:
@@ -103,9 +106,11 @@ def _numbers(report: JobReport) -> Iterator[NodeNumber]:
             yield node.node, "curve"
 
 
-def _expected(report: JobReport) -> Iterator[NodeNumber]:
-    """Yield what agents on all nodes of a job would have measured."""
-    run_seconds = report.summary.run_seconds
-    kinds: tuple[Kind, ...] = ("cpu", "memory", "curve") if run_seconds >= MIN_CURVE_SECONDS else ("cpu",)
+def _missing(report: JobReport) -> Iterator[NodeNumber]:
+    """Yield what was not measured of a job, and would have been by agents on all of its nodes."""
+    run_seconds, found = report.summary.run_seconds, measured(report)
     if run_seconds >= MIN_RUN_SECONDS:
-        yield from ((node, kind) for node in report.record.nodes for kind in kinds)
+        yield from ((node, "cpu") for node in _silent_nodes(report))
+    if run_seconds >= MIN_CURVE_SECONDS:
+        later: tuple[Kind, ...] = ("memory", "curve")
+        yield from ((node, kind) for node, _ in found for kind in later if (node, kind) not in found)
