@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Protocol
 
 import httpx
 
@@ -13,6 +14,19 @@ from slurmscope.portal.scope import AsgiApp
 from tests.fakes.portal_backend import USER_HEADER
 
 _WITHOUT_END = frozenset({"br", "img", "input", "link", "meta", "source"})
+
+
+class HasApp(Protocol):
+    """Builds an application of the portal."""
+
+    def make_app(self) -> AsgiApp:
+        """Build the portal's application."""
+        ...
+
+
+def open_portal(backend: HasApp, name: str = "") -> PortalClient:
+    """Return a client of a new application; without a name, it is not signed in."""
+    return PortalClient(backend.make_app(), name)
 
 
 @dataclass

@@ -20,6 +20,17 @@ class Identity:
     key: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """Hold an authority and certificates that it signed."""
+
+    authority: Identity
+    server: Identity
+    other_server: Identity
+    client: Identity
+    stranger: Identity
+
+
 def make_authority(folder: Path, name: str) -> Identity:
     """Make an authority that signs others."""
     made = Identity(folder / f"{name}.pem", folder / f"{name}.key")

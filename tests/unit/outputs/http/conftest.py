@@ -15,7 +15,7 @@ from slurmscope.outputs.http.app import ExporterApp, Scrape
 from slurmscope.outputs.http.connection import ConnectionLimits
 from slurmscope.outputs.http.response import App
 from slurmscope.outputs.http.server import Server
-from tests.fakes.certificates import Identity, make_authority, make_identity
+from tests.fakes.certificates import Authority, make_authority, make_identity
 from tests.fakes.exposition import FakeExposition
 
 
@@ -78,17 +78,6 @@ def serve() -> Iterator[Serve]:
     yield start
     for server in servers:
         server.close(0.5)
-
-
-@dataclass(frozen=True, slots=True)
-class Authority:
-    """Hold an authority and certificates that it signed."""
-
-    authority: Identity
-    server: Identity
-    other_server: Identity
-    client: Identity
-    stranger: Identity
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import bcrypt
 
+from tests.fakes.certificates import Authority
 from tests.fakes.exposition import PAGE, BreakingExposition, FakeExposition
 from tests.requirements import require_program
-from tests.unit.outputs.http.conftest import Authority, Serve
+from tests.unit.outputs.http.conftest import Serve
 
 PARTIAL_TRANSFER = {18, 56}
 """Exit codes of curl for a body that ends too early and for a reset."""

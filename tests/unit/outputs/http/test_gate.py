@@ -18,7 +18,7 @@ from slurmscope.errors import ConfigError, MissingExtraError
 from slurmscope.outputs.http.gate import FileGate, lost_protection, open_gate
 from slurmscope.outputs.http.request import HttpRequest
 from slurmscope.outputs.http.webconfig import ClientAuth, TlsSettings, WebConfig
-from tests.unit.outputs.http.conftest import Authority
+from tests.fakes.certificates import Authority
 
 Write = Callable[[str], Path]
 

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import shutil
 import socket
 import ssl
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import bcrypt
@@ -20,46 +18,11 @@ from slurmscope.outputs.http.address import ListenHost
 from slurmscope.outputs.http.connection import ConnectionLimits
 from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.http.tls import set_curves
-from tests.fakes.certificates import Identity, encrypt_key, make_authority, make_identity
+from tests.fakes.certificates import Authority, Identity, encrypt_key
 from tests.fakes.exposition import PAGE, FakeExposition
-from tests.fakes.raw_http import GENEROUS_SECONDS, Answer, ask, connect, exchange, get, read_all, status_of
-from tests.unit.outputs.http.conftest import Authority, Serve
-
-Write = Callable[[str], Path]
-
-
-def tls_section(server: Identity, *further: str) -> str:
-    lines = (f"cert_file: {server.cert}", f"key_file: {server.key}", *further)
-    return "tls_server_config:\n" + "".join(f"  {line}\n" for line in lines)
-
-
-def client_context(certificates: Authority, client: Identity | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=certificates.authority.cert)
-    if client is not None:
-        context.load_cert_chain(client.cert, client.key)
-    return context
-
-
-def connect_tls(address: ListenHost, context: ssl.SSLContext) -> ssl.SSLSocket:
-    plain = connect(address)
-    try:
-        return context.wrap_socket(plain, server_hostname="localhost")
-    except BaseException:
-        plain.close()
-        raise
-
-
-def get_tls(address: ListenHost, context: ssl.SSLContext, target: str = "/metrics", **headers: str) -> Answer:
-    with connect_tls(address, context) as sock:
-        return ask(sock, target, **headers)
-
-
-def is_refused(address: ListenHost, context: ssl.SSLContext) -> bool:
-    """Return whether the page is refused; with TLS 1.3 a client learns that only when it reads."""
-    try:
-        return get_tls(address, context).status != 200
-    except (OSError, http.client.HTTPException):
-        return True
+from tests.fakes.raw_http import GENEROUS_SECONDS, ask, connect, exchange, get, read_all, status_of
+from tests.fakes.tls import Write, client_context, connect_tls, get_tls, is_refused, tls_section
+from tests.unit.outputs.http.conftest import Serve
 
 
 def serial(address: ListenHost, context: ssl.SSLContext) -> object:
@@ -203,12 +166,6 @@ def test_suites_that_leave_nothing_are_refused(write_config: Write, certificates
         open_gate(write_config(section))
 
 
-def test_file_that_holds_no_authority_is_refused(write_config: Write, certificates: Authority) -> None:
-    section = required(certificates).replace(str(certificates.authority.cert), str(certificates.authority.key))
-    with pytest.raises(ConfigError, match="cannot use client_ca_file"):
-        open_gate(write_config(section))
-
-
 def test_encrypted_key_is_refused_without_a_prompt(
     write_config: Write, certificates: Authority, tmp_path: Path
 ) -> None:
@@ -226,73 +183,6 @@ def test_plain_request_to_a_tls_address_is_refused_with_a_message(
     assert status_of(reply) == 400
     assert b"HTTPS" in reply
     assert PAGE not in reply
-
-
-def required(certificates: Authority, *further: str) -> str:
-    return tls_section(
-        certificates.server,
-        "client_auth_type: RequireAndVerifyClientCert",
-        f"client_ca_file: {certificates.authority.cert}",
-        *further,
-    )
-
-
-def test_client_certificate_is_required_and_verified(
-    serve: Serve, write_config: Write, certificates: Authority
-) -> None:
-    address = serve(config_file=write_config(required(certificates))).address
-    assert get_tls(address, client_context(certificates, certificates.client)).body == PAGE
-    assert is_refused(address, client_context(certificates))
-    assert is_refused(address, client_context(certificates, certificates.stranger))
-
-
-def test_clients_are_authenticated_only_if_all_of_them_need_a_certificate(
-    write_config: Write, certificates: Authority
-) -> None:
-    all_of_them = required(certificates)
-    some = all_of_them.replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
-    assert open_gate(write_config(all_of_them))().are_clients_authenticated
-    assert not open_gate(write_config(some))().are_clients_authenticated
-    assert not open_gate(write_config(tls_section(certificates.server)))().are_clients_authenticated
-    assert not open_gate(None)().are_clients_authenticated
-
-
-def test_client_certificate_is_verified_if_given(serve: Serve, write_config: Write, certificates: Authority) -> None:
-    section = required(certificates).replace("RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
-    address = serve(config_file=write_config(section)).address
-    assert get_tls(address, client_context(certificates)).body == PAGE
-    assert get_tls(address, client_context(certificates, certificates.client)).body == PAGE
-    assert is_refused(address, client_context(certificates, certificates.stranger))
-
-
-@pytest.mark.parametrize(
-    ("is_allowed", "name"),
-    [
-        (True, "scraper.example"),
-        (True, "fd00:0::1"),
-        (True, "a@b.example"),
-        (True, "spiffe://x/y"),
-        (False, "client"),
-        (False, "other.example"),
-        (False, "*.example"),
-        (False, "SCRAPER.example"),
-        (False, "fd00::2"),
-    ],
-)
-def test_alternative_name_of_the_client_must_be_listed(
-    serve: Serve, write_config: Write, certificates: Authority, is_allowed: bool, name: str
-) -> None:
-    section = required(certificates, f'client_allowed_sans: ["nobody.example", "{name}"]')
-    address = serve(config_file=write_config(section)).address
-    assert is_allowed != is_refused(address, client_context(certificates, certificates.client))
-
-
-def test_certificate_made_for_servers_does_not_pass_for_a_client(
-    serve: Serve, write_config: Write, certificates: Authority, tmp_path: Path
-) -> None:
-    other = make_identity(tmp_path, "srv", certificates.authority, "DNS:scraper.example", usage="serverAuth")
-    address = serve(config_file=write_config(required(certificates))).address
-    assert is_refused(address, client_context(certificates, other))
 
 
 def test_swapped_certificate_serves_the_next_connection(
@@ -315,22 +205,6 @@ def test_swapped_certificate_serves_the_next_connection(
     assert is_refused(address, context)
     shutil.copy(certificates.server.key, live.key)
     assert before == serial(address, context)
-
-
-def test_kept_connection_ends_when_its_authority_is_replaced(
-    serve: Serve, write_config: Write, certificates: Authority, tmp_path: Path
-) -> None:
-    authorities = tmp_path / "authorities.pem"
-    shutil.copy(certificates.authority.cert, authorities)
-    section = required(certificates).replace(str(certificates.authority.cert), str(authorities))
-    address = serve(config_file=write_config(section)).address
-    context = client_context(certificates, certificates.client)
-    with connect_tls(address, context) as sock:
-        assert ask(sock).status == 200
-        shutil.copy(make_authority(tmp_path, "new").cert, authorities)
-        sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert read_all(sock) == b""
-    assert is_refused(address, context)
 
 
 def test_broken_file_refuses_the_handshake_until_it_is_good(

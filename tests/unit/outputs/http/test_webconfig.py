@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from slurmscope.errors import ConfigError
 from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.http.webconfig import ClientAuth, RateLimit, TlsSettings, WebConfig, read_web_config
+from tests.fakes.certificates import Authority
 from tests.requirements import require_program
-from tests.unit.outputs.http.conftest import Authority
 
 Write = Callable[[str], Path]
 

@@ -9,12 +9,8 @@ import io
 import pytest
 
 from slurmscope.model.filesystem_use import TopClients
-from tests.fakes.browser import Page, PortalClient
+from tests.fakes.browser import Page, open_portal
 from tests.fakes.portal_backend import TOP_CLIENTS, FakeBackend
-
-
-def open_portal(backend: FakeBackend, who: str) -> PortalClient:
-    return PortalClient(backend.make_app(), who)
 
 
 def test_lists_are_for_staff_and_access_is_audited(backend: FakeBackend) -> None:

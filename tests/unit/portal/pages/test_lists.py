@@ -14,13 +14,9 @@ from slurmscope.model.archive import JobFilter
 from slurmscope.model.summary import UsedShare
 from slurmscope.portal.pages.jobs import read_rows
 from slurmscope.portal.settings import PortalSettings
-from tests.fakes.browser import Page, PortalClient
+from tests.fakes.browser import Page, open_portal
 from tests.fakes.portal_backend import VIEWERS, FakeBackend
 from tests.fakes.reports import START, make_finding, make_record, make_report
-
-
-def open_portal(backend: FakeBackend, name: str) -> PortalClient:
-    return PortalClient(backend.make_app(), name)
 
 
 def test_first_page_shows_no_job_twice_and_failed_ones_first(backend: FakeBackend) -> None:
@@ -334,43 +330,6 @@ def test_waste_is_available_as_a_file(backend: FakeBackend, table: str) -> None:
     browser = open_portal(backend, "sue")
     assert 1 < len(browser.get(f"/waste?format=csv&table={table}").text.splitlines())
     assert 400 == browser.get("/waste?format=csv&table=day").status_code
-
-
-def test_comparison_shows_numbers_and_charts(backend: FakeBackend) -> None:
-    browser = open_portal(backend, "sue")
-    page = Page(browser.get("/compare?job=4711&job=4712").text)
-    assert "Job 4711" in page.text
-    assert "Job 4712" in page.text
-    charts = browser.get("/compare/charts.json?job=4711&job=4712").json()["charts"]
-    assert ["job 4711", "job 4712"] == [line["label"] for line in charts[0]["lines"]]
-    assert 0.0 == charts[0]["times"][0]
-    assert 200 == browser.get("/compare/charts/cpu.svg?job=4711&job=4712").status_code
-    assert 404 == browser.get("/compare/charts/none.svg?job=4711").status_code
-
-
-def test_comparison_accepts_jobs_in_one_field(backend: FakeBackend) -> None:
-    assert "Job 4800_1" in Page(open_portal(backend, "ada").get("/compare?job=4711,%204800_1").text).text
-
-
-def test_comparison_with_an_inaccessible_job_is_absent(backend: FakeBackend) -> None:
-    browser = open_portal(backend, "ada")
-    for path in ("/compare", "/compare/charts.json", "/compare/charts/cpu.svg"):
-        inaccessible, absent = browser.get(f"{path}?job=4711&job=4712"), browser.get(f"{path}?job=4711&job=9")
-        assert (404, absent.content) == (inaccessible.status_code, inaccessible.content)
-
-
-def test_comparison_is_limited(backend: FakeBackend) -> None:
-    jobs = "&".join(f"job=4800_{task}" for task in range(7))
-    assert 400 == open_portal(backend, "ada").get(f"/compare?{jobs}").status_code
-
-
-def test_comparison_is_available_as_a_file(backend: FakeBackend) -> None:
-    lines = open_portal(backend, "ada").get("/compare?job=4711&job=4720&format=csv").text.splitlines()
-    assert "what,job 4711,job 4720" == lines[0]
-
-
-def test_comparison_without_jobs_shows_the_form(backend: FakeBackend) -> None:
-    assert "Job IDs, at most six" in Page(open_portal(backend, "ada").get("/compare").text).text
 
 
 def test_help_is_well_formed(backend: FakeBackend) -> None:

@@ -13,7 +13,7 @@ import pytest
 from slurmscope.model.report import JobReport
 from slurmscope.portal.web.templating import RULE_TITLES
 from tests.fakes.archive_backend import ArchiveBackend, open_archive_backend
-from tests.fakes.browser import Page, PortalClient
+from tests.fakes.browser import Page, open_portal
 from tests.fakes.reports import START, make_finding, make_record, make_report
 
 DAY = 86400
@@ -31,10 +31,6 @@ def backend(tmp_path: Path) -> Iterator[ArchiveBackend]:
     runs = [make_run(1, 0, 16), make_run(2, 1, 4), make_run(3, 0, 16, user="bob"), make_run(4, 1, 16, user="bob")]
     with open_archive_backend(tmp_path, runs) as backend:
         yield backend
-
-
-def open_portal(backend: ArchiveBackend, name: str) -> PortalClient:
-    return PortalClient(backend.make_app(), name)
 
 
 def test_both_runs_show_what_changed(backend: ArchiveBackend) -> None:

@@ -21,7 +21,6 @@ from slurmscope.services.node.cpu_budget import CpuBudget
 from slurmscope.services.node.job_meter import LiveJob
 from slurmscope.services.node.job_registry import JobRegistry
 from slurmscope.services.node.job_tracker import SCAN_GAP_SECONDS, SCAN_SECONDS, JobTracker
-from slurmscope.services.node.readings import TrackingOptions, open_job_tracker
 from slurmscope.sources.machine.changes import ChangeWatcher, WakeUp
 from slurmscope.sources.machine.inotify import Inotify, InotifyUnavailable
 from tests.fakes.live_jobs import FakeFinder, FakeJob, FakeReader
@@ -394,16 +393,3 @@ def test_snapshot_request_while_the_tracker_stops_does_not_wait(tmp_path: Path) 
     for thread in (before, closing):
         thread.join(PATIENCE_SECONDS)
     assert 2 == len(answers)
-
-
-def test_machine_without_slurm_is_unsupported(tmp_path: Path) -> None:
-    with open_job_tracker(TrackingOptions(cgroup_root=tmp_path, procfs_root=tmp_path)) as tracker:
-        taken = tracker.snapshot()
-    assert ((), "unsupported") == (taken.jobs, taken.layout)
-
-
-def test_processes_of_this_machine_are_scanned_if_there_are_no_cgroups(tmp_path: Path) -> None:
-    with open_job_tracker(TrackingOptions(cgroup_root=tmp_path)) as tracker:
-        taken = tracker.snapshot()
-    assert taken.available["processes"]
-    assert taken.layout in ("processes", "unsupported")

@@ -14,7 +14,14 @@ from slurmscope.metrics.collector import Role
 from slurmscope.model.job_use import CgroupUse, CpuUse, GroupKey, JobKey, JobUse, NodeJobs
 from slurmscope.services.exporter.settings import all_collectors
 from slurmscope.services.node.checks import check_node
-from slurmscope.services.node.readings import NodeJobsReader, NodeReadings, PathSettings, node_sections
+from slurmscope.services.node.readings import (
+    NodeJobsReader,
+    NodeReadings,
+    PathSettings,
+    TrackingOptions,
+    node_sections,
+    open_job_tracker,
+)
 
 
 def snapshots(*given: NodeJobs) -> Callable[[], NodeJobs]:
@@ -99,3 +106,16 @@ def test_every_collector_has_its_readings(tmp_path: Path) -> None:
     config = load(node_sections(), flags={"path.rootfs": str(tmp_path)}, environment={})
     with closing(NodeReadings(config)) as readings:
         readings.require(all_collectors(Role.NODE))
+
+
+def test_machine_without_slurm_is_unsupported(tmp_path: Path) -> None:
+    with open_job_tracker(TrackingOptions(cgroup_root=tmp_path, procfs_root=tmp_path)) as tracker:
+        taken = tracker.snapshot()
+    assert ((), "unsupported") == (taken.jobs, taken.layout)
+
+
+def test_processes_of_this_machine_are_scanned_if_there_are_no_cgroups(tmp_path: Path) -> None:
+    with open_job_tracker(TrackingOptions(cgroup_root=tmp_path)) as tracker:
+        taken = tracker.snapshot()
+    assert taken.available["processes"]
+    assert taken.layout in ("processes", "unsupported")

@@ -6,98 +6,32 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 
 import pytest
 
-from slurmscope.errors import ServerRefused, ServerTimedOut
+from slurmscope.errors import ServerRefused
 from slurmscope.http_client.address import parse_address
-from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery, SeriesSource
-from slurmscope.sources.prometheus.answers import FoundSeries, QueryTimedOut, QueryTooLarge, Reply
+from slurmscope.model.series import Aggregation, JobSpan, Series, SeriesQuery
+from slurmscope.sources.prometheus.answers import Reply
 from slurmscope.sources.prometheus.client import Prometheus
-from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
 from tests.fakes.prometheus_server import FakePrometheus, failure, matrix
 from tests.fakes.scripted_server import GENEROUS_SECONDS, scripted_server
-
-GAUGE = SeriesQuery(metric="jobs_memory_anon_bytes", how=Aggregation.MAX)
-COUNTER = SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.RATE)
-TOTAL = SeriesQuery(metric="jobs_io_write_bytes_total", how=Aggregation.TOTAL)
-MEAN = SeriesQuery(metric="jobs_gpu_utilization_ratio", how=Aggregation.MEAN)
-NO_LIMIT = 1e12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """Hold one query of the source."""
-
-    query: str
-    first: float
-    last: float
-    step: float | None = None
-
-    @property
-    def job_ids(self) -> list[int]:
-        """Return the jobs in the query."""
-        return [int(number) for text in re.findall(r'slurm_job=~?"([^"]+)"', self.query) for number in text.split("|")]
-
-    @property
-    def windows_seconds(self) -> list[float]:
-        """Return the windows in the query."""
-        return [int(number) / 1000 for number in re.findall(r"\[(\d+)ms\]", self.query)]
-
-    @property
-    def times(self) -> list[float]:
-        """Return the times of a range."""
-        assert self.step
-        count = round((self.last - self.first) / self.step)
-        return [self.first + index * self.step for index in range(count + 1)]
-
-
-@dataclass(slots=True)
-class FakeClient:
-    """Answer with a function of the query, and keep all queries."""
-
-    answer: Callable[[Question], Reply]
-    counters: QueryCounters = field(default_factory=QueryCounters)
-    queries: list[Question] = field(default_factory=list)
-
-    def query_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
-        return self._ask(Question(query=query, first=at_seconds, last=at_seconds))
-
-    def query_range(
-        self, query: str, times: tuple[float, float], step_seconds: float, *, kind: str, until: float
-    ) -> Reply:
-        return self._ask(Question(query=query, first=times[0], last=times[1], step=step_seconds))
-
-    def _ask(self, query: Question) -> Reply:
-        self.queries.append(query)
-        return self.answer(query)
-
-
-def reply(*series: FoundSeries) -> Reply:
-    return Reply(series=series)
-
-
-def level(value: float) -> Callable[[Question], Reply]:
-    """Answer with a value that every job has on node n1 all the time, before and after it too."""
-
-    def answer(query: Question) -> Reply:
-        times = tuple(query.times) if query.step else (query.first,)
-        return reply(*(found(job_id, times, (value,) * len(times)) for job_id in query.job_ids))
-
-    return answer
-
-
-def found(job_id: int | str, times: tuple[float, ...], values: tuple[float, ...], node: str = "n1") -> FoundSeries:
-    return FoundSeries({"slurm_job": str(job_id), "slurm_node": node}, times, values)
-
-
-def opened(answer: Callable[[Question], Reply]) -> tuple[FakeClient, SeriesSource]:
-    client = FakeClient(answer)
-    return client, PrometheusSeries(client, PrometheusSettings(matchers=(Matcher("cluster", "lab"),)))
+from tests.fakes.series_client import (
+    COUNTER,
+    GAUGE,
+    MEAN,
+    NO_LIMIT,
+    TOTAL,
+    FakeClient,
+    Question,
+    found,
+    level,
+    opened,
+    reply,
+)
 
 
 def test_curves_are_cut_to_their_runs() -> None:
@@ -290,143 +224,6 @@ def test_total_growth_is_a_mean_rate() -> None:
     _, source = opened(level(300.0))
 
     assert {1: {("n1",): 2.5}} == source.read_totals(COUNTER, [JobSpan(1, 100.0, 220.0)], until=NO_LIMIT).by_job
-
-
-def too_much_over(limit: int, answer: Callable[[Question], Reply]) -> Callable[[Question], Reply]:
-    """Reject ranges of more points over all jobs."""
-
-    def limited(query: Question) -> Reply:
-        if len(query.times) * len(query.job_ids) > limit:
-            raise QueryTooLarge("too many samples")
-        return answer(query)
-
-    return limited
-
-
-def test_range_is_split_until_the_server_answers() -> None:
-    client, source = opened(too_much_over(51, level(3.0)))
-    curves = source.read_curves(GAUGE, [JobSpan(1, 0.0, 3000.0)], points=300, until=NO_LIMIT)
-
-    assert not curves.is_partial
-    assert tuple(15.0 * index for index in range(1, 201)) == curves.by_job[1][0].times
-    assert 3 == client.counters.snapshot().by_kind["curves"].splits
-
-
-def test_jobs_are_split_until_the_server_answers() -> None:
-    client, source = opened(too_much_over(450, level(3.0)))
-    spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 5)]
-    curves = source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
-
-    assert not curves.is_partial
-    assert {1, 2, 3, 4} == set(curves.by_job)
-    assert [[1, 2, 3, 4], [1, 2], [3, 4]] == [query.job_ids for query in client.queries]
-
-
-def test_one_job_that_is_too_large_affects_no_other() -> None:
-    def answer(query: Question) -> Reply:
-        if 2 in query.job_ids:
-            raise QueryTooLarge("too many series")
-        return level(3.0)(query)
-
-    client, source = opened(answer)
-    spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 5)]
-    curves = source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT)
-    totals = source.read_totals(GAUGE, spans, until=NO_LIMIT)
-
-    assert (True, {1, 3, 4}) == (curves.is_partial, set(curves.by_job))
-    assert (True, {1, 3, 4}) == (totals.is_partial, set(totals.by_job))
-    assert len(client.queries) < 100
-
-
-def test_server_that_is_too_slow_for_all_jobs_answers_for_fewer() -> None:
-    def answer(query: Question) -> Reply:
-        if len(query.job_ids) > 1:
-            raise QueryTimedOut("query timed out in expression evaluation")
-        return level(3.0)(query)
-
-    _, source = opened(answer)
-    spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 5)]
-    totals = source.read_totals(GAUGE, spans, until=NO_LIMIT)
-
-    assert (False, {1, 2, 3, 4}) == (totals.is_partial, set(totals.by_job))
-
-
-def test_server_that_is_too_slow_for_a_part_of_one_job_has_timed_out() -> None:
-    def answer(query: Question) -> Reply:
-        raise QueryTimedOut("query timed out in expression evaluation")
-
-    client, source = opened(answer)
-    with pytest.raises(ServerTimedOut, match="query timed out"):
-        source.read_totals(GAUGE, [JobSpan(1, 0.0, 3000.0)], until=NO_LIMIT)
-    assert len(client.queries) > 1
-
-
-def test_number_of_splits_is_limited() -> None:
-    def answer(query: Question) -> Reply:
-        raise QueryTooLarge("too much")
-
-    client, source = opened(answer)
-    spans = [JobSpan(number, 0.0, 3000.0) for number in range(100)]
-
-    assert source.read_curves(GAUGE, spans, points=300, until=NO_LIMIT).is_partial
-    assert len(client.queries) <= 130
-
-
-def test_server_that_answers_for_single_jobs_is_queried_for_fewer_instead_of_losing_some() -> None:
-    def answer(query: Question) -> Reply:
-        if len(set(query.job_ids)) > 1:
-            raise QueryTooLarge("too many series")
-        return level(3.0)(query)
-
-    _, source = opened(answer)
-    spans = [JobSpan(number, 0.0, 3000.0) for number in range(1, 101)]
-    for read in (source.read_totals, partial(source.read_curves, points=300)):
-        with pytest.raises(ServerTimedOut, match="too many series"):
-            read(GAUGE, spans, until=NO_LIMIT)
-        assert set(range(1, 51)) == set(read(GAUGE, spans[:50], until=NO_LIMIT).by_job)
-
-
-@pytest.mark.parametrize("wanted", [GAUGE, COUNTER, MEAN, TOTAL], ids=lambda wanted: wanted.how)
-def test_total_of_which_the_server_returns_only_a_part_is_none(wanted: SeriesQuery) -> None:
-    """The first half of a run alone would give half of its cores, or the peak before the higher one."""
-
-    def answer(query: Question) -> Reply:
-        if max(query.windows_seconds) > 800 or query.first > 600:
-            raise QueryTooLarge("too many samples")
-        return reply(found(1, (query.first,), (7.0,)))
-
-    _, source = opened(answer)
-    totals = source.read_totals(wanted, [JobSpan(1, 0.0, 1000.0)], until=NO_LIMIT)
-
-    assert (True, {}) == (totals.is_partial, totals.by_job)
-
-
-def test_total_of_a_counter_that_fell_is_none_without_its_whole_curve() -> None:
-    def answer(query: Question) -> Reply:
-        if query.step:
-            raise QueryTooLarge("too many samples")
-        return reply(found(1, (query.first,), (-7.0,)), found(2, (query.first,), (7.0,)))
-
-    _, source = opened(answer)
-    totals = source.read_totals(TOTAL, [JobSpan(1, 0.0, 1000.0), JobSpan(2, 0.0, 1000.0)], until=NO_LIMIT)
-
-    assert (True, {2: {("n1",): 7.0}}) == (totals.is_partial, totals.by_job)
-
-
-@pytest.mark.parametrize(("wanted", "expected"), [(GAUGE, 8.0), (COUNTER, 15.0 / 1000), (MEAN, 7.5), (TOTAL, 8.0)])
-def test_halves_of_a_total_are_combined(wanted: SeriesQuery, expected: float) -> None:
-    def answer(query: Question) -> Reply:
-        window = max(query.windows_seconds)
-        if window > 800:
-            raise QueryTooLarge("too many samples")
-        return reply(found(1, (query.first,), (7.0 if query.first < 600 else 8.0,)))
-
-    _, source = opened(answer)
-
-    assert (
-        pytest.approx(expected)
-        == source.read_totals(wanted, [JobSpan(1, 0.0, 1000.0)], until=NO_LIMIT).by_job[1]["n1",]
-    )
 
 
 def test_other_failures_are_raised() -> None:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page that compares jobs shows those that the viewer may see, and no others."""
+
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from tests.fakes.browser import Page, open_portal
+from tests.fakes.portal_backend import FakeBackend
+
+
+def test_comparison_shows_numbers_and_charts(backend: FakeBackend) -> None:
+    browser = open_portal(backend, "sue")
+    page = Page(browser.get("/compare?job=4711&job=4712").text)
+    assert "Job 4711" in page.text
+    assert "Job 4712" in page.text
+    charts = browser.get("/compare/charts.json?job=4711&job=4712").json()["charts"]
+    assert ["job 4711", "job 4712"] == [line["label"] for line in charts[0]["lines"]]
+    assert 0.0 == charts[0]["times"][0]
+    assert 200 == browser.get("/compare/charts/cpu.svg?job=4711&job=4712").status_code
+    assert 404 == browser.get("/compare/charts/none.svg?job=4711").status_code
+
+
+def test_comparison_accepts_jobs_in_one_field(backend: FakeBackend) -> None:
+    assert "Job 4800_1" in Page(open_portal(backend, "ada").get("/compare?job=4711,%204800_1").text).text
+
+
+def test_comparison_with_an_inaccessible_job_is_absent(backend: FakeBackend) -> None:
+    browser = open_portal(backend, "ada")
+    for path in ("/compare", "/compare/charts.json", "/compare/charts/cpu.svg"):
+        inaccessible, absent = browser.get(f"{path}?job=4711&job=4712"), browser.get(f"{path}?job=4711&job=9")
+        assert (404, absent.content) == (inaccessible.status_code, inaccessible.content)
+
+
+def test_comparison_is_limited(backend: FakeBackend) -> None:
+    jobs = "&".join(f"job=4800_{task}" for task in range(7))
+    assert 400 == open_portal(backend, "ada").get(f"/compare?{jobs}").status_code
+
+
+def test_comparison_is_available_as_a_file(backend: FakeBackend) -> None:
+    lines = open_portal(backend, "ada").get("/compare?job=4711&job=4720&format=csv").text.splitlines()
+    assert "what,job 4711,job 4720" == lines[0]
+
+
+def test_comparison_without_jobs_shows_the_form(backend: FakeBackend) -> None:
+    assert "Job IDs, at most six" in Page(open_portal(backend, "ada").get("/compare").text).text
