@@ -106,7 +106,7 @@ class Retention:
             if today != schedule.done_day and monotonic >= schedule.not_before
         }
         if any(counts.values()):
-            logger.info("old rows deleted", extra=fields(**counts))
+            logger.info("old rows deleted or thinned", extra=fields(**counts))
 
     def _work(self, task: RetentionTask, schedule: _Schedule, today: int) -> int:
         """Do a round of one task; return how much was deleted."""
