@@ -105,11 +105,12 @@ def _condition(name: str, wanted: Sequence[str]) -> Condition:
 
 
 def _expand(wanted: Iterable[str]) -> Iterable[str]:
-    for text in wanted:
-        try:
-            yield from expand_hosts(text)
-        except ValueError as error:
-            raise UnknownFilter(f"{text[:_LIMIT]!a} is not a list of nodes.") from error
+    """Expand all values together: the number of nodes of one request is limited, not that of each value."""
+    text = ",".join(wanted)
+    try:
+        return expand_hosts(text)
+    except ValueError as error:
+        raise UnknownFilter(f"{text[:_LIMIT]!a} is not a list of nodes, or names too many.") from error
 
 
 def _parse_boolean(name: str, text: str) -> bool:
