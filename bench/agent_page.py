@@ -102,10 +102,11 @@ def scrape(agent: RunningExporter) -> bytes:
 
 def count_series(page: bytes) -> int:
     """Count the samples of a page."""
-    return sum(not line.startswith(b"#") for line in _text(page).splitlines())
+    return sum(not line.startswith(b"#") for line in page_text(page).splitlines())
 
 
-def _text(page: bytes) -> bytes:
+def page_text(page: bytes) -> bytes:
+    """Decompress a page, which has several parts."""
     text = b""
     while page:
         decompressor = zlib.decompressobj(wbits=31)
@@ -135,7 +136,7 @@ def describe(profile: MetricsProfile, page: bytes, seconds: float) -> str:
     series = count_series(page)
     rates = ", ".join(f"{1000 * series / every:,.0f} samples/s every {every} s" for every in SCRAPE_INTERVALS_SECONDS)
     return (
-        f"page of {JOBS} jobs, profile {profile}: {series:,} series, {len(_text(page)) / 1e3:.0f} kB, "
+        f"page of {JOBS} jobs, profile {profile}: {series:,} series, {len(page_text(page)) / 1e3:.0f} kB, "
         f"{len(page) / 1e3:.1f} kB compressed, {seconds * 1e3:.1f} ms of CPU; 1,000 nodes: {1000 * series / 1e6:.1f} "
         f"million series, {rates}"
     )
