@@ -117,15 +117,19 @@ class Retention:
             logger.warning("deleting old rows failed; retrying in an hour", extra=reason)
             schedule.not_before = self._clock.monotonic() + RETRY_SECONDS
             return 0
-        if not count:
+        if count == 0:
             schedule.done_day = today
             schedule.not_before = self._clock.monotonic() + DAY_BEGINS_SECONDS
-        return count
+        return count or 0
 
-    def _delete(self, task: RetentionTask, today: int) -> int:
+    def _delete(self, task: RetentionTask, today: int) -> int | None:
+        """Return how much was deleted; None for an archive without jobs, whose day begins with the first of them.
+
+        The archive makes partitions for new jobs by the way, and those of the first day need them too.
+        """
         newest = self._newest()
         if newest is None:
-            return 0
+            return None
         # By whole days: what expires during a day is deleted on the next.
         limit = self._find_limit(task, min(today, newest // DAY_SECONDS + 1) * DAY_SECONDS)
         count = task.delete(limit)

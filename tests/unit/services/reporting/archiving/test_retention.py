@@ -126,6 +126,17 @@ def test_archive_without_jobs_keeps_everything() -> None:
     assert [] == bench.asked
 
 
+def test_day_of_an_empty_archive_begins_with_its_first_job() -> None:
+    bench = Bench(newest=None)
+    retention = bench.start(30)
+    retention.work()
+    bench.newest = int(bench.wall)
+    retention.work()
+    retention.work()
+
+    assert [970 * DAY] == bench.asked
+
+
 def test_task_that_fails_stops_no_other_and_is_retried_in_an_hour() -> None:
     bench = Bench(failing={200}, left={100: 2})
     retention = bench.start(100, 200, 300)
