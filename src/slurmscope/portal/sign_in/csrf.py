@@ -20,6 +20,8 @@ from slurmscope.portal.scope import Scope, header_values
 from slurmscope.portal.sign_in.errors import Refused
 
 LIFETIME_SECONDS = 12 * 3600
+CLOCK_SKEW_SECONDS = 300
+"""By how much the clocks of two portals may differ: a form of one may be sent to the other, whose clock is behind."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 FIELD = "csrf_token"
 """Name of the form field."""
@@ -62,7 +64,7 @@ class Csrf:
 
     def _is_valid(self, viewer: Viewer, token: str) -> bool:
         match = _TOKEN.fullmatch(token)
-        if match is None or not 0 <= self._clock() - int(match["issued"]) <= LIFETIME_SECONDS:
+        if match is None or not -CLOCK_SKEW_SECONDS <= self._clock() - int(match["issued"]) <= LIFETIME_SECONDS:
             return False
         return hmac.compare_digest(self._digest(viewer, match["issued"]), match["digest"])
 

@@ -120,6 +120,12 @@ def test_token_expires_after_twelve_hours() -> None:
         csrf.check(ADA, token, post())
 
 
+def test_form_of_a_portal_whose_clock_is_ahead_is_accepted() -> None:
+    ahead, behind = make_csrf(FakeClock(1300.0)), make_csrf(FakeClock(1000.0))
+
+    behind.check(ADA, ahead.issue(ADA), post())
+
+
 def test_token_from_the_future_is_rejected() -> None:
     future = make_csrf(FakeClock(5000.0)).issue(ADA)
 
