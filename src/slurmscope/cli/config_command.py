@@ -21,6 +21,7 @@ from slurmscope.services.trace.settings import NodeTraceSettings, TraceSettings,
 from slurmscope.services.up.settings import UpSettings
 from slurmscope.settings import Setting
 from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
 
@@ -61,6 +62,8 @@ def _check(config: Config) -> None:
     kinds = {section.type for section in config.sections}
     if PortalSettings in kinds:
         check_settings(config.of(PortalSettings))
+    if PrometheusSettings in kinds and config.of(PrometheusSettings).url is not None:
+        Prometheus(config.of(PrometheusSettings))
     if {AccountingSettings, PrometheusSettings} <= kinds:
         require_cluster_label(config.of(PrometheusSettings), config.of(AccountingSettings))
     if UpSettings in kinds:

@@ -96,6 +96,15 @@ def test_check_refuses_clusters_that_the_portal_would_refuse(role: str, problem:
     assert problem in done.stderr
 
 
+def test_check_refuses_two_credentials_for_prometheus() -> None:
+    flags = ("--prometheus.headers", "Authorization=Basic YTpi", "--prometheus.bearer-token-file", "/etc/token")
+
+    done = run_here("config", "check", "portal", "--prometheus.url", "http://127.0.0.1:9090", *flags)
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "--prometheus.headers sets Authorization" in done.stderr
+
+
 @pytest.mark.parametrize("role", ["cluster", "node"])
 def test_check_refuses_a_web_configuration_that_the_exporter_would_refuse(role: str, tmp_path: Path) -> None:
     for name in ("a.pem", "a.key"):

@@ -22,6 +22,7 @@ MOST_SKEW_SECONDS = 60.0
 
 ADVICE = {
     "time series": "check that Prometheus runs, and prometheus.url, its password or token, and its certificate",
+    "partial": "check the storage or the servers that it queries; ended jobs wait for them: docs/scaling.md",
     "node agents": "let Prometheus scrape slurmscope node on every node; check prometheus.matchers",
     "node names": "start slurmscope node there with --node.name set to Slurm's NodeName, or check prometheus.matchers",
     "measured nodes": "check that slurmscope node runs there, that Prometheus scrapes it (see its page /targets), and "
@@ -42,12 +43,14 @@ def check_series(settings: PrometheusSettings, run: Run) -> Iterator[Check]:
         )
         yield Check(name="time series", is_good=True, message=message)
         return
+    from slurmscope.sources.prometheus.answers import PartialAnswer
     from slurmscope.sources.prometheus.probe import count_nodes
 
     try:
         count = count_nodes(settings, CPU_TIME)
     except SlurmscopeError as error:
-        yield Check(name="time series", is_good=False, message=str(error), advice=ADVICE["time series"])
+        advice = ADVICE["partial" if isinstance(error, PartialAnswer) else "time series"]
+        yield Check(name="time series", is_good=False, message=str(error), advice=advice)
         return
     yield Check(name="time series", is_good=True, message=f"{settings.url} answers")
     if count:

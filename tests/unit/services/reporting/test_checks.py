@@ -298,6 +298,16 @@ def test_refusal_of_prometheus_is_quoted(tmp_path: Path) -> None:
     assert "parse error here" in checks["time series"].message
 
 
+def test_advice_for_a_partial_answer_is_about_what_is_behind_the_server(tmp_path: Path) -> None:
+    partial = vector(warnings=["remote_read: connection refused"])
+    with scripted_server(FakePrometheus([partial]).handle) as url:
+        check = examine(tmp_path, prometheus_url=url, prometheus_retries=0)["time series"]
+
+    assert not check.is_good
+    assert "remote_read: connection refused" in check.message
+    assert "docs/scaling.md" in check.advice
+
+
 @pytest.mark.parametrize(
     ("until_seconds", "is_good"), [(9_880, True), (9_880 - 3600, True), (9_880 - 3661, False), (None, False)]
 )
