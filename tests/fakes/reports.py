@@ -67,10 +67,20 @@ def make_record(job_id: int = 4711, **changed: object) -> JobRecord:
 
 def make_report(record: JobRecord | None = None, **changed: object) -> JobReport:
     """Make the report of a job that kept two of its four cores busy and used a tenth of its memory."""
-    record = record or make_record()
+    report = JobReport(
+        summary=_make_summary(record or make_record()),
+        made_seconds=START + 7300,
+        findings=(make_finding(), make_finding("memory_over_asked", Subject.MEMORY, Severity.WARNING)),
+        charts=(make_chart(), make_chart("memory", Subject.MEMORY, "bytes", 0.8 * GIB, 8.0 * GIB)),
+        missing=("GPU use was not measured: the job had none.",),
+    )
+    return replace(report, **changed)  # type: ignore[arg-type]
+
+
+def _make_summary(record: JobRecord) -> JobSummary:
     run_seconds = 7200.0
     covered = Coverage(nodes=1, nodes_measured=1, run_ratio=0.99)
-    summary = JobSummary(
+    return JobSummary(
         record=record,
         run_seconds=run_seconds,
         time=UsedShare(asked=record.time_limit_seconds, used=run_seconds),
@@ -108,14 +118,6 @@ def make_report(record: JobRecord | None = None, **changed: object) -> JobReport
         mean_running_threads=2.0,
         coverage=covered,
     )  # fmt: skip
-    report = JobReport(
-        summary=summary,
-        made_seconds=START + 7300,
-        findings=(make_finding(), make_finding("memory_over_asked", Subject.MEMORY, Severity.WARNING)),
-        charts=(make_chart(), make_chart("memory", Subject.MEMORY, "bytes", 0.8 * GIB, 8.0 * GIB)),
-        missing=("GPU use was not measured: the job had none.",),
-    )
-    return replace(report, **changed)  # type: ignore[arg-type]
 
 
 def make_two_node_report(job_id: int = 4740) -> JobReport:

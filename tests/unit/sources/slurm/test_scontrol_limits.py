@@ -102,52 +102,52 @@ def test_associations_without_a_limit_are_left_out() -> None:
     assert 0 == limits.unreadable_rows
 
 
+HIGH = Qos(
+    name="high",
+    priority=1000,
+    raw_usage_seconds=1359.576199,
+    limits=(
+        QosLimits(
+            limits=(
+                jobs("GrpJobs", 5, 1),
+                jobs("GrpSubmitJobs", 9, 1),
+                wall("GrpWall", 777 * 60, 679.8),  # 11.33 minutes
+                tres("GrpTRES", "cpu", 12, 2),
+                tres("GrpTRES", "mem", 6144 * MIB, 200 * MIB),
+                tres("GrpTRES", "node", 2, 1),
+                tres_seconds("GrpTRESMins", "cpu", 9999 * 60, 22 * 60),
+                tres_seconds("GrpTRESRunMins", "cpu", 300 * 60, 27 * 60),
+                wall("MaxWallPJ", 30 * 60),
+                tres_seconds("MaxTRESMinsPJ", "cpu", 88 * 60),
+                tres("MinTRESPJ", "cpu", 1),
+            )
+        ),
+        QosLimits(
+            account="physics",
+            limits=(
+                jobs("MaxJobsPA", 6, 1),
+                jobs("MaxSubmitJobsPA", 11, 1),
+                tres("MaxTRESPA", "cpu", 10, 2),
+            ),
+        ),
+        QosLimits(
+            user="labalice",
+            limits=(
+                jobs("MaxJobsPU", 4, 1),
+                jobs("MaxSubmitJobsPU", 8, 1),
+                tres("MaxTRESPU", "cpu", 6, 2),
+                tres("MaxTRESPU", "gres/gpu", 2, 0),
+            ),
+        ),
+    ),
+)
+
+
 def test_a_quality_of_service_of_a_real_cluster_is_read_whole() -> None:
     normal, high = parse_limits(REAL).qos
 
     assert Qos(name="normal", priority=0, raw_usage_seconds=1087.660959) == normal
-    assert (
-        Qos(
-            name="high",
-            priority=1000,
-            raw_usage_seconds=1359.576199,
-            limits=(
-                QosLimits(
-                    limits=(
-                        jobs("GrpJobs", 5, 1),
-                        jobs("GrpSubmitJobs", 9, 1),
-                        wall("GrpWall", 777 * 60, 679.8),  # 11.33 minutes
-                        tres("GrpTRES", "cpu", 12, 2),
-                        tres("GrpTRES", "mem", 6144 * MIB, 200 * MIB),
-                        tres("GrpTRES", "node", 2, 1),
-                        tres_seconds("GrpTRESMins", "cpu", 9999 * 60, 22 * 60),
-                        tres_seconds("GrpTRESRunMins", "cpu", 300 * 60, 27 * 60),
-                        wall("MaxWallPJ", 30 * 60),
-                        tres_seconds("MaxTRESMinsPJ", "cpu", 88 * 60),
-                        tres("MinTRESPJ", "cpu", 1),
-                    )
-                ),
-                QosLimits(
-                    account="physics",
-                    limits=(
-                        jobs("MaxJobsPA", 6, 1),
-                        jobs("MaxSubmitJobsPA", 11, 1),
-                        tres("MaxTRESPA", "cpu", 10, 2),
-                    ),
-                ),
-                QosLimits(
-                    user="labalice",
-                    limits=(
-                        jobs("MaxJobsPU", 4, 1),
-                        jobs("MaxSubmitJobsPU", 8, 1),
-                        tres("MaxTRESPU", "cpu", 6, 2),
-                        tres("MaxTRESPU", "gres/gpu", 2, 0),
-                    ),
-                ),
-            ),
-        )
-        == high
-    )
+    assert HIGH == high
 
 
 def test_comments_of_newer_releases_forge_no_limit() -> None:

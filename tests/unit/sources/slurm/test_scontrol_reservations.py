@@ -18,71 +18,74 @@ REAL = (FIXTURES / "slurm-22.05" / "scontrol-reservations.txt").read_bytes()
 NEWER = (FIXTURES / "slurm-23.02" / "scontrol-reservations.hand-made.txt").read_bytes()
 
 
+REAL_RESERVATIONS = (
+    Reservation(
+        name="maint",
+        is_active=False,
+        start_timestamp=1794735997,
+        end_timestamp=1794743197,
+        node_count=2,
+        core_count=16,
+        nodes=("lab0n1", "lab0n2"),
+        flags=("MAINT", "IGNORE_JOBS", "SPEC_NODES"),
+    ),
+    Reservation(
+        name="odd name=x",
+        is_active=False,
+        start_timestamp=1794739597,
+        end_timestamp=1826275597,
+        node_count=1,
+        core_count=8,
+        nodes=("lab0n3",),
+        partition="debug",
+    ),
+    Reservation(
+        name="cores",
+        is_active=True,
+        start_timestamp=1794732397,
+        end_timestamp=1794735997,
+        node_count=1,
+        core_count=2,
+        nodes=("lab0n3",),
+        partition="gpus",
+        flags=("FLEX",),
+    ),
+    Reservation(
+        name="rolling",
+        is_active=False,
+        start_timestamp=1794734420,
+        end_timestamp=1794738020,
+        node_count=1,
+        core_count=8,
+        nodes=("lab0n4",),
+        flags=("SPEC_NODES", "TIME_FLOAT"),
+    ),
+    Reservation(
+        name="lic",
+        is_active=True,
+        start_timestamp=1794732619,
+        end_timestamp=1794736219,
+        node_count=0,
+        core_count=0,
+        nodes=(),
+        flags=("ANY_NODES",),
+    ),
+    Reservation(
+        name="floating",
+        is_active=False,
+        start_timestamp=1794819019,
+        end_timestamp=1794820819,
+        node_count=1,
+        core_count=8,
+        nodes=("lab0n1",),
+        partition="debug",
+        flags=("DAILY", "REPLACE"),
+    ),
+)
+
+
 def test_reservations_of_a_real_cluster_are_read_whole() -> None:
-    assert (
-        Reservation(
-            name="maint",
-            is_active=False,
-            start_timestamp=1794735997,
-            end_timestamp=1794743197,
-            node_count=2,
-            core_count=16,
-            nodes=("lab0n1", "lab0n2"),
-            flags=("MAINT", "IGNORE_JOBS", "SPEC_NODES"),
-        ),
-        Reservation(
-            name="odd name=x",
-            is_active=False,
-            start_timestamp=1794739597,
-            end_timestamp=1826275597,
-            node_count=1,
-            core_count=8,
-            nodes=("lab0n3",),
-            partition="debug",
-        ),
-        Reservation(
-            name="cores",
-            is_active=True,
-            start_timestamp=1794732397,
-            end_timestamp=1794735997,
-            node_count=1,
-            core_count=2,
-            nodes=("lab0n3",),
-            partition="gpus",
-            flags=("FLEX",),
-        ),
-        Reservation(
-            name="rolling",
-            is_active=False,
-            start_timestamp=1794734420,
-            end_timestamp=1794738020,
-            node_count=1,
-            core_count=8,
-            nodes=("lab0n4",),
-            flags=("SPEC_NODES", "TIME_FLOAT"),
-        ),
-        Reservation(
-            name="lic",
-            is_active=True,
-            start_timestamp=1794732619,
-            end_timestamp=1794736219,
-            node_count=0,
-            core_count=0,
-            nodes=(),
-            flags=("ANY_NODES",),
-        ),
-        Reservation(
-            name="floating",
-            is_active=False,
-            start_timestamp=1794819019,
-            end_timestamp=1794820819,
-            node_count=1,
-            core_count=8,
-            nodes=("lab0n1",),
-            partition="debug",
-            flags=("DAILY", "REPLACE"),
-        ),
-    ) == parse_reservations(REAL).reservations
+    assert REAL_RESERVATIONS == parse_reservations(REAL).reservations
 
 
 def test_comments_of_newer_releases_forge_nothing() -> None:
