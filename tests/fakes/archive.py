@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import GroupBy, JobFilter, JobPage, JobRow, PagePosition, RunId, TotalOrder, UseTotal
-from slurmscope.model.metric_ranges import Histogram, Metric
+from slurmscope.model.metric_ranges import JobHistogram, JobMetric
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import (
@@ -88,10 +88,10 @@ class FakeArchive:
             return tuple(sorted(totals, key=lambda total: total.key)[:limit])
         return tuple(sorted(totals, key=order.read, reverse=True)[:limit])
 
-    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: Metric) -> Histogram:
+    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> JobHistogram:
         rows = [make_row(report) for report in self._seen(viewer) if _matches(report, wanted)]
         known = [number for row in rows if (number := getattr(row, metric.value)) is not None]
-        empty = Histogram(metric=metric, counts=(), unknown=len(rows) - len(known), is_cut=False)
+        empty = JobHistogram(metric=metric, counts=(), unknown=len(rows) - len(known), is_cut=False)
         counts = tuple(sum(map(each.contains, known)) for each in empty.ranges)
         return replace(empty, counts=counts)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies
 from slurmscope.gres import Gres
 from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
-from slurmscope.model.metric_ranges import Metric, MetricRange
+from slurmscope.model.metric_ranges import JobMetric, MetricRange
 from slurmscope.model.report import JobReport
 from slurmscope.model.summary import Coverage, CpuSummary, GpuSummary, JobSummary, MemorySummary, UsedShare
 from slurmscope.model.viewer import Viewer, ViewerRole
@@ -36,11 +36,11 @@ CLUSTERS = ("lab", "other")
 NAMES = ("relax", "relaxed", "Relax", "%", "_x", "训练")
 NODES = ("n1", "n2")
 RANGES = (
-    MetricRange(Metric.CPU, None, 0.25),
-    MetricRange(Metric.CPU, 0.0, None),
-    MetricRange(Metric.CORES, 3.0, 6.0),
-    MetricRange(Metric.RUN, 1.5, None),
-    MetricRange(Metric.WAIT, 61.0, None),
+    MetricRange(JobMetric.CPU, None, 0.25),
+    MetricRange(JobMetric.CPU, 0.0, None),
+    MetricRange(JobMetric.CORES, 3.0, 6.0),
+    MetricRange(JobMetric.RUN, 1.5, None),
+    MetricRange(JobMetric.WAIT, 61.0, None),
 )
 TIMES = (
     NEW_YEAR - 1, NEW_YEAR, NEW_YEAR + 1, NEW_YEAR + DAY // 2, NEW_YEAR + DAY, NEW_YEAR + 3 * DAY + 7,
@@ -72,10 +72,10 @@ class Fact:
     """Requested memory as a share of that of a node with 16 cores; nothing of it was needed. None is not measured."""
 
     @property
-    def numbers(self) -> Mapping[Metric, float | None]:
+    def numbers(self) -> Mapping[JobMetric, float | None]:
         """Return the numbers by which lists are filtered."""
         ratio = None if self.used_cores is None or not self.run_seconds else self.used_cores / self.cpus
-        return {Metric.CPU: ratio, Metric.RUN: self.run_seconds, Metric.CORES: self.cpus, Metric.WAIT: 60.0}
+        return {JobMetric.CPU: ratio, JobMetric.RUN: self.run_seconds, JobMetric.CORES: self.cpus, JobMetric.WAIT: 60.0}
 
     @property
     def blocked_seconds(self) -> float:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
-from slurmscope.model.metric_ranges import Metric
+from slurmscope.model.metric_ranges import JobMetric
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.tables.columns import METADATA
@@ -161,7 +161,7 @@ class VisibilityPromises:
             assert sorted(model.keys(viewer, wanted)) == sorted(_walk(archive, viewer, wanted, limit))
             for by in GroupBy:
                 check_totals(archive, model, viewer, wanted, by)
-            for metric in (Metric.CPU, Metric.CORES, Metric.RUN):
+            for metric in (JobMetric.CPU, JobMetric.CORES, JobMetric.RUN):
                 _check_histogram(archive, model, viewer, wanted, metric)
 
 
@@ -182,7 +182,7 @@ def _walk(archive: SqlArchive, viewer: Viewer, wanted: JobFilter, limit: int) ->
 
 
 def _check_histogram(
-    archive: SqlArchive, model: ListArchive, viewer: Viewer, wanted: JobFilter, metric: Metric
+    archive: SqlArchive, model: ListArchive, viewer: Viewer, wanted: JobFilter, metric: JobMetric
 ) -> None:
     found = archive.histogram(viewer, wanted, metric)
     numbers = [fact.numbers[metric] for fact in model.facts if fact.matches(viewer, wanted)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from slurmscope.model.profile import Measured, Sample, SampledField, Series
+from slurmscope.model.profile import Measured, ProfileSeries, Sample, SampledField
 
 KIB, MIB = 1024.0, 1048576.0
 SYSFS_INTERCONNECT = "acct_gather_interconnect/sysfs"
@@ -52,25 +52,25 @@ class Quantity:
     is_total: bool = False
 
 
-QUANTITIES: dict[tuple[Series, str], Quantity] = {
-    (Series.TASKS, "CPUTime"): Quantity("task_cpu_seconds", 1.0, MAX_CPU_SECONDS, is_total=True),
-    (Series.TASKS, "CPUUtilization"): Quantity(BUSY_CORES, 0.01, MAX_CORES),
-    (Series.TASKS, "CPUFrequency"): Quantity(FREQUENCY, 1e6, MAX_HERTZ),
-    (Series.TASKS, "RSS"): Quantity("task_resident_bytes", KIB, MAX_MEMORY_BYTES),
-    (Series.TASKS, "VMSize"): Quantity("task_virtual_bytes", KIB, MAX_TRANSFER_BYTES),
-    (Series.TASKS, "Pages"): Quantity(MAJOR_FAULTS, 1.0, MAX_COUNT),
-    (Series.TASKS, "ReadMB"): Quantity("task_read_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (Series.TASKS, "WriteMB"): Quantity("task_write_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (Series.TASKS, "GPUMemMB"): Quantity("task_gpu_memory_bytes", MIB, MAX_MEMORY_BYTES),
-    (Series.TASKS, "GPUUtilization"): Quantity("task_gpu_utilization_ratio", 0.01, MAX_GPUS),
-    (Series.FILESYSTEM, "Reads"): Quantity("filesystem_reads", 1.0, MAX_COUNT, is_total=True),
-    (Series.FILESYSTEM, "ReadMB"): Quantity("filesystem_read_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (Series.FILESYSTEM, "Writes"): Quantity("filesystem_writes", 1.0, MAX_COUNT, is_total=True),
-    (Series.FILESYSTEM, "WriteMB"): Quantity("filesystem_write_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (Series.NETWORK, "PacketsIn"): Quantity("network_receive_packets", 1.0, MAX_COUNT, is_total=True),
-    (Series.NETWORK, "PacketsOut"): Quantity("network_transmit_packets", 1.0, MAX_COUNT, is_total=True),
-    (Series.NETWORK, "InMB"): Quantity("network_receive_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
-    (Series.NETWORK, "OutMB"): Quantity("network_transmit_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+QUANTITIES: dict[tuple[ProfileSeries, str], Quantity] = {
+    (ProfileSeries.TASKS, "CPUTime"): Quantity("task_cpu_seconds", 1.0, MAX_CPU_SECONDS, is_total=True),
+    (ProfileSeries.TASKS, "CPUUtilization"): Quantity(BUSY_CORES, 0.01, MAX_CORES),
+    (ProfileSeries.TASKS, "CPUFrequency"): Quantity(FREQUENCY, 1e6, MAX_HERTZ),
+    (ProfileSeries.TASKS, "RSS"): Quantity("task_resident_bytes", KIB, MAX_MEMORY_BYTES),
+    (ProfileSeries.TASKS, "VMSize"): Quantity("task_virtual_bytes", KIB, MAX_TRANSFER_BYTES),
+    (ProfileSeries.TASKS, "Pages"): Quantity(MAJOR_FAULTS, 1.0, MAX_COUNT),
+    (ProfileSeries.TASKS, "ReadMB"): Quantity("task_read_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+    (ProfileSeries.TASKS, "WriteMB"): Quantity("task_write_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+    (ProfileSeries.TASKS, "GPUMemMB"): Quantity("task_gpu_memory_bytes", MIB, MAX_MEMORY_BYTES),
+    (ProfileSeries.TASKS, "GPUUtilization"): Quantity("task_gpu_utilization_ratio", 0.01, MAX_GPUS),
+    (ProfileSeries.FILESYSTEM, "Reads"): Quantity("filesystem_reads", 1.0, MAX_COUNT, is_total=True),
+    (ProfileSeries.FILESYSTEM, "ReadMB"): Quantity("filesystem_read_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+    (ProfileSeries.FILESYSTEM, "Writes"): Quantity("filesystem_writes", 1.0, MAX_COUNT, is_total=True),
+    (ProfileSeries.FILESYSTEM, "WriteMB"): Quantity("filesystem_write_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+    (ProfileSeries.NETWORK, "PacketsIn"): Quantity("network_receive_packets", 1.0, MAX_COUNT, is_total=True),
+    (ProfileSeries.NETWORK, "PacketsOut"): Quantity("network_transmit_packets", 1.0, MAX_COUNT, is_total=True),
+    (ProfileSeries.NETWORK, "InMB"): Quantity("network_receive_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
+    (ProfileSeries.NETWORK, "OutMB"): Quantity("network_transmit_bytes", MIB, MAX_TRANSFER_BYTES, is_total=True),
 }
 _GPU_FIELDS = frozenset({"GPUMemMB", "GPUUtilization"})
 _MEGABYTES_OF_NETWORK = frozenset({"InMB", "OutMB"})
@@ -121,7 +121,7 @@ def in_slurms_unit(sample: Sample, name: str) -> float | None:
 
 def _quantity(sample: Sample, name: str) -> tuple[Quantity | None, str]:
     """Return what a field is, and the task or sensor that it belongs to."""
-    if sample.series is Series.ENERGY:
+    if sample.series is ProfileSeries.ENERGY:
         sensor = name.removesuffix(_POWER_FIELD)
         is_power = sensor != name
         return Quantity(POWER, 1.0, MAX_WATTS) if is_power else None, sensor or _WHOLE_NODE

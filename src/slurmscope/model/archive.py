@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from slurmscope.model.finding import MIN_JUDGED_SECONDS, Severity
-from slurmscope.model.metric_ranges import Histogram, Metric, MetricRange
+from slurmscope.model.metric_ranges import JobHistogram, JobMetric, MetricRange
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
@@ -264,7 +264,7 @@ class Archive(Protocol):
         """Return totals, largest first; days in order."""
         ...
 
-    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: Metric) -> Histogram:
+    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> JobHistogram:
         """Count the newest matching jobs in classes of a metric."""
         ...
 

@@ -26,7 +26,7 @@ class MetricKind(enum.StrEnum):
     CORE_SECONDS = "core_seconds"
 
 
-class Metric(enum.StrEnum):
+class JobMetric(enum.StrEnum):
     """A number of a job, by its name in ``JobRow``."""
 
     CPU = "cpu_ratio"
@@ -62,28 +62,28 @@ class Metric(enum.StrEnum):
 
 
 _LABELS = {
-    Metric.CPU: "CPU use",
-    Metric.MEMORY: "Memory use",
-    Metric.GPU: "GPU use",
-    Metric.TIME: "Used share of the time limit",
-    Metric.WAIT: "Waiting time",
-    Metric.RUN: "Run time",
-    Metric.CORES: "Cores",
-    Metric.NODES: "Nodes",
-    Metric.GPUS: "GPUs",
-    Metric.CORE_TIME: "Core-hours",
+    JobMetric.CPU: "CPU use",
+    JobMetric.MEMORY: "Memory use",
+    JobMetric.GPU: "GPU use",
+    JobMetric.TIME: "Used share of the time limit",
+    JobMetric.WAIT: "Waiting time",
+    JobMetric.RUN: "Run time",
+    JobMetric.CORES: "Cores",
+    JobMetric.NODES: "Nodes",
+    JobMetric.GPUS: "GPUs",
+    JobMetric.CORE_TIME: "Core-hours",
 }
 _KINDS = {
-    Metric.CPU: MetricKind.RATIO,
-    Metric.MEMORY: MetricKind.RATIO,
-    Metric.GPU: MetricKind.RATIO,
-    Metric.TIME: MetricKind.RATIO,
-    Metric.WAIT: MetricKind.SECONDS,
-    Metric.RUN: MetricKind.SECONDS,
-    Metric.CORES: MetricKind.COUNT,
-    Metric.NODES: MetricKind.COUNT,
-    Metric.GPUS: MetricKind.COUNT,
-    Metric.CORE_TIME: MetricKind.CORE_SECONDS,
+    JobMetric.CPU: MetricKind.RATIO,
+    JobMetric.MEMORY: MetricKind.RATIO,
+    JobMetric.GPU: MetricKind.RATIO,
+    JobMetric.TIME: MetricKind.RATIO,
+    JobMetric.WAIT: MetricKind.SECONDS,
+    JobMetric.RUN: MetricKind.SECONDS,
+    JobMetric.CORES: MetricKind.COUNT,
+    JobMetric.NODES: MetricKind.COUNT,
+    JobMetric.GPUS: MetricKind.COUNT,
+    JobMetric.CORE_TIME: MetricKind.CORE_SECONDS,
 }
 _EDGES = {
     MetricKind.RATIO: _RATIOS,
@@ -96,7 +96,7 @@ _EDGES = {
 class MetricRange(NamedTuple):
     """Select jobs whose number is known, at least ``low``, and less than ``high``; None is without bound."""
 
-    metric: Metric
+    metric: JobMetric
     low: float | None
     high: float | None
 
@@ -108,10 +108,10 @@ class MetricRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
+class JobHistogram:
     """Hold how many jobs are in each class of a metric, of the newest ones."""
 
-    metric: Metric
+    metric: JobMetric
     counts: tuple[int, ...]
     """One more than the metric has edges."""
     unknown: int

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
-class Series(enum.Enum):
+class ProfileSeries(enum.Enum):
     """What a sample is about, as Slurm names it."""
 
     TASKS = "Tasks"
@@ -55,7 +55,7 @@ class Sample:
     fields are uninitialised memory.
     """
 
-    series: Series
+    series: ProfileSeries
     task: str = ""
     time_seconds: int = 0
     sampler: str = ""
@@ -92,7 +92,7 @@ class ProfiledStep:
     has_ended: bool = False
     last_sample_seconds: int | None = None
     measured: Measured = field(default_factory=dict)
-    samples: Mapping[tuple[Series, str], Sample] = field(default_factory=dict)
+    samples: Mapping[tuple[ProfileSeries, str], Sample] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from slurmscope.analysis.profile_units import QUANTITIES, add_up, in_slurms_unit, measure
 from slurmscope.collectors.profile import NODE_WIDE, TASKS
-from slurmscope.model.profile import Sample, SampledField, Series
+from slurmscope.model.profile import ProfileSeries, Sample, SampledField
 
 
-def sample(series: Series = Series.TASKS, /, **fields: tuple[float, float]) -> Sample:
+def sample(series: ProfileSeries = ProfileSeries.TASKS, /, **fields: tuple[float, float]) -> Sample:
     """Return a sample, of task 3 if of a task, with a value and a sum for each field."""
     known = {name: SampledField(*both) for name, both in fields.items()}
-    return Sample(series=series, task="3" if series is Series.TASKS else "", fields=known)
+    return Sample(series=series, task="3" if series is ProfileSeries.TASKS else "", fields=known)
 
 
 def test_task_is_measured_in_base_units() -> None:
@@ -66,13 +66,13 @@ def test_frequency_that_slurm_does_not_know_is_left_out() -> None:
     [("acct_gather_interconnect/ofed", 3 * 1048576.0), ("acct_gather_interconnect/sysfs", 3 * 65536.0)],
 )
 def test_network_plugin_with_wrong_megabytes_is_corrected(sampler: str, received: float) -> None:
-    measured, _ = measure(replace(sample(Series.NETWORK, InMB=(1, 3), PacketsIn=(10, 30)), sampler=sampler))
+    measured, _ = measure(replace(sample(ProfileSeries.NETWORK, InMB=(1, 3), PacketsIn=(10, 30)), sampler=sampler))
 
     assert {("network_receive_bytes", ""): received, ("network_receive_packets", ""): 30.0} == measured
 
 
 def test_file_system_is_measured() -> None:
-    measured, _ = measure(sample(Series.FILESYSTEM, Reads=(1, 5), ReadMB=(1, 2), Writes=(0, 6), WriteMB=(0, 3)))
+    measured, _ = measure(sample(ProfileSeries.FILESYSTEM, Reads=(1, 5), ReadMB=(1, 2), Writes=(0, 6), WriteMB=(0, 3)))
 
     assert {
         ("filesystem_reads", ""): 5.0,
@@ -83,7 +83,7 @@ def test_file_system_is_measured() -> None:
 
 
 def test_each_power_sensor_has_its_name() -> None:
-    measured, _ = measure(sample(Series.ENERGY, Power=(400, 4000), GPU0Power=(90, 900), Temperature=(50, 500)))
+    measured, _ = measure(sample(ProfileSeries.ENERGY, Power=(400, 4000), GPU0Power=(90, 900), Temperature=(50, 500)))
 
     assert {("power_watts", "node"): 400.0, ("power_watts", "GPU0"): 90.0} == measured
 
@@ -132,7 +132,7 @@ def test_every_quantity_has_a_metric() -> None:
 
 @given(st.sampled_from(sorted(QUANTITIES, key=str)), st.floats(), st.floats(), st.booleans())
 def test_every_measured_number_is_finite_and_positive(
-    field: tuple[Series, str], value: float, total: float, has_gpus: bool
+    field: tuple[ProfileSeries, str], value: float, total: float, has_gpus: bool
 ) -> None:
     measured, wrong = measure(replace(sample(field[0], **{field[1]: (value, total)}), has_gpus=has_gpus))
 

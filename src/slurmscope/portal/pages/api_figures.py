@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query
 from slurmscope.figures import round_number
 from slurmscope.model.advice import AdviceGroup, AdviceTotal
 from slurmscope.model.filesystem_use import ClientKind, Period, Quantity
-from slurmscope.model.metric_ranges import Metric, MetricKind
+from slurmscope.model.metric_ranges import JobMetric, MetricKind
 from slurmscope.model.node_events import NodeEvent
 from slurmscope.portal.pages.api import ERRORS
 from slurmscope.portal.pages.api_filters import RANGE_PARAMETERS, Text, WantedJobs
@@ -25,7 +25,7 @@ from slurmscope.portal.web.rounding import round_fields
 
 router = APIRouter(prefix="/api/v2", responses=ERRORS, tags=["version 2"])
 
-_METRICS = {metric.key: metric for metric in Metric}
+_METRICS = {metric.key: metric for metric in JobMetric}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

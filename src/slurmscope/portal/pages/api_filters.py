@@ -9,7 +9,7 @@ from fastapi import Depends, Query
 
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.finding import Severity
-from slurmscope.model.metric_ranges import Metric
+from slurmscope.model.metric_ranges import JobMetric
 from slurmscope.portal.pages.context import Context
 from slurmscope.portal.views.queries import MAX_IDS, parse_filter
 from slurmscope.portal.views.ranges import describe_bound
@@ -19,7 +19,7 @@ Day = Annotated[str, Query(pattern=r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", descripti
 
 _RANGES = {
     f"{metric.key}_{bound}": describe_bound(metric, is_low=bound == "min")
-    for metric in Metric
+    for metric in JobMetric
     for bound in ("min", "max")
 }
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from slurmscope.model.metric_ranges import Metric
+from slurmscope.model.metric_ranges import JobMetric
 from slurmscope.portal.pages.context import Context
 from slurmscope.portal.views.metric_histogram import make_histogram_view
 from slurmscope.portal.views.queries import parse_filter, parse_format, render_day
@@ -39,18 +39,18 @@ def show_histogram(context: Context) -> Response:
         "histogram.html",
         view=view,
         wanted=wanted,
-        metrics=tuple(Metric),
+        metrics=tuple(JobMetric),
         since_day=render_day(wanted.since_seconds),
         age_seconds=counted.age_seconds,
     )
 
 
-def _write_bound(metric: Metric, bound: float | None) -> str | None:
+def _write_bound(metric: JobMetric, bound: float | None) -> str | None:
     return None if bound is None else write_number(metric, bound)
 
 
-def _parse_metric(text: str) -> Metric:
-    by_key = {metric.key: metric for metric in Metric}
+def _parse_metric(text: str) -> JobMetric:
+    by_key = {metric.key: metric for metric in JobMetric}
     if text and text not in by_key:
         raise BadQuery(f"The metric must be one of {', '.join(by_key)}.")
-    return by_key[text] if text else Metric.CPU
+    return by_key[text] if text else JobMetric.CPU

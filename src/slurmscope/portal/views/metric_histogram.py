@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from slurmscope.model.archive import JobFilter
-from slurmscope.model.metric_ranges import Histogram, Metric, MetricRange
+from slurmscope.model.metric_ranges import JobHistogram, JobMetric, MetricRange
 from slurmscope.portal.views.queries import render_query
 from slurmscope.portal.views.ranges import label_range
 
@@ -28,7 +28,7 @@ class HistogramBar(NamedTuple):
 class HistogramView:
     """Hold the bars, and how many jobs they are of."""
 
-    metric: Metric
+    metric: JobMetric
     bars: tuple[HistogramBar, ...]
     known: int
     unknown: int
@@ -36,7 +36,7 @@ class HistogramView:
     is_cut: bool
 
 
-def make_histogram_view(histogram: Histogram, wanted: JobFilter) -> HistogramView:
+def make_histogram_view(histogram: JobHistogram, wanted: JobFilter) -> HistogramView:
     """Make the bars; each links to the jobs of its class."""
     tallest = max(histogram.counts)
     bars = tuple(

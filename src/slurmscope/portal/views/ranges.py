@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from slurmscope.figures import format_count, format_seconds
-from slurmscope.model.metric_ranges import Metric, MetricKind, MetricRange
+from slurmscope.model.metric_ranges import JobMetric, MetricKind, MetricRange
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.units import format_duration, parse_seconds
 
@@ -33,7 +33,7 @@ class RangeField(NamedTuple):
 
 def parse_ranges(given: Mapping[str, str]) -> tuple[MetricRange, ...]:
     """Parse ``cpu_min`` and ``cpu_max``, and the same of other metrics."""
-    found = (MetricRange(metric, _parse(given, metric, "min"), _parse(given, metric, "max")) for metric in Metric)
+    found = (MetricRange(metric, _parse(given, metric, "min"), _parse(given, metric, "max")) for metric in JobMetric)
     return tuple(each for each in found if each.low is not None or each.high is not None)
 
 
@@ -58,17 +58,17 @@ def make_range_fields(ranges: Iterable[MetricRange]) -> tuple[RangeField, ...]:
             texts.get(f"{metric.key}_min", ""),
             texts.get(f"{metric.key}_max", ""),
         )
-        for metric in Metric
+        for metric in JobMetric
     )
 
 
-def describe_bound(metric: Metric, *, is_low: bool) -> str:
+def describe_bound(metric: JobMetric, *, is_low: bool) -> str:
     """Describe the parameter of a bound in the documentation of the API."""
     hint = f", {_HINTS[metric.kind]}" if _HINTS[metric.kind] else ""
     return f"{metric.label}{hint}: {'at least this' if is_low else 'less than this'}."
 
 
-def write_number(metric: Metric, number: float) -> str:
+def write_number(metric: JobMetric, number: float) -> str:
     """Write a number so that ``parse_ranges`` reads the same."""
     if metric.kind is MetricKind.SECONDS:
         return format_duration(number)
@@ -85,7 +85,7 @@ def label_range(wanted: MetricRange) -> str:
     return f"{low} or more" if high is None else f"{low} to less than {high}"
 
 
-def _label(metric: Metric, number: float) -> str:
+def _label(metric: JobMetric, number: float) -> str:
     match metric.kind:
         case MetricKind.RATIO:
             return f"{round(number * 100):d} %"
@@ -97,7 +97,7 @@ def _label(metric: Metric, number: float) -> str:
             return format_count(number)
 
 
-def _parse(given: Mapping[str, str], metric: Metric, bound: str) -> float | None:
+def _parse(given: Mapping[str, str], metric: JobMetric, bound: str) -> float | None:
     text = given.get(f"{metric.key}_{bound}", "").strip().removesuffix("%").strip()
     if not text:
         return None
@@ -111,7 +111,7 @@ def _parse(given: Mapping[str, str], metric: Metric, bound: str) -> float | None
     return number
 
 
-def _parse_number(metric: Metric, text: str) -> float:
+def _parse_number(metric: JobMetric, text: str) -> float:
     if metric.kind is MetricKind.SECONDS:
         return parse_seconds(text)
     number = float(text)

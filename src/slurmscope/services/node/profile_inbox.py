@@ -20,7 +20,7 @@ from pathlib import Path
 from slurmscope.errors import ConfigError, SourceError
 from slurmscope.log import fields
 from slurmscope.model.check import Check
-from slurmscope.model.profile import Profile, Sample, Series
+from slurmscope.model.profile import Profile, ProfileSeries, Sample
 from slurmscope.outputs.http.address import parse_address
 from slurmscope.outputs.http.request import BadRequest, HttpRequest
 from slurmscope.outputs.http.response import NO_CONTENT, Response, Upload, text_response
@@ -79,7 +79,7 @@ class InboxOptions:
 
     def complete(self, sample: Sample) -> Sample:
         """Add what the lines do not say; bytes of a network are left out if their unit is unknown."""
-        if sample.series is not Series.NETWORK:
+        if sample.series is not ProfileSeries.NETWORK:
             return replace(sample, has_gpus=self.has_gpus)
         if self.interconnect:
             return replace(sample, sampler=_INTERCONNECT + self.interconnect)

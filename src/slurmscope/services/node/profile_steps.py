@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from slurmscope.analysis.profile_units import BUSY_CORES, MAJOR_FAULTS, add_up, measure
-from slurmscope.model.profile import EventKind, Profile, ProfiledStep, ProfileEvent, Sample, Series, StepKey
+from slurmscope.model.profile import EventKind, Profile, ProfiledStep, ProfileEvent, ProfileSeries, Sample, StepKey
 
 MAX_STEPS = 4096
 MAX_SERIES_PER_STEP = 4096
@@ -32,7 +32,7 @@ class _Step:
     lost: int = 0
     last_sample_seconds: int | None = None
     measured: dict[tuple[str, str], float] = field(default_factory=dict)
-    samples: dict[tuple[Series, str], Sample] = field(default_factory=dict)
+    samples: dict[tuple[ProfileSeries, str], Sample] = field(default_factory=dict)
 
 
 class ProfileSteps:

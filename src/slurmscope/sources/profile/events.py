@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.model.profile import EventKind, ProfileEvent, Sample, SampledField, Series, StepKey
+from slurmscope.model.profile import EventKind, ProfileEvent, ProfileSeries, Sample, SampledField, StepKey
 
 MAX_DATAGRAM_BYTES = 4096
 
@@ -28,7 +28,7 @@ STEP_FORM = re.compile(r"(?:[0-9]{1,10}|batch|extern|interactive|unknown)(?:\+[0
 NODE_FORM = re.compile(r"[A-Za-z0-9._-]{1,255}\Z")
 TASK_FORM = re.compile(r"[0-9]{1,10}\Z", re.ASCII)
 _KINDS = {kind.value: kind for kind in EventKind}
-_SERIES = {series.value: series for series in Series}
+_SERIES = {series.value: series for series in ProfileSeries}
 
 
 def parse_event(datagram: bytes) -> ProfileEvent:
@@ -72,7 +72,7 @@ def _parse_sample(values: Mapping[str, str]) -> Sample:
         raise MalformedAnswer("the series of a sample is unknown")
     return Sample(
         series=series,
-        task=_text(values, "task", TASK_FORM) if series is Series.TASKS else "",
+        task=_text(values, "task", TASK_FORM) if series is ProfileSeries.TASKS else "",
         time_seconds=_unsigned(values, "time"),
         sampler=_decode(values.get("from", "")),
         has_gpus=values.get("gpu") == "1",

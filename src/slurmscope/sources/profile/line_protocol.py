@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.model.profile import Sample, SampledField, Series, StepKey
+from slurmscope.model.profile import ProfileSeries, Sample, SampledField, StepKey
 from slurmscope.sources.profile.events import NODE_FORM, STEP_FORM, TASK_FORM
 
 MAX_FIELDS = 256
@@ -33,10 +33,10 @@ _ID = re.compile(r"-?[0-9]{1,10}\Z", re.ASCII)
 _ID_BITS = 0xFFFFFFFF
 _STEPS = {0xFFFFFFFA: "interactive", 0xFFFFFFFB: "batch", 0xFFFFFFFC: "extern", 0xFFFFFFFD: "unknown"}
 _PENDING_STEP = "TBD"
-_SERIES_OF_TASK = {series.value: series for series in Series if series is not Series.TASKS}
-_SERIES_OF_GROUP = {"task": Series.TASKS} | {series.value.lower(): series for series in _SERIES_OF_TASK.values()}
-_SERIES_OF_FIELD = dict.fromkeys(("Reads", "ReadMB", "Writes", "WriteMB"), Series.FILESYSTEM) | dict.fromkeys(
-    ("PacketsIn", "PacketsOut", "InMB", "OutMB"), Series.NETWORK
+_SERIES_OF_TASK = {series.value: series for series in ProfileSeries if series is not ProfileSeries.TASKS}
+_SERIES_OF_GROUP = {"task": ProfileSeries.TASKS} | {series.value.lower(): series for series in _SERIES_OF_TASK.values()}
+_SERIES_OF_FIELD = dict.fromkeys(("Reads", "ReadMB", "Writes", "WriteMB"), ProfileSeries.FILESYSTEM) | dict.fromkeys(
+    ("PacketsIn", "PacketsOut", "InMB", "OutMB"), ProfileSeries.NETWORK
 )
 _POWER_FIELD = "Power"
 
@@ -96,7 +96,7 @@ def _parse_line(line: bytes) -> WrittenSample:
         series = _known(_SERIES_OF_GROUP, measurement)
     sample = Sample(
         series=series,
-        task=_checked(TASK_FORM, tags.get("task", "")) if series is Series.TASKS else "",
+        task=_checked(TASK_FORM, tags.get("task", "")) if series is ProfileSeries.TASKS else "",
         time_seconds=int(time_text),
         fields=fields,
     )
@@ -122,11 +122,11 @@ def _parse_fields(text: str) -> dict[str, SampledField]:
     return fields
 
 
-def _series_of(field: str, task: str | None) -> Series:
+def _series_of(field: str, task: str | None) -> ProfileSeries:
     """Return the series of a field that has a line of its own."""
     if task is not None:
-        return _SERIES_OF_TASK.get(task, Series.TASKS)
-    return Series.ENERGY if field.endswith(_POWER_FIELD) else _known(_SERIES_OF_FIELD, field)
+        return _SERIES_OF_TASK.get(task, ProfileSeries.TASKS)
+    return ProfileSeries.ENERGY if field.endswith(_POWER_FIELD) else _known(_SERIES_OF_FIELD, field)
 
 
 def _parse_step(tags: Mapping[str, str]) -> str:
@@ -146,7 +146,7 @@ def _parse_id(text: str) -> int:
     return number & _ID_BITS
 
 
-def _known(series: Mapping[str, Series], name: str) -> Series:
+def _known(series: Mapping[str, ProfileSeries], name: str) -> ProfileSeries:
     if name not in series:
         raise MalformedAnswer("the measurement is not known")
     return series[name]

@@ -25,7 +25,7 @@ from slurmscope.model.archive import (
     TotalOrder,
     UseTotal,
 )
-from slurmscope.model.metric_ranges import Histogram, Metric
+from slurmscope.model.metric_ranges import JobHistogram, JobMetric
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting_times import WaitingTime
@@ -147,7 +147,7 @@ class SqlArchive:
                 rows += connection.execute(statement).all()
         return add_up(rows, by, max(1, min(limit, MAX_ROWS)), order)
 
-    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: Metric) -> Histogram:
+    def histogram(self, viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> JobHistogram:
         """Count the newest matching jobs, 100,000 at most, in classes of a metric."""
         with self.database.reading() as connection:
             return count_jobs(connection, viewer, wanted, metric)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from slurmscope.collectors.compat.profile import pushed_families
 from slurmscope.metrics.family import Samples
-from slurmscope.model.profile import ProfiledStep, Sample, SampledField, Series, StepKey
+from slurmscope.model.profile import ProfiledStep, ProfileSeries, Sample, SampledField, StepKey
 
 
 def page(*samples: Sample) -> dict[str, Samples]:
@@ -17,8 +17,8 @@ def page(*samples: Sample) -> dict[str, Samples]:
 
 
 def test_file_system_and_task_do_not_overwrite_each_other() -> None:
-    task = Sample(series=Series.TASKS, task="1", fields={"ReadMB": SampledField(1.5, 9.0)})
-    lustre = Sample(series=Series.FILESYSTEM, fields={"ReadMB": SampledField(2.5, 9.0)})
+    task = Sample(series=ProfileSeries.TASKS, task="1", fields={"ReadMB": SampledField(1.5, 9.0)})
+    lustre = Sample(series=ProfileSeries.FILESYSTEM, fields={"ReadMB": SampledField(2.5, 9.0)})
 
     assert {("0", "1"): 1.5, ("0", ""): 2.5} == page(task, lustre)["ReadMB"]
 
@@ -26,14 +26,14 @@ def test_file_system_and_task_do_not_overwrite_each_other() -> None:
 def test_wrong_megabytes_are_corrected() -> None:
     """16 of sysfs are 1."""
     fields = {"InMB": SampledField(16.0, 99.0), "PacketsIn": SampledField(5.0, 99.0)}
-    network = Sample(series=Series.NETWORK, sampler="acct_gather_interconnect/sysfs", fields=fields)
+    network = Sample(series=ProfileSeries.NETWORK, sampler="acct_gather_interconnect/sysfs", fields=fields)
 
     assert ({("0", ""): 1.0}, {("0", ""): 5.0}) == (page(network)["InMB"], page(network)["PacketsIn"])
 
 
 def test_impossible_values_and_odd_names_are_left_out() -> None:
     fields = {name: SampledField(5.0, 5.0) for name in ("Power", "GPU0Power", "CPU-1Power", "1Power")}
-    energy = Sample(series=Series.ENERGY, fields=fields)
-    task = Sample(series=Series.TASKS, task="1", fields={"CPUTime": SampledField(float("inf"), 1.0)})
+    energy = Sample(series=ProfileSeries.ENERGY, fields=fields)
+    task = Sample(series=ProfileSeries.TASKS, task="1", fields={"CPUTime": SampledField(float("inf"), 1.0)})
 
     assert {"Power", "GPU0Power", "slurmscope_profile_pushed"} == page(energy, task).keys()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.model.metric_ranges import Histogram, Metric, MetricRange
+from slurmscope.model.metric_ranges import JobHistogram, JobMetric, MetricRange
 from slurmscope.portal.views.queries import parse_filter, render_query
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.ranges import label_range, make_range_fields, parse_ranges, render_ranges
@@ -17,16 +17,16 @@ def test_shares_are_percent_times_are_durations_and_core_time_is_in_hours() -> N
     given_texts = {"cpu_min": "5", "cpu_max": " 20 % ", "wait_min": "1h", "core_time_max": "100", "cores_min": "16"}
 
     assert (
-        MetricRange(Metric.CPU, 0.05, 0.2),
-        MetricRange(Metric.WAIT, 3600.0, None),
-        MetricRange(Metric.CORES, 16.0, None),
-        MetricRange(Metric.CORE_TIME, None, 360_000.0),
+        MetricRange(JobMetric.CPU, 0.05, 0.2),
+        MetricRange(JobMetric.WAIT, 3600.0, None),
+        MetricRange(JobMetric.CORES, 16.0, None),
+        MetricRange(JobMetric.CORE_TIME, None, 360_000.0),
     ) == parse_ranges(given_texts)
 
 
-@pytest.mark.parametrize("metric", list(Metric))
-def test_every_class_of_a_histogram_is_a_link_that_selects_it(metric: Metric) -> None:
-    for each in Histogram(metric=metric, counts=(), unknown=0, is_cut=False).ranges:
+@pytest.mark.parametrize("metric", list(JobMetric))
+def test_every_class_of_a_histogram_is_a_link_that_selects_it(metric: JobMetric) -> None:
+    for each in JobHistogram(metric=metric, counts=(), unknown=0, is_cut=False).ranges:
         (read,) = parse_ranges(render_ranges([each]))
         assert metric is read.metric
         assert (each.low, each.high) == pytest.approx((read.low, read.high))
@@ -44,7 +44,9 @@ def test_other_texts_are_rejected(texts: dict[str, str]) -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from([f"{metric.key}_{end}" for metric in Metric for end in ("min", "max")]), st.text())
+    st.dictionaries(
+        st.sampled_from([f"{metric.key}_{end}" for metric in JobMetric for end in ("min", "max")]), st.text()
+    )
 )
 def test_any_text_is_read_or_rejected(texts: dict[str, str]) -> None:
     try:
@@ -59,4 +61,4 @@ def test_form_shows_what_was_asked() -> None:
 
     assert ("", "20") == (fields["cpu"].low, fields["cpu"].high)
     assert ("1m30s", "") == (fields["run"].low, fields["run"].high)
-    assert len(Metric) == len(fields)
+    assert len(JobMetric) == len(fields)

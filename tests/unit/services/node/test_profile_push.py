@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.errors import ConfigError
-from slurmscope.model.profile import Profile, ProfiledStep, Sample, SampledField, Series, StepKey
+from slurmscope.model.profile import Profile, ProfiledStep, ProfileSeries, Sample, SampledField, StepKey
 from slurmscope.services.node.profile_push import ProfilePush, open_profile_push
 from slurmscope.services.node.profiling import NodeProfiling, ProfileSettings
 from tests.fakes.scripted_server import read_whole_request, scripted_server
@@ -75,8 +75,8 @@ def gateway() -> Gateway:
 def step(job_id: int, number: str = "0", *, cpu: float = 1.5) -> ProfiledStep:
     """Return a step with a sample of task 1."""
     fields = {"CPUTime": SampledField(cpu, 9.0), "RSS": SampledField(2048, 9), "GPUMemMB": SampledField(1e13, 9)}
-    sample = Sample(series=Series.TASKS, task="1", fields=fields)
-    return ProfiledStep(key=StepKey(job_id, number, "n1"), samples={(Series.TASKS, "1"): sample})
+    sample = Sample(series=ProfileSeries.TASKS, task="1", fields=fields)
+    return ProfiledStep(key=StepKey(job_id, number, "n1"), samples={(ProfileSeries.TASKS, "1"): sample})
 
 
 def test_job_is_pushed_under_the_older_names_and_group(gateway: Gateway) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slurmscope.model.profile import EventKind, ProfiledStep, ProfileEvent, Sample, SampledField, Series, StepKey
+from slurmscope.model.profile import EventKind, ProfiledStep, ProfileEvent, ProfileSeries, Sample, SampledField, StepKey
 from slurmscope.services.node import profile_steps
 from slurmscope.services.node.profile_steps import ProfileSteps
 
@@ -41,7 +41,7 @@ class Steps(ProfileSteps):
 def task_sample(time: int, task: str = "1", /, **fields: tuple[float, float]) -> Sample:
     """Return a sample of a task."""
     known = {name: SampledField(*both) for name, both in fields.items()}
-    return Sample(series=Series.TASKS, task=task, time_seconds=time, fields=known)
+    return Sample(series=ProfileSeries.TASKS, task=task, time_seconds=time, fields=known)
 
 
 def test_counters_are_the_sums_that_the_plugin_sends() -> None:

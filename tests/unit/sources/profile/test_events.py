@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.errors import MalformedAnswer
-from slurmscope.model.profile import EventKind, ProfileEvent, Sample, SampledField, Series, StepKey
+from slurmscope.model.profile import EventKind, ProfileEvent, ProfileSeries, Sample, SampledField, StepKey
 from slurmscope.sources.profile.events import MAX_DATAGRAM_BYTES, parse_event
 from tests.fakes.profile_samples import WRONG_PARTS
 
@@ -31,7 +31,7 @@ def test_sample_is_parsed() -> None:
         number=7,
         lost=2,
         sample=Sample(
-            series=Series.TASKS,
+            series=ProfileSeries.TASKS,
             task="1",
             time_seconds=1700000012,
             sampler="jobacct_gather/cgroup",
@@ -46,7 +46,7 @@ def test_node_wide_sample_has_no_task() -> None:
     energy = parse_event(SAMPLE.replace(b"series=Tasks", b"series=Energy").replace(b"gpu=0", b"gpu=1"))
 
     assert energy.sample is not None
-    assert (Series.ENERGY, "", True) == (energy.sample.series, energy.sample.task, energy.sample.has_gpus)
+    assert (ProfileSeries.ENERGY, "", True) == (energy.sample.series, energy.sample.task, energy.sample.has_gpus)
 
 
 @pytest.mark.parametrize("kind", ["step_start", "dataset", "task_end", "step_end"])

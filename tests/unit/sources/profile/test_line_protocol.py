@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.model.profile import Sample, SampledField, Series, StepKey
+from slurmscope.model.profile import ProfileSeries, Sample, SampledField, StepKey
 from slurmscope.sources.profile.line_protocol import MAX_FIELDS, WrittenSample, parse_write
 from tests.fakes.profile_samples import WRONG_PARTS
 
@@ -48,7 +48,7 @@ def only(body: bytes) -> WrittenSample:
     ],
 )
 def test_task_sample_of_each_release_is_the_same(body: bytes) -> None:
-    sample = Sample(series=Series.TASKS, task="1", time_seconds=1700000012, fields=fields(**FIELDS))
+    sample = Sample(series=ProfileSeries.TASKS, task="1", time_seconds=1700000012, fields=fields(**FIELDS))
 
     assert WrittenSample(StepKey(12, "0", "n1"), sample) == only(body)
 
@@ -56,14 +56,14 @@ def test_task_sample_of_each_release_is_the_same(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "tag", "series"),
     [
-        ("Power", "Energy", Series.ENERGY),
-        ("GPU0Power", "Energy", Series.ENERGY),
-        ("ReadMB", "Filesystem", Series.FILESYSTEM),
-        ("PacketsIn", "Network", Series.NETWORK),
-        ("OutMB", "Network", Series.NETWORK),
+        ("Power", "Energy", ProfileSeries.ENERGY),
+        ("GPU0Power", "Energy", ProfileSeries.ENERGY),
+        ("ReadMB", "Filesystem", ProfileSeries.FILESYSTEM),
+        ("PacketsIn", "Network", ProfileSeries.NETWORK),
+        ("OutMB", "Network", ProfileSeries.NETWORK),
     ],
 )
-def test_node_wide_samples_have_their_series_in_each_release(name: str, tag: str, series: Series) -> None:
+def test_node_wide_samples_have_their_series_in_each_release(name: str, tag: str, series: ProfileSeries) -> None:
     for line in (
         f"{name},job=12,step=0,task={tag},host=n1 value=7 1700000012",
         f"{name},host=n1,job=12,step=0 value=7 1700000012",

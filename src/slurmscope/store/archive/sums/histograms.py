@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, FromClause, Select, case, func, select
 
 from slurmscope.model.archive import JobFilter
-from slurmscope.model.metric_ranges import Histogram, Metric
+from slurmscope.model.metric_ranges import JobHistogram, JobMetric
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.job_rows import rule_name
 from slurmscope.store.archive.queries import conditions, visible_at_all
@@ -17,7 +17,7 @@ from slurmscope.store.archive.tables.schema import FINDINGS, JOBS
 MAX_JOBS = 100_000
 
 
-def count_jobs(connection: Connection, viewer: Viewer, wanted: JobFilter, metric: Metric) -> Histogram:
+def count_jobs(connection: Connection, viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> JobHistogram:
     """Count the newest matching jobs that the viewer may see."""
     newest = _newest(viewer, wanted, metric).subquery()
     number, edges = newest.c.number, metric.edges
@@ -25,10 +25,10 @@ def count_jobs(connection: Connection, viewer: Viewer, wanted: JobFilter, metric
     classes = [func.sum(case((_is_between(number, *pair), 1), else_=0)) for pair in bounds]
     row = connection.execute(select(func.count(), func.count(number), *classes)).one()
     jobs, known, *counts = (int(count or 0) for count in row)
-    return Histogram(metric=metric, counts=tuple(counts), unknown=jobs - known, is_cut=jobs >= MAX_JOBS)
+    return JobHistogram(metric=metric, counts=tuple(counts), unknown=jobs - known, is_cut=jobs >= MAX_JOBS)
 
 
-def _newest(viewer: Viewer, wanted: JobFilter, metric: Metric) -> Select[Any]:
+def _newest(viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> Select[Any]:
     source: FromClause = JOBS
     narrowed = [*conditions(wanted, JOBS), visible_at_all(viewer, JOBS)]
     if wanted.rule:
