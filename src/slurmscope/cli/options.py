@@ -160,12 +160,18 @@ def _unknown_flag(error: click.NoSuchOption, arguments: Sequence[str], ctx: clic
     section, dot, _ = error.option_name.rpartition(".")
     if not dot:
         return error
+    if flags := [option.opts[0] for option in ctx.command.params if _has_key(option, error.option_name)]:
+        return click.NoSuchOption(error.option_name, possibilities=flags, ctx=ctx)
     near = [
         flag
         for flag in error.possibilities or ()
         if difflib.SequenceMatcher(a=section, b=flag.rpartition(".")[0]).ratio() > _SIMILAR
     ]
     return click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx)
+
+
+def _has_key(option: click.Parameter, name: str) -> bool:
+    return isinstance(option, SettingOption) and f"--{option.declared.key}" == name
 
 
 def _help(declared: Setting) -> str:

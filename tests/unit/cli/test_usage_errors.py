@@ -24,3 +24,11 @@ def test_wrong_command_line_names_the_help(arguments: list[str], command: str) -
     (line,) = done.stderr.splitlines()
     assert line.startswith("slurmscope: ")
     assert line.endswith(f" See '{command} --help'.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag"),
+    [(["node", "--output.interval", "5s"], "--interval"), (["portal", "--reporter.enabled"], "--reporter")],
+)
+def test_key_that_is_no_flag_leads_to_its_flag(arguments: list[str], flag: str) -> None:
+    assert f"No such option '{arguments[1]}'. Did you mean '{flag}'?" in run_here(*arguments).stderr
