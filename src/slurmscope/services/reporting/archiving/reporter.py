@@ -42,6 +42,10 @@ FAR_OVERLAP_SECONDS = 86400
 WINDOW_SECONDS = 6 * 3600
 REFRESHED_JOBS = 500
 """Running jobs that are measured again in one round; if there are more, they take turns."""
+NEW_JOBS = 2000
+"""Running jobs that are measured for the first time in one round; a new archive of a large cluster has many."""
+NEW_JOBS_SECONDS = 60.0
+"""After which the others wait for the next round, so that ended jobs are not delayed by a slow server."""
 NO_ROOM = "The curves of this job could not be archived."
 BUG = "Jobs are not being archived: the reporter failed because of a bug; see its log."
 
@@ -268,10 +272,17 @@ class Reporter:
         first = self._next_refreshed % max(1, len(ordered))
         refreshed = {*(ordered * 2)[first : first + min(REFRESHED_JOBS, len(ordered))]}
         self._next_refreshed = first + REFRESHED_JOBS
-        for batch in _batches(record for run, record in running.items() if run not in unfinished):
-            self._save(self._maker.make(batch))
+        self._store_new(record for run, record in running.items() if run not in unfinished)
         self._measure_again(running[run] for run in refreshed if run in unfinished)
         self._store_ends(unfinished - running.keys())
+
+    def _store_new(self, records: Iterable[JobRecord]) -> None:
+        """Store running jobs for the first time: a limited number, since measuring them takes time."""
+        until = self._clock.monotonic() + NEW_JOBS_SECONDS
+        for batch in _batches(islice(records, NEW_JOBS)):
+            self._save(self._maker.make(batch))
+            if self._clock.monotonic() >= until:
+                return
 
     def _measure_again(self, records: Iterable[JobRecord]) -> None:
         """Update running jobs, unless the server is unreachable: old numbers are better than none."""

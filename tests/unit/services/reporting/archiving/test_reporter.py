@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from sqlalchemy import insert
 
 from slurmscope.errors import ArchiveError, ServerRefused
+from slurmscope.model.report import JobReport
 from slurmscope.services.reporting.archiving import reporter as reporter_module
 from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS
 from slurmscope.services.reporting.archiving.reporter import OVERLAP_SECONDS, Reporter, ReporterSettings
@@ -178,6 +180,31 @@ def test_many_running_jobs_take_turns() -> None:
     refreshed = [job for save in bench.archive.saves for job in save]
     assert 2 * reporter_module.REFRESHED_JOBS == len(refreshed)
     assert count == len(set(refreshed))
+
+
+def test_many_new_running_jobs_are_stored_over_several_rounds() -> None:
+    count = reporter_module.NEW_JOBS + 10
+    bench = Bench(*(make_record(number, state="RUNNING", end_seconds=None) for number in range(1, count + 1)))
+    bench.reporter.work()
+    assert reporter_module.NEW_JOBS == len(bench.archive.reports)
+    bench.reporter.work()
+    assert count == len(bench.archive.reports)
+
+
+def test_new_running_jobs_wait_for_the_next_round_if_the_server_is_slow() -> None:
+    bench = Bench(*(make_record(number, state="RUNNING", end_seconds=None) for number in range(1, 502)))
+    save = bench.archive.save
+
+    def save_slowly(reports: Sequence[JobReport]) -> None:
+        bench.now += reporter_module.NEW_JOBS_SECONDS / 2
+        save(reports)
+
+    bench.archive.save = save_slowly  # type: ignore[method-assign] # time passes
+    stored = []
+    while len(bench.archive.reports) < 501:
+        bench.reporter.work()
+        stored.append(len(bench.archive.reports))
+    assert [200, 400, 501] == stored
 
 
 def test_more_running_tasks_than_a_hundred_thousand_are_not_reported_again(tmp_path: Path) -> None:
