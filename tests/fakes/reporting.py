@@ -84,13 +84,16 @@ class FakeSeries:
                 span.job_id: (Series(labels, (span.start_seconds, span.end_seconds), (self.value, self.value)),)
                 for span in spans
             },
-            self.is_partial,
+            self._lost(spans),
         )
 
     def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number for each job."""
         self._note(wanted, spans)
-        return Totals({span.job_id: {tuple("n1" for _ in wanted.by): self.value} for span in spans}, self.is_partial)
+        return Totals({span.job_id: {tuple("n1" for _ in wanted.by): self.value} for span in spans}, self._lost(spans))
+
+    def _lost(self, spans: Sequence[JobSpan]) -> frozenset[int]:
+        return frozenset(span.job_id for span in spans) if self.is_partial else frozenset()
 
     def _note(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> None:
         self.asked.append((wanted.metric, tuple(span.job_id for span in spans)))

@@ -86,8 +86,13 @@ class Curves:
     """Hold the curves of several jobs; jobs without data are left out."""
 
     by_job: Mapping[int, tuple[Series, ...]] = field(default_factory=dict)
-    is_partial: bool = False
-    """Whether the source returned partial results."""
+    lost_jobs: frozenset[int] = frozenset()
+    """Jobs of which the source returned only a part, or nothing."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether the source returned partial results."""
+        return bool(self.lost_jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,13 @@ class Totals:
     """Hold one value per series of several jobs, by the values of its labels."""
 
     by_job: Mapping[int, Mapping[tuple[str, ...], float]] = field(default_factory=dict)
-    is_partial: bool = False
+    lost_jobs: frozenset[int] = frozenset()
+    """Jobs without totals because the source did not return all of them."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Return whether the source returned partial results."""
+        return bool(self.lost_jobs)
 
 
 def total_of_rises(values: Sequence[float]) -> float:

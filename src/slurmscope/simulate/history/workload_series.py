@@ -78,13 +78,13 @@ class SplitSeries:
         """Return what both answer."""
         answers = [source.read_curves(wanted, own, points=points, until=until) for source, own in self._split(spans)]
         by_job = {job_id: curves for answer in answers for job_id, curves in answer.by_job.items()}
-        return Curves(by_job, any(answer.is_partial for answer in answers))
+        return Curves(by_job, frozenset[int]().union(*(answer.lost_jobs for answer in answers)))
 
     def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return what both answer."""
         answers = [source.read_totals(wanted, own, until=until) for source, own in self._split(spans)]
         by_job = {job_id: totals for answer in answers for job_id, totals in answer.by_job.items()}
-        return Totals(by_job, any(answer.is_partial for answer in answers))
+        return Totals(by_job, frozenset[int]().union(*(answer.lost_jobs for answer in answers)))
 
     def _split(self, spans: Sequence[JobSpan]) -> list[tuple[SeriesSource, list[JobSpan]]]:
         ones = {span.job_id for span in spans if self._is_of_one(span.job_id)}

@@ -81,7 +81,7 @@ class PrometheusSeries:
         for parts in (first_parts(plan, wanted.how), last_parts(plan)):
             for (part, labels), value in self._read_parts(wanted, parts, runner, until):
                 add_curve(by_job, part, Series(labels, (part.end_seconds,), (make_point(wanted.how, part, value),)))
-        return Curves({job: tuple(curves.values()) for job, curves in by_job.items()}, runner.is_partial)
+        return Curves({job: tuple(curves.values()) for job, curves in by_job.items()}, frozenset(runner.lost_jobs))
 
     def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         """Return one number per series, over the whole span of each job."""
@@ -103,8 +103,8 @@ class PrometheusSeries:
             if job not in runner.lost_jobs
         }
         if wanted.how is Aggregation.TOTAL:
-            return self._with_rises(wanted, spans, Totals(by_job, runner.is_partial), until)
-        return Totals(by_job, runner.is_partial)
+            return self._with_rises(wanted, spans, Totals(by_job, frozenset(runner.lost_jobs)), until)
+        return Totals(by_job, frozenset(runner.lost_jobs))
 
     def _with_rises(self, wanted: SeriesQuery, spans: Sequence[JobSpan], totals: Totals, until: float) -> Totals:
         """Compute totals from curves for counters that fell: that is rare, and costs two or three more queries.
@@ -121,9 +121,8 @@ class PrometheusSeries:
             for curve in found:
                 if before.get(curve.labels, 0.0) < 0:
                     by_job[job][curve.labels] = max(by_job[job][curve.labels], total_of_rises(curve.values))
-        if curves.is_partial:
-            by_job = {job: values for job, values in by_job.items() if min(totals.by_job[job].values()) >= 0}
-        return Totals(by_job, totals.is_partial or curves.is_partial)
+        by_job = {job: values for job, values in by_job.items() if job not in curves.lost_jobs}
+        return Totals(by_job, totals.lost_jobs | curves.lost_jobs)
 
     def _read_parts(
         self, wanted: SeriesQuery, parts: Sequence[JobSpan], runner: _QueryRunner, until: float
@@ -166,10 +165,6 @@ class _QueryRunner:
         self._jobs = jobs
         self._splits_left = _MAX_SPLITS
         self._has_reply = False
-
-    @property
-    def is_partial(self) -> bool:
-        return bool(self.lost_jobs)
 
     @property
     def _needs_fewer_jobs(self) -> bool:

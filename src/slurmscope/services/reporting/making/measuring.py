@@ -64,14 +64,20 @@ class Measurements:
     problems: tuple[str, ...] = ()
     failure: SourceError | None = None
     """The first failure after which the same query may succeed later."""
+    lost_jobs: frozenset[int] = frozenset()
+    """Jobs of which the source returned only a part."""
 
     def of(self, job_id: int) -> Measured:
         """Return the measurements of one job."""
         return Measured(
             curves={name: found[job_id] for name, found in self.curves.items() if job_id in found},
             totals={name: found[job_id] for name, found in self.totals.items() if job_id in found},
-            problems=self.problems,
+            problems=(*self.problems, PARTIAL_SERIES) if job_id in self.lost_jobs else self.problems,
         )
+
+    def is_incomplete(self, job_id: int) -> bool:
+        """Return whether numbers of a job may be returned later."""
+        return self.failure is not None or job_id in self.lost_jobs
 
 
 def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: float, until: float) -> Measurements:
@@ -179,24 +185,20 @@ def _join(results: Sequence[tuple[str, Result]]) -> Measurements:
             curves.setdefault(name, {}).update(result.by_job)
         elif isinstance(result, Totals):
             totals.setdefault(name, {}).update(result.by_job)
-    problems = (_problem(result) for _, result in results)
+    problems = (str(result) for _, result in results if isinstance(result, SourceError))
+    lost = (result.lost_jobs for _, result in results if not isinstance(result, SourceError))
     return Measurements(
         curves=curves,
         totals=totals,
-        problems=tuple(dict.fromkeys(problem for problem in problems if problem)),
+        problems=tuple(dict.fromkeys(problems)),
         failure=next((result for _, result in results if _may_succeed_later(result)), None),
+        lost_jobs=frozenset[int]().union(*lost),
     )
 
 
 def _may_succeed_later(result: Result) -> TypeGuard[SourceError]:
     """Return whether a query failed for a reason that may pass, also one that is not known."""
     return isinstance(result, SourceError) and not isinstance(result, QueryRejected)
-
-
-def _problem(result: Result) -> str:
-    if isinstance(result, SourceError):
-        return str(result)
-    return PARTIAL_SERIES if result.is_partial else ""
 
 
 def _run_all(reads: Sequence[Read], concurrency: int) -> list[tuple[str, Result]]:

@@ -75,7 +75,7 @@ class ReportMaker:
             measurements = self._measure([record for _, record in batch], now, must_measure=must_measure)
             for position, record in batch:
                 report = self._make_one(record, measurements.of(record.job_id), now)
-                reports[position] = replace(report, is_incomplete=measurements.failure is not None)
+                reports[position] = replace(report, is_incomplete=measurements.is_incomplete(record.job_id))
         return [reports[position] for position in range(len(records))]
 
     def _measure(self, records: Sequence[JobRecord], now: float, *, must_measure: bool) -> Measurements:

@@ -13,7 +13,7 @@ from slurmscope.analysis.queries import CURVES, TOTALS
 from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.http_client.request import HttpAnswer
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
-from slurmscope.services.reporting.making.measuring import MAX_CORES_DRAWN
+from slurmscope.services.reporting.making.measuring import MAX_CORES_DRAWN, PARTIAL_SERIES
 from slurmscope.services.reporting.making.report_maker import (
     NO_CURVE,
     NO_SERIES,
@@ -147,6 +147,16 @@ def test_partial_answers_are_reported_once() -> None:
     (report,) = maker(FakeSeries(is_partial=True)).make([make_record(1)])
     assert 1 == len(report.missing)
     assert "partial results" in report.missing[0]
+    assert report.is_incomplete
+
+
+def test_partial_answers_about_one_job_are_reported_for_that_job() -> None:
+    series = FakeSeries()
+    series.read_curves = lambda *_, **__: Curves({}, frozenset({2}))  # type: ignore[method-assign]
+    first, second = maker(series).make([make_record(1), make_record(2)], must_measure=True)
+    assert [(False, False), (True, True)] == [
+        (report.is_incomplete, PARTIAL_SERIES in report.missing) for report in (first, second)
+    ]
 
 
 @pytest.mark.parametrize(("run_seconds", "is_told"), [(7200, True), (599, False)])
