@@ -61,6 +61,7 @@ class Election:
         self._record = ""
         self._is_replaced = False
         self._is_closed = False
+        self._not_before = float("-inf")
         self._is_standing_by = False
         self._campaigning = threading.Lock()
 
@@ -88,6 +89,13 @@ class Election:
             self.elected.clear()
             raise NotElected("another process was elected meanwhile; nothing was written")
 
+    def resign(self, seconds: float) -> None:
+        """Let another process be elected; take part again after some seconds."""
+        with self._campaigning:
+            self._not_before = time.monotonic() + seconds
+            self._step_down()
+        logger.warning("this process has resigned", extra=fields(self._name, duty=self._duty))
+
     def close(self) -> None:
         """Let another process be elected, and never be elected again."""
         self._is_closed = True
@@ -97,6 +105,8 @@ class Election:
     def _campaign(self) -> None:
         if self._is_replaced:
             self._step_down()
+            return
+        if time.monotonic() < self._not_before:
             return
         try:
             if not self._lock.hold():

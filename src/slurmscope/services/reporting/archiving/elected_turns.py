@@ -10,6 +10,8 @@ from typing import Protocol
 
 ELECTION_SECONDS = 10.0
 """Interval between attempts to be elected; a process that was killed is replaced after at most this time."""
+RESIGN_SECONDS = 1.5 * ELECTION_SECONDS
+"""For how long a process that resigned lets others be elected: each of them tries once meanwhile."""
 RETENTION, DIGESTS = "retention", "sender of digests"
 REPORTER = "reporter of"
 """Names of duties; the name of the cluster is appended to that of a reporter."""
@@ -28,6 +30,10 @@ class Candidacy(Protocol):
         """Try to be elected, or confirm it; may raise ``ArchiveError``."""
         ...
 
+    def resign(self, seconds: float) -> None:
+        """Let another process be elected for some seconds."""
+        ...
+
     def close(self) -> None:
         """Let another process be elected."""
         ...
@@ -43,6 +49,9 @@ class NoElection:
 
     def campaign(self) -> None:
         """Do nothing."""
+
+    def resign(self, seconds: float) -> None:
+        """Do nothing: there is no other process."""
 
     def close(self) -> None:
         """Do nothing."""

@@ -166,6 +166,7 @@ class Reporter:
         self._next_refreshed = 0
         self._ended = EndedReports(maker, accounting, archive, cluster=cluster, give_up_seconds=settings.give_up)
         self._incomplete = IncompleteReports(archive, self._ended, self._save, self._clock, cluster=cluster)
+        self._failing_since: float | None = None
         self.progress = Progress()
 
     def work(self) -> None:
@@ -185,9 +186,20 @@ class Reporter:
             self._note_failure(BUG)
             raise
         else:
+            self._failing_since = None
             self.progress = replace(self.progress, rounds=self.progress.rounds + 1, problem="")
 
+    def has_failed_for(self, seconds: float) -> bool:
+        """Return whether all rounds of so many seconds have failed; then they are counted anew."""
+        now = self._clock.monotonic()
+        if self._failing_since is None or now - self._failing_since < seconds:
+            return False
+        self._failing_since = None
+        return True
+
     def _note_failure(self, problem: str) -> None:
+        if self._failing_since is None:
+            self._failing_since = self._clock.monotonic()
         self.progress = replace(self.progress, failures=self.progress.failures + 1, problem=problem)
 
     def _archive_ended(self) -> None:

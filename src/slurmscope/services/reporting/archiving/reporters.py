@@ -2,7 +2,7 @@
 """Run one reporter for each cluster, each in a thread of its own: a cluster that cannot be read delays no other.
 
 Deleting old rows concerns all clusters together, and is done beside them. Several portals may share an archive: one of
-them is elected for each cluster, and one for deleting.
+them is elected for each cluster, and one for deleting. One that fails for long resigns: another may reach the servers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from slurmscope.model.job_record import JobAccounting
 from slurmscope.services.reporting.archiving.elected_turns import (
     ELECTION_SECONDS,
     REPORTER,
+    RESIGN_SECONDS,
     RETENTION,
     Candidacy,
     NoElection,
@@ -30,6 +31,8 @@ from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.runtime.periodic import attempt, run_periodically
 
+FAILING_SECONDS = 600.0
+"""After so long without a successful round, another portal is given a chance."""
 MAX_CLUSTERS = 64
 """Maximum number of clusters of one process; each has a thread."""
 
@@ -164,7 +167,7 @@ class Reporters:
 
     def _start(self, reporter: Reporter, election: Candidacy) -> None:
         self._loops.callback(election.close)
-        turns = Turns(election, self._interval_seconds, partial(self._work, reporter))
+        turns = Turns(election, self._interval_seconds, partial(self._work, reporter, election))
         name = f"reporter {reporter.cluster}"
         self._loops.enter_context(run_periodically(name, turns.pause_seconds, turns.take, stopping=self._stopping))
         attempt("election", election.campaign)
@@ -173,10 +176,15 @@ class Reporters:
         for candidate in (self._deleting, *self._candidates.values()):
             attempt("election", candidate.election.campaign)
 
-    def _work(self, reporter: Reporter) -> None:
-        """Do one round of a reporter, unless its cluster was removed."""
-        if reporter.cluster in self._names:
+    def _work(self, reporter: Reporter, election: Candidacy) -> None:
+        """Do one round of a reporter, unless its cluster was removed; if rounds fail, let another process try."""
+        if reporter.cluster not in self._names:
+            return
+        try:
             reporter.work()
+        finally:
+            if reporter.has_failed_for(FAILING_SECONDS):
+                election.resign(RESIGN_SECONDS)
 
 
 def join_progress(reporters: Sequence[Reporter], own: Progress, elected: Set[str]) -> Progress:

@@ -221,6 +221,39 @@ def test_one_of_two_portals_archives_and_the_other_takes_over(
     assert [1000] == sorted({job for _, jobs in second.series.asked for job in jobs})
 
 
+def test_portal_that_fails_for_long_lets_another_archive(archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporters_module, "ELECTION_SECONDS", 0.05)
+    monkeypatch.setattr(reporters_module, "FAILING_SECONDS", 0.2)
+    blind = FakeAccounting(jobs_of("alpha"))
+    blind.error = CommandTimedOut("sacct", "did not answer")
+    first = Portal(archive, Clusters(alpha=blind))
+    second = Portal(archive, Clusters(alpha=FakeAccounting(jobs_of("alpha"))))
+    with first.reporters.running():
+        wait_for(lambda: first.reporters.progress.failures)
+        with second.reporters.running():
+            wait_for(lambda: second.reporters.progress.jobs_archived == JOBS)
+
+            assert ({"alpha": False}, {"alpha": True}) == (first.reporters.elected, second.reporters.elected)
+
+
+def test_success_between_failures_keeps_the_reporter(archive: SqlArchive) -> None:
+    site = Site(archive, Clusters(alpha=(alpha := FakeAccounting(jobs_of("alpha")))))
+    (reporter,) = site.reporters.find()
+    found = []
+    for error in (
+        CommandTimedOut("sacct", "did not answer"),
+        None,
+        CommandTimedOut("sacct", "again"),
+        CommandTimedOut("sacct", "again"),
+    ):
+        alpha.error = error
+        reporter.work()
+        found.append(reporter.has_failed_for(500.0))
+        site.now += 600.0
+
+    assert [False, False, False, True] == found
+
+
 def test_reporter_that_was_replaced_says_nothing_of_its_failure(archive: SqlArchive) -> None:
     portal = Portal(archive, Clusters(alpha=FakeAccounting(jobs_of("alpha"))))
     (reporter,) = portal.reporters.find()
