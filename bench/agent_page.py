@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.cgroups import V2_FILES
 from bench.measure import judge_ratio, least_seconds
 from bench.processes import run_sleeping
-from slurmscope.cli.options import load_config
+from slurmscope.cli.flags.options import load_config
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family
 from slurmscope.outputs.http.app import ScrapeRequest

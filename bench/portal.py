@@ -302,7 +302,7 @@ _NOISE = [round(random.Random(number).random(), 3) for number in range(1009)]
 
 def serve(folder: Path, start: int, url: str, password_file: str) -> int:
     """Run the portal, and print its address to standard output."""
-    from slurmscope.cli.options import load_config
+    from slurmscope.cli.flags.options import load_config
     from slurmscope.services.portal.run import run_portal
 
     given: dict[str, object] = {

@@ -19,8 +19,8 @@ from pathlib import Path
 import click
 
 from slurmscope.cli import slurmscope
-from slurmscope.cli.options import format_default
-from slurmscope.cli.seed_flags import explain_removed, translate
+from slurmscope.cli.flags.options import format_default
+from slurmscope.cli.flags.seed_flags import explain_removed, translate
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
 from slurmscope.rules import RULES

@@ -24,7 +24,7 @@ from lab.network import ADDRESS, two_hosts
 from lab.ports import free_port
 from lab.prometheus import Server, run_prometheus, run_victoria_metrics
 from lab.waiting import wait_until
-from slurmscope.cli.options import load_config
+from slurmscope.cli.flags.options import load_config
 from slurmscope.collectors.job_use import COLLECTOR, JobUseOptions
 from slurmscope.http_client.address import parse_address
 from slurmscope.metrics.collector import Role

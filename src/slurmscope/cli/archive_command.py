@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output.terminal import write_text
 from slurmscope.cli.roles import find_sections
-from slurmscope.cli.terminal import write_text
 from slurmscope.figures import format_bytes, format_ratio
 from slurmscope.log import escape
 from slurmscope.services.reporting.backup import BackupRequest, write_backups

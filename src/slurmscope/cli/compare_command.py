@@ -10,7 +10,7 @@ import click
 
 from slurmscope.analysis.comparison import compare, is_report
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.terminal import page_width, write_bytes, write_text
+from slurmscope.cli.output.terminal import page_width, write_bytes, write_text
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.reports.comparison import render_comparison_json, render_comparison_text

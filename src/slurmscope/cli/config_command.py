@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
 from slurmscope.outputs.http.gate import open_gate

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
 from slurmscope.config import Config
 from slurmscope.model.check import Check
 from slurmscope.services.database.check import check

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.options import load_config
+from slurmscope.cli.flags.options import load_config
 from slurmscope.cli.up_command import make_exporters
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError

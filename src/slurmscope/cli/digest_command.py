@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output.terminal import write_text
 from slurmscope.cli.roles import find_local_sections
-from slurmscope.cli.terminal import write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape

@@ -12,7 +12,7 @@ import click
 
 from slurmscope import __version__
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
 from slurmscope.config import Config, own_environment
 from slurmscope.outputs.settings import WebSettings

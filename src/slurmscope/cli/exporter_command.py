@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_role
 from slurmscope.services.exporter.exporter import Exporter, run_forever, run_once
 

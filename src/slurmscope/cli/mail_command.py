@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.report_command import cluster_option, find_report
 from slurmscope.cli.roles import find_local_sections
 from slurmscope.config import own_environment

@@ -12,9 +12,9 @@ from pathlib import Path
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.options import CONFIG_FILE_VARIABLE, load_config
+from slurmscope.cli.flags.options import CONFIG_FILE_VARIABLE, load_config
+from slurmscope.cli.output.terminal import wants_color, write_text
 from slurmscope.cli.roles import find_role
-from slurmscope.cli.terminal import wants_color, write_text
 from slurmscope.log import escape
 from slurmscope.metrics.collector import Role
 from slurmscope.services.cluster.readings import COMMAND_METRICS

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import find_sections
 from slurmscope.config import Config, own_environment
 from slurmscope.services.portal.run import run_portal

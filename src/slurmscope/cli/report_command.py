@@ -13,11 +13,17 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
-from slurmscope.cli.report_format import choose_format, format_option
-from slurmscope.cli.report_rendering import render_array, render_array_json, render_jobs, render_one, render_script
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output.report_format import choose_format, format_option
+from slurmscope.cli.output.report_rendering import (
+    render_array,
+    render_array_json,
+    render_jobs,
+    render_one,
+    render_script,
+)
+from slurmscope.cli.output.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
 from slurmscope.cli.roles import find_sections
-from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_bytes, write_text
 from slurmscope.config import Config, own_environment
 from slurmscope.errors import AmbiguousName, ConfigError, OutputError, SourceError
 from slurmscope.model.archive import JobFilter, JobRow

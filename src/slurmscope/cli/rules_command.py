@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output.terminal import write_text
 from slurmscope.cli.roles import find_local_sections
-from slurmscope.cli.terminal import write_text
 from slurmscope.config import Config, own_environment
 from slurmscope.rules import RULES
 from slurmscope.services.reporting.opening import no_archive, open_reporting

@@ -16,10 +16,10 @@ from typing import Any
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.live_line import LiveLine
-from slurmscope.cli.report_format import choose_format
-from slurmscope.cli.run_options import FORMATS, RunChoices, RunCommand, run_options
-from slurmscope.cli.terminal import USUAL_WIDTH, page_width, wants_color, write_error, write_text
+from slurmscope.cli.flags.run_options import FORMATS, RunChoices, RunCommand, run_options
+from slurmscope.cli.output.live_line import LiveLine
+from slurmscope.cli.output.report_format import choose_format
+from slurmscope.cli.output.terminal import USUAL_WIDTH, page_width, wants_color, write_error, write_text
 from slurmscope.config import own_environment
 from slurmscope.errors import ConfigError, OutputError
 from slurmscope.log import configure, escape

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output.terminal import write_text
 from slurmscope.cli.roles import find_sections
-from slurmscope.cli.terminal import write_text
 from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.model.viewer import ViewerRole

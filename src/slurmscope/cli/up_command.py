@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from slurmscope.cli.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
 from slurmscope.config import own_environment
 from slurmscope.services.exporter.exporter import Exporter

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.cli.options import load_config
+from slurmscope.cli.flags.options import load_config
 from slurmscope.collectors.jobs import JobsOptions
 from slurmscope.metrics.collector import Role
 from slurmscope.services.exporter.exporter import enabled_collectors

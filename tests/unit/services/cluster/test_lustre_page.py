@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.cli.options import load_config
+from slurmscope.cli.flags.options import load_config
 from slurmscope.errors import ConfigError
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.guard import Guard

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from deploy.grafana.generate import OUTPUT
 from slurmscope.cli import slurmscope
-from slurmscope.cli.options import load_config
+from slurmscope.cli.flags.options import load_config
 from slurmscope.collectors.job_use import COLLECTOR, STEPS, JobUseOptions
 from slurmscope.collectors.process_groups import COLLECTOR as PROCESS_GROUPS
 from slurmscope.config import Config

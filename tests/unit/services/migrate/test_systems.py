@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from slurmscope.cli.seed_flags import explain_removed
+from slurmscope.cli.flags.seed_flags import explain_removed
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Metric
 from slurmscope.services.cluster.readings import COMMAND_METRICS

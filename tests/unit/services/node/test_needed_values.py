@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.cli.options import load_config
+from slurmscope.cli.flags.options import load_config
 from slurmscope.collectors.job_use import COLLECTOR
 from slurmscope.metrics.collector import Role
 from slurmscope.model.job_totals import WHOLE_JOB

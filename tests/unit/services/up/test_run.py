@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slurmscope.analysis.queries import TOTALS
-from slurmscope.cli.options import load_config
+from slurmscope.cli.flags.options import load_config
 from slurmscope.cli.up_command import make_command, make_exporters
 from slurmscope.config import Config
 from slurmscope.metrics.collector import Role

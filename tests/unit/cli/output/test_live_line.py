@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 
-from slurmscope.cli.live_line import LiveLine, describe
+from slurmscope.cli.output.live_line import LiveLine, describe
 from tests.fakes.traced_command import run_traced
 from tests.fakes.traced_runs import START, make_sample
 

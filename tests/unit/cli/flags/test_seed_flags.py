@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmscope.cli import slurmscope
-from slurmscope.cli.seed_flags import REMOVED, translate
+from slurmscope.cli.flags.seed_flags import REMOVED, translate
 from tests.fakes.command_line import run_here
 
 BOOLEANS = {"metrics.compat", "trace.enabled", "collector.jobs", "collector.scheduler", "collector.limits"}

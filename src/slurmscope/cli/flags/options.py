@@ -15,9 +15,9 @@ from pathlib import Path
 import click
 
 from slurmscope.cli.examples import format_examples
-from slurmscope.cli.lustre_flags import translate_lustre_flags
+from slurmscope.cli.flags.lustre_flags import translate_lustre_flags
+from slurmscope.cli.flags.seed_flags import explain_removed, translate
 from slurmscope.cli.roles import ROLE_NAMES, find_sections, keys_of_others
-from slurmscope.cli.seed_flags import explain_removed, translate
 from slurmscope.config import Config, load, own_environment
 from slurmscope.metrics.collector import Role
 from slurmscope.services.exporter.profiles import resolve_profile

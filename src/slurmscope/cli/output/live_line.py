@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from typing import TextIO
 
-from slurmscope.cli.terminal import page_width
+from slurmscope.cli.output.terminal import page_width
 from slurmscope.figures import format_bytes, format_some
 from slurmscope.model.traced_run import TreeSample
 from slurmscope.reports.columns import cut

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmscope.cli.lustre_flags import translate_lustre_flags
+from slurmscope.cli.flags.lustre_flags import translate_lustre_flags
 from tests.fakes.command_line import run_here
 
 URL = "http://p.example.org:9090/prom/api/v1/query?query=sum%20by(jobid)(irate(lustre_job_read_bytes_total[2m]))"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from slurmscope.cli.report_format import format_option
+from slurmscope.cli.output.report_format import format_option
 from slurmscope.units import parse_positive_seconds
 
 FORMATS = ("text", "json", "html")
