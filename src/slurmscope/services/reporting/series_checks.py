@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from slurmscope.analysis.queries import CURVES
 from slurmscope.errors import ConfigError, SlurmscopeError
@@ -27,6 +28,8 @@ ADVICE = {
     "node names": "start slurmscope node there with --node.name set to Slurm's NodeName, or check prometheus.matchers",
     "measured nodes": "check that slurmscope node runs there, that Prometheus scrapes it (see its page /targets), and "
     "that --node.name there is Slurm's NodeName",
+    "labels": "let the scrape job add the label, or correct prometheus.matchers and prometheus.cluster-label; "
+    "Prometheus itself does not add its external_labels to answers: docs/scaling.md",
     "scrape interval": "set prometheus.scrape-interval to how often Prometheus scrapes the agents; as it is, curves "
     "have gaps, and jobs count as not measured",
     "Prometheus clock": "synchronize the clocks of this host and of Prometheus (chrony): reports miss the end of jobs",
@@ -55,8 +58,20 @@ def check_series(settings: PrometheusSettings, run: Run) -> Iterator[Check]:
     yield Check(name="time series", is_good=True, message=f"{settings.url} answers")
     if count:
         yield _check("scrape interval", lambda: _check_interval(settings))
+    elif settings.matchers:
+        yield _check("labels", lambda: _check_labels(settings))
     yield from _check_nodes(settings, run, count)
     yield _check("Prometheus clock", lambda: _check_clock(settings))
+
+
+def _check_labels(settings: PrometheusSettings) -> str:
+    """Check whether the matchers hide all series, given that there are none with them."""
+    from slurmscope.sources.prometheus.probe import count_nodes
+
+    wanted = escape(", ".join(map(str, settings.matchers)))
+    if count := count_nodes(replace(settings, matchers=()), CPU_TIME):
+        raise ConfigError(f"jobs on {count} nodes are measured now, but none of their series has {wanted}")
+    return f"no job is measured now, neither with {wanted} nor without"
 
 
 def _check_nodes(settings: PrometheusSettings, run: Run, count: int) -> Iterator[Check]:

@@ -298,6 +298,17 @@ def test_refusal_of_prometheus_is_quoted(tmp_path: Path) -> None:
     assert "parse error here" in checks["time series"].message
 
 
+@pytest.mark.parametrize("others", ["0", "64"])
+def test_matcher_that_no_series_has_is_reported(tmp_path: Path, others: str) -> None:
+    answers = [vector(), vector(({}, (1000.0, others))) if others != "0" else vector()]
+    with scripted_server(FakePrometheus(answers).handle) as url:
+        checks = examine(tmp_path, prometheus_url=url, prometheus_matchers=("cluster=hpc",))
+
+    assert (others == "0") == checks["labels"].is_good
+    assert "cluster=hpc" in checks["labels"].message
+    assert (others == "64") == ("external_labels" in checks["labels"].advice)
+
+
 def test_advice_for_a_partial_answer_is_about_what_is_behind_the_server(tmp_path: Path) -> None:
     partial = vector(warnings=["remote_read: connection refused"])
     with scripted_server(FakePrometheus([partial]).handle) as url:
