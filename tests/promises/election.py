@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,15 @@ def wait_for(is_true: Callable[[], object]) -> None:
 
 class ElectionPromises:
     """Run these with a fixture ``archive``."""
+
+    def test_duties_for_clusters_with_similar_names_are_apart(self, archive: SqlArchive) -> None:
+        names = ("site.a", "site_a", "site-a", f"{'c' * 63}1", f"{'c' * 63}2")
+        with ExitStack() as stack:
+            elections = [stack.enter_context(closing(Election(archive.database, f"reporter {name}"))) for name in names]
+            for election in elections:
+                election.campaign()
+
+            assert [True] * len(names) == [election.elected.is_set() for election in elections]
 
     def test_one_of_two_is_elected_and_the_other_takes_over(self, archive: SqlArchive) -> None:
         with closing(Election(archive.database, DUTY)) as one, closing(Election(archive.database, DUTY)) as two:

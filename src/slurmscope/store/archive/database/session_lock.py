@@ -60,6 +60,7 @@ _STATEMENTS = {
     ),
 }
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
+_PLAIN = re.compile(r"[A-Za-z0-9_ -]{1,64}\Z")
 
 
 class SessionLock(Protocol):
@@ -83,7 +84,7 @@ def make_session_lock(url: URL, settings: ArchiveSettings, name: str) -> Session
     if url.get_backend_name() == "sqlite":
         # One file may have several names.
         path = Path(url.database or "").resolve()
-        return FileLock(Path(f"{path}.{_ODD.sub('_', name)[:64]}.lock"))
+        return FileLock(Path(f"{path}.{_file_name(name)}.lock"))
     hurried = replace(settings, timeout=min(settings.timeout, LONGEST_ANSWER_SECONDS))
     driver = choose_driver(url, hurried)
     engine = create_engine(
@@ -95,6 +96,12 @@ def make_session_lock(url: URL, settings: ArchiveSettings, name: str) -> Session
     )
     driver.attach(engine)
     return ConnectionLock(engine, f"{url.database} {name}")
+
+
+def _file_name(name: str) -> str:
+    """Return the name of a lock as a part of a file name; those of clusters a.b and a_b differ."""
+    plain = _ODD.sub("_", name)
+    return plain if _PLAIN.match(name) else f"{plain[:48]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 class FileLock:
