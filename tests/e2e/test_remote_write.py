@@ -34,6 +34,7 @@ from slurmscope.outputs.remote_write.client import RemoteWriteClient
 from slurmscope.outputs.remote_write.encoding import RequestEncoder
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, parse_write_url
 from slurmscope.services.exporter.profiles import REPORTS_METRICS, wanted_metrics, wanted_samples
+from slurmscope.services.exporter.remote_write import UP
 from slurmscope.services.reporting.making.measuring import measure
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
@@ -309,21 +310,57 @@ def page(profile: str, jobs: NodeJobs) -> list[Family]:
     return [narrow(family) for family in families if is_wanted(family.metric)]
 
 
-@pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
+@contextmanager
+def running_receiver(folder: Path, engine: str) -> Iterator[Server]:
+    with run_prometheus(folder, "", RECEIVER) if engine == "prometheus" else run_victoria_metrics(folder) as server:
+        yield server
+
+
+def send(server: Server, encoder: RequestEncoder, families: list[Family], at_seconds: int) -> int:
+    """Send one round; return how many samples it has."""
+    client = RemoteWriteClient(RemoteWriteSettings(), parse_write_url(f"{server.url}/api/v1/write"))
+    requests = list(encoder.encode(families, 1000 * at_seconds))
+    for request in requests:
+        client.send(request.body)
+    return sum(request.samples for request in requests)
+
+
+ENGINES = pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
+
+
+@ENGINES
+def test_series_of_an_ended_job_end_at_once(tmp_path: Path, engine: str) -> None:
+    def names(server: Server, at_seconds: float) -> set[str]:
+        answer = json.loads(server.get("/api/v1/query", query='{job="slurm-nodes"}', time=str(at_seconds)))
+        return {series["metric"]["__name__"] for series in answer["data"]["result"]}
+
+    end = int(time.time()) - 30
+    running, idle = page("reports", make_jobs(100)), page("reports", NodeJobs(jobs=(), layout="v2", host_name="n1"))
+    up = Family(UP, {(): 1.0})
+    with running_receiver(tmp_path, engine) as server:
+        encoder = RequestEncoder({"job": "slurm-nodes", "instance": "n1"})
+        for at_seconds in range(end - 60, end, 15):
+            send(server, encoder, [up, *running], at_seconds)
+        send(server, encoder, [up, *idle], end)
+        if engine != "prometheus":
+            server.get("/internal/force_flush")
+        before, after = names(server, end - 1), names(server, end + 1)
+
+    assert {"up", "jobs_cpu_seconds_total", "jobs_busy_cores"} <= before
+    assert {"up", *(family.metric.name for family in idle if family.samples)} == after
+
+
+@ENGINES
 def test_report_from_the_profile_of_reports_equals_one_from_the_full_profile(tmp_path: Path, engine: str) -> None:
     end = int(time.time()) - 30
     start = end - 600
     counts = {}
-    with run_prometheus(tmp_path, "", RECEIVER) if engine == "prometheus" else run_victoria_metrics(tmp_path) as server:
+    with running_receiver(tmp_path, engine) as server:
         for profile in ("reports", "full"):
-            url = parse_write_url(f"{server.url}/api/v1/write")
-            client = RemoteWriteClient(RemoteWriteSettings(), url)
             encoder = RequestEncoder({"job": "slurm-nodes", "instance": "n1", "profile": profile})
             for at_seconds in range(start, end + 1, 15):
                 families = page(profile, make_jobs(at_seconds - start))
-                for request in encoder.encode(families, 1000 * at_seconds):
-                    client.send(request.body)
-                    counts[profile] = request.samples
+                counts[profile] = send(server, encoder, families, at_seconds)
         if engine != "prometheus":
             server.get("/internal/force_flush")
         record = make_record(start_seconds=start, end_seconds=end, nodes=("n1",))
