@@ -29,7 +29,7 @@ from prometheus_client import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from lab.prometheus import run_pushgateway
+from lab.prometheus import Server, run_prometheus, run_pushgateway
 from lab.requirements import find_program
 from lab.waiting import wait_until
 from slurmscope.outputs.push import PushGateway
@@ -237,6 +237,29 @@ def test_reload_keeps_what_was_pushed(tmp_path: Path) -> None:
         until(lambda: any("configuration reloaded" in line for line in running.log))
         assert before == reached(running).page()
         assert 200 == reached(running).curl("POST", "/metrics/job/x", b"b 1\n")
+
+
+def test_remote_write_sends_what_a_scrape_with_honor_labels_finds(tmp_path: Path) -> None:
+    def stored(server: Server) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        found = {}
+        for sample in server.query('{job=~"backup|x"}'):
+            name = sample.labels["__name__"]
+            labels = frozenset(normal(*item) for item in sample.labels.items() if item[0] != "__name__")
+            found[name, labels] = float(sample.value > 0) if name in TIMES else sample.value
+        return found
+
+    with run_prometheus(tmp_path / "prometheus", "", "--web.enable-remote-write-receiver") as server:
+        flags = ("--output.remote-write", f"{server.url}/api/v1/write", "--interval", "200ms")
+        with serve_inbox(tmp_path, *flags) as exporter:
+            gateway = reached(exporter)
+            push_to_gateway(gateway.url, "backup", registry(3), {"instance": "db1"})
+            assert 200 == gateway.curl("PUT", "/metrics/job/x", b"# TYPE process_open_fds gauge\nprocess_open_fds 3\n")
+            assert len(gateway.page().samples) > 10
+            until(lambda: gateway.page().samples == stored(server))
+            assert {1.0} == {sample.value for sample in server.query('up{job="slurm"}')}
+            gateway.curl("DELETE", "/metrics/job/backup/instance/db1")
+            # At once, and not after five minutes.
+            until(lambda: gateway.page().samples == stored(server))
 
 
 def test_push_that_is_cut_off_by_a_kill_leaves_the_old_group_or_the_new_one(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from slurmscope.metrics.family import Family, Labels
 from slurmscope.metrics.samples import flat_samples
@@ -48,12 +49,18 @@ class RequestEncoder:
         self._known: set[Series] = set()
         self._last_ms = 0
 
-    def encode(self, families: Iterable[Family], at_ms: int) -> Iterator[WriteRequest]:
-        """Yield the requests of one round; all of them must be taken."""
+    def encode(
+        self, families: Iterable[Family], at_ms: int, further: Iterable[tuple[Series, float]] = ()
+    ) -> Iterator[WriteRequest]:
+        """Yield the requests of one round; all of them must be taken.
+
+        ``further`` are samples of series that ``encode_series`` encoded before.
+        """
         writer = _RequestWriter(self._own_time(at_ms))
         known, self._known = self._known, set()
         pack = struct.Struct("<d").pack
-        for series, value in self._series(families):
+        others = (item for item in further if item[0] not in self._known)  # a server refuses a series that occurs twice
+        for series, value in chain(self._series(families), others):
             self._known.add(series)
             known.discard(series)
             if writer.add(series, pack(value)):
@@ -64,6 +71,16 @@ class RequestEncoder:
         """Yield requests that end every series."""
         known, self._known = self._known, set()
         return _encode_stale(_RequestWriter(self._own_time(at_ms)), known)
+
+    def encode_series(self, name: str, labels: Mapping[str, str]) -> Series:
+        """Encode a series that others pushed: its own labels are kept, and it has neither our ``instance`` nor ``job``.
+
+        That is what a scrape with ``honor_labels`` does.
+        """
+        pairs = {**self._external, "instance": "", "job": "", **labels}
+        pairs.pop(NAME_LABEL, None)
+        before, after = _encode_labels(pairs)
+        return before + encode_label(NAME_LABEL, name), after
 
     def _own_time(self, at_ms: int) -> int:
         """Return the time of a round; servers refuse two samples of a series in one millisecond."""
@@ -87,9 +104,14 @@ class RequestEncoder:
         for name, value in zip(names, values, strict=True):
             # As Prometheus does when it scrapes a target.
             pairs[f"exported_{name}" if name in self._external else name] = value
-        labels = [(name, encode_label(name, value)) for name, value in sorted(pairs.items()) if value]
-        before = b"".join(label for name, label in labels if name < NAME_LABEL)
-        return before, b"".join(label for name, label in labels if name >= NAME_LABEL)
+        return _encode_labels(pairs)
+
+
+def _encode_labels(pairs: Mapping[str, str]) -> Series:
+    """Return the encoded labels before and after the name of the metric."""
+    labels = [(name, encode_label(name, value)) for name, value in sorted(pairs.items()) if value]
+    before = b"".join(label for name, label in labels if name < NAME_LABEL)
+    return before, b"".join(label for name, label in labels if name >= NAME_LABEL)
 
 
 def encode_label(name: str, value: str) -> bytes:

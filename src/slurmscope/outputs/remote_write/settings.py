@@ -49,7 +49,7 @@ class RemoteWriteSettings:
         None,
         key="remote-write",
         help="Send samples to this remote write endpoint instead of being scraped, such as "
-        "http://HOST:9090/api/v1/write; metrics pushed to the inbox are not sent.",
+        "http://HOST:9090/api/v1/write.",
         parse=parse_write_url,
         metavar="URL",
     )

@@ -25,7 +25,7 @@ from slurmscope.outputs.settings import OutputSettings, WebSettings
 from slurmscope.services.exporter.page import EnabledCollector, PageService
 from slurmscope.services.exporter.periodic_outputs import open_push_loop, open_textfile_loop
 from slurmscope.services.exporter.profiles import wanted_metrics, wanted_samples
-from slurmscope.services.exporter.readings import ReadingSet
+from slurmscope.services.exporter.readings import PushedPage, ReadingSet
 from slurmscope.services.exporter.remote_write import open_remote_write_loop
 from slurmscope.services.exporter.remote_write_metrics import RemoteWriteCounters
 from slurmscope.services.exporter.self_metrics import SelfMetrics, adapt_to_textfile
@@ -73,7 +73,7 @@ class RunningExporter:
         return self._readings.is_text_only
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Open what clients and files need, such as the push inbox."""
         self._readings.start(None)
         self._is_started = True
 
@@ -89,6 +89,10 @@ class RunningExporter:
     def collect(self, deadline_seconds: float) -> list[Family]:
         """Return the families of a fresh page."""
         return self.service.collect_once(deadline_seconds)
+
+    def pushed(self) -> PushedPage:
+        """Return metrics that others pushed."""
+        return self._readings.pushed()
 
     def is_idle(self) -> bool:
         """Return whether the last page holds nothing worth a push."""
@@ -165,6 +169,7 @@ def run_forever(exporter: Exporter) -> int:
     settle_memory()
     shorten_thread_turns()  # posts of trace samples must not wait for a large page
     with Signals() as signals, closing(RunningExporter(exporter, config)) as running, ExitStack() as stack:
+        running.start()
         has_output = _open_outputs(running, config, exporter.role, stack)
         if not has_output or not config.is_default("web.listen-address"):
             stack.enter_context(_open_server(running, config.of(WebSettings), name=f"slurmscope {exporter.role.value}"))
@@ -204,6 +209,7 @@ def _open_outputs(running: RunningExporter, config: Config, role: Role, stack: E
             remote_write.url,
             role=role,
             interval_seconds=interval_seconds,
+            find_pushed=running.pushed,
         )
         running.watch_remote_write(stack.enter_context(loop))
     return bool(output.textfile or output.push or remote_write.url)
@@ -220,7 +226,6 @@ def _open_server(running: RunningExporter, web: WebSettings, *, name: str) -> It
         find_routes=running.routes,
         is_text_only=running.is_text_only,
     )
-    running.start()
     server = Server(app, addresses=web.listen_address, find_upload=app.find_upload, config_file=web.config_file)
     running.watch_server(server)
     server.start()

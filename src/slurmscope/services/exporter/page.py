@@ -151,7 +151,7 @@ class PageService:
         own = b"".join(_write_beside(families, pushed, request.format)) + end(request.format)
         if request.is_gzip:
             return [*page.blocks, *pushed.blocks, zlib.compress(own, level=1, wbits=31)]
-        return chain(_decompressed(page.blocks), _decompressed(pushed.blocks), (own,))
+        return chain(decompressed(page.blocks), decompressed(pushed.blocks), (own,))
 
     def expose_once(self, format: Format, adapt: Adapt = iter) -> tuple[Iterator[bytes], Mapping[str, bool]]:
         """Return a page that is not cached, in blocks, and the success of each collector.
@@ -163,7 +163,7 @@ class PageService:
         with self._locked(until):
             page = self._build(format, page_input, adapt)
         own = write(adapt(self._own_families(page_input, page.outcomes)), format)
-        return chain(_decompressed(page.blocks), own, (end(format),)), page_input.health(page.outcomes).is_success
+        return chain(decompressed(page.blocks), own, (end(format),)), page_input.health(page.outcomes).is_success
 
     def collect_once(self, deadline_seconds: float) -> list[Family]:
         """Return the families of a fresh page."""
@@ -287,7 +287,8 @@ def _write_beside(families: Iterable[Family], pushed: PushedPage, format: Format
         yield text.header + text.samples
 
 
-def _decompressed(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def decompressed(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the text of a page that was compressed as one stream; nothing if there are no blocks."""
     decompressor = zlib.decompressobj(wbits=31)
     for block in blocks:
         yield decompressor.decompress(block)

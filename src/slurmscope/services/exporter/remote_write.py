@@ -23,6 +23,8 @@ from slurmscope.outputs.remote_write.buffer import BufferedRequest, RequestBuffe
 from slurmscope.outputs.remote_write.client import TIMEOUT_SECONDS, RemoteWriteClient, WriteFailed, WriteRefused
 from slurmscope.outputs.remote_write.encoding import RequestEncoder
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
+from slurmscope.services.exporter.pushed_series import PushedSeries
+from slurmscope.services.exporter.readings import PushedPage
 from slurmscope.services.exporter.remote_write_metrics import RemoteWriteCounters
 from slurmscope.services.runtime.periodic import run_periodically
 
@@ -45,25 +47,27 @@ def _random() -> float:
 
 
 @contextmanager
-def open_remote_write_loop(
+def open_remote_write_loop(  # noqa: PLR0913 - two kinds of metrics and how to send them
     collect: Collect,
     settings: RemoteWriteSettings,
     address: ServerAddress,
     *,
     role: Role,
     interval_seconds: float,
+    find_pushed: Callable[[], PushedPage] = PushedPage,
     final_seconds: float = FINAL_SECONDS,
 ) -> Iterator[RemoteWriteCounters]:
     """Send samples until the block ends, then mark all series as stale."""
     labels = external_labels(settings, role)
     encoder = RequestEncoder(labels)
+    pushed = PushedSeries(find_pushed, encoder.encode_series)
     buffer = RequestBuffer(max_bytes=settings.buffer_bytes, max_age_seconds=settings.max_age)
     counters = RemoteWriteCounters(buffer)
     stopping = threading.Event()
 
     def sample() -> None:
         at_ms = _now_ms()
-        for request in encoder.encode([Family(UP, {(): 1.0}), *collect()], at_ms):
+        for request in encoder.encode([Family(UP, {(): 1.0}), *collect()], at_ms, pushed.samples()):
             buffer.add(request)
 
     def spread() -> None:

@@ -129,3 +129,35 @@ def test_page_of_many_jobs_compresses_to_less_than_half() -> None:
 def decode_size(body: bytes) -> tuple[int, int]:
     size = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(body[:3]))
     return size, 3
+
+
+def test_pushed_series_keep_their_own_labels() -> None:
+    encoder = RequestEncoder({**EXTERNAL, "cluster": "a"})
+    pushed = [
+        (encoder.encode_series("done", {"job": "backup", "instance": ""}), 1.0),
+        (encoder.encode_series("done", {"job": "backup", "instance": "db1", "cluster": "b", "Z": "1"}), 2.0),
+    ]
+    (request,) = encoder.encode([], 1000, pushed)
+
+    assert [
+        ((("__name__", "done"), ("cluster", "a"), ("job", "backup")), 1.0),
+        ((("Z", "1"), ("__name__", "done"), ("cluster", "b"), ("instance", "db1"), ("job", "backup")), 2.0),
+    ] == [(sample.labels, sample.value) for sample in decode_request(request.body)]
+
+
+def test_pushed_series_cannot_replace_ours_or_occur_twice() -> None:
+    encoder = RequestEncoder(EXTERNAL)
+    same = encoder.encode_series("jobs", {**EXTERNAL, "slurm_job": "7"})
+    named = encoder.encode_series("other", {"__name__": "jobs"})
+    (request,) = encoder.encode([Family(JOBS, {("7",): 1.0})], 1000, [(same, 5.0), (named, 6.0), (named, 7.0)])
+
+    assert [("jobs", 1.0), ("other", 6.0)] == [(s.name, s.value) for s in decode_request(request.body)]
+
+
+def test_pushed_series_that_is_deleted_ends() -> None:
+    encoder = RequestEncoder(EXTERNAL)
+    pushed = [(encoder.encode_series("done", {"job": "backup"}), 1.0)]
+    list(encoder.encode([], 1000, pushed))
+    (request,) = encoder.encode([], 2000)
+
+    assert [("done", True)] == [(sample.name, sample.is_stale) for sample in decode_request(request.body)]
