@@ -37,6 +37,8 @@ from slurmscope.services.runtime.threads import shorten_thread_turns
 logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
+FIXED_SETTINGS = ("web.", "output.")
+"""How the keys begin that a reload does not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class RunningExporter:
     def __init__(self, exporter: Exporter, config: Config) -> None:
         """Build the service of the first configuration."""
         self._exporter = exporter
+        self._first_config = config
         self._server: Server | None = None
         self._remote_write: RemoteWriteCounters | None = None
         self._is_started = False
@@ -126,6 +129,13 @@ class RunningExporter:
             before.close()
             configure_log(config)
             logger.info("configuration reloaded")
+            self._warn_of_unused(config)
+
+    def _warn_of_unused(self, config: Config) -> None:
+        """Log which changed settings take effect only after a restart."""
+        for key, used in self._first_config.values.items():
+            if key.startswith(FIXED_SETTINGS) and config.values[key].value != used.value:
+                logger.warning("this changed setting takes effect after a restart", extra=log.fields(key, key=key))
 
     def _build(self, config: Config) -> None:
         role, limits = self._exporter.role, config.of(MetricsSettings)

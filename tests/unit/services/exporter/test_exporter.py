@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from slurmscope.config import Config, load
@@ -44,6 +46,20 @@ def test_reload_replaces_the_readings_and_closes_the_old_ones() -> None:
     running.reload()
 
     assert [1, 0] == [readings.closed for readings in made]
+    assert is_config_good(running)
+
+
+def test_changed_settings_that_need_a_restart_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    def load_changed() -> Config:
+        environment = {"SLURMSCOPE_OUTPUT_REMOTE_WRITE": "http://h/write", "SLURMSCOPE_METRICS_PROFILE": "full"}
+        return load(exporter_sections(Role.NODE), flags={}, environment=environment)
+
+    exporter = Exporter(role=Role.NODE, load=load_changed, make_readings=lambda _: Readings())
+    running = RunningExporter(exporter, load_defaults())
+    with caplog.at_level(logging.WARNING):
+        running.reload()
+
+    assert [{"key": "output.remote-write"}] == [record.__dict__["fields"] for record in caplog.records]
     assert is_config_good(running)
 
 
