@@ -8,14 +8,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pytest
 from sqlalchemy import Connection, create_engine, inspect, make_url, select, text
 
 from lab.databases import DatabaseServer
+from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
+from slurmscope.store.archive import archive as sql_archive
 from slurmscope.store.archive.archive import SqlArchive
-from slurmscope.store.archive.database.partitions import RUNS_A_WEEK, read_weeks, week_of
+from slurmscope.store.archive.database import partitions
+from slurmscope.store.archive.database.partitions import RUNS_A_WEEK, WEEK_SECONDS, prepare_weeks, read_weeks, week_of
+from slurmscope.store.archive.retention import day_retention
+from slurmscope.store.archive.retention.row_retention import delete_runs
 from slurmscope.store.archive.tables.columns import METADATA
 from slurmscope.store.archive.tables.schema import CURVES, JOBS, REPORTS
 from tests.fakes.archive_version_2 import write_version_2
@@ -121,6 +129,62 @@ class PartitionPromises:
                 assert not any(0 in read_weeks(connection, table) for table in TABLES)
                 assert [left[0][1:]] * 3 == run_ids(connection)
             assert reports_that_ended(now, (4,)) == list(again.find(EVERYTHING, 4))
+
+    def test_partition_that_is_read_for_long_is_dropped_later_and_keeps_nobody_waiting(
+        self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(partitions, "LARGE_WEEK_JOBS", 0)
+        week = week_of(int(time.time())) - 20
+        with archive.database.writing() as connection:
+            METADATA.drop_all(connection)
+        with opened_again(archive) as database:
+            again = SqlArchive(database)
+            for each, job_id in ((week, 1), (week + 1, 2)):
+                with database.writing() as connection:
+                    prepare_weeks(connection, each * WEEK_SECONDS)
+                again.save(reports_that_ended(each * WEEK_SECONDS + DAY_SECONDS, (job_id,)))
+            before = (week + 1) * WEEK_SECONDS
+
+            with database.reading() as long_reader, ThreadPoolExecutor(1) as pool:
+                long_reader.execute(select(REPORTS.c.run_id)).all()
+                deleting = pool.submit(again.delete_jobs, before)
+                finds = [again.find(EVERYTHING, 2)]
+                while not deleting.done():
+                    finds.append(again.find(EVERYTHING, 2))
+                # The job is gone, its partition is not, and the next one is not tried for an hour.
+                assert 1 == deleting.result()
+                assert week in read_weeks(long_reader, REPORTS)
+                assert {1} == {len(found) for found in finds}
+                tries: list[float] = []
+                monkeypatch.setattr(sql_archive, "drop_week", lambda *_, **__: tries.append(1))
+                assert 0 == again.delete_jobs(before)
+                assert not tries
+                monkeypatch.setattr(sql_archive, "drop_week", partitions.drop_week)
+
+            monkeypatch.setattr(again, "_drop_at", 0.0)
+            again.delete_jobs(before)
+            with database.reading() as connection:
+                assert not any(week in read_weeks(connection, table) for table in TABLES)
+
+    def test_reports_are_saved_while_the_rows_of_a_day_are_deleted(
+        self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = int(time.time())
+        archive.save(reports_that_ended(now - 100 * DAY_SECONDS, range(1, 200)))
+        saved: list[int] = []
+
+        def delete_and_save(connection: Connection, *arguments: Any) -> None:
+            delete_runs(connection, *arguments)
+            # Another process, with the transaction of the deletion still open; one that had to wait would fail.
+            with opened_again(archive, timeout=1.0) as other:
+                SqlArchive(other).save(reports_that_ended(now, (1000, 1001)))
+            saved.append(len(archive.find(EVERYTHING, 1000)))
+
+        monkeypatch.setattr(day_retention, "delete_runs", delete_and_save)
+
+        assert 199 == archive.delete_jobs(now - 50 * DAY_SECONDS)
+        assert [1] == saved
+        assert [1000, 1001] == sorted(row.job_id for row in archive.list_jobs(EVERYTHING, JobFilter()).rows)
 
 
 def migrate_and_die(archive: SqlArchive, statements: int) -> subprocess.CompletedProcess[bytes]:

@@ -65,6 +65,8 @@ DELETE_BATCHES = 20
 """Transactions of one call: after years without any, the rest waits for the next."""
 DELETE_SECONDS = 5.0
 """No further transaction is begun after this time: the reporter has other work."""
+DROP_AGAIN_SECONDS = 3600.0
+"""After a partition could not be dropped: readers had to wait for the attempt."""
 SAVES_BETWEEN_LOOKS = 100
 """After so many saves SQLite runs ANALYZE again, to choose the right index."""
 MANY_ROWS = 10_000
@@ -82,6 +84,7 @@ class SqlArchive:
         self.database = database
         self._saves = 0
         self._counting = threading.Lock()
+        self._drop_at = 0.0
 
     def save(self, reports: Sequence[JobReport]) -> None:
         """Keep reports, in place of older ones of the same runs, all or none."""
@@ -235,11 +238,18 @@ class SqlArchive:
         return deleted
 
     def _drop_weeks(self, table: Table, before_seconds: int) -> int:
-        dropped, until = 0, time.monotonic() + DELETE_SECONDS
-        while (jobs := self._write(partial(drop_week, table=table, before_seconds=before_seconds))) is not None:
-            dropped += jobs
-            if time.monotonic() > until:
-                break
+        """Drop partitions, unless a long query reads the table: others would wait behind us, so we give up soon."""
+        dropped, now = 0, time.monotonic()
+        if now < self._drop_at:
+            return 0
+        try:
+            while (jobs := self._write(partial(drop_week, table=table, before_seconds=before_seconds))) is not None:
+                dropped += jobs
+                if time.monotonic() > now + DELETE_SECONDS:
+                    break
+        except ArchiveError as error:
+            self._drop_at = time.monotonic() + DROP_AGAIN_SECONDS
+            logger.info("an old partition was not dropped; retrying later", extra=fields(reason=str(error)))
         return dropped
 
     def _prepare_weeks(self) -> None:
