@@ -271,6 +271,11 @@ def write_version_2(connection: Connection, reports: Sequence[JobReport]) -> Non
     """Create the tables and save reports in them."""
     METADATA.create_all(connection)
     connection.execute(insert(SCHEMA).values(id=1, version=2))
+    save_version_2(connection, reports)
+
+
+def save_version_2(connection: Connection, reports: Sequence[JobReport]) -> None:
+    """Save reports of jobs and days that are not in the tables yet, as that release does: it looks at no version."""
     changes = SumChanges()
     for report in reports:
         values, encoded = job_values(report), encode_report(report)

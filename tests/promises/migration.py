@@ -4,26 +4,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
 
 from slurmscope.errors import ArchiveSchemaError
-from slurmscope.model.archive import JobFilter
+from slurmscope.model.archive import GroupBy, JobFilter
+from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.database import engine, migrations
 from slurmscope.store.archive.database.engine import Database
-from slurmscope.store.archive.database.migrations import Step
+from slurmscope.store.archive.database.migrations import OLDER_NAMES, Step
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.tables import schema
 from slurmscope.store.archive.tables.columns import METADATA
 from slurmscope.store.archive.tables.schema import JOBS, SCHEMA
 from tests.fakes.archive_version_1 import write_version_1
-from tests.fakes.reports import make_record, make_report
+from tests.fakes.archive_version_2 import save_version_2, write_version_2
+from tests.fakes.reports import START, make_record, make_report
 
 TIMEOUT_SECONDS = 1.0
 LONG = {
@@ -45,6 +48,14 @@ def make_version_1(archive: SqlArchive) -> None:
     with archive.database.writing() as connection:
         METADATA.drop_all(connection)
         write_version_1(connection, [make_report(), make_report(make_record(5))])
+
+
+def make_version_2(archive: SqlArchive, reports: Sequence[JobReport]) -> None:
+    with archive.database.writing() as connection:
+        METADATA.drop_all(connection)
+        for name in OLDER_NAMES.values():
+            connection.execute(text(f"DROP TABLE IF EXISTS {name}"))
+        write_version_2(connection, reports)
 
 
 def numbers(database: Database) -> list[int]:
@@ -133,6 +144,24 @@ class MigrationPromises:
 
         _set_version(archive)
         assert [4711] == numbers(archive.database)
+
+    def test_previous_release_that_still_runs_can_save_nothing_after_the_migration(self, archive: SqlArchive) -> None:
+        first, second, third = (
+            make_report(make_record(job_id, submit_seconds=START + job_id * 40 * 86_400)) for job_id in (1, 2, 3)
+        )
+        make_version_2(archive, [first])
+        # It noticed no later schema, and its sums by user alone would be missing for ever.
+        with opened_again(archive) as older:
+            with archive.database._engine.begin() as connection:
+                save_version_2(connection, [second])
+            assert [1, 2] == numbers(older)
+
+            with pytest.raises(DBAPIError, match=r"no such table|exist"), older._engine.begin() as connection:
+                save_version_2(connection, [third])
+            assert [1, 2] == numbers(older)
+            SqlArchive(older).save([third])
+            (total,) = SqlArchive(older).total(EVERYTHING, JobFilter(), GroupBy.USER)
+            assert 3 == total.jobs
 
     def test_nothing_is_written_while_a_later_release_migrates(self, archive: SqlArchive) -> None:
         archive.save([make_report()])

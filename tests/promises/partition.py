@@ -26,10 +26,9 @@ from slurmscope.store.archive.retention import day_retention
 from slurmscope.store.archive.retention.row_retention import delete_runs
 from slurmscope.store.archive.tables.columns import METADATA
 from slurmscope.store.archive.tables.schema import CURVES, JOBS, REPORTS
-from tests.fakes.archive_version_2 import write_version_2
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS
-from tests.promises.migration import ignore_progress, opened_again
+from tests.promises.migration import ignore_progress, make_version_2, opened_again
 
 DAY_SECONDS = 86_400
 TABLES = (REPORTS, CURVES)
@@ -58,12 +57,6 @@ sys.exit(main(sys.argv[1:]))
 def reports_that_ended(end_seconds: int, job_ids: Sequence[int]) -> list[JobReport]:
     times = {"submit_seconds": end_seconds - 120, "start_seconds": end_seconds - 60, "end_seconds": end_seconds}
     return [make_report(make_record(job_id, **times)) for job_id in job_ids]
-
-
-def make_version_2(archive: SqlArchive, reports: Sequence[JobReport]) -> None:
-    with archive.database.writing() as connection:
-        METADATA.drop_all(connection)
-        write_version_2(connection, reports)
 
 
 def run_ids(connection: Connection) -> list[list[int]]:

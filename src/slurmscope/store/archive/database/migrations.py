@@ -25,11 +25,16 @@ from slurmscope.store.archive.sums.dimension_sums import fill_totals
 from slurmscope.store.archive.tables import schema
 from slurmscope.store.archive.tables.columns import METADATA
 from slurmscope.store.archive.tables.schema import JOBS, SCHEMA
+from slurmscope.store.archive.tables.sum_tables import DAILY
 
 LOCK_NAME = "slurmscope_schema"
 LOCK_NUMBER = 0x736C7572
 """PostgreSQL numbers its advisory locks; any number that nothing else uses will do."""
 LOCK_SECONDS = 60
+INDEXED_A_SECOND, SUMMED_A_SECOND, CHECKED_A_SECOND = 200_000.0, 50_000.0, 200_000.0
+"""Rows of steps, measured by ``python -m bench migration`` on two cores; databases differ by some times."""
+OLDER_NAMES = MappingProxyType({DAILY.name: "slurmscope_daily"})
+"""Tables that were renamed, so that a release that still runs and knows only the older tables can write nothing."""
 _VERSION_ROW, _UNDER_WAY_ROW = 1, 2
 
 
@@ -40,6 +45,8 @@ class Step(NamedTuple):
     table: Table
     run: Callable[[Connection], object]
     is_needed: Callable[[Connection], bool] = lambda _: True
+    rows_a_second: float | None = None
+    """Roughly, on an ordinary server; None if it takes no time however many rows there are."""
 
 
 Progress = Callable[[int, int, Step], None]
@@ -48,7 +55,8 @@ Progress = Callable[[int, int, Step], None]
 
 def _partitioning(table: Table) -> Step:
     title = f"partition {table.name} by week; its rows become the first partition and are not copied"
-    return Step(title, table, partial(partition_table, table=table), partial(can_be_partitioned, table=table))
+    is_needed = partial(can_be_partitioned, table=table)
+    return Step(title, table, partial(partition_table, table=table), is_needed, CHECKED_A_SECOND)
 
 
 def _analyze(connection: Connection) -> None:
@@ -62,7 +70,7 @@ def _is_sqlite(connection: Connection) -> bool:
 MIGRATIONS: Mapping[int, Sequence[Step]] = MappingProxyType(
     {
         2: (
-            Step("sum up all jobs", JOBS, fill_totals),
+            Step("sum up all jobs", JOBS, fill_totals, rows_a_second=SUMMED_A_SECOND),
             *(_partitioning(table) for table in PARTITIONED),
             # Without statistics, SQLite may choose a poor index; servers collect them by themselves.
             Step("collect statistics", JOBS, _analyze, _is_sqlite),
@@ -108,10 +116,13 @@ def plan_steps(connection: Connection) -> tuple[Step, ...]:
     known = set(inspect(connection).get_table_names())
     steps: list[Step] = []
     for table in METADATA.sorted_tables:
-        if table.name not in known:
+        older_name = OLDER_NAMES.get(table.name)
+        if table.name in known:
+            steps += _additions(connection, table, table.name) if is_older(version) else ()
+        elif older_name in known:
+            steps = [_renaming(table, older_name), *steps, *_additions(connection, table, older_name)]
+        else:
             steps.append(_creation(connection, table))
-        elif is_older(version):
-            steps += _additions(connection, table)
     for older in range(version or schema.SCHEMA_VERSION, schema.SCHEMA_VERSION):
         steps += (step for step in MIGRATIONS.get(older, ()) if step.is_needed(connection))
     return tuple(steps)
@@ -185,18 +196,24 @@ def _creation(connection: Connection, table: Table) -> Step:
     return Step(_one_line(statement), table, table.create)
 
 
-def _additions(connection: Connection, table: Table) -> Iterator[Step]:
+def _renaming(table: Table, older_name: str) -> Step:
+    statement = text(f"ALTER TABLE {older_name} RENAME TO {table.name}")
+    return Step(_one_line(statement), table, partial(_execute, statement))
+
+
+def _additions(connection: Connection, table: Table, present_name: str) -> Iterator[Step]:
     inspector = inspect(connection)
-    columns = {column["name"] for column in inspector.get_columns(table.name)}
+    columns = {column["name"] for column in inspector.get_columns(present_name)}
     for column in table.columns:
         if column.name not in columns:
             definition = CreateColumn(column).compile(dialect=connection.dialect)
             statement = text(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
             yield Step(_one_line(statement), table, partial(_execute, statement))
-    indexes = {index["name"] for index in inspector.get_indexes(table.name)}
+    indexes = {index["name"] for index in inspector.get_indexes(present_name)}
     missing: list[Index] = [index for index in table.indexes if index.name not in indexes]
     for index in sorted(missing, key=lambda index: str(index.name)):
-        yield Step(_one_line(CreateIndex(index).compile(dialect=connection.dialect)), table, index.create)
+        title = _one_line(CreateIndex(index).compile(dialect=connection.dialect))
+        yield Step(title, table, index.create, rows_a_second=INDEXED_A_SECOND)
 
 
 def _execute(statement: TextClause, connection: Connection) -> None:

@@ -31,8 +31,9 @@ def _sums(*names: str) -> list[Column[int]]:
 
 # Sums of ``span`` days from a day on, counted from 1970: single days, and blocks of them.
 # Thousandths of seconds, as whole numbers: what is added and subtracted again leaves exactly nothing.
+# Named ``slurmscope_daily`` before version 3: releases that would not update the sums below fail without it.
 DAILY = Table(
-    "slurmscope_daily",
+    "slurmscope_daily_sums",
     METADATA,
     Column("rule", name_type(RULE_LENGTH), primary_key=True),
     Column("span", Integer, primary_key=True, autoincrement=False),
