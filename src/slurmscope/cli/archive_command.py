@@ -12,9 +12,10 @@ import click
 
 from slurmscope.cli.examples import format_examples
 from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output.step_progress import StepProgress
 from slurmscope.cli.output.terminal import write_text
 from slurmscope.cli.roles import find_sections
-from slurmscope.figures import format_bytes, format_ratio
+from slurmscope.figures import format_bytes, format_ratio, format_seconds
 from slurmscope.log import escape
 from slurmscope.services.reporting.backup import BackupRequest, write_backups
 from slurmscope.services.reporting.migration import migrate_archive
@@ -79,7 +80,9 @@ def _migrate_command() -> click.Command:
         callback=_migrate,
         params=[
             click.Option(
-                ["--dry-run"], is_flag=True, help="Print the steps and the rows of their tables; change nothing."
+                ["--dry-run"],
+                is_flag=True,
+                help="Print the steps, the rows of their tables and a rough duration; change nothing.",
             ),
             *options_for(section for section in find_sections("portal") if section.name == "archive"),
         ],
@@ -91,19 +94,18 @@ def _migrate_command() -> click.Command:
 
 
 def _migrate(*, dry_run: bool, **given: object) -> int:
-    def show(number: int, count: int, title: str) -> None:
-        write_text(f"{number}/{count} {escape(title)}")
-
-    steps = migrate_archive(load_config("portal", given), show, is_dry_run=dry_run)
+    with StepProgress() as progress:
+        steps = migrate_archive(load_config("portal", given), progress.show, is_dry_run=dry_run)
     if not steps:
         write_text("the archive has the tables of this release; there is nothing to do")
     elif dry_run:
         write_text(f"{len(steps)} step{'' if len(steps) == 1 else 's'}:")
         for step in steps:
             write_text(f"{escape(step.title)}; {step.table} has about {step.rows:,} rows")
+        write_text(f"roughly {format_seconds(sum(step.seconds for step in steps))} in all, on an idle server")
         write_text("nothing was changed: this was a dry run")
     else:
-        write_text("the archive was migrated")
+        write_text(f"the archive was migrated in {format_seconds(progress.seconds)}")
     return 0
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,11 +15,12 @@ from slurmscope.store.archive.settings import ArchiveSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
-    """Describe one step: its statement, or what it does, and about how many rows its table has."""
+    """Describe one step: its statement or what it does, and about how many rows and seconds it takes."""
 
     title: str
     table: str
     rows: int
+    seconds: float
 
 
 def migrate_archive(config: Config, show: Callable[[int, int, str], None], *, is_dry_run: bool) -> list[PlannedStep]:
@@ -29,7 +31,9 @@ def migrate_archive(config: Config, show: Callable[[int, int, str], None], *, is
         raise no_archive(settings)
     with closing(archive):
         planned = [
-            PlannedStep(title=step.title, table=step.table.name, rows=rows)
+            PlannedStep(
+                title=step.title, table=step.table.name, rows=rows, seconds=rows / (step.rows_a_second or math.inf)
+            )
             for step, rows in archive.database.plan_migration()
         ]
         if planned and not is_dry_run:
