@@ -37,8 +37,8 @@ FILES = {
     "mariadb": "SELECT space FROM information_schema.innodb_sys_tables WHERE name = CONCAT('archive/', :name)",
 }
 """Say which file the rows of a table are in; a copy has another."""
-KILLED_AFTER = {"postgresql": (2,), "mariadb": (2, 5, 7)}
-"""Numbers of statements; in MariaDB two create the other table, the fifth gives it the rows, the seventh its name."""
+KILLED_AFTER = {"postgresql": (2,), "mariadb": (5, 7)}
+"""Numbers of statements; in MariaDB, the fifth gives the rows to the other table, and the seventh its name."""
 KILLED = """
 import os, signal, sys
 from slurmscope.store.archive.database import partitioning
