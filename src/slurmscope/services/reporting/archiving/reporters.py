@@ -125,11 +125,12 @@ class Reporters:
     def find(self) -> tuple[Reporter, ...]:
         """Return the reporters of the clusters that accounting has now, with new ones for new clusters."""
         try:
-            names = self._accounting.clusters()[:MAX_CLUSTERS]
+            found = self._accounting.clusters()
         except SourceError as error:
             self._own = replace(self._own, failures=self._own.failures + 1, problem=str(error))
             return tuple(self._reporters[name] for name in self._names)
-        self._own = replace(self._own, problem="")
+        names = found[:MAX_CLUSTERS]
+        self._own = replace(self._own, problem=_too_many(found))
         for name in names:
             if name not in self._reporters:
                 candidate = self._stand(f"{REPORTER} {name}")
@@ -185,6 +186,17 @@ class Reporters:
         finally:
             if reporter.has_failed_for(FAILING_SECONDS):
                 election.resign(RESIGN_SECONDS)
+
+
+def _too_many(clusters: Sequence[str]) -> str:
+    """Return a message if there are more clusters than reporters; else an empty text."""
+    if len(clusters) <= MAX_CLUSTERS:
+        return ""
+    left_out = ", ".join(clusters[MAX_CLUSTERS:][:3])
+    return (
+        f"accounting has {len(clusters)} clusters, of which {MAX_CLUSTERS} are archived, not {left_out} and further "
+        "ones; choose with accounting.clusters"
+    )
 
 
 def join_progress(reporters: Sequence[Reporter], own: Progress, elected: Set[str]) -> Progress:

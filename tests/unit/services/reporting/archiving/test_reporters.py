@@ -149,6 +149,19 @@ def test_clusters_that_cannot_be_listed_are_read_as_before(archive: SqlArchive) 
     assert [*range(1, JOBS + 1)] == archived(archive, "alpha")
 
 
+def test_more_clusters_than_reporters_are_named(archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporters_module, "MAX_CLUSTERS", 1)
+    accounting = Clusters(alpha=FakeAccounting())
+    site = Site(archive, accounting)
+    site.work(START)
+    assert "" == site.reporters.progress.problem
+
+    accounting.members["beta"] = FakeAccounting()
+    site.work(START)
+    assert ("alpha",) == site.reporters.clusters
+    assert "accounting has 2 clusters, of which 1 are archived, not beta" in site.reporters.progress.problem
+
+
 def test_reporters_run_until_they_are_ended(archive: SqlArchive) -> None:
     accounting = Clusters(alpha=FakeAccounting(jobs_of("alpha")))
     alone = stand_alone(archive, Checkpoints(archive.database))
