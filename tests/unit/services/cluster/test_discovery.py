@@ -17,7 +17,10 @@ from slurmscope.outputs.http.response import Response
 from slurmscope.services.cluster.discovery import PATH, Discovery, DiscoverySettings
 from slurmscope.services.cluster.readings import ClusterReadings, cluster_sections
 from slurmscope.services.exporter.readings import SharedReading
-from tests.processes import until
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands.executables import write_fake_commands
+from tests.processes import running, until
 
 
 class Slurm:
@@ -119,3 +122,14 @@ def test_exporter_offers_the_path() -> None:
     readings = ClusterReadings(load(cluster_sections(), flags={}, environment={}), {})
     assert "http_sd_configs" in readings.routes()[PATH].link_text
     readings.close()
+
+
+def test_file_is_written_by_an_exporter_without_an_http_server(tmp_path: Path) -> None:
+    write_fake_commands(simulate(Shape(jobs=3, nodes=2), now=1_790_000_000), tmp_path / "bin")
+    file = tmp_path / "nodes.json"
+    flags = ("--slurm.bin-path", str(tmp_path / "bin"), "--output.textfile", str(tmp_path / "slurm.prom"))
+    with running("cluster", *flags, "--sd.file", str(file)) as exporter:
+        until(file.exists)
+        assert 0 == exporter.end()
+    assert 2 == len(targets(file.read_bytes()))
+    assert not any("msg=listening" in line for line in exporter.log)
