@@ -27,7 +27,7 @@ from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.settings import parse_text, setting
 from slurmscope.sources.slurm.commands import SlurmCommands, random_separator
 from slurmscope.sources.slurm.sinfo_discovery import arguments, parse_discovery
-from slurmscope.units import parse_seconds
+from slurmscope.units import parse_positive_seconds
 
 PATH = "/sd/nodes"
 AGENT_PORT = 9798
@@ -62,7 +62,7 @@ class DiscoverySettings:
         metavar="FILTER",
     )
     file_interval: float = setting(
-        60.0, help="Interval between updates of the file.", parse=parse_seconds, metavar="DURATION"
+        60.0, help="Interval between updates of the file.", parse=parse_positive_seconds, metavar="DURATION"
     )
 
 

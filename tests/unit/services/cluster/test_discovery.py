@@ -106,6 +106,7 @@ def test_without_a_file_none_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "flags",
     [
+        {"sd.file-interval": "0s"},
         {"sd.port": "0"},
         {"sd.port": "70000"},
         {"sd.file": "/tmp/nodes"},
