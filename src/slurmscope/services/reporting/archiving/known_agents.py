@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Know what the agents of nodes measure, to find jobs there whose series are missing.
 
-An engine that has lost all of its storages may answer like one that never had any series, and one that has lost some of
-them like one that has no series of some nodes.
+An engine that has lost all of its storages may answer like one that never had any series, one that has lost some of
+them like one that has no series of some nodes, and one that still waits for samples, such as those that a remote write
+client buffers, like one that has no later ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ MIN_RUN_SECONDS = 180.0
 """How long a job has run when its series must exist, with a usual scrape interval."""
 MIN_CURVE_SECONDS = 600.0
 """How long a job has run when it must have memory and a curve too."""
+MAX_GAP_SECONDS, MAX_GAP_RATIO = 600.0, 0.02
+"""How much of the run a curve may lack: so long, or this share if that is longer."""
 MAX_NODES = 100_000
 
 Kind = Literal["cpu", "memory", "curve"]
@@ -96,13 +99,14 @@ def _silent_nodes(report: JobReport) -> Set[str]:
 
 
 def _numbers(report: JobReport) -> Iterator[NodeNumber]:
+    run_seconds = report.summary.run_seconds
     for node in report.summary.nodes:
         if node.cpu_seconds is None:
             continue
         yield node.node, "cpu"
         if node.working_peak_bytes is not None:
             yield node.node, "memory"
-        if node.run_ratio > 0:
+        if (1 - node.run_ratio) * run_seconds < max(MAX_GAP_SECONDS, MAX_GAP_RATIO * run_seconds):
             yield node.node, "curve"
 
 

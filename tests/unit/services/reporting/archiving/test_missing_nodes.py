@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,8 @@ class NodeSeries:
     stores: set[str] = field(default_factory=lambda: {"n1", "n2"})
     """Nodes whose series the server has now."""
     lost: str = ""
+    newest: float = math.inf
+    """Time of the newest sample."""
     max_concurrent_queries: int = 4
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
@@ -44,17 +47,18 @@ class NodeSeries:
     def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
         if wanted.metric != "jobs_cpu_seconds_total":
             return Totals()
-        return Totals({span.job_id: dict.fromkeys(self._labels(wanted, span), 60.0) for span in spans})
+        return Totals({span.job_id: dict.fromkeys(self._labels(wanted, span), self._end(span)) for span in spans})
 
     def _labels(self, wanted: SeriesQuery, span: JobSpan) -> list[tuple[str, ...]]:
         known = [node for node in self.nodes.get(span.job_id, ()) if node in self.stores]
         is_plain = wanted.by == ("slurm_node",) and wanted.how in set(Aggregation)
         return [(node,) for node in known] if is_plain else []
 
+    def _end(self, span: JobSpan) -> float:
+        return min(self.newest, span.end_seconds) - span.start_seconds
+
     def _curve(self, span: JobSpan, labels: tuple[str, ...]) -> Series:
-        times = tuple(
-            span.start_seconds + 60.0 * step for step in range(1, int(span.end_seconds - span.start_seconds) // 60)
-        )
+        times = tuple(span.start_seconds + 60.0 * step for step in range(1, int(self._end(span)) // 60))
         return Series(labels, times, (1.0,) * len(times))
 
 
@@ -136,6 +140,21 @@ def test_job_without_one_kind_of_numbers_is_measured_again(bench: Bench, lost: s
     assert not bench.end(3, end=START + 300).is_incomplete, "a short job may have no curve"
     bench.series.lost = ""
     assert not bench.measure_again(2).is_incomplete
+
+
+def test_job_whose_last_samples_arrive_late_is_measured_again(bench: Bench) -> None:
+    """As with remote write clients, which buffer samples while no server accepts them."""
+    bench.series.newest = START + 5400.0
+    report = bench.end(2)
+    assert (True, 2 * 5400.0) == (report.is_incomplete, report.summary.cpu.time.used)
+    bench.series.newest = math.inf
+    report = bench.measure_again(2)
+    assert (False, 2 * 7200.0) == (report.is_incomplete, report.summary.cpu.time.used)
+
+
+def test_small_gaps_are_no_reason_to_measure_again(bench: Bench) -> None:
+    bench.series.newest = START + 7200.0 - 500
+    assert not bench.end(2).is_incomplete
 
 
 def test_agents_of_all_nodes_are_known_after_a_restart(bench: Bench) -> None:
