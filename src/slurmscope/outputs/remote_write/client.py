@@ -11,8 +11,9 @@ from slurmscope.errors import ConfigError, MalformedAnswer, OutputError, ServerE
 from slurmscope.http_client.address import ServerAddress
 from slurmscope.http_client.headers import read_headers
 from slurmscope.http_client.post import post
-from slurmscope.http_client.request import HttpAnswer, HttpRequest, tls_context
+from slurmscope.http_client.request import HttpAnswer, HttpRequest
 from slurmscope.log import escape
+from slurmscope.outputs.remote_write.certificates import Certificates
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class RemoteWriteClient:
         if settings.key_file and not settings.cert_file:
             raise ConfigError("--output.remote-write-key-file needs --output.remote-write-cert-file")
         self._settings = settings
+        self._certificates = Certificates(settings)
         self._address = address
         self._wall_clock = wall_clock
 
@@ -73,8 +75,10 @@ class RemoteWriteClient:
             raise self._failure(answer, secrets)
 
     def _tls(self) -> SSLContext | None:
-        """Return the context of a connection; made for each, because certificates are replaced while we run."""
-        return _tls_context(self._settings) if self._address.is_tls else None
+        try:
+            return self._certificates.context() if self._address.is_tls else None
+        except ConfigError as error:  # the files may be valid again later
+            raise WriteFailed(str(error), kind="certificates") from error
 
     def _failure(self, answer: HttpAnswer, secrets: tuple[str, ...]) -> OutputError:
         text = _without(secrets, answer.body.decode("utf-8", "replace").strip())
@@ -105,10 +109,3 @@ def parse_retry_after(value: str, now_seconds: float) -> float:
         except (TypeError, ValueError, OverflowError):
             seconds = 0.0
     return min(max(0.0, seconds), LONGEST_RETRY_AFTER_SECONDS)
-
-
-def _tls_context(settings: RemoteWriteSettings) -> SSLContext:
-    try:
-        return tls_context(settings.ca_file, settings.cert_file, settings.key_file)
-    except ConfigError as error:  # the files may be valid again later
-        raise WriteFailed(str(error), kind="certificates") from error
