@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -31,6 +31,16 @@ def split_federated(job_id: int) -> FederatedId | None:
     """Return the parts of a job ID of a federation; None for any other ID."""
     origin, local_id = divmod(job_id, 1 << LOCAL_ID_BITS)
     return FederatedId(origin, local_id) if origin else None
+
+
+def is_one_job(shown_id: str, users: Collection[str]) -> bool:
+    """Return whether jobs of these users, in several clusters, are runs of one: a federation gives each ID once.
+
+    A job that is requeued may run in another cluster of the federation. The archive may have jobs of several
+    federations, but hardly of the same user and ID. ``shown_id`` is the ID as users write it: 12, 12_3 or 12+1.
+    """
+    base = shown_id.replace("+", "_").partition("_")[0]
+    return base.isdecimal() and split_federated(int(base)) is not None and len(set(users)) == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

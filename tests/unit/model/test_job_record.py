@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slurmscope.gres import Gres
+from slurmscope.model.job_record import is_one_job
 from slurmscope.model.job_states import BASE_STATES
 from slurmscope.model.jobs import JobGroup
 from tests.fakes.reports import make_record
@@ -46,6 +47,22 @@ def test_job_is_shown_by_the_id_that_users_write(changed: dict[str, Any], expect
 )
 def test_federated_job_has_the_id_of_its_origin(changed: dict[str, Any], expected: tuple[int, int] | None) -> None:
     assert expected == make_record(**changed).federated
+
+
+@pytest.mark.parametrize(
+    ("shown_id", "users", "expected"),
+    [
+        ("67109080", ("ada", "ada"), True),
+        ("67109080_3", ("ada",), True),
+        ("67109080+1", ("ada",), True),
+        ("67109080", ("ada", "bob"), False),
+        ("67109080", (), False),
+        ("4711", ("ada", "ada"), False),
+        ("x", ("ada",), False),
+    ],
+)
+def test_runs_of_one_federated_job_have_one_user(shown_id: str, users: tuple[str, ...], expected: bool) -> None:
+    assert expected == is_one_job(shown_id, users)
 
 
 def test_gpus_of_all_types_are_counted() -> None:

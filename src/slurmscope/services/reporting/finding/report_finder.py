@@ -14,7 +14,7 @@ from dataclasses import replace
 from slurmscope.errors import AmbiguousName, ArchiveError, MalformedAnswer, ServerBusy, SourceError
 from slurmscope.log import fields
 from slurmscope.model.archive import Archive, JobRow
-from slurmscope.model.job_record import JobAccounting, JobRecord
+from slurmscope.model.job_record import JobAccounting, JobRecord, is_one_job
 from slurmscope.model.job_states import REVOKED
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
@@ -142,7 +142,8 @@ class ReportFinder:
             return None, ""
         try:
             rows = self._archive.find_shown(viewer, shown_id, cluster=cluster)
-            _require_one_cluster(shown_id, {row.cluster for row in rows})
+            if not is_one_job(shown_id, [row.user for row in rows]):
+                _require_one_cluster(shown_id, {row.cluster for row in rows})
             newest = max(rows, key=_age_key, default=None)
             reports = self._archive.find(viewer, newest.job_id, cluster=newest.cluster) if newest else ()
         except ArchiveError as error:
@@ -163,12 +164,10 @@ class ReportFinder:
                 for record in self._look_up(viewer, shown_id) or ()
                 if cluster in {"", record.cluster} and viewer.sees(record.user, record.account, record.cluster)
             ]
-            archived_in = {archived.record.cluster} if archived else set()
-            chosen = _find_clusters(found, archived_in)
-            _require_one_cluster(shown_id, chosen | archived_in)
-            if not chosen or _is_ended(archived):
+            chosen = _choose_cluster(shown_id, found, archived)
+            if not chosen:
                 return None, ""
-            report = self._reports.get(_cache_key(shown_id, chosen.pop()))
+            report = self._reports.get(_cache_key(shown_id, chosen))
         except TooManyLookups:
             raise
         except SourceError as error:
@@ -228,6 +227,18 @@ def _cache_key(shown_id: str, cluster: str) -> str:
 def _require_one_cluster(shown_id: str, clusters: set[str]) -> None:
     if len(clusters) > 1:
         raise AmbiguousName("job", shown_id, clusters)
+
+
+def _choose_cluster(shown_id: str, found: Sequence[JobRecord], archived: JobReport | None) -> str:
+    """Return the cluster of a job's newest run; empty if there is none, or if what is archived of it is complete."""
+    archived_in = {archived.record.cluster} if archived else set()
+    clusters = _find_clusters(found, archived_in)
+    runs = [*(record for record in found if record.cluster in clusters), *([archived.record] if archived else [])]
+    if is_one_job(shown_id, [run.user for run in runs]):
+        clusters = {max(runs, key=_age_key).cluster}
+        archived_in &= clusters
+    _require_one_cluster(shown_id, clusters | archived_in)
+    return "" if archived_in and _is_ended(archived) else next(iter(clusters), "")
 
 
 def _find_clusters(found: Sequence[JobRecord], archived_in: set[str]) -> set[str]:

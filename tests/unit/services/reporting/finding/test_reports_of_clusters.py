@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from slurmscope.errors import AmbiguousName, CommandTimedOut
+from slurmscope.model.job_record import JobRecord
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.services.reporting.finding.known_clusters import KEPT_SECONDS, KnownClusters
 from slurmscope.services.reporting.finding.report_finder import ReportFinder
@@ -16,10 +17,11 @@ from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reporting import FakeAccounting
-from tests.fakes.reports import make_record, make_report
+from tests.fakes.reports import START, make_record, make_report
 from tests.fakes.two_clusters import make_two_clusters
 
 PATIENCE_SECONDS = 30.0
+FEDERATED = (2 << 26) + 7
 ADA, BOB, EVE = (Viewer(name=name) for name in ("ada", "bob", "eve"))
 
 
@@ -120,6 +122,44 @@ def test_revoked_copy_of_a_federated_job_does_not_make_its_id_ambiguous(
         ("5000", "alpha"): ("alpha", "REVOKED"),
         ("5001", ""): ("alpha", "REVOKED"),
     } == {key: (report.record.cluster, report.record.state) for key, report in found.items() if report}
+
+
+def requeue(submit_seconds: int, **changed: object) -> JobRecord:
+    """Make a run of a federated job, which may have been requeued to another cluster."""
+    return make_record(
+        FEDERATED, submit_seconds=START + submit_seconds, start_seconds=START + submit_seconds, **changed
+    )
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "REQUEUED"])
+def test_newest_run_of_a_federated_job_is_shown_whichever_cluster_ran_it(
+    archive: FakeArchive, accounting: FakeAccounting, state: str
+) -> None:
+    first, shown_id = requeue(0, cluster="alpha", state=state), str(FEDERATED)
+    archive.save([make_report(first)])
+    accounting.records += [first, requeue(600, cluster="beta", state="RUNNING", end_seconds=None)]
+
+    def find(cluster: str = "") -> tuple[str, str]:
+        report = make_finder(archive, accounting).report(ADA, shown_id, cluster)
+        assert report is not None
+        return report.record.cluster, report.record.state
+
+    assert ("beta", "RUNNING") == find()
+    assert ("alpha", state) == find("alpha")
+    archive.save([make_report(requeue(600, cluster="beta"))])
+    assert ("beta", "COMPLETED") == find()
+    accounting.records.clear()
+    assert ("beta", "COMPLETED") == find()
+    # Requeued once more, to the first cluster.
+    accounting.records.append(requeue(9000, cluster="alpha", state="RUNNING", end_seconds=None))
+    assert ("alpha", "RUNNING") == find()
+
+
+def test_equal_ids_of_two_federations_are_ambiguous(archive: FakeArchive, accounting: FakeAccounting) -> None:
+    archive.save([make_report(requeue(0, cluster="alpha")), make_report(requeue(600, cluster="beta", user="bob"))])
+    finder = make_finder(archive, accounting)
+    with pytest.raises(AmbiguousName):
+        finder.report(EVERYTHING, str(FEDERATED))
 
 
 def test_ended_job_is_shown_without_a_warning_while_accounting_is_down(archive: FakeArchive) -> None:
