@@ -27,6 +27,7 @@ class LabSettings:
     node_count: int = 4
     refuses_cgroups: bool = False
     has_accounting: bool = True
+    first_job_id: int | None = None
     extra_lines: tuple[str, ...] = ()
     extra_files: Mapping[str, str] = field(default_factory=dict)
 
@@ -40,6 +41,9 @@ class Layout:
     settings: LabSettings
     uses_cgroups: bool
     cgroup_plugin: str = "cgroup/v1"
+    cluster_name: str = CLUSTER_NAME
+    first: "Layout | None" = None
+    """The lab whose munged, slurmdbd, users and node names this cluster shares; None for a lab of its own."""
 
     @property
     def etc(self) -> Path:
@@ -54,7 +58,7 @@ class Layout:
     @property
     def munge_socket(self) -> Path:
         """Give the socket of the lab's own munged."""
-        return self.folder / "munge" / "socket"
+        return (self.first or self).folder / "munge" / "socket"
 
     @property
     def database_socket(self) -> Path:
@@ -64,7 +68,7 @@ class Layout:
     @property
     def users(self) -> Path:
         """Give the folder in which each user has a working folder."""
-        return self.folder / "users"
+        return (self.first or self).folder / "users"
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -73,7 +77,7 @@ class Layout:
         Plain names like n1 would be nicer to read and are not safe: a slurmd that somebody else starts by hand under
         the same name shares our cgroups, and we would end its jobs with ours.
         """
-        return node_names(self.block, self.settings.node_count)
+        return node_names((self.first or self).block, self.settings.node_count)
 
     @property
     def gpu_nodes(self) -> tuple[str, ...]:
@@ -117,7 +121,7 @@ def _slurm_conf(layout: Layout) -> str:
 def identity_lines(layout: Layout) -> list[str]:
     """Give the lines of slurm.conf that say who and where the daemons of a lab are."""
     return [
-        f"ClusterName={CLUSTER_NAME}",
+        f"ClusterName={layout.cluster_name}",
         "SlurmctldHost=localhost(127.0.0.1)",
         "SlurmUser=root",
         "SlurmdUser=root",
@@ -127,14 +131,14 @@ def identity_lines(layout: Layout) -> list[str]:
         "AccountingStorageHost=127.0.0.1",
         # For connections to slurmdbd this, not AuthInfo, names munge's socket.
         f"AccountingStoragePass={layout.munge_socket}",
-        f"AccountingStoragePort={layout.block.database_daemon}",
+        f"AccountingStoragePort={(layout.first or layout).block.database_daemon}",
         f"StateSaveLocation={layout.folder}/state",
         f"SlurmdSpoolDir={layout.folder}/spool/%n",
         f"SlurmctldPidFile={layout.folder}/run/slurmctld.pid",
         f"SlurmdPidFile={layout.folder}/run/slurmd-%n.pid",
         f"SlurmctldLogFile={layout.folder}/log/slurmctld.log",
         f"SlurmdLogFile={layout.folder}/log/slurmd-%n.log",
-        f"FirstJobId={layout.block.number * JOBS_PER_LAB + 1}",
+        f"FirstJobId={layout.settings.first_job_id or layout.block.number * JOBS_PER_LAB + 1}",
         "SlurmctldDebug=info",
         "SlurmdDebug=info",
     ]

@@ -101,7 +101,7 @@ def _accepts(family: socket.AddressFamily, address: str | tuple[str, int]) -> bo
 
 def _daemon(layout: Layout, program: str, *arguments: str, suffix: str = "") -> Daemon:
     name = program + suffix
-    mark, _, value = marker(layout.folder).partition("=")
+    mark, _, value = marker((layout.first or layout).folder).partition("=")
     return Daemon(
         name=name,
         argv=(find_program(program, PACKAGES[program]), *arguments),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab import daemons, users
 from lab.client import SlurmClient
-from lab.config import CLUSTER_NAME, GPUS_PER_NODE, Layout, render_configuration
+from lab.config import GPUS_PER_NODE, Layout, render_configuration
 from lab.mariadb import install_database
 from lab.supervisor import Supervisor
 
@@ -21,21 +21,27 @@ def prepare_folder(layout: Layout) -> None:
     """Create, in the lab's folder, all folders and files that the daemons expect."""
     # Not subject to the caller's umask: the lab's users must reach the configuration and munge's socket.
     layout.folder.chmod(0o755)
-    for name in ("etc", "munge", "run", "log", "state", "spool", "devices", "users"):
+    own = () if layout.first else ("munge", "users")
+    for name in ("etc", "run", "log", "state", "spool", "devices", *own):
         (layout.folder / name).mkdir()
         (layout.folder / name).chmod(0o755)
+    _write_configuration(layout)
+    for index in range(GPUS_PER_NODE):
+        _make_gpu(layout.gpu_file(index))
+    if layout.first is None:
+        key = layout.munge_socket.parent / "key"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(128))
+        users.provide_users(layout.users)
+
+
+def _write_configuration(layout: Layout) -> None:
     for name, text in render_configuration(layout).items():
         path = layout.etc / name
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
         # slurmdbd refuses a configuration that others can read.
         path.chmod(0o600 if name == "slurmdbd.conf" else 0o644)
-    key = layout.munge_socket.parent / "key"
-    key.touch(mode=0o600)
-    key.write_bytes(secrets.token_bytes(128))
-    for index in range(GPUS_PER_NODE):
-        _make_gpu(layout.gpu_file(index))
-    users.provide_users(layout.users)
 
 
 def _make_gpu(path: Path) -> None:
@@ -56,12 +62,17 @@ def start_services(layout: Layout, supervisor: Supervisor, client: SlurmClient, 
         supervisor.start(daemons.munged(layout))
         wait_ready(layout, supervisor, daemons.MUNGED)
     progress("starting slurmctld and slurmd")
+    start_cluster(layout, supervisor, client)
+    progress(f"ready: idle nodes {', '.join(layout.nodes)}")
+
+
+def start_cluster(layout: Layout, supervisor: Supervisor, client: SlurmClient) -> None:
+    """Start controller and nodes, and wait until the nodes are idle."""
     supervisor.start(daemons.controller(layout))
     for node in layout.nodes:
         supervisor.start(daemons.node(layout, node))
     wait_ready(layout, supervisor, daemons.CONTROLLER, *map(daemons.node_daemon_name, layout.nodes))
     client.wait_idle()
-    progress(f"ready: idle nodes {', '.join(layout.nodes)}")
 
 
 def start_accounting(layout: Layout, supervisor: Supervisor, client: SlurmClient, progress: Progress) -> None:
@@ -74,8 +85,13 @@ def start_accounting(layout: Layout, supervisor: Supervisor, client: SlurmClient
     progress("starting slurmdbd")
     supervisor.start(daemons.database_daemon(layout))
     wait_ready(layout, supervisor, daemons.DATABASE_DAEMON)
-    client.run("sacctmgr", "-i", "add", "cluster", CLUSTER_NAME)
-    users.register_users(client.run)
+    register_cluster(layout, client)
+
+
+def register_cluster(layout: Layout, client: SlurmClient) -> None:
+    """Register a cluster and its users with slurmdbd."""
+    client.run("sacctmgr", "-i", "add", "cluster", layout.cluster_name)
+    users.register_users(client.run, layout.cluster_name)
 
 
 def wait_ready(layout: Layout, supervisor: Supervisor, *names: str) -> None:

@@ -53,6 +53,7 @@ def read_state(folder: Path) -> LabState:
             node_count=settings["node_count"],
             refuses_cgroups=settings.get("refuses_cgroups", False),
             has_accounting=settings.get("has_accounting", True),
+            first_job_id=settings.get("first_job_id"),
             extra_lines=tuple(settings["extra_lines"]),
             extra_files=settings["extra_files"],
         ),

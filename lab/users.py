@@ -50,11 +50,13 @@ def provide_users(folder: Path) -> None:
         os.chown(workdir, user.uid, user.gid)
 
 
-def register_users(run: Callable[..., str]) -> None:
-    """Tell the accounting database about accounts and users."""
-    run("sacctmgr", "-i", "add", "account", ",".join(ACCOUNTS), "Organization=lab")
+def register_users(run: Callable[..., str], cluster: str) -> None:
+    """Register accounts and users of a cluster with the accounting database."""
+    where = f"Cluster={cluster}"
+    run("sacctmgr", "-i", "add", "account", ",".join(ACCOUNTS), "Organization=lab", where)
     for name, accounts in ACCOUNTS_OF.items():
-        run("sacctmgr", "-i", "add", "user", name, f"Account={','.join(accounts)}", f"DefaultAccount={accounts[0]}")
+        of_account = f"Account={','.join(accounts)}", f"DefaultAccount={accounts[0]}"
+        run("sacctmgr", "-i", "add", "user", name, *of_account, where)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from lab.prometheus import create_blocks, run_prometheus
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.portal.other_queues import OtherQueues
 from slurmscope.services.reporting.archiving.reporter import ReporterSettings
 from slurmscope.services.reporting.archiving.reporters import Reporters, stand_alone
 from slurmscope.services.reporting.making.node_sizes import NodeSizes
@@ -25,8 +24,7 @@ from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import PrometheusSettings
-from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings, random_separator
-from slurmscope.sources.slurm.squeue_waiting import read_waiting
+from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
@@ -34,7 +32,6 @@ from tests.e2e.accounting_access import administer
 from tests.e2e.job_history import History
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import make_record
-from tests.processes import until
 
 pytestmark = pytest.mark.scaling
 
@@ -123,19 +120,3 @@ def test_sacct_reads_every_cluster_of_slurmdbd(slurm_lab: SlurmLab, second: int)
     assert sizes.smallest("lab", first.nodes) is not None
     ended = SacctAccounting(run, clusters=["lab", SECOND]).read_ended(twin.submit_seconds, int(time.time()))
     assert {("lab", second), (SECOND, second)} <= {(record.cluster, record.job_id) for record in ended}
-
-
-def test_pending_jobs_of_a_named_cluster_are_those_of_its_squeue(slurm_lab: SlurmLab) -> None:
-    run = SlurmCommands(SlurmSettings(bin_path=slurm_lab.bin_path, timeout=30.0), slurm_lab.environment).run
-    job = slurm_lab.submit(ALICE, "--hold", "--job-name=CLUSTER: lab", script="true")
-    try:
-        # As on a host of another cluster, for which slurmdbd names the controllers.
-        others = OtherQueues(run, lambda: ("lab", "elsewhere", "nowhere"), lambda: "elsewhere")
-        until(lambda: bool(others.get()) and bool(list(others.problems())))
-        (queue,) = others.get()
-        own = read_waiting(run, random_separator(), now_seconds=queue.taken_at_seconds, cluster="lab")
-        assert (own, True) == (queue, job in {waiting.job_id for waiting in queue.jobs})
-        (problem,) = others.problems()
-        assert problem.startswith("Pending jobs of nowhere cannot be read: ")
-    finally:
-        slurm_lab.run("scancel", str(job))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from slurmscope.model.finding import Subject
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.node_events import NodeEvent
+from slurmscope.model.nodes import Nodes
 from slurmscope.model.report import Chart, ChartLine, JobReport
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.model.waiting import WaitingQueue
@@ -147,6 +148,16 @@ class FakeOptOuts:
             self.opted_out.discard(user)
 
 
+@dataclass(kw_only=True)
+class OtherCluster:
+    """Hold what the controller of another cluster reports."""
+
+    now: ClusterNow = field(default_factory=ClusterNow)
+    waiting: WaitingQueue | None = None
+    facts: QueueFacts = field(default_factory=QueueFacts)
+    events: tuple[NodeEvent, ...] | None = None
+
+
 @dataclass
 class FakeBackend:
     """Serve from memory, and record what was audited."""
@@ -163,6 +174,7 @@ class FakeBackend:
     opt_outs: FakeOptOuts = field(default_factory=FakeOptOuts)
     waiting: WaitingQueue | None = None
     facts: QueueFacts = field(default_factory=QueueFacts)
+    others: dict[str, OtherCluster] = field(default_factory=dict)
     events: tuple[NodeEvent, ...] | None = None
     scripts: dict[str, JobScript] = field(default_factory=dict)
     script_error: SourceError | None = None
@@ -186,7 +198,24 @@ class FakeBackend:
         return find_archived(self.archive, viewer, shown_id, cluster)
 
     def find_clusters(self) -> tuple[str, ...]:
-        return tuple(sorted({report.record.cluster for report in self.archive.reports}))
+        return tuple(sorted({*(report.record.cluster for report in self.archive.reports), *self.others}))
+
+    def find_live(self) -> tuple[str, ...]:
+        own = self.waiting.cluster if self.waiting else ""
+        return (*((own,) if own else ()), *self.others)
+
+    def read_cluster(self, cluster: str) -> OtherCluster | None:
+        if cluster in {"", self.waiting.cluster if self.waiting else ""}:
+            return OtherCluster(now=self.cluster, waiting=self.waiting, facts=self.facts, events=self.events)
+        return self.others.get(cluster)
+
+    def read_now(self, cluster: str) -> ClusterNow:
+        found = self.read_cluster(cluster)
+        return found.now if found else ClusterNow(problems=(f"Cluster {cluster} is not read.",))
+
+    def read_nodes(self, clusters: Collection[str]) -> dict[str, Nodes]:
+        found = {name: cluster.facts.nodes for name in clusters if (cluster := self.read_cluster(name))}
+        return {name: nodes for name, nodes in found.items() if nodes is not None}
 
     def read_script(self, record: JobRecord) -> JobScript | None:
         if self.script_error is not None:
@@ -214,14 +243,17 @@ class FakeBackend:
                 stores_scripts=lambda: bool(self.scripts),
             ),
             cluster=ClusterServices(
-                now=lambda: self.cluster,
+                now=self.read_now,
+                names=self.find_live,
+                nodes=self.read_nodes,
                 charts=lambda: self.charts,
                 top_clients=lambda: self.top_clients,
-                node_events=lambda _: self.events,
+                node_events=lambda cluster, _: found.events if (found := self.read_cluster(cluster)) else None,
             ),
             queue=QueueServices(
-                waiting=lambda: self.waiting,
-                facts=lambda _: self.facts,
+                waiting=lambda cluster: found.waiting if (found := self.read_cluster(cluster)) else None,
+                others=lambda: tuple(found.waiting for found in self.others.values() if found.waiting),
+                facts=lambda cluster, _: found.facts if (found := self.read_cluster(cluster)) else QueueFacts(),
                 waiting_times=lambda _cluster, partition: {
                     shape: wait for shape, wait in self.waits.items() if wait.partition == partition
                 },

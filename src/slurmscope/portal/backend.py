@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from slurmscope.model.filesystem_use import TopClients
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
 from slurmscope.model.node_events import NodeEvent
+from slurmscope.model.nodes import Nodes
 from slurmscope.model.report import Chart, JobReport
 from slurmscope.model.series import Measured
 from slurmscope.model.staff import SavedViews, StaffNotes
@@ -68,7 +69,7 @@ class JobServices:
     several clusters with this ID. May also raise ``ServerBusy`` if the viewer requested too many jobs.
     """
     clusters: Callable[[], tuple[str, ...]] = tuple
-    """Return the clusters that have jobs in the archive."""
+    """Return the clusters that have jobs in the archive, or whose controllers are read."""
     add_resubmission: Callable[[Viewer, JobReport], JobReport] = lambda _viewer, report: report
     """Return a report with the header for the job's next run, by all runs that the viewer may see."""
     zoom: Callable[[str, JobReport, RunPart, int], ZoomedReport] = lambda _person, report, part, _points: zoom_report(
@@ -88,28 +89,32 @@ class JobServices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterServices:
-    """Show the cluster, its nodes and its file systems."""
+    """Show each cluster, its nodes and its file systems; without a name it is the cluster of the portal's host."""
 
-    now: Callable[[], ClusterNow]
-    """Return the last known state of the cluster."""
+    now: Callable[[str], ClusterNow]
+    """Return the last known state of a cluster."""
+    names: Callable[[], tuple[str, ...]] = tuple
+    """Return the clusters whose controllers are read, that of the portal's host first; none while it is unknown."""
+    nodes: Callable[[Collection[str]], Mapping[str, Nodes]] = lambda _clusters: {}
+    """Return the nodes of these clusters, as far as they are known."""
     charts: Callable[[], tuple[Chart, ...]] = tuple
-    """Return charts of the cluster's last 24 hours, if they are recorded here."""
+    """Return charts of the last 24 hours of the cluster of the portal's host, if they are recorded here."""
     top_clients: Callable[[], TopClients | None] = lambda: None
     """Return who uses each shared file system most; None if that is not known."""
-    node_events: Callable[[str], tuple[NodeEvent, ...] | None] = lambda _node: None
-    """Return when a node was down or drained, newest first; None if that is not known."""
+    node_events: Callable[[str, str], tuple[NodeEvent, ...] | None] = lambda _cluster, _node: None
+    """Return when a node of a cluster was down or drained, newest first; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueServices:
-    """Show pending jobs and what explains their wait."""
+    """Show pending jobs and what explains their wait; without a name they are of the cluster of the portal's host."""
 
-    waiting: Callable[[], WaitingQueue | None] = lambda: None
-    """Return the last known pending jobs of all users; None if they are not known."""
+    waiting: Callable[[str], WaitingQueue | None] = lambda _cluster: None
+    """Return the last known pending jobs of all users of a cluster; None if they are not known."""
     others: Callable[[], tuple[WaitingQueue, ...]] = tuple
-    """Return those of other clusters, as far as they are known."""
-    facts: Callable[[Collection[str]], QueueFacts] = lambda _: QueueFacts()
-    """Return what explains the queue: the fields of these names, and the nodes."""
+    """Return those of all other clusters than that of the portal's host, as far as they are known."""
+    facts: Callable[[str, Collection[str]], QueueFacts] = lambda _cluster, _: QueueFacts()
+    """Return what explains the queue of a cluster: the fields of these names, and the nodes."""
     waiting_times: Callable[[str, str], WaitsByShape] = lambda _cluster, _partition: {}
     """Return how long jobs of each shape waited in the last weeks, in one partition of one cluster."""
 

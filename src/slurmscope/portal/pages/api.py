@@ -25,7 +25,7 @@ from slurmscope.portal.pages.jobs import bound_ranges
 from slurmscope.portal.pages.waiting import explain_waiting
 from slurmscope.portal.views.chart_data import encode_charts, encode_zoomed
 from slurmscope.portal.views.cluster_now import ClusterNow
-from slurmscope.portal.views.queries import MAX_DAYS, parse_filter, parse_position, render_position
+from slurmscope.portal.views.queries import MAX_DAYS, parse_cluster, parse_filter, parse_position, render_position
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.waiting import WaitingView
 from slurmscope.portal.views.what_if import MAX_TEXT, parse_request
@@ -155,11 +155,11 @@ def read_job(context: Context, shown_id: ShownId) -> Response:
 @router.get("/jobs/{shown_id}/waiting")
 def read_waiting(context: Context, shown_id: ShownId) -> WaitingView:
     """Explain a pending job: reason, expected start, position, priority, blockers, smaller requests; 404 if started."""
-    job = context.find_waiting(shown_id)
-    if job is None:
+    pending = context.find_waiting(shown_id)
+    if pending is None:
         raise not_found()
-    view = round_fields(replace(explain_waiting(context, job), shown_id=shown_id))
-    context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=job.user)
+    view = round_fields(replace(explain_waiting(context, pending), shown_id=shown_id))
+    context.audit(f"job {context.name_job(shown_id, view.cluster)}", owner=view.user)
     return view
 
 
@@ -236,6 +236,9 @@ def read_totals(
 
 
 @router.get("/cluster")
-def read_cluster(context: Context) -> ClusterNow:
+def read_cluster(
+    context: Context,
+    cluster: Annotated[str, Query(max_length=200, description="Default: that of the portal's host.")] = "",
+) -> ClusterNow:
     """Return the state of queue and nodes, without user names; only staff get the reasons of down and drained nodes."""
-    return round_fields(context.now())
+    return round_fields(context.now(parse_cluster({"cluster": cluster})))

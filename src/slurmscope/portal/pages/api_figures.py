@@ -17,7 +17,7 @@ from slurmscope.portal.pages.api import ERRORS
 from slurmscope.portal.pages.api_filters import RANGE_PARAMETERS, Text, WantedJobs
 from slurmscope.portal.pages.cluster import find_waiting_table
 from slurmscope.portal.pages.context import Context
-from slurmscope.portal.pages.nodes import find_visible_node, is_own
+from slurmscope.portal.pages.nodes import find_visible_node, read_events
 from slurmscope.portal.pages.savings import SAVINGS_DAYS, total_savings
 from slurmscope.portal.pages.waste import require_staff
 from slurmscope.portal.views.queries import MAX_DAYS, parse_cluster
@@ -167,7 +167,8 @@ def read_waiting_times(
     cluster: Annotated[str, Query(max_length=200, description="Default: the one whose queue is shown.")] = "",
 ) -> WaitingTimesAnswer:
     """Return how long jobs of each shape waited in a partition in the last four weeks."""
-    table = find_waiting_table(context, context.now(), partition, parse_cluster({"cluster": cluster}))
+    named = parse_cluster({"cluster": cluster})
+    table = find_waiting_table(context, context.now(named), partition, named)
     shapes = (
         ShapeWait(
             cores=cores,
@@ -204,7 +205,7 @@ def read_node(
     """Return state and size of a node; users see the nodes on which a job ran that they have access to."""
     (cluster, node), is_staff = find_visible_node(context, name), context.viewer.is_staff
     shown_cluster = cluster or next(iter(context.backend.jobs.clusters()), "")
-    events = context.backend.cluster.node_events(name) if is_staff and is_own(context, cluster) else None
+    events = read_events(context, cluster, name)
     if node is None:
         return NodeAnswer(name=name, cluster=shown_cluster, events=events)
     return NodeAnswer(

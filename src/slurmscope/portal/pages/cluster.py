@@ -34,28 +34,29 @@ _WAITING_DAYS = 28
 @router.get("/cluster")
 def show_cluster(context: Context) -> Response:
     """Show queue, nodes, partitions and the last 24 hours; staff also see down and drained nodes."""
-    now, table_format = context.now(), parse_format(context.query)
-    asked, cluster = context.query.get("partition", ""), parse_cluster(context.query)
+    cluster, table_format = _choose_cluster(context), parse_format(context.query)
+    now, asked = context.now(cluster), context.query.get("partition", "")
     if table_format != "html":
         name = context.query.get("table", "partitions")
         if name == "waiting":
             shapes = make_shape_table(find_waiting_table(context, now, asked, cluster))
             return make_table_response(shapes, table_format, "cluster-waiting-times")
         return make_table_response(_choose_table(now, name), table_format, f"cluster-{name}")
-    charts = [(chart, make_data_table(chart)) for chart in context.backend.cluster.charts()]
+    charts = context.backend.cluster.charts() if cluster in {"", context.own_cluster} else ()
     return context.page(
         "cluster.html",
-        now=now,
-        charts=charts,
+        charts=[(chart, make_data_table(chart)) for chart in charts],
         table=find_waiting_table(context, now, asked, cluster),
-        own=_own_cluster(context),
+        **_now_values(context, now, cluster),
     )
 
 
 @router.get("/cluster/now")
 def send_cluster_now(context: Context) -> Response:
     """Send the part of the page that changes."""
-    return HTMLResponse(context.pages.render("cluster_now.html", context.viewer, {"now": context.now()}))
+    cluster = _choose_cluster(context)
+    values = _now_values(context, context.now(cluster), cluster)
+    return HTMLResponse(context.pages.render("cluster_now.html", context.viewer, values))
 
 
 @router.get("/cluster/charts.json")
@@ -80,23 +81,31 @@ def send_cluster_chart_table(context: Context, name: str, format: str) -> Respon
 
 
 def find_waiting_table(context: RequestContext, now: ClusterNow, asked: str, cluster: str = "") -> WaitingTable:
-    """Return the waiting times of the requested partition of a cluster, by default of that with most pending jobs."""
-    cluster = cluster or _own_cluster(context)
+    """Return the waiting times of the requested partition of a cluster, by default of that with most pending jobs.
+
+    ``now`` is the state of that cluster.
+    """
+    cluster = cluster or context.own_cluster
     names = _list_partitions(context, now, cluster)
     partition = asked if asked in names else next(iter(names), "")
     waits = context.backend.queue.waiting_times(cluster, partition) if partition else {}
     return replace(make_waiting_table(partition, waits), cluster=cluster, partitions=tuple(names))
 
 
-def _own_cluster(context: RequestContext) -> str:
-    """Return the name of the cluster whose controller the portal reads; empty while it is unknown."""
-    queue = context.backend.queue.waiting()
-    return queue.cluster if queue else ""
+def _choose_cluster(context: RequestContext) -> str:
+    """Return the cluster that the address names, by default that of the portal's host."""
+    return parse_cluster(context.query) or context.own_cluster
+
+
+def _now_values(context: RequestContext, now: ClusterNow, cluster: str) -> dict[str, object]:
+    """Return what the part of the page that changes shows; problems of the own cluster are shown on every page."""
+    is_own = cluster in {"", context.own_cluster}
+    return {"now": now, "cluster": context.link_cluster(cluster), "cluster_problems": () if is_own else now.problems}
 
 
 def _list_partitions(context: RequestContext, now: ClusterNow, cluster: str) -> list[str]:
-    """List those of the own cluster as its controller does, of others those of the last weeks' jobs."""
-    if cluster == _own_cluster(context):
+    """List those that the controller reports, or those of the last weeks' jobs if it is not read."""
+    if now.partitions:
         return [part.name for part in sorted(now.partitions, key=lambda part: -(part.pending_jobs or 0))]
     jobs: Counter[str] = Counter()
     for waits in context.archive.waiting_times(context.since(_WAITING_DAYS), cluster=cluster):

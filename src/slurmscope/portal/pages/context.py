@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from datetime import tzinfo
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 
 from slurmscope.errors import AmbiguousName
 from slurmscope.model.archive import Archive, JobFilter, JobPage, PagePosition
+from slurmscope.model.job_record import is_one_job
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting import WaitingJob, WaitingQueue
@@ -36,6 +37,15 @@ from slurmscope.units import DAY_SECONDS
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z")
 
 T = TypeVar("T")
+
+
+class PendingJob(NamedTuple):
+    """Hold a pending job with its cluster; ``queue`` is None if the job is known from accounting only."""
+
+    job: WaitingJob
+    cluster: str
+    queue: WaitingQueue | None = None
+
 
 NOT_FOUND = "This does not exist, or you do not have access to it."
 
@@ -76,6 +86,11 @@ class RequestContext:
     def cluster(self) -> str:
         """Return the cluster that the address names; empty for the short address, which may mean several."""
         return requested_cluster(self.request.scope)
+
+    @property
+    def own_cluster(self) -> str:
+        """Return the cluster of the portal's host; empty while it is unknown."""
+        return next(iter(self.backend.cluster.names()), "")
 
     @property
     def zone_name(self) -> str:
@@ -126,37 +141,58 @@ class RequestContext:
         def read_archive() -> JobPage:
             return self.archive.list_jobs(self.viewer, wanted, after=after, limit=limit)
 
-        own = self.backend.queue.waiting()
-        queues = (*((own,) if own else ()), *self.backend.queue.others())
-        return read_merged(queues, read_archive, self.viewer, wanted, after=after, limit=limit)
+        return read_merged(self.list_queues(), read_archive, self.viewer, wanted, after=after, limit=limit)
 
-    def find_waiting(self, shown_id: str, cluster: str = "") -> WaitingJob | None:
+    def list_queues(self) -> tuple[WaitingQueue, ...]:
+        """Return the queues of all clusters, as far as they are known."""
+        own = self.backend.queue.waiting("")
+        return (*((own,) if own else ()), *self.backend.queue.others())
+
+    def find_waiting(self, shown_id: str, cluster: str = "") -> PendingJob | None:
         """Return a pending job that the viewer has access to, without auditing the access.
 
         ``cluster`` is by default the one in the address.
         """
         cluster = cluster or self.cluster
-        queue = self._find_queue(cluster)
-        job = queue.find(shown_id) if queue else None
-        if queue is None or job is None or not self.viewer.sees(job.user, job.account, queue.cluster):
-            return None
-        if queue.cluster and not cluster and len(self.backend.jobs.clusters()) > 1:
+        found = [
+            PendingJob(job, queue.cluster, queue)
+            for queue in self._find_queues(cluster)
+            if (job := queue.find(shown_id)) and self.viewer.sees(job.user, job.account, queue.cluster)
+        ]
+        if found and found[0].cluster and not cluster and len(self.backend.jobs.clusters()) > 1:
             rows = self.archive.find_shown(self.viewer, shown_id)
-            require_one_cluster("job", shown_id, {queue.cluster, *(row.cluster for row in rows)})
-        return job
+            named = {pending.cluster for pending in found} | {row.cluster for row in rows}
+            # A federated job is pending in several clusters until one starts it, and may have run in another before.
+            if not is_one_job(shown_id, [*(pending.job.user for pending in found), *(row.user for row in rows)]):
+                require_one_cluster("job", shown_id, named)
+        return found[0] if found else None
 
-    def find_waiting_array(self, array_job_id: int) -> tuple[WaitingJob, ...]:
+    def find_waiting_array(self, array_job_id: int, cluster: str) -> tuple[PendingJob, ...]:
         """Return the pending tasks of an array that the viewer has access to, without auditing the access."""
-        queue = self._find_queue(self.cluster)
-        if queue is None:
-            return ()
-        found = queue.find_array(array_job_id)
-        return tuple(job for job in found if self.viewer.sees(job.user, job.account, queue.cluster))
+        return tuple(
+            PendingJob(job, queue.cluster, queue)
+            for queue in self._find_queues(cluster)
+            for job in queue.find_array(array_job_id)
+            if self.viewer.sees(job.user, job.account, queue.cluster)
+        )
 
-    def _find_queue(self, cluster: str) -> WaitingQueue | None:
-        """Return the queue of pending jobs, if it is that of this cluster."""
-        queue = self.backend.queue.waiting()
-        return queue if queue and cluster in {"", queue.cluster} else None
+    def _find_queues(self, cluster: str) -> tuple[WaitingQueue, ...]:
+        """Return the queue of a cluster, or those of all clusters without a name."""
+        if not cluster:
+            return self.list_queues()
+        queue = self.backend.queue.waiting(cluster)
+        return (queue,) if queue and queue.cluster == cluster else ()
+
+    def find_live(self, cluster: str) -> str | None:
+        """Return how services name a cluster whose controller is read: empty for that of the portal's host.
+
+        None is any other cluster. Among several, so is one that may or may not be that of the portal's host.
+        """
+        live = self.backend.cluster.names()
+        if cluster and live:
+            return ("" if cluster == live[0] else cluster) if cluster in live else None
+        known = self.backend.jobs.clusters()
+        return "" if len(known) < 2 and cluster in {"", *known} else None
 
     def link_cluster(self, cluster: str) -> str:
         """Return the cluster that a link to one of its jobs names: none while there is only one."""
@@ -174,9 +210,9 @@ class RequestContext:
         """Return whether the viewer has access to any matching job."""
         return bool(self.list_jobs(wanted, limit=1).rows)
 
-    def now(self) -> ClusterNow:
-        """Return the state of the cluster; reasons of down and drained nodes are for staff, who write them."""
-        now = self.backend.cluster.now()
+    def now(self, cluster: str = "") -> ClusterNow:
+        """Return the state of a cluster; reasons of down and drained nodes are for staff, who write them."""
+        now = self.backend.cluster.now(cluster)
         return now if self.viewer.is_staff else replace(now, troubles=())
 
     def since(self, days: int) -> int:

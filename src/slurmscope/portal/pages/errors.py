@@ -125,7 +125,7 @@ def _handle_archive_error(request: Request, error: Exception) -> Response:
     _logger.warning("archive failed", extra=fields("archive", error=str(error)))
     backend: PortalBackend = request.app.state.backend
     # Tokens are in the archive too: without it, a viewer with a token is not signed in.
-    now = backend.cluster.now() if is_signed_in(request) and not _wants_json(request) else None
+    now = backend.cluster.now("") if is_signed_in(request) and not _wants_json(request) else None
     headers = {"Retry-After": "60"}
     return make_error(request, 503, _ARCHIVE_UNREACHABLE, title=_ARCHIVE_TITLE, headers=headers, now=now)
 

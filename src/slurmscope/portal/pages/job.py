@@ -59,7 +59,7 @@ def show_job(context: Context, shown_id: str) -> Response:
     if (report is None or report.record.is_array_rest) and _is_array(context, shown_id):
         return RedirectResponse(f"{context.base_path}{array_path(shown_id, context.cluster)}", 303)
     if report and (waiting := find_pending(report)):
-        return show_waiting(context, shown_id, waiting, cluster=report.record.cluster)
+        return show_waiting(context, shown_id, waiting)
     report = context.add_resubmission(context.audit_report(shown_id, report))
     what_if = _answer_what_if(context, report)
     body = _render_cached(context, report, is_update=False, what_if=what_if)

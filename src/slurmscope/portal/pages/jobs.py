@@ -80,9 +80,10 @@ def show_first_page(context: Context) -> Response:
         wasters=archive.total(viewer, all_recent, GroupBy.USER, limit=8) if viewer.is_staff else (),
         critical=_find_critical(context, shown=(*failed, *rows)) if viewer.is_staff else (),
         own=own,
-        waiting=summarize_own(context.backend.queue.waiting(), viewer.name),
+        waiting=summarize_own(context.list_queues(), viewer.name),
         rule_link=context.make_rule_link(own_recent),
         now=context.now(),
+        own_cluster=context.own_cluster,
     )
 
 
@@ -132,7 +133,7 @@ def show_array(context: Context, array_id: str) -> Response:
         tasks = _iterate(context.list_jobs, wanted)
         return make_job_file(tasks, table_format, f"array-{array_id}", limit=MAX_TASKS)
     first = context.archive.find(context.viewer, started[0].job_id, cluster=started[0].cluster) if started else ()
-    waiting = context.find_waiting_array(int(array_id))
+    waiting = context.find_waiting_array(int(array_id), rows[0].cluster)
     if not first:
         return show_waiting(context, array_id, waiting[0]) if waiting else _list_tasks(context, wanted)
     view = make_array_view(rows, first[0].summary)
@@ -146,7 +147,7 @@ def show_array(context: Context, array_id: str) -> Response:
         count=sum(row.array_tasks for row in rows),
         is_cut=is_cut,
         wanted=wanted,
-        pending=[explain_waiting(context, job) for job in waiting[:1]],
+        pending=[explain_waiting(context, one) for one in waiting[:1]],
         now=context.backend.clock(),
     )
 

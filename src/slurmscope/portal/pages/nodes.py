@@ -6,12 +6,14 @@ Other people's nodes are like absent ones: a user may see a node on which one of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from slurmscope.model.archive import JobFilter, JobRow
+from slurmscope.model.node_events import NodeEvent
 from slurmscope.model.nodes import Node
 from slurmscope.model.report import Chart
 from slurmscope.portal.pages.context import Context, RequestContext, not_found, require_one_cluster
@@ -50,8 +52,7 @@ def show_node(context: Context, name: str) -> Response:
         ended=found.ended,
         wanted=JobFilter(cluster=context.link_cluster(found.cluster), node=name),
         charts=[(chart, make_data_table(chart)) for chart in _charts(context, found)],
-        # Reasons are written by staff for staff.
-        events=context.backend.cluster.node_events(name) if is_staff and is_own(context, found.cluster) else None,
+        events=read_events(context, found.cluster, name),
     )
 
 
@@ -75,14 +76,11 @@ def has_node(context: RequestContext, name: str) -> bool:
     return bool(_list_clusters(context, name))
 
 
-def is_own(context: RequestContext, cluster: str) -> bool:
-    """Return whether this is the cluster whose controller the portal reads; an unknown one is not, among several."""
-    queue = context.backend.queue.waiting()
-    own = queue.cluster if queue else ""
-    if cluster and own:
-        return cluster == own
-    known = context.backend.jobs.clusters()
-    return len(known) < 2 and cluster in {"", *known}
+def read_events(context: RequestContext, cluster: str, name: str) -> tuple[NodeEvent, ...] | None:
+    """Return when a node was down or drained; reasons are written by staff for staff."""
+    live = context.find_live(cluster)
+    is_shown = context.viewer.is_staff and live is not None
+    return context.backend.cluster.node_events(live or "", name) if is_shown else None
 
 
 def _list_clusters(context: RequestContext, name: str) -> list[str]:
@@ -90,23 +88,22 @@ def _list_clusters(context: RequestContext, name: str) -> list[str]:
     if not 0 < len(name) <= 255 or not name.isprintable():
         return []
     known = context.backend.jobs.clusters()
-    queue = context.backend.queue.waiting()
-    several = sorted({*known, *([queue.cluster] if queue and queue.cluster else ())})
+    several = sorted({*known, *context.backend.cluster.names()})
     candidates = [context.cluster] if context.cluster else several if len(known) > 1 else [""]
-    return [cluster for cluster in candidates if _may_see(context, name, cluster)]
+    reported = _read_nodes(context, name, candidates) if context.viewer.is_staff else {}
+    return [
+        cluster
+        for cluster in candidates
+        if cluster in reported or context.has_jobs(JobFilter(cluster=cluster, node=name))
+    ]
 
 
-def _may_see(context: RequestContext, name: str, cluster: str) -> bool:
-    if context.has_jobs(JobFilter(cluster=cluster, node=name)):
-        return True
-    return context.viewer.is_staff and _read_node(context, name, cluster) is not None
-
-
-def _read_node(context: RequestContext, name: str, cluster: str) -> Node | None:
-    """Return what the controller reports about a node of the portal's own cluster."""
-    if cluster and not is_own(context, cluster):
-        return None
-    return find_node(context.backend.queue.facts(()).nodes, name)
+def _read_nodes(context: RequestContext, name: str, clusters: Iterable[str]) -> dict[str, Node]:
+    """Return what the controllers of these clusters report about their nodes of a name."""
+    live = {cluster: other for cluster in clusters if (other := context.find_live(cluster)) is not None}
+    nodes = context.backend.cluster.nodes(tuple(live.values()))
+    found = {cluster: find_node(nodes.get(other), name) for cluster, other in live.items()}
+    return {cluster: node for cluster, node in found.items() if node is not None}
 
 
 def find_visible_node(context: RequestContext, name: str) -> tuple[str, Node | None]:
@@ -120,7 +117,7 @@ def find_visible_node(context: RequestContext, name: str) -> tuple[str, Node | N
     require_one_cluster("node", name, set(clusters))
     cluster = clusters[0]
     context.audit(f"node {context.name_job(name, cluster)}")
-    return cluster, _read_node(context, name, cluster)
+    return cluster, _read_nodes(context, name, [cluster]).get(cluster)
 
 
 def _find(context: RequestContext, name: str) -> _Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurmscope.analysis.pending.limit_reasons import LimitUse, find_limits, parse_limit_reason
 from slurmscope.analysis.pending.pending_reasons import explain_reason
@@ -38,6 +38,7 @@ _DEPENDENCY_WORDS = {
     "aftercorr": "has completed its task of the same number",
     "afterburstbuffer": "has copied its data out of the burst buffer",
 }
+_COMMAND = re.compile(r"\b(?:scontrol|scancel)\b")
 _RESERVATION_REASONS = frozenset({"Reservation", "ReqNodeNotAvail", "ReservationDeleted", "ReservationInvalid"})
 
 
@@ -137,7 +138,7 @@ def make_waiting_view(
         state=job.state,
         reason=job.reason,
         meaning=known.meaning,
-        action=known.action.replace("JOBID", str(job.array_job_id or job.het_job_id or job.job_id)),
+        action=known.action.replace("JOBID", str(_find_target(job))),
         submit_seconds=job.submit_seconds,
         eligible_seconds=job.eligible_seconds,
         start_seconds=job.start_seconds,
@@ -162,6 +163,16 @@ def make_waiting_view(
         waited=waits.get((find_cores_class(job.cpus), find_limit_class(job.time_limit_seconds))),
         suggestions=tuple(_describe(job, change) for change in smaller),
     )
+
+
+def name_cluster(view: WaitingView, cluster: str) -> WaitingView:
+    """Let the commands of a view name the cluster: another one has jobs and partitions of the same names."""
+
+    def name(text: str) -> str:
+        return _COMMAND.sub(rf"\g<0> -M {cluster}", text)
+
+    suggestions = tuple(replace(each, command=name(each.command)) for each in view.suggestions)
+    return replace(view, action=name(view.action), suggestions=suggestions)
 
 
 def make_waiting_job(record: JobRecord) -> WaitingJob:
@@ -289,5 +300,9 @@ def _make_command(job: WaitingJob, change: SmallerRequest) -> str:
         return ""
     days, rest = divmod(change.time_limit_seconds, 86_400)
     clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:00"
-    target = job.array_job_id or job.het_job_id or job.job_id
-    return f"scontrol update JobId={target} TimeLimit={f'{days}-' if days else ''}{clock}"
+    return f"scontrol update JobId={_find_target(job)} TimeLimit={f'{days}-' if days else ''}{clock}"
+
+
+def _find_target(job: WaitingJob) -> int:
+    """Return the ID that commands name to change a job with all its parts."""
+    return job.array_job_id or job.het_job_id or job.job_id

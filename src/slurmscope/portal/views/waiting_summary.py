@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,10 +24,11 @@ LEVEL_BOUNDS_SECONDS = (60.0, 600.0, 3600.0, 6 * 3600.0, 86_400.0)
 
 
 class OwnJob(NamedTuple):
-    """Hold one pending job with its reason in words."""
+    """Hold one pending job with its reason in words and its cluster."""
 
     job: WaitingJob
     meaning: str
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,6 @@ class OwnWaiting:
 
     jobs: tuple[OwnJob, ...]
     count: int
-    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +52,18 @@ class WaitingTable:
     """Partitions to choose from."""
 
 
-def summarize_own(queue: WaitingQueue | None, user: str) -> OwnWaiting:
-    """Return the pending jobs of a user, those with the earliest expected start first."""
-    own = queue.of_user(user) if queue else ()
-    ordered = sorted(own, key=lambda job: (job.start_seconds is None, job.start_seconds or 0, -job.submit_seconds))
+def summarize_own(queues: Sequence[WaitingQueue], user: str) -> OwnWaiting:
+    """Return the pending jobs of a user in all clusters, those with the earliest expected start first."""
+    own = [(job, queue.cluster) for queue in queues for job in queue.of_user(user)]
+    ordered = sorted(own, key=lambda one: _start_order(one[0]))
     return OwnWaiting(
-        jobs=tuple(OwnJob(job, explain_reason(job.reason).meaning) for job in ordered[:MAX_OWN]),
-        count=sum(job.task_count for job in own),
-        cluster=queue.cluster if queue else "",
+        jobs=tuple(OwnJob(job, explain_reason(job.reason).meaning, cluster) for job, cluster in ordered[:MAX_OWN]),
+        count=sum(job.task_count for job, _ in own),
     )
+
+
+def _start_order(job: WaitingJob) -> tuple[bool, int, int]:
+    return job.start_seconds is None, job.start_seconds or 0, -job.submit_seconds
 
 
 def make_waiting_table(partition: str, waits: Mapping[tuple[int, int], WaitingTime]) -> WaitingTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
 from jinja2.bccache import Bucket
@@ -120,7 +120,7 @@ def make_links(base: str, clusters: FindClusters = tuple) -> dict[str, Callable[
     """Return functions that link to jobs, arrays and nodes, with their cluster, to users, accounts and partitions."""
 
     def named(cluster: str) -> str:
-        return shown_cluster(cluster, clusters())
+        return shown_cluster(cluster, clusters()) if cluster else ""
 
     # In names a slash is an ordinary character.
     return {
@@ -130,8 +130,16 @@ def make_links(base: str, clusters: FindClusters = tuple) -> dict[str, Callable[
         "user_url": lambda name: f"{base}/users/{quote(name, safe='')}",
         "account_url": lambda name: f"{base}/accounts/{quote(name, safe='')}",
         "node_url": lambda name, cluster="": f"{base}{node_path(name, named(cluster))}",
-        "partition_url": lambda name: f"{base}/jobs{render_query(JobFilter(partition=name))}",
+        "partition_url": lambda name, cluster="": (
+            f"{base}/jobs{render_query(JobFilter(cluster=cluster, partition=name))}"
+        ),
+        "cluster_url": lambda cluster="", **more: _cluster_url(base, named(cluster), more),
     }
+
+
+def _cluster_url(base: str, cluster: str, more: Mapping[str, str]) -> str:
+    query = urlencode({**more, **({"cluster": cluster} if cluster else {})})
+    return f"{base}/cluster?{query}" if query else f"{base}/cluster"
 
 
 def _printable(value: object) -> object:

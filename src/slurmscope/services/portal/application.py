@@ -37,7 +37,6 @@ from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.metrics_page import add_metrics_page
 from slurmscope.services.portal.munge import open_munge
 from slurmscope.services.portal.node_history import open_node_history
-from slurmscope.services.portal.other_queues import OtherQueues
 from slurmscope.services.portal.readings import PortalReadings, make_readings
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, ReporterSettings
@@ -80,7 +79,6 @@ class _Parts:
     """None in a portal that only serves pages."""
     checkpoints: Checkpoints
     readings: PortalReadings
-    other_queues: OtherQueues
     waiting_times: WaitingTimesCache
     beside: Companion
 
@@ -109,7 +107,7 @@ def _open_parts(reporting: Reporting, environment: Mapping[str, str], beside: Co
         raise ConfigError("the portal needs an archive: set it with --archive.url")
     commands = SlurmCommands(config.of(SlurmSettings), environment)
     checkpoints = Checkpoints(archive.database)
-    reporters, readings = _make_reporters(reporting, archive), make_readings(reporting, commands)
+    reporters = _make_reporters(reporting, archive)
     return _Parts(
         config=config,
         environment=environment,
@@ -119,8 +117,7 @@ def _open_parts(reporting: Reporting, environment: Mapping[str, str], beside: Co
         coordinators=CoordinatedAccounts(lambda user: read_coordinated(commands.run, user)),
         reporters=reporters,
         checkpoints=checkpoints,
-        readings=readings,
-        other_queues=_make_other_queues(config, commands, reporters, readings),
+        readings=make_readings(reporting, commands, partial(_find_clusters, config, reporters)),
         waiting_times=WaitingTimesCache(archive),
         beside=beside,
     )
@@ -136,40 +133,33 @@ def _make_reporters(reporting: Reporting, archive: SqlArchive) -> Reporters | No
     return Reporters(reporting.accounting, reporting.maker, stand, settings) if settings.enabled else None
 
 
-def _make_other_queues(
-    config: Config, commands: SlurmCommands, reporters: Reporters | None, readings: PortalReadings
-) -> OtherQueues:
+def _find_clusters(config: Config, reporters: Reporters | None) -> tuple[str, ...]:
+    """Return the clusters whose jobs are read; none if accounting reads that of this host only."""
     settings = config.of(AccountingSettings)
-
-    def find_clusters() -> tuple[str, ...]:
-        if not (settings.clusters or settings.uses_database):
-            return ()  # accounting reads the cluster of this host only
-        return reporters.clusters if reporters else settings.clusters
-
-    def find_own() -> str:
-        queue = readings.waiting.queue()
-        return queue.cluster.lower() if queue else ""
-
-    return OtherQueues(commands.run, find_clusters, find_own)
+    if not (settings.clusters or settings.uses_database):
+        return ()
+    return reporters.clusters if reporters else settings.clusters
 
 
 def _make_backend(parts: _Parts) -> PortalBackend:
-    readings, database = parts.readings, parts.archive.database
+    live, database = parts.readings.clusters, parts.archive.database
     return PortalBackend(
         settings=parts.config.of(PortalSettings),
         archive=parts.archive,
         sign_in=_make_sign_in(parts),
         jobs=_make_job_services(parts),
         cluster=ClusterServices(
-            now=readings.cluster.now,
+            now=live.now,
+            names=live.names,
+            nodes=live.nodes,
             charts=parts.beside.charts,
-            top_clients=find_top_clients(readings.top_clients),
+            top_clients=find_top_clients(parts.readings.top_clients),
             node_events=open_node_history(parts.commands.run),
         ),
         queue=QueueServices(
-            waiting=readings.waiting.queue,
-            others=parts.other_queues.get,
-            facts=readings.waiting.facts,
+            waiting=live.queue,
+            others=live.other_queues,
+            facts=live.facts,
             waiting_times=parts.waiting_times.find,
         ),
         people=PeopleServices(
@@ -208,12 +198,17 @@ def _make_job_services(parts: _Parts) -> JobServices:
     return JobServices(
         find_report=parts.reporting.finder.report,
         zoom=Zoomer(parts.reporting.maker.series, is_own=partial(_has_own_series, parts)).zoom,
-        clusters=parts.reporting.clusters,
+        clusters=partial(_list_clusters, parts),
         add_resubmission=partial(add_resubmission, parts.archive, parts.waiting_times),
         read_script=known or scripts.read,
         stores_scripts=(lambda: True) if known else scripts.is_stored,
         advice=SqlAdviceReader(parts.archive.database),
     )
+
+
+def _list_clusters(parts: _Parts) -> tuple[str, ...]:
+    """Return the clusters that have jobs in the archive or are read now; a new one has no job yet."""
+    return tuple(sorted({*parts.reporting.clusters(), *parts.readings.clusters.names()}))
 
 
 def _has_own_series(parts: _Parts, cluster: str) -> bool:
@@ -235,7 +230,6 @@ def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:
         _make_reporter_problems(parts),
         lambda: _mixed_clusters(parts),
         parts.readings.problems,
-        parts.other_queues.problems,
     )
     return lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find()))
 

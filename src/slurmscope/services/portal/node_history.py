@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cache when nodes were down or drained: sacctmgr is called for one node at a time, at most once in five minutes."""
+"""Cache when nodes were down or drained: sacctmgr is called for one node at a time, at most once in five minutes.
+
+slurmdbd has the events of all clusters, also while a controller is down.
+"""
 
 from __future__ import annotations
 
@@ -29,34 +32,37 @@ DAYS = 90
 
 def open_node_history(run: Callable[[str, Sequence[str]], bytes]) -> NodeHistory:
     """Return the history of nodes; ``run`` runs a Slurm command."""
-    return NodeHistory(lambda node: read_events(run, node, format_day(time.time() - DAYS * DAY_SECONDS)))
+    return NodeHistory(
+        lambda cluster, node: read_events(run, node, format_day(time.time() - DAYS * DAY_SECONDS), cluster)
+    )
 
 
 class NodeHistory:
     """Return the events of a node, None while they cannot be read. Safe to use from any thread."""
 
-    def __init__(self, read: Callable[[str], Events], *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take the function that reads the events of a node; it may raise SourceError."""
+    def __init__(self, read: Callable[[str, str], Events], *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Take the function that reads the events of a node, by its cluster and its name; it may raise SourceError."""
         self._read = read
         self._clock = clock
-        self._cached: OrderedDict[str, tuple[Events | None, float]] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, str], tuple[Events | None, float]] = OrderedDict()
         self._reading = threading.Lock()
 
-    def __call__(self, node: str) -> Events | None:
-        """Return the events of a node, newest first."""
+    def __call__(self, cluster: str, node: str) -> Events | None:
+        """Return the events of a node, newest first; without a cluster it is one of this host's cluster."""
+        key = cluster, node
         with self._reading:
-            events, until = self._cached.get(node, (None, -float("inf")))
-            return events if self._clock() < until else self._query(node)
+            events, until = self._cached.get(key, (None, -float("inf")))
+            return events if self._clock() < until else self._query(key)
 
-    def _query(self, node: str) -> Events | None:
+    def _query(self, key: tuple[str, str]) -> Events | None:
         try:
-            events: Events | None = self._read(node)
+            events: Events | None = self._read(*key)
         except SourceError as error:
-            logger.warning("cannot read node events", extra=fields(node=node, error=str(error)))
+            logger.warning("cannot read node events", extra=fields(cluster=key[0], node=key[1], error=str(error)))
             events = None
         seconds = FAILURE_SECONDS if events is None else LIFETIME_SECONDS
-        self._cached[node] = (events, self._clock() + seconds)
-        self._cached.move_to_end(node)
+        self._cached[key] = (events, self._clock() + seconds)
+        self._cached.move_to_end(key)
         while len(self._cached) > MAX_NODES:
             self._cached.popitem(last=False)
         return events

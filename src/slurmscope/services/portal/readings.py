@@ -3,69 +3,57 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.exporter.visible_jobs import require_all_jobs
-from slurmscope.services.portal.cluster_state import ClusterState
+from slurmscope.services.portal.cluster_readings import ClusterReadings, make_other_readings, make_own_readings
 from slurmscope.services.portal.filesystems import make_reading
-from slurmscope.services.portal.waiting import WaitingReadings, make_waiting_readings
+from slurmscope.services.portal.live_clusters import LiveClusters
 from slurmscope.services.reporting.opening import Reporting
 from slurmscope.sources.slurm.backends import open_backend
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
-from slurmscope.sources.slurm.job_visibility import CONTROLLER, JobVisibility
-from slurmscope.sources.slurm.squeue import StartWindow
-
-NOW_SECONDS = 30.0
-"""Minimum interval between reads of queue and nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortalReadings:
     """Hold the readings of the portal; ``top_clients`` is None without Prometheus."""
 
-    jobs: SharedReading
-    nodes: SharedReading
-    cluster: ClusterState
-    waiting: WaitingReadings
+    own: ClusterReadings
+    clusters: LiveClusters
     top_clients: SharedReading | None
     has_commands: bool
     """Whether pending jobs are read: a site with slurmrestd may have no commands here, and lists archived jobs only."""
 
     def all(self) -> Iterator[SharedReading]:
-        """Yield every reading."""
-        yield from (self.jobs, self.nodes, *self.waiting.readings)
+        """Yield every reading of this host's cluster, and that of file systems."""
+        yield from (self.own.jobs, self.own.nodes, *self.own.waiting.readings)
         if self.top_clients is not None:
             yield self.top_clients
 
     def request_first(self) -> None:
         """Request what the first page shows."""
-        for reading in (self.jobs, self.nodes, self.waiting.readings[0]):
+        for reading in (self.own.jobs, self.own.nodes, self.own.waiting.readings[0]):
             reading.request()
 
     def problems(self) -> Iterator[str]:
         """Yield a sentence for each part of Slurm that cannot be read."""
-        yield from self.cluster.problems()
+        yield from self.own.state.problems()
         if self.has_commands:
-            yield from self.waiting.problems()
+            yield from self.own.waiting.problems()
+        yield from self.clusters.problems()
 
 
-def make_readings(reporting: Reporting, commands: SlurmCommands) -> PortalReadings:
-    """Return readings that have not been requested yet."""
+def make_readings(
+    reporting: Reporting, commands: SlurmCommands, clusters: Callable[[], Collection[str]]
+) -> PortalReadings:
+    """Return readings that have not been requested yet; ``clusters`` returns those whose jobs are archived here."""
     settings = reporting.config.of(SlurmSettings)
-    visibility = JobVisibility(commands.run, CONTROLLER)
-    backend = open_backend(settings, commands)
-    no_starts = StartWindow(0, 0)
-    read_jobs = require_all_jobs(lambda: backend.read_jobs(no_starts, time.time()), visibility)
-    jobs = SharedReading("jobs", read_jobs, interval_seconds=NOW_SECONDS)
-    nodes = SharedReading("nodes", backend.read_nodes, interval_seconds=NOW_SECONDS)
+    own = make_own_readings(commands.run, open_backend(settings, commands))
     return PortalReadings(
-        jobs=jobs,
-        nodes=nodes,
-        cluster=ClusterState(jobs, nodes),
-        waiting=make_waiting_readings(commands, visibility, jobs, nodes),
+        own=own,
+        clusters=LiveClusters(own, partial(make_other_readings, commands.run), clusters),
         top_clients=make_reading(reporting),
         has_commands=settings.backend != "rest",
     )

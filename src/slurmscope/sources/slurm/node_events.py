@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.model.node_events import NodeEvent
+from slurmscope.sources.slurm.cluster_names import NAME
 
 COMMAND = "sacctmgr"
 MAX_EVENTS = 200
@@ -30,11 +31,15 @@ def is_possible_node(name: str) -> bool:
     return _NODE.match(name) is not None
 
 
-def arguments(node: str, since_day: str) -> tuple[str, ...]:
-    """Return the arguments of sacctmgr; without a day it would show only the last one."""
+def arguments(node: str, since_day: str, cluster: str = "") -> tuple[str, ...]:
+    """Return the arguments of sacctmgr; without a day it would show only the last one.
+
+    Without a cluster it shows the events of this host's cluster.
+    """
+    where = (f"clusters={cluster}",) if cluster else ()
     return (
-        "--readonly", "--noheader", "--parsable2", "show", "event", "where", f"nodes={node}", f"start={since_day}",
-        f"format={_COLUMNS}",
+        "--readonly", "--noheader", "--parsable2", "show", "event", "where", *where, f"nodes={node}",
+        f"start={since_day}", f"format={_COLUMNS}",
     )  # fmt: skip
 
 
@@ -52,9 +57,13 @@ def parse_events(answer: bytes) -> tuple[NodeEvent, ...]:
     return tuple(sorted(events, reverse=True)[:MAX_EVENTS])
 
 
-def read_events(run: Callable[[str, Sequence[str]], bytes], node: str, since_day: str) -> tuple[NodeEvent, ...]:
+def read_events(
+    run: Callable[[str, Sequence[str]], bytes], node: str, since_day: str, cluster: str = ""
+) -> tuple[NodeEvent, ...]:
     """Return the events of one node since a day as YYYY-MM-DD; raises CommandError when sacctmgr fails."""
-    return parse_events(run(COMMAND, arguments(node, since_day))) if is_possible_node(node) else ()
+    if not is_possible_node(node) or (cluster and not NAME.match(cluster)):
+        return ()
+    return parse_events(run(COMMAND, arguments(node, since_day, cluster)))
 
 
 def _parse_row(row: str) -> NodeEvent | None:

@@ -27,8 +27,6 @@ MAX_JOBS = 200_000
 _NOTHING = frozenset({"", "N/A", "(null)", "NONE", "None assigned"})
 _LIMIT = re.compile(r"(?:(?P<days>[0-9]{1,6})-)?(?P<clock>[0-9]{1,6}(?::[0-9]{2}){0,2})", re.ASCII)
 _MAX_TIME = 1 << 33
-_CLUSTER_LINE = re.compile(r"\ACLUSTER: [^\n\x1f]*\n")
-"""What squeue prints first for a cluster that is named, also without a header."""
 
 RunCommand = Callable[[str, Sequence[str]], bytes]
 
@@ -48,8 +46,7 @@ def arguments(separator: str) -> tuple[str, ...]:
 def parse_waiting(answer: bytes, separator: str, *, now_seconds: float, cluster: str = "") -> WaitingQueue:
     """Split rows and columns by the separator alone; an invalid row is counted and skipped."""
     mark = _mark(separator)
-    text = _CLUSTER_LINE.sub("", answer.decode("utf-8", "surrogateescape"))
-    rows = text.split(f"{mark}{mark}\n")
+    rows = answer.decode("utf-8", "surrogateescape").split(f"{mark}{mark}\n")
     if rows.pop():
         raise MalformedAnswer("squeue: the answer ends in the middle of a row")
     jobs: list[WaitingJob] = []

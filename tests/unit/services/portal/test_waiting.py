@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.services.exporter.readings import SharedReading
+from slurmscope.services.portal.known_config import KnownConfig
 from slurmscope.services.portal.waiting import WaitingReadings, make_waiting_readings
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
@@ -38,7 +39,7 @@ def open_readings(folder: Path, jobs_error: bool = False) -> WaitingReadings:
     jobs.request()
     jobs.wait(time.monotonic() + 60.0)
     nodes = SharedReading("nodes", lambda: None, interval_seconds=60.0)
-    readings = make_waiting_readings(commands, visibility, jobs, nodes)
+    readings = make_waiting_readings(commands.run, visibility, jobs, nodes, KnownConfig(commands.run))
     readings.readings[0].request()
     readings.readings[0].wait(time.monotonic() + 60.0)
     return readings

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each cluster is shown from its own controller; one that does not answer costs only its own numbers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from slurmscope.errors import CommandTimedOut
+from slurmscope.services.portal.cluster_readings import make_other_readings, make_own_readings
+from slurmscope.services.portal.live_clusters import LiveClusters
+from slurmscope.simulate.cluster.cluster import simulate
+from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
+from slurmscope.simulate.commands.executables import COMMANDS
+from slurmscope.sources.slurm.backends import TextCommands
+from tests.processes import until
+
+NOW = int(time.time())
+ENVIRONMENT = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+FACTS = ("priorities", "diag", "limits", "licenses", "reservations")
+
+
+class Hosts:
+    """Answer as the commands on a host of alpha, whose slurmdbd also knows beta, and gamma, which is down."""
+
+    def __init__(self) -> None:
+        self.controllers: dict[str, SimulatedCluster] = {
+            "alpha": simulate(Shape(jobs=100, nodes=4), now=NOW, name="alpha"),
+            "beta": simulate(Shape(jobs=60, nodes=6, seed=7), now=NOW, name="beta"),
+        }
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.down = {"gamma"}
+
+    def run(self, command: str, arguments: Sequence[str]) -> bytes:
+        name, rest = (arguments[1], arguments[2:]) if arguments[:1] == ("-M",) else ("", arguments)
+        self.calls[name, command] += 1
+        if (name or "alpha") in self.down:
+            raise CommandTimedOut([command], "was killed")
+        title = f"CLUSTER: {name}\n".encode() if name and command == "squeue" else b""
+        cluster = self.controllers[name or "alpha"]
+        return title + COMMANDS[command].answer(cluster, rest, ENVIRONMENT)[1]
+
+    def open(self, clusters: Sequence[str] = ("alpha", "beta", "gamma")) -> LiveClusters:
+        own = make_own_readings(self.run, TextCommands(self.run))
+        own.waiting.queue()
+        until(lambda: own.waiting.cluster or own.waiting.has_failed)
+        return LiveClusters(own, partial(make_other_readings, self.run), lambda: clusters)
+
+    def pending(self, name: str) -> set[int]:
+        return {job.id for job in self.controllers[name].jobs if job.state == "PENDING"}
+
+    def count(self, name: str) -> int:
+        return sum(calls for (cluster, _), calls in self.calls.items() if cluster == name)
+
+
+@pytest.fixture
+def hosts() -> Hosts:
+    return Hosts()
+
+
+def test_every_cluster_is_shown_from_its_own_controller(hosts: Hosts) -> None:
+    live = hosts.open()
+    assert ("alpha", "beta", "gamma") == live.names()
+    # The sizes come from how the clusters were made.
+    until(lambda: [4, 6] == [live.now(name).nodes for name in ("", "beta")])
+    assert live.now("alpha").nodes == live.now("").nodes
+    until(lambda: live.queue("beta") is not None)
+    for name in ("alpha", "beta"):
+        queue = live.queue(name)
+        assert queue is not None
+        assert (name, hosts.pending(name)) == (queue.cluster, {job.job_id for job in queue.jobs})
+    assert ["beta"] == [queue.cluster for queue in live.other_queues()]
+
+
+def test_facts_and_nodes_are_those_of_the_cluster(hosts: Hosts) -> None:
+    live = hosts.open()
+    until(lambda: all(getattr(live.facts("beta", FACTS), name) is not None for name in FACTS))
+    priorities = live.facts("beta", FACTS).priorities
+    assert priorities is not None
+    assert {priority.job_id for priority in priorities.priorities} <= hosts.pending("beta")
+    until(lambda: 2 == len(live.nodes(("", "beta"))))
+    found = live.nodes(("", "beta", "gamma", "unknown"))
+    assert {"": 4, "beta": 6} == {name: len(nodes.nodes) for name, nodes in found.items()}
+    assert {("sprio", 1), ("sdiag", 1), ("sinfo", 1)} <= {
+        (command, calls) for (name, command), calls in hosts.calls.items() if name == "beta"
+    }
+
+
+def test_cluster_that_is_down_costs_only_its_own_numbers(hosts: Hosts) -> None:
+    live = hosts.open()
+    live.other_queues()
+    until(lambda: list(live.problems()))
+    assert ["Pending jobs of gamma cannot be read: was killed"] == list(live.problems())
+    until(lambda: 2 == len(live.now("gamma").problems))
+    now = live.now("gamma")
+    assert (None, None) == (now.jobs_by_state, now.nodes)
+    assert "Slurm jobs of gamma cannot be read: was killed" == now.problems[0]
+    assert live.queue("gamma") is None
+    assert () == live.now("").problems
+    until(lambda: 6 == live.now("beta").nodes)
+
+
+def test_cluster_that_no_page_shows_is_not_read(hosts: Hosts) -> None:
+    live = hosts.open()
+    assert ("alpha", []) == (live.names()[0], list(live.problems()))
+    assert live.queue("alpha") is not None
+    until(lambda: live.now("").nodes and live.facts("alpha", ()).nodes)
+    assert [0, 0, 0] == [hosts.count(name) for name in ("alpha", "beta", "gamma")]
+
+
+def test_cluster_outside_of_accounting_is_not_read(hosts: Hosts) -> None:
+    live = hosts.open(("alpha",))
+    assert ("alpha",) == live.names()
+    (problem,) = live.now("beta").problems
+    assert "This portal does not read the controller of cluster beta." == problem
+    assert (None, {}, None) == (live.queue("beta"), live.nodes(["beta"]), live.facts("beta", FACTS).nodes)
+    assert () == live.other_queues()
+    assert 0 == hosts.count("beta")
+
+
+def test_controller_of_another_cluster_is_not_shown(hosts: Hosts) -> None:
+    """A new cluster was set up on the host of beta, whose address slurmdbd still has."""
+    hosts.controllers["beta"] = hosts.controllers["alpha"]
+    live = hosts.open()
+    live.facts("beta", FACTS)
+    until(lambda: 2 == len(live.now("beta").problems))
+    assert all(problem.endswith("is that of another cluster") for problem in live.now("beta").problems)
+    assert (None, None) == (live.now("beta").nodes, live.queue("beta"))
+    assert {"scontrol"} == {command for name, command in hosts.calls if name == "beta"}
+
+
+def test_others_are_read_while_the_own_controller_is_down(hosts: Hosts) -> None:
+    hosts.down = {"alpha"}
+    live = hosts.open()
+    assert {"alpha", "beta", "gamma"} == set(live.names())
+    until(lambda: 6 == live.now("beta").nodes)
+    assert None is live.now("").nodes
+
+
+def test_nothing_is_read_while_the_own_cluster_is_unknown(hosts: Hosts) -> None:
+    own = make_own_readings(hosts.run, TextCommands(hosts.run))
+    live = LiveClusters(own, partial(make_other_readings, hosts.run), lambda: ("alpha", "beta"))
+    assert ((), ()) == (live.names(), live.other_queues())
+    assert not hosts.calls
