@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from lab import daemons
 from lab.client import SlurmClient
 from lab.config import LabSettings, Layout
-from lab.errors import LabError
+from lab.errors import CommandFailed, LabError
 from lab.ports import claim_block
 from lab.slurm import SlurmLab
 from lab.startup import prepare_folder, register_cluster, start_cluster, wait_ready
 from lab.supervisor import Supervisor
+from lab.waiting import wait_until
 
 CANCEL_SECONDS = 20.0
+READY_SECONDS = 60.0
 
 
 class SecondCluster:
@@ -36,9 +38,17 @@ class SecondCluster:
         self._supervisor.end([daemons.CONTROLLER])
 
     def start_controller(self) -> None:
-        """Start slurmctld again."""
+        """Start slurmctld again, and wait until slurmdbd names its address."""
         self._supervisor.restart(daemons.CONTROLLER)
         wait_ready(self._layout, self._supervisor, daemons.CONTROLLER)
+        wait_until(self._is_registered, f"slurmdbd to know {self.name}", timeout_seconds=READY_SECONDS)
+
+    def _is_registered(self) -> bool:
+        try:
+            self.client.run("sinfo", "-M", self.name)
+        except CommandFailed:
+            return False
+        return True
 
 
 @contextlib.contextmanager

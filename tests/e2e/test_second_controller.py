@@ -72,6 +72,11 @@ def read(portal: Exporter, path: str) -> Any:
     return json.loads(body) if status == 200 else None
 
 
+def read_states(portal: Exporter, cluster: str) -> Any:
+    """Return the number of nodes in each state, as the portal shows them."""
+    return read(portal, f"/api/v2/cluster?cluster={cluster}")["nodes_by_state"]
+
+
 def explain(portal: Exporter, cluster: str, job: int) -> list[str]:
     """Return what the portal shows of a pending job, in the order of the columns of squeue."""
     shown = read(portal, f"/api/v2/jobs/{cluster}/{job}/waiting")
@@ -115,21 +120,17 @@ def portal(site: Site) -> Iterator[Exporter]:
 
 def test_cluster_page_and_nodes_are_those_of_the_named_cluster(site: Site, portal: Exporter) -> None:
     for name in ("lab", TWIN):
-        path = f"/api/v2/cluster?cluster={name}"
-        until(lambda path=path: read(portal, path)["nodes_by_state"], PATIENCE_SECONDS)  # type: ignore[misc]
-        assert site.count_states(name) == read(portal, path)["nodes_by_state"]
-        assert () == tuple(read(portal, path)["problems"])
+        # The portal reads every half minute.
+        until(lambda name=name: site.count_states(name) == read_states(portal, name), PATIENCE_SECONDS)  # type: ignore[misc]
+        assert [] == read(portal, f"/api/v2/cluster?cluster={name}")["problems"]
     twin, lab = (get_as(portal, "root", path)[1] for path in (f"/cluster?cluster={TWIN}", "/cluster"))
     assert (True, False) == (REASON in twin, REASON in lab)
     for name in ("lab", TWIN):
         shown = read(portal, f"/api/v2/nodes/{name}/{site.node}")
         line = site.lab.run("scontrol", "-M", name, "--oneliner", "show", "node", site.node)
         assert (name, f"Reason={REASON}" in line) == (shown["cluster"], shown["reason"] == REASON)
-        assert ("DRAIN" in line, "IDLE" in line) == (shown["state"] == "drained", True)
+        assert ("DRAIN" in line) == (shown["state"] == "drained")
     assert 300 == get_as(portal, "root", f"/nodes/{site.node}")[0]
-    # slurmdbd has the events of both clusters.
-    until(lambda: REASON in get_as(portal, "root", f"/nodes/{TWIN}/{site.node}")[1], PATIENCE_SECONDS)
-    assert REASON not in get_as(portal, "root", f"/nodes/lab/{site.node}")[1]
 
 
 def test_pending_job_is_explained_from_its_own_cluster(site: Site, portal: Exporter) -> None:
@@ -155,21 +156,3 @@ def test_ended_jobs_with_equal_ids_keep_their_own_numbers(site: Site, portal: Ex
         until(lambda path=path: read(portal, path), PATIENCE_SECONDS)  # type: ignore[misc]
         record = read(portal, path)["summary"]["record"]
         assert (name, f"ended-{name}", cpus) == (record["cluster"], record["name"], record["cpus"])
-
-
-def test_controller_that_is_down_costs_only_its_own_numbers(site: Site) -> None:
-    site.twin.stop_controller()
-    try:
-        with site.serve() as exporter:
-            until(lambda: read(exporter, f"/api/v2/cluster?cluster={TWIN}")["problems"], PATIENCE_SECONDS)
-            page = get_as(exporter, "root", f"/cluster?cluster={TWIN}")[1]
-            assert f"Slurm nodes of {TWIN} cannot be read: sinfo ended with exit code 1" in page
-            assert read(exporter, f"/api/v2/cluster?cluster={TWIN}")["nodes_by_state"] is None
-            until(lambda: read(exporter, "/api/v2/cluster")["nodes_by_state"], PATIENCE_SECONDS)
-            own = read(exporter, "/api/v2/cluster")
-            assert (site.count_states("lab"), []) == (own["nodes_by_state"], own["problems"])
-            # Without the state, a node of the other cluster is not shown in its place.
-            shown = read(exporter, f"/api/v2/nodes/{TWIN}/{site.node}")
-            assert (TWIN, None) == (shown["cluster"], shown["state"])
-    finally:
-        site.twin.start_controller()

@@ -21,6 +21,7 @@ from slurmscope.services.up.demo import Demo, run_demo
 from slurmscope.simulate.cluster.cluster import CLUSTER_NAME, simulate
 from slurmscope.simulate.cluster.ordinary_day import calm
 from slurmscope.simulate.cluster.records import Shape
+from slurmscope.simulate.commands.call import OTHER_CLUSTERS
 from slurmscope.simulate.commands.executables import write_fake_commands
 
 FIRST_PORT = 8080
@@ -75,6 +76,8 @@ def _show(port: int, seed: int, names: Sequence[str]) -> int:
         )
         commands = Path(folder) / "bin"
         write_fake_commands(cluster, commands)
+        for other in others:
+            write_fake_commands(other, commands / OTHER_CLUSTERS / other.name)
         given = {
             "portal_listen_address": f"127.0.0.1:{port}",
             "portal_mode": "local",

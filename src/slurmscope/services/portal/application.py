@@ -134,11 +134,8 @@ def _make_reporters(reporting: Reporting, archive: SqlArchive) -> Reporters | No
 
 
 def _find_clusters(config: Config, reporters: Reporters | None) -> tuple[str, ...]:
-    """Return the clusters whose jobs are read; none if accounting reads that of this host only."""
-    settings = config.of(AccountingSettings)
-    if not (settings.clusters or settings.uses_database):
-        return ()
-    return reporters.clusters if reporters else settings.clusters
+    """Return the clusters whose jobs are read, as far as they are known."""
+    return reporters.clusters if reporters else config.of(AccountingSettings).clusters
 
 
 def _make_backend(parts: _Parts) -> PortalBackend:

@@ -20,6 +20,8 @@ SEPARATOR = b"\0"
 CURRENT = "current"
 RUNS = "runs"
 FAULTS = "faults"
+OTHER_CLUSTERS = "clusters"
+"""Where the fake commands of other clusters are, by name."""
 
 
 def run(directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -36,6 +38,8 @@ def run(directory: str, command: Command, argv: Sequence[str], environment: Mapp
 
 def answer(directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]) -> CommandResult:
     """Answer from the columns in the directory, late or wrongly where a fault says so."""
+    if argv[:1] == ["-M"] and len(argv) > 1:
+        return _answer_in_cluster(directory, command, argv, environment)
     # A name is resolved once, so that a cluster written meanwhile cannot mix its columns into this answer.
     folder = os.path.join(directory, os.readlink(os.path.join(directory, CURRENT)), command.name)  # noqa: PTH115, PTH118
 
@@ -56,6 +60,19 @@ def answer(directory: str, command: Command, argv: Sequence[str], environment: M
         return found
     time.sleep(fault.delay_seconds)
     return fault.apply(found)
+
+
+def _answer_in_cluster(
+    directory: str, command: Command, argv: Sequence[str], environment: Mapping[str, str]
+) -> CommandResult:
+    """Answer for the cluster that ``-M`` names; squeue prints its name first."""
+    name = argv[1]
+    there = os.path.join(directory, OTHER_CLUSTERS, name)  # noqa: PTH118
+    if "/" in name or not os.path.isdir(there):  # noqa: PTH112
+        return 1, b"", os.fsencode(f"{command.name}: error: '{name}' can't be reached now\n")
+    code, out, complaints = answer(there, command, argv[2:], environment)
+    title = os.fsencode(f"CLUSTER: {name}\n") if command.name == "squeue" else b""
+    return code, title + out, complaints
 
 
 def _count_run(directory: str, command: str) -> None:

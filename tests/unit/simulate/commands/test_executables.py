@@ -122,6 +122,20 @@ def test_a_new_cluster_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
     assert ["columns-2", "columns-3"] == sorted(path.name for path in tmp_path.glob("columns-*"))
 
 
+def test_other_clusters_answer_by_their_names(tmp_path: Path) -> None:
+    other = simulate(Shape(jobs=20, nodes=3, seed=5), now=NOW, name="beta")
+    write_fake_commands(simulate(Shape(jobs=20, nodes=2), now=NOW), tmp_path)
+    write_fake_commands(other, tmp_path / call.OTHER_CLUSTERS / "beta")
+    jobs = ["--noheader", "--all", f"--Format={JOB_COLUMNS}"]
+    code, out, _ = call.answer(str(tmp_path), squeue.COMMAND, ["-M", "beta", *jobs], {})
+    assert (0, b"CLUSTER: beta\n" + squeue.answer(other, jobs)[1]) == (code, out)
+    arguments = ["-M", "beta", "--noheader", "--Node", "--Format=NodeList"]
+    nodes = call.answer(str(tmp_path), sinfo.COMMAND, arguments, {})[1]
+    assert 3 == len(set(nodes.split()))
+    for name in ("gamma", "../clusters/beta"):
+        assert 1 == call.answer(str(tmp_path), sinfo.COMMAND, ["-M", name], {})[0]
+
+
 def test_a_call_does_not_load_the_simulation(folder: Path) -> None:
     source = Path(call.__file__).parents[3]
     program = (
