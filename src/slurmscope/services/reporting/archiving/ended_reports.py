@@ -55,7 +55,8 @@ class EndedReports:
         self._give_up_seconds = give_up_seconds
         self._agents = KnownAgents()
         self._jobs_at_once = BATCH_JOBS
-        self._failing_since: float | None = None
+        self.failing_since: float | None = None
+        """When the time series server began to fail; kept over restarts by the caller."""
         self._has_given_up = False
         self.recoveries = 0
         """How often the server returned series again after jobs had been archived without theirs."""
@@ -63,7 +64,7 @@ class EndedReports:
     @property
     def is_server_failing(self) -> bool:
         """Return whether jobs wait for the time series server."""
-        return self._failing_since is not None
+        return self.failing_since is not None
 
     def begin_round(self) -> None:
         """Allow more jobs at once again: a server may have been slow for a moment."""
@@ -116,7 +117,7 @@ class EndedReports:
 
     def _make_without(self, part: Sequence[JobRecord]) -> list[JobReport]:
         """Make reports without numbers that the server does not return, although it answers for other jobs."""
-        self._failing_since, self._has_given_up = None, True
+        self.failing_since, self._has_given_up = None, True
         return self._mark(self._maker.make(part))
 
     def _make_part_again(self, part: Sequence[JobRecord]) -> list[JobReport]:
@@ -134,14 +135,14 @@ class EndedReports:
             if must_measure:
                 self._check_silence(reports, now)
         except SourceError:
-            self._failing_since = now if self._failing_since is None else self._failing_since
+            self.failing_since = now if self.failing_since is None else self.failing_since
             raise
         if not must_measure:
             self._has_given_up = True
         elif any(map(is_measured, reports)):
             self._note_recovery()
         else:
-            self._failing_since = None
+            self.failing_since = None
         return reports
 
     def _must_measure(self, part: Sequence[JobRecord], now: float) -> bool:
@@ -151,7 +152,7 @@ class EndedReports:
         may return after days with everything about the jobs of today.
         """
         youngest = max(record.end_seconds or now for record in part)
-        failing_since = now if self._failing_since is None else self._failing_since
+        failing_since = now if self.failing_since is None else self.failing_since
         return now - max(youngest, failing_since) < self._give_up_seconds
 
     def _mark(self, reports: Sequence[JobReport]) -> list[JobReport]:
@@ -166,7 +167,7 @@ class EndedReports:
 
     def _note_recovery(self) -> None:
         """Note that the server has answered all queries, and has series."""
-        self._failing_since = None
+        self.failing_since = None
         self.recoveries += self._has_given_up
         self._has_given_up = False
 

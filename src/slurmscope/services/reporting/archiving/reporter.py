@@ -36,6 +36,8 @@ CHECKPOINT = "accounting read until"
 """Name of the checkpoint of all clusters together that earlier releases wrote."""
 CLUSTER_CHECKPOINT = f"{CHECKPOINT}: "
 """How the name of a cluster's checkpoint begins; the name of the cluster follows."""
+FAILING_CHECKPOINT = "series failing since: "
+"""How the name of the checkpoint begins that holds since when jobs of a cluster wait for the time series server."""
 READ_AGAIN_SECONDS = 7 * DAY_SECONDS
 OVERLAP_SECONDS = 3600
 FAR_OVERLAP_SECONDS = 86400
@@ -167,12 +169,17 @@ class Reporter:
         self._ended = EndedReports(maker, accounting, archive, cluster=cluster, give_up_seconds=settings.give_up)
         self._incomplete = IncompleteReports(archive, self._ended, self._save, self._clock, cluster=cluster)
         self._failing_since: float | None = None
+        self._kept_failing_since = ""
         self.progress = Progress()
 
     def work(self) -> None:
         """Do one round; failures are logged and retried in the next. Only bugs are raised."""
         try:
-            self._archive_ended()
+            self._resume()
+            try:
+                self._archive_ended()
+            finally:
+                self._keep_failing_since()
             self._refresh_running()
             self._incomplete.work()
             self._archive.flush()
@@ -196,6 +203,20 @@ class Reporter:
             return False
         self._failing_since = None
         return True
+
+    def _resume(self) -> None:
+        """Read since when the server fails: before a restart, or while another process archived the jobs."""
+        kept = self._checkpoints.read_checkpoint(FAILING_CHECKPOINT + self.cluster) or ""
+        if kept != self._kept_failing_since:
+            self._kept_failing_since = kept
+            self._ended.failing_since = parse_checkpoint(kept, self._clock.wall())
+
+    def _keep_failing_since(self) -> None:
+        since = self._ended.failing_since
+        text = "" if since is None else str(int(since))
+        if text != self._kept_failing_since:
+            self._checkpoints.write_checkpoint(FAILING_CHECKPOINT + self.cluster, text)
+            self._kept_failing_since = text
 
     def _note_failure(self, problem: str) -> None:
         if self._failing_since is None:

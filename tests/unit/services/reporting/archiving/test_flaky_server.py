@@ -198,6 +198,35 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     made.archive.close()
 
 
+@pytest.mark.parametrize("site", [0], indirect=True)
+def test_restarts_do_not_make_jobs_wait_for_ever(site: Site) -> None:
+    """As where a server is gone for good, and a portal is restarted every night."""
+    site.end_jobs(4)
+    site.reporter.work()
+    site.end_jobs(4)
+    site.client.answer = lambda _: _raise(ServerRefused("it is unreachable: Connection refused"))
+    archived = []
+    for _ in range(4):
+        site.now += 8 * HOUR
+        site.restart()
+        site.reporter.work()
+        archived.append(site.reporter.progress.jobs_archived)
+    assert [0, 0, 0, 4] == archived
+
+    site.recover()
+    earlier, archived_earlier = site.reporter, archived[-1]
+    site.restart()
+    site.now += HOUR
+    site.end_jobs(4)
+    site.reporter.work()
+    assert 4 == site.reporter.progress.jobs_archived
+    site.end_jobs(4)
+    site.now += 25 * HOUR
+    site.client.answer = lambda _: _raise(ServerRefused("it is unreachable: Connection refused"))
+    earlier.work()
+    assert archived_earlier == earlier.progress.jobs_archived, "the server has answered another process meanwhile"
+
+
 @pytest.mark.parametrize("site", range(4), indirect=True)
 def test_all_jobs_have_their_numbers_in_the_end(site: Site) -> None:
     site.end_jobs(12)
