@@ -111,7 +111,7 @@ def find_report(job_id: str, cluster: str | None, given: dict[str, object]) -> t
     with _choose_cluster():
         report = read_report(config, own_environment(), job_id, cluster=chosen)
     if report is None:
-        raise _not_found(job_id, config)
+        raise _not_found(job_id, chosen, config)
     return report, config
 
 
@@ -233,7 +233,7 @@ def _find_one(source: JobSource, shown_id: str, cluster: str, config: Config, sh
         link = link_to(report, config.of(MailSettings), source.clusters())
         return partial(render_one, report, link or portal_link(shown_id, config.of(ClientSettings), cluster=cluster))
     if not tasks:
-        raise _not_found(shown_id, config)
+        raise _not_found(shown_id, cluster, config)
     if shape == "json":
         made = render_array_json(source.array_reports(int(shown_id), cluster))
         return lambda _, **_options: made
@@ -249,7 +249,7 @@ def _find_script(source: JobSource, config: Config, choice: JobChoice, wanted: J
         shown_id, cluster = found[0].shown_id, found[0].cluster
     report = source.report(shown_id, cluster) if shown_id else None
     if report is None:
-        raise _not_found(shown_id, config) if shown_id else ConfigError("you have no jobs")
+        raise _not_found(shown_id, cluster, config) if shown_id else ConfigError("you have no jobs")
     script = source.read_script(report, cluster)
     if script is None:
         raise ConfigError(
@@ -264,8 +264,9 @@ def _no_jobs(wanted: JobFilter, *, is_filtered: bool) -> str:
     return f"There are no jobs of {wanted.user}{chosen}." if wanted.user else "There are no such jobs."
 
 
-def _not_found(job_id: str, config: Config) -> ConfigError:
-    return ConfigError(f"job {job_id} was not found, or you may not see it; check the job ID{_archive_problem(config)}")
+def _not_found(job_id: str, cluster: str, config: Config) -> ConfigError:
+    given = f"the job ID and -M {cluster}" if cluster else "the job ID"
+    return ConfigError(f"job {job_id} was not found, or you may not see it; check {given}{_archive_problem(config)}")
 
 
 def _archive_problem(config: Config) -> str:

@@ -69,7 +69,7 @@ def test_id_of_several_clusters_needs_a_choice(flags: tuple[str, ...]) -> None:
 def test_id_of_one_cluster_needs_none(flags: tuple[str, ...]) -> None:
     assert "Job 4713: only" in run_here("report", "4713", *flags).stdout
     missing = run_here("report", "4713", "--clusters", "alpha", *flags)
-    assert "job 4713 was not found" in missing.stderr
+    assert "job 4713 was not found, or you may not see it; check the job ID and -M alpha\n" in missing.stderr
 
 
 def test_table_has_the_cluster_if_there_are_several(flags: tuple[str, ...]) -> None:

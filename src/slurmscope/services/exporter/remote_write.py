@@ -74,7 +74,8 @@ def open_remote_write_loop(  # noqa: PLR0913 - two kinds of metrics and how to s
         # Nodes that boot together must not send at the same moment.
         stopping.wait(_random() * interval_seconds)
 
-    logger.info("sending samples", extra=fields(url=str(address), labels=str(labels), interval=interval_seconds))
+    shown = ",".join(f"{name}={value}" for name, value in labels.items())
+    logger.info("sending samples", extra=fields(url=str(address), labels=shown, interval=interval_seconds))
     sender = Sender(RemoteWriteClient(settings, address), buffer, counters)
     sender.start()
     with run_periodically("remote-write", interval_seconds, sample, first=spread, stopping=stopping):
