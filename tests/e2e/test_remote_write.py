@@ -258,7 +258,7 @@ def test_nothing_within_the_buffer_is_lost_while_the_network_is_cut(tmp_path: Pa
         wait_until(lambda: rounds(server, "large") and rounds(server, "small"), "samples", timeout_seconds=60)
         cut_at = time.time()
         network.cut()
-        time.sleep(25 * INTERVAL_SECONDS)
+        time.sleep(30 * INTERVAL_SECONDS)
         network.mend()
         mended_at = time.time()
         wait_until(lambda: max(rounds(server, "large")) > mended_at, "new samples", timeout_seconds=60)
