@@ -91,14 +91,21 @@ def test_prometheus_scrapes_the_nodes_of_slurm_as_they_come_and_go(discovered: D
     until(lambda: nodes.keys() == discovered.nodes("usable"))
 
 
+ADDED = """
+NodeName=added NodeHostname=localhost NodeAddr=127.0.0.1 Port=1 CPUs=1 Feature=new State=UNKNOWN
+PartitionName=added Nodes=added
+"""
+
+
 def test_targets_stay_while_the_controller_is_down(discovered: Discovered) -> None:
-    nodes = discovered.listed()
+    lab, nodes = discovered.lab, discovered.listed()
     for job in ("all", "file"):
         until(lambda job=job: nodes.keys() == discovered.nodes(job))  # type: ignore[misc]
     status, before = discovered.exporter.get("/sd/nodes")
     written = discovered.file.read_bytes()
+    config = lab.layout.slurm_conf.read_text(encoding="utf-8")
     assert 200 == status
-    discovered.lab.kill_controller()
+    lab.kill_controller()
     try:
         until(lambda: {(): 0} == discovered.exporter.values("slurm_up"))
         for _ in range(3):
@@ -106,5 +113,14 @@ def test_targets_stay_while_the_controller_is_down(discovered: Discovered) -> No
         assert nodes.keys() == {group["labels"]["__meta_slurm_node"] for group in json.loads(before)}
         assert written == discovered.file.read_bytes()
         assert nodes.keys() == discovered.nodes("all") == discovered.nodes("file")
+
+        lab.layout.slurm_conf.write_text(config + ADDED, encoding="utf-8")
+        lab.start_controller()
+        until(lambda: {*nodes, "added"} == discovered.nodes("all") == discovered.nodes("file"))
+        _, found = discovered.exporter.get("/sd/nodes?feature=new&partition=added")
+        assert ["added"] == [group["labels"]["__meta_slurm_node"] for group in json.loads(found)]
     finally:
-        discovered.lab.start_controller()
+        lab.kill_controller()
+        lab.layout.slurm_conf.write_text(config, encoding="utf-8")
+        lab.start_controller()
+    until(lambda: nodes.keys() == discovered.nodes("all") == discovered.nodes("file"))
