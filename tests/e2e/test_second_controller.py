@@ -120,7 +120,7 @@ def portal(site: Site) -> Iterator[Exporter]:
 
 def test_cluster_page_and_nodes_are_those_of_the_named_cluster(site: Site, portal: Exporter) -> None:
     for name in ("lab", TWIN):
-        # The portal reads every half minute.
+        # The portal reads every half minute; a test before this one may have restarted the controller.
         until(lambda name=name: site.count_states(name) == read_states(portal, name), PATIENCE_SECONDS)  # type: ignore[misc]
         assert [] == read(portal, f"/api/v2/cluster?cluster={name}")["problems"]
     twin, lab = (get_as(portal, "root", path)[1] for path in (f"/cluster?cluster={TWIN}", "/cluster"))
@@ -156,3 +156,22 @@ def test_ended_jobs_with_equal_ids_keep_their_own_numbers(site: Site, portal: Ex
         until(lambda path=path: read(portal, path), PATIENCE_SECONDS)  # type: ignore[misc]
         record = read(portal, path)["summary"]["record"]
         assert (name, f"ended-{name}", cpus) == (record["cluster"], record["name"], record["cpus"])
+
+
+def test_controller_that_is_down_costs_only_its_own_numbers(site: Site) -> None:
+    site.twin.stop_controller()
+    try:
+        with site.serve() as exporter:
+            nodes_problem = f"Slurm nodes of {TWIN} cannot be read: "
+            until(lambda: nodes_problem in get_as(exporter, "root", f"/cluster?cluster={TWIN}")[1], PATIENCE_SECONDS)
+            assert read_states(exporter, TWIN) is None
+            until(lambda: site.count_states("lab") == read_states(exporter, ""), PATIENCE_SECONDS)
+            assert nodes_problem not in get_as(exporter, "root", "/cluster")[1]
+            assert [] == read(exporter, "/api/v2/cluster")["problems"]
+            # Without the state, a node of the other cluster is not shown in its place. It is known by an archived job.
+            path = f"/api/v2/nodes/{TWIN}/{site.node}"
+            until(lambda: read(exporter, path), PATIENCE_SECONDS)
+            assert (TWIN, None) == (read(exporter, path)["cluster"], read(exporter, path)["state"])
+    finally:
+        site.twin.start_controller()
+        site.lab.wait_for(lambda: {"drained": 1} == site.count_states(TWIN))
