@@ -110,9 +110,10 @@ def _hurry(connection: Connection) -> None:
 
 def _refresh_statistics(archive: SqlArchive) -> None:
     if archive.database.dialect == "postgresql":
-        with archive.database.writing() as connection:
+        # As autovacuum does when rows are added little by little.
+        with archive.database._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("SET statement_timeout = 0"))
-            connection.execute(text("ANALYZE"))
+            connection.execute(text("VACUUM ANALYZE"))
     archive.database.refresh_statistics()
 
 
