@@ -201,7 +201,7 @@ def _judge_sums(bench: Bench) -> bool:
     reference = reference_seconds()
     year = JobFilter(since_seconds=(END - YEAR_SECONDS) // 86_400 * 86_400)
     verdicts = []
-    wishes = (
+    requests = (
         ("all users", EVERYTHING, year),
         ("one user", Viewer(name=USERS[0]), year),
         ("one account", EVERYTHING, replace(year, account=ACCOUNTS[0])),
@@ -209,7 +209,7 @@ def _judge_sums(bench: Bench) -> bool:
         ("one state", EVERYTHING, replace(year, state="FAILED")),
         ("three accounts", Viewer(name=USERS[0], coordinates=frozenset(ACCOUNTS[:3])), year),
     )
-    for who, viewer, wanted in wishes:
+    for who, viewer, wanted in requests:
         for by in GroupBy:
             bench.archive.total(viewer, wanted, by)
             started = time.perf_counter()

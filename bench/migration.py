@@ -47,7 +47,7 @@ def main(argv: Sequence[str] = ()) -> int:
 
 
 def _make_older(archive: SqlArchive) -> None:
-    """Take away what the previous release did not have."""
+    """Remove the tables and indexes that the previous release did not have."""
     before = archive_version_2.METADATA.tables
     with archive.database.writing() as connection:
         for table in METADATA.sorted_tables:

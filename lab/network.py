@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give a test a network of its own: two hosts with one cable between them, which can be pulled.
+"""Give a test a network of its own: two hosts with one link between them, which can be set down.
 
 Both hosts are network namespaces of the kernel. The calling thread, and what it starts, is on the first one; programs
 of the second one are started with ``Network.remote``. Nothing of it is seen outside, and all of it ends with the block.
@@ -20,7 +20,7 @@ from lab.waiting import wait_until
 # Addresses of RFC 5737, which no real network uses.
 ADDRESS = "192.0.2.1"
 REMOTE_ADDRESS = "192.0.2.2"
-_CABLE, _REMOTE_CABLE = "near0", "far0"
+_LINK, _REMOTE_LINK = "near0", "far0"
 _CLONE_NEWNET = 0x40000000
 _SECONDS = 30.0
 _OWN_NAMESPACE = Path("/proc/thread-self/ns/net")
@@ -34,16 +34,16 @@ class Network:
 
     @property
     def remote(self) -> tuple[str, ...]:
-        """Return the words before a command that runs on the second host."""
+        """Return the prefix of commands that run on the second host."""
         return (find_program("nsenter", "util-linux"), f"--target={self.pid}", "--net")
 
     def cut(self) -> None:
-        """Pull the cable."""
-        _ip("link", "set", _CABLE, "down")
+        """Set the link down."""
+        _ip("link", "set", _LINK, "down")
 
-    def mend(self) -> None:
-        """Plug it in again."""
-        _ip("link", "set", _CABLE, "up")
+    def restore(self) -> None:
+        """Set the link up again."""
+        _ip("link", "set", _LINK, "up")
 
 
 @contextlib.contextmanager
@@ -60,9 +60,9 @@ def two_hosts() -> Iterator[Network]:
         stack.callback(holder.kill)
         network = Network(pid=holder.pid)
         wait_until(lambda: _is_elsewhere(holder.pid), "a network namespace", timeout_seconds=_SECONDS)
-        _ip("link", "add", _CABLE, "type", "veth", "peer", "name", _REMOTE_CABLE, "netns", str(holder.pid))
-        _raise_links((), _CABLE, ADDRESS)
-        _raise_links(network.remote, _REMOTE_CABLE, REMOTE_ADDRESS)
+        _ip("link", "add", _LINK, "type", "veth", "peer", "name", _REMOTE_LINK, "netns", str(holder.pid))
+        _raise_links((), _LINK, ADDRESS)
+        _raise_links(network.remote, _REMOTE_LINK, REMOTE_ADDRESS)
         yield network
 
 
@@ -70,10 +70,10 @@ def _is_elsewhere(pid: int) -> bool:
     return Path(f"/proc/{pid}/ns/net").stat().st_ino != _OWN_NAMESPACE.stat().st_ino
 
 
-def _raise_links(host: tuple[str, ...], cable: str, address: str) -> None:
+def _raise_links(host: tuple[str, ...], link: str, address: str) -> None:
     _ip("link", "set", "lo", "up", host=host)
-    _ip("address", "add", f"{address}/30", "dev", cable, host=host)
-    _ip("link", "set", cable, "up", host=host)
+    _ip("address", "add", f"{address}/30", "dev", link, host=host)
+    _ip("link", "set", link, "up", host=host)
 
 
 def _ip(*words: str, host: tuple[str, ...] = ()) -> None:

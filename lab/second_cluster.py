@@ -19,7 +19,7 @@ READY_SECONDS = 60.0
 
 
 class SecondCluster:
-    """Be a cluster with one node, which is called like the first node of the lab. Its commands are the lab's with -M.
+    """Control a cluster with one node, which has the name of the lab's first node. Its commands are the lab's with -M.
 
     Its files are below the folder of the lab, which also ends what is left of it. Nodes of equal names would share
     their cgroups, so it has none.

@@ -259,16 +259,16 @@ def test_nothing_within_the_buffer_is_lost_while_the_network_is_cut(tmp_path: Pa
         cut_at = time.time()
         network.cut()
         time.sleep(30 * INTERVAL_SECONDS)
-        network.mend()
-        mended_at = time.time()
-        wait_until(lambda: max(rounds(server, "large")) > mended_at, "new samples", timeout_seconds=60)
-        wait_until(lambda: max(rounds(server, "small")) > mended_at, "new samples", timeout_seconds=60)
+        network.restore()
+        restored_at = time.time()
+        wait_until(lambda: max(rounds(server, "large")) > restored_at, "new samples", timeout_seconds=60)
+        wait_until(lambda: max(rounds(server, "small")) > restored_at, "new samples", timeout_seconds=60)
         # The small buffer lost its oldest rounds, and counted each sample of them.
         wait_until(lambda: 0 < missing_samples(server) == dropped_samples(server), "the count", timeout_seconds=60)
         large = rounds(server, "large")
         failures = [sample.value for sample in server.query("slurmscope_remote_write_failures_total")]
 
-    assert len([moment for moment in large if cut_at < moment < mended_at]) >= 5
+    assert len([moment for moment in large if cut_at < moment < restored_at]) >= 5
     assert list(range(1, len(large) + 1)) == list(large.values())
     # Pauses between retries grow.
     assert all(1 <= count <= 10 for count in failures)

@@ -275,7 +275,7 @@ def write_version_2(connection: Connection, reports: Sequence[JobReport]) -> Non
 
 
 def save_version_2(connection: Connection, reports: Sequence[JobReport]) -> None:
-    """Save reports of jobs and days that are not in the tables yet, as that release does: it looks at no version."""
+    """Save reports of jobs and days that are not in the tables yet, as that release does, which checks no version."""
     changes = SumChanges()
     for report in reports:
         values, encoded = job_values(report), encode_report(report)

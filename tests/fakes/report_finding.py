@@ -19,7 +19,7 @@ ADA = Viewer(name="ada")
 
 BOB = Viewer(name="bob")
 
-AWAY = CommandTimedOut(["sacct"], "was killed")
+TIMED_OUT = CommandTimedOut(["sacct"], "was killed")
 
 ARCHIVED_SECONDS = 120.0
 
@@ -33,7 +33,7 @@ class CountedAccounting(FakeAccounting):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: list[int] = []
+        self.read_ids: list[int] = []
         self.gate = threading.Event()
         self.gate.set()
         self.busy = 0
@@ -42,7 +42,7 @@ class CountedAccounting(FakeAccounting):
 
     def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         with self._lock:
-            self.asked += job_ids
+            self.read_ids += job_ids
             self.busy += 1
             self.busiest = max(self.busiest, self.busy)
         try:

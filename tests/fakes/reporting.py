@@ -70,7 +70,7 @@ class FakeSeries:
     value: float = 1.0
     errors: dict[str, Exception] = field(default_factory=dict)
     is_partial: bool = False
-    asked: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    queried: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     clusters: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
     """Clusters of the queries, with their jobs."""
     max_concurrent_queries: int = 4
@@ -96,7 +96,7 @@ class FakeSeries:
         return frozenset(span.job_id for span in spans) if self.is_partial else frozenset()
 
     def _note(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> None:
-        self.asked.append((wanted.metric, tuple(span.job_id for span in spans)))
+        self.queried.append((wanted.metric, tuple(span.job_id for span in spans)))
         self.clusters.add((wanted.cluster, tuple(span.job_id for span in spans)))
         if error := self.errors.get(wanted.metric, self.errors.get("*")):
             raise error

@@ -36,10 +36,10 @@ def rows(*values: dict[str, str], columns: Sequence[str] = WIDE, mark: str = MAR
 
 
 class FakeSacct:
-    """Answer each question by a function of its options, and remember the questions."""
+    """Answer each call with a function of its options, and record the calls."""
 
     def __init__(self, answer: Callable[[dict[str, str]], Sequence[dict[str, str]]], help: str = "SubmitLine") -> None:
-        self.questions: list[dict[str, str]] = []
+        self.calls: list[dict[str, str]] = []
         self._answer = answer
         self._help = help
 
@@ -48,5 +48,5 @@ class FakeSacct:
         if "--helpformat" in arguments:
             return self._help.encode()
         options = dict(argument.removeprefix("--").partition("=")[::2] for argument in arguments)
-        self.questions.append(options)
+        self.calls.append(options)
         return rows(*self._answer(options), columns=options["format"].split(","), mark=options["delimiter"])

@@ -25,7 +25,7 @@ NO_LIMIT = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class SentQuery:
     """Hold one query of the source."""
 
     query: str
@@ -55,19 +55,19 @@ class Question:
 class FakeClient:
     """Answer with a function of the query, and keep all queries."""
 
-    answer: Callable[[Question], Reply]
+    answer: Callable[[SentQuery], Reply]
     counters: QueryCounters = field(default_factory=QueryCounters)
-    queries: list[Question] = field(default_factory=list)
+    queries: list[SentQuery] = field(default_factory=list)
 
     def query_instant(self, query: str, at_seconds: float, *, kind: str, until: float) -> Reply:
-        return self._ask(Question(query=query, first=at_seconds, last=at_seconds))
+        return self._reply_to(SentQuery(query=query, first=at_seconds, last=at_seconds))
 
     def query_range(
         self, query: str, times: tuple[float, float], step_seconds: float, *, kind: str, until: float
     ) -> Reply:
-        return self._ask(Question(query=query, first=times[0], last=times[1], step=step_seconds))
+        return self._reply_to(SentQuery(query=query, first=times[0], last=times[1], step=step_seconds))
 
-    def _ask(self, query: Question) -> Reply:
+    def _reply_to(self, query: SentQuery) -> Reply:
         self.queries.append(query)
         return self.answer(query)
 
@@ -76,10 +76,10 @@ def reply(*series: FoundSeries) -> Reply:
     return Reply(series=series)
 
 
-def level(value: float) -> Callable[[Question], Reply]:
+def level(value: float) -> Callable[[SentQuery], Reply]:
     """Answer with a value that every job has on node n1 all the time, before and after it too."""
 
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         times = tuple(query.times) if query.step else (query.first,)
         return reply(*(found(job_id, times, (value,) * len(times)) for job_id in query.job_ids))
 
@@ -90,6 +90,6 @@ def found(job_id: int | str, times: tuple[float, ...], values: tuple[float, ...]
     return FoundSeries({"slurm_job": str(job_id), "slurm_node": node}, times, values)
 
 
-def opened(answer: Callable[[Question], Reply]) -> tuple[FakeClient, SeriesSource]:
+def opened(answer: Callable[[SentQuery], Reply]) -> tuple[FakeClient, SeriesSource]:
     client = FakeClient(answer)
     return client, PrometheusSeries(client, PrometheusSettings(matchers=(Matcher("cluster", "lab"),)))

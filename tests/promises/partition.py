@@ -123,7 +123,7 @@ class PartitionPromises:
                 assert [left[0][1:]] * 3 == run_ids(connection)
             assert reports_that_ended(now, (4,)) == list(again.find(EVERYTHING, 4))
 
-    def test_partition_that_is_read_for_long_is_dropped_later_and_keeps_nobody_waiting(
+    def test_partition_that_is_read_for_long_is_dropped_later_without_blocking_readers(
         self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(partitions, "LARGE_WEEK_JOBS", 0)

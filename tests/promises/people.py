@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an archive of any database keeps of people: notes, filters, tokens, wishes, and who looked at what."""
+"""What an archive of any database keeps of people: notes, filters, tokens, preferences, and the audit log."""
 
 from __future__ import annotations
 

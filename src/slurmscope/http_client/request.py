@@ -116,8 +116,8 @@ def read_blocks(response: HTTPResponse, limit_bytes: int) -> Iterator[bytes]:
 
 def _refusal(address: ServerAddress, error: OSError) -> ServerRefused:
     """Return why there is no answer; errors of TLS are recognised by their attributes, without importing ssl."""
-    if distrust := getattr(error, "verify_message", ""):
-        return ServerUntrusted(f"the certificate of {address} is not trusted: {escape(distrust, 300)}")
+    if problem := getattr(error, "verify_message", ""):
+        return ServerUntrusted(f"the certificate of {address} is not trusted: {escape(problem, 300)}")
     if reason := getattr(error, "reason", ""):
         return ServerRefused(f"TLS with {address} failed: {escape(str(reason), 300).lower().replace('_', ' ')}")
     return ServerRefused(f"{address} is unreachable: {escape(error.strerror or str(error), 300)}")

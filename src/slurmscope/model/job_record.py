@@ -34,7 +34,7 @@ def split_federated(job_id: int) -> FederatedId | None:
 
 
 def is_one_job(shown_id: str, users: Collection[str]) -> bool:
-    """Return whether jobs of these users, in several clusters, are runs of one: a federation gives each ID once.
+    """Return whether jobs with this ID in several clusters are runs of one federated job.
 
     A job that is requeued may run in another cluster of the federation. The archive may have jobs of several
     federations, but hardly of the same user and ID. ``shown_id`` is the ID as users write it: 12, 12_3 or 12+1.

@@ -112,7 +112,7 @@ class QueueServices:
     waiting: Callable[[str], WaitingQueue | None] = lambda _cluster: None
     """Return the last known pending jobs of all users of a cluster; None if they are not known."""
     others: Callable[[], tuple[WaitingQueue, ...]] = tuple
-    """Return those of all other clusters than that of the portal's host, as far as they are known."""
+    """Return the known pending jobs of all clusters other than that of the portal's host."""
     facts: Callable[[str, Collection[str]], QueueFacts] = lambda _cluster, _: QueueFacts()
     """Return what explains the queue of a cluster: the fields of these names, and the nodes."""
     waiting_times: Callable[[str, str], WaitsByShape] = lambda _cluster, _partition: {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print the steps of long work, and while one of them runs how long it has taken."""
+"""Print the steps of a long task, and how long the current one has run."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ INTERVAL_SECONDS = 10.0
 
 
 class StepProgress:
-    """Print a line for each step, and another one every ten seconds."""
+    """Print a line when a step begins, and every ten seconds how long it has run."""
 
     def __init__(self) -> None:
-        """Begin the clock."""
+        """Start the clock."""
         self._began = self._step_began = time.monotonic()
         self._step = ""
         self._ended = threading.Event()
@@ -38,7 +38,7 @@ class StepProgress:
 
     @property
     def seconds(self) -> float:
-        """Return how long the work has taken so far."""
+        """Return how long the task has taken so far."""
         return time.monotonic() - self._began
 
     def show(self, number: int, count: int, title: str) -> None:
@@ -47,7 +47,7 @@ class StepProgress:
         write_text(f"{self._step} {escape(title)}")
 
     def _repeat(self) -> None:
-        # A reader that has gone is noticed by the work itself.
+        # The task itself notices that the output was closed.
         with contextlib.suppress(OSError, ValueError):
             while not self._ended.wait(INTERVAL_SECONDS):
                 if self._step:

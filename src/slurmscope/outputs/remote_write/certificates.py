@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold the TLS context of connections to one server, and make it anew when one of its files was replaced.
+"""Hold the TLS context of connections to one server, and reload it when one of its files is replaced.
 
 Reading the system's certificate authorities takes 25 ms of CPU, four times as long as encoding a request.
 """

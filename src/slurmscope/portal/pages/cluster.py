@@ -98,7 +98,7 @@ def _choose_cluster(context: RequestContext) -> str:
 
 
 def _now_values(context: RequestContext, now: ClusterNow, cluster: str) -> dict[str, object]:
-    """Return what the part of the page that changes shows; problems of the own cluster are shown on every page."""
+    """Return the values of the live part of the page; problems of the portal's own cluster are shown on every page."""
     is_own = cluster in {"", context.own_cluster}
     return {"now": now, "cluster": context.link_cluster(cluster), "cluster_problems": () if is_own else now.problems}
 

@@ -184,9 +184,9 @@ class RequestContext:
         return (queue,) if queue and queue.cluster == cluster else ()
 
     def find_live(self, cluster: str) -> str | None:
-        """Return how services name a cluster whose controller is read: empty for that of the portal's host.
+        """Return the name by which services know a cluster: empty for that of the portal's host.
 
-        None is any other cluster. Among several, so is one that may or may not be that of the portal's host.
+        None if its controller is not read, or if it is unknown which of several clusters is that of the portal's host.
         """
         live = self.backend.cluster.names()
         if cluster and live:

@@ -166,7 +166,7 @@ def make_waiting_view(
 
 
 def name_cluster(view: WaitingView, cluster: str) -> WaitingView:
-    """Let the commands of a view name the cluster: another one has jobs and partitions of the same names."""
+    """Add -M to the commands of a view: another cluster may have jobs and partitions of the same names."""
 
     def name(text: str) -> str:
         return _COMMAND.sub(rf"\g<0> -M {cluster}", text)

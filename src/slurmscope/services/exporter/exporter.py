@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0
 FIXED_SETTINGS = ("web.", "output.")
-"""How the keys begin that a reload does not change."""
+"""Prefixes of the keys that a reload does not apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give pushed metrics to remote write: they are text for the page, which is parsed once per change."""
+"""Convert pushed metrics, which the inbox keeps as text, to samples for remote write, once per change."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NOW_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterReadings:
+class LiveReadings:
     """Hold the readings of one cluster; none of them is requested yet."""
 
     jobs: SharedReading
@@ -31,24 +31,24 @@ class ClusterReadings:
     waiting: WaitingReadings
 
 
-def make_own_readings(run: RunCommand, backend: Backend) -> ClusterReadings:
+def make_own_readings(run: RunCommand, backend: Backend) -> LiveReadings:
     """Return the readings of this host's cluster."""
     return _make_readings(run, backend, KnownConfig(run))
 
 
-def make_other_readings(run: RunCommand, cluster: str) -> ClusterReadings:
+def make_other_readings(run: RunCommand, cluster: str) -> LiveReadings:
     """Return the readings of another cluster, by text commands, which find its controller through slurmdbd."""
     run_there = run_in_cluster(run, cluster)
     return _make_readings(run_there, TextCommands(run_there), KnownConfig(run_there, cluster))
 
 
-def _make_readings(run: RunCommand, backend: Backend, config: KnownConfig) -> ClusterReadings:
+def _make_readings(run: RunCommand, backend: Backend, config: KnownConfig) -> LiveReadings:
     visibility = JobVisibility(run, CONTROLLER)
     no_starts = StartWindow(0, 0)
     read_jobs = require_all_jobs(lambda: backend.read_jobs(no_starts, time.time()), visibility)
     jobs = SharedReading(config.name("jobs"), config.guard(read_jobs), interval_seconds=NOW_SECONDS)
     nodes = SharedReading(config.name("nodes"), config.guard(backend.read_nodes), interval_seconds=NOW_SECONDS)
-    return ClusterReadings(
+    return LiveReadings(
         jobs=jobs,
         nodes=nodes,
         state=ClusterState(jobs, nodes),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the configuration of a controller before anything else of it, and keep the last that could be read."""
+"""Read the configuration of a controller before anything else, and keep the last one that could be read."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class KnownConfig:
-    """Know the cluster of a controller, and what it hides; safe to use from any thread.
+    """Hold the cluster name of a controller, and what its PrivateData hides; safe to use from any thread.
 
-    ``named`` is the cluster that the commands name; without it, they read that of this host. The address that slurmdbd
-    has may be that of another cluster, which was set up on the same host later: then nothing is read from it.
+    ``named`` is the cluster that the commands name; without it, they read that of this host. The address in slurmdbd
+    may belong to another cluster that was set up on the same host later: then nothing is read from it.
     """
 
     def __init__(self, run: RunCommand, named: str = "") -> None:

@@ -15,7 +15,7 @@ from slurmscope.model.nodes import Nodes
 from slurmscope.model.waiting import WaitingQueue
 from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queue_facts import QueueFacts
-from slurmscope.services.portal.cluster_readings import ClusterReadings
+from slurmscope.services.portal.cluster_readings import LiveReadings
 from slurmscope.services.portal.waiting import WAIT_SECONDS
 from slurmscope.sources.slurm.cluster_names import NAME
 
@@ -27,15 +27,15 @@ class LiveClusters:
 
     def __init__(
         self,
-        own: ClusterReadings,
-        make_other: Callable[[str], ClusterReadings],
+        own: LiveReadings,
+        make_other: Callable[[str], LiveReadings],
         clusters: Callable[[], Collection[str]],
     ) -> None:
         """Take the readings of this host's cluster, what makes those of another, and the clusters of accounting."""
         self._own = own
         self._make_other = make_other
         self._clusters = clusters
-        self._others: dict[str, ClusterReadings] = {}
+        self._others: dict[str, LiveReadings] = {}
         self._lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:
@@ -80,19 +80,19 @@ class LiveClusters:
             if name in self._others:
                 yield from self._others[name].waiting.problems()
 
-    def _find(self, cluster: str) -> ClusterReadings | None:
+    def _find(self, cluster: str) -> LiveReadings | None:
         if cluster in {"", self._own.waiting.cluster}:
             return self._own
         return self._open(cluster) if cluster in self._other_names() else None
 
-    def _open(self, cluster: str) -> ClusterReadings:
+    def _open(self, cluster: str) -> LiveReadings:
         with self._lock:
             if cluster not in self._others:
                 self._others[cluster] = self._make_other(cluster)
             return self._others[cluster]
 
     def _other_names(self) -> tuple[str, ...]:
-        """Return the other clusters; none while it is not known which of them is that of this host.
+        """Return the other clusters; none while it is unknown which cluster is that of this host.
 
         If the controller of this host cannot be read, all are read by their names.
         """

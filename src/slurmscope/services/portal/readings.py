@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from slurmscope.services.exporter.readings import SharedReading
-from slurmscope.services.portal.cluster_readings import ClusterReadings, make_other_readings, make_own_readings
+from slurmscope.services.portal.cluster_readings import LiveReadings, make_other_readings, make_own_readings
 from slurmscope.services.portal.filesystems import make_reading
 from slurmscope.services.portal.live_clusters import LiveClusters
 from slurmscope.services.reporting.opening import Reporting
@@ -20,7 +20,7 @@ from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
 class PortalReadings:
     """Hold the readings of the portal; ``top_clients`` is None without Prometheus."""
 
-    own: ClusterReadings
+    own: LiveReadings
     clusters: LiveClusters
     top_clients: SharedReading | None
     has_commands: bool

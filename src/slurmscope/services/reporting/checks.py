@@ -50,7 +50,7 @@ PROBE_USER = "slurmscope"
 ADVICE = {
     "settings": "change portal.listen-address, portal.mode or portal.proxy-peers: docs/portal.md",
     "archive": "check that its directory or server exists, and that this user may write to it",
-    "schema": "portals of different releases cannot share an archive: docs/portal.md, Updating",
+    "schema": "portals of different releases cannot share an archive; see Updating in docs/portal.md",
     "reporter": "check that slurmscope portal runs, and its log for accounting errors",
     "accounting": "check that slurmdbd runs and that this user may run sacct, or run slurmscope database check",
     "coordinators": "without sacctmgr, coordinators only see their own jobs",

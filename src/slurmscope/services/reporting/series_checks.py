@@ -71,7 +71,7 @@ def _check_labels(settings: PrometheusSettings) -> str:
     wanted = escape(", ".join(map(str, settings.matchers)))
     if count := count_nodes(replace(settings, matchers=()), CPU_TIME):
         raise ConfigError(f"jobs on {count} nodes are measured now, but none of their series has {wanted}")
-    return f"no job is measured now, neither with {wanted} nor without"
+    return f"no job is measured now, neither with {wanted} nor without it"
 
 
 def _check_nodes(settings: PrometheusSettings, run: Run, count: int) -> Iterator[Check]:

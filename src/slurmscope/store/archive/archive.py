@@ -66,7 +66,7 @@ DELETE_BATCHES = 20
 DELETE_SECONDS = 5.0
 """No further transaction is begun after this time: the reporter has other work."""
 DROP_AGAIN_SECONDS = 3600.0
-"""After a partition could not be dropped: readers had to wait for the attempt."""
+"""Pause after a partition could not be dropped: readers had to wait during the attempt."""
 SAVES_BETWEEN_LOOKS = 100
 """After so many saves SQLite runs ANALYZE again, to choose the right index."""
 MANY_ROWS = 10_000
@@ -238,7 +238,7 @@ class SqlArchive:
         return deleted
 
     def _drop_weeks(self, table: Table, before_seconds: int) -> int:
-        """Drop partitions, unless a long query reads the table: others would wait behind us, so we give up soon."""
+        """Drop partitions; give up soon if a long query reads the table, since others would wait behind the drop."""
         dropped, now = 0, time.monotonic()
         if now < self._drop_at:
             return 0

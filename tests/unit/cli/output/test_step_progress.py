@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long work prints what it does, and that it is still at it."""
+"""A long task prints its steps, and how long the current one has run."""
 
 from __future__ import annotations
 

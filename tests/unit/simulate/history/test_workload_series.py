@@ -102,8 +102,8 @@ def test_each_job_is_asked_of_its_own_source() -> None:
     spans = [JobSpan(1, 0, 60), JobSpan(2, 0, 60)]
     totals = series.read_totals(TOTALS["cpu"], spans, until=math.inf)
     curves = series.read_curves(CURVES["cpu"], spans, points=9, until=math.inf)
-    assert [(1,), (1,)] == [jobs for _, jobs in one.asked]
-    assert [(2,), (2,)] == [jobs for _, jobs in other.asked]
+    assert [(1,), (1,)] == [jobs for _, jobs in one.queried]
+    assert [(2,), (2,)] == [jobs for _, jobs in other.queried]
     assert {1, 2} == totals.by_job.keys() == curves.by_job.keys()
     assert (True, True) == (totals.is_partial, curves.is_partial)
     assert isinstance(curves.by_job[1][0], Series)
@@ -112,4 +112,4 @@ def test_each_job_is_asked_of_its_own_source() -> None:
 def test_a_source_without_jobs_is_not_asked() -> None:
     one, other = FakeSeries(), FakeSeries()
     SplitSeries(one, lambda _: False, other).read_totals(TOTALS["cpu"], [SPAN], until=math.inf)
-    assert [] == one.asked
+    assert [] == one.queried

@@ -278,7 +278,7 @@ class TestHostileText:
         accounting.read_jobs([12])
         accounting.read_jobs([12])
 
-        assert 2 == len({question["delimiter"] for question in sacct.questions})
+        assert 2 == len({call["delimiter"] for call in sacct.calls})
 
 
 class TestBadAnswers:

@@ -23,10 +23,10 @@ class TestQueries:
 
         SacctAccounting(sacct.run).read_jobs([12])
 
-        asked = set(sacct.questions[0]["format"].split(","))
-        assert asked <= set(helped.split())
-        assert {"SubmitLine", "Suspended"} <= asked
-        assert "Restarts" not in asked
+        fields = set(sacct.calls[0]["format"].split(","))
+        assert fields <= set(helped.split())
+        assert {"SubmitLine", "Suspended"} <= fields
+        assert "Restarts" not in fields
 
     def test_many_jobs_are_requested_in_few_calls(self) -> None:
         sacct = FakeSacct(lambda options: [{**JOB, "JobIDRaw": number} for number in options["jobs"].split(",")])
@@ -34,13 +34,13 @@ class TestQueries:
         records = SacctAccounting(sacct.run).read_jobs([*range(1, 1201), 5, 0, -1, 2**32])
 
         assert list(range(1, 1201)) == [record.job_id for record in records]
-        assert 3 == len(sacct.questions)
+        assert 3 == len(sacct.calls)
 
     def test_no_job_is_no_query(self) -> None:
         sacct = FakeSacct(lambda _: [JOB])
 
         assert () == SacctAccounting(sacct.run).read_jobs([])
-        assert [] == sacct.questions
+        assert [] == sacct.calls
 
     def test_cluster_of_this_host_is_read_unless_others_are_named(self) -> None:
         calls: list[Sequence[str]] = []
@@ -57,11 +57,11 @@ class TestQueries:
         every.read_jobs([1])
 
         # The columns of each are queried once.
-        asked = [
+        choices = [
             [word for word in call if word.startswith(("--local", "--clusters", "--allclusters"))]
             for call in calls[1::2]
         ]
-        assert [["--local"], ["--clusters=alpha,beta"], ["--clusters=beta"], ["--allclusters"]] == asked
+        assert [["--local"], ["--clusters=alpha,beta"], ["--clusters=beta"], ["--allclusters"]] == choices
         assert (("alpha", "beta"), ("beta",), ("alpha", "beta")) == (
             named.clusters(), named.of("beta").clusters(), every.clusters(),
         )  # fmt: skip
@@ -78,11 +78,11 @@ class TestQueries:
 
         assert [] == list(SacctAccounting(sacct.run).read_ended(1_794_000_000, 1_794_900_000))
 
-        windows = [(_uts(question["starttime"]), _uts(question["endtime"])) for question in sacct.questions]
+        windows = [(_uts(call["starttime"]), _uts(call["endtime"])) for call in sacct.calls]
         assert (1_794_000_000, 1_794_900_000) == (windows[0][0], windows[-1][1])
         assert [end + 1 for _, end in windows[:-1]] == [start for start, _ in windows[1:]]
         assert max(end - start for start, end in windows) < 86_400
-        assert {",".join(sorted(ENDINGS))} == {question["state"] for question in sacct.questions}
+        assert {",".join(sorted(ENDINGS))} == {call["state"] for call in sacct.calls}
 
     def test_windows_shrink_where_much_happens(self) -> None:
         many = [JOB] * 20_001
@@ -90,7 +90,7 @@ class TestQueries:
 
         list(SacctAccounting(sacct.run).read_ended(1_794_000_000, 1_794_010_000))
 
-        lengths = [_uts(question["endtime"]) - _uts(question["starttime"]) + 1 for question in sacct.questions]
+        lengths = [_uts(call["endtime"]) - _uts(call["starttime"]) + 1 for call in sacct.calls]
         assert [3600, 1800, 3600] == lengths[:3]
 
     def test_slow_window_is_read_in_smaller_ones(self) -> None:
@@ -113,22 +113,22 @@ class TestQueries:
 
         with pytest.raises(CommandTimedOut):
             list(SacctAccounting(sacct.run).read_ended(10**9, 10**9 + 3599))
-        assert len(sacct.questions) < 6
+        assert len(sacct.calls) < 6
 
     def test_jobs_that_just_ended_are_not_current(self) -> None:
         running = {**JOB, "JobIDRaw": "13", "State": "RUNNING", "End": "Unknown"}
         sacct = FakeSacct(lambda _: [JOB, running])
 
         assert [13] == [record.job_id for record in SacctAccounting(sacct.run).read_current()]
-        assert "now" == sacct.questions[0]["starttime"]
+        assert "now" == sacct.calls[0]["starttime"]
 
     def test_jobs_of_one_user_are_not_requested_for_all(self) -> None:
         sacct = FakeSacct(lambda _: [JOB])
 
         assert [12] == [record.job_id for record in SacctAccounting(sacct.run).read_user("ada", 100, 200)]
-        (question,) = sacct.questions
-        assert ("ada", "uts100", "uts200") == (question["user"], question["starttime"], question["endtime"])
-        assert "allusers" not in question
+        (call,) = sacct.calls
+        assert ("ada", "uts100", "uts200") == (call["user"], call["starttime"], call["endtime"])
+        assert "allusers" not in call
 
 
 def _uts(text: str) -> int:

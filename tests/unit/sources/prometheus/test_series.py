@@ -26,7 +26,7 @@ from tests.fakes.series_client import (
     NO_LIMIT,
     TOTAL,
     FakeClient,
-    Question,
+    SentQuery,
     found,
     level,
     opened,
@@ -89,10 +89,10 @@ def test_growth_is_divided_by_the_part_of_the_window_in_which_the_job_ran() -> N
 DAY = 86400.0
 
 
-def of_two_runs(wanted: SeriesQuery) -> Callable[[Question], Reply]:
+def of_two_runs(wanted: SeriesQuery) -> Callable[[SentQuery], Reply]:
     """Answer with 60 where a window reaches before 100 or after the day after it, else with 2."""
 
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         (window,) = query.windows_seconds
         times = query.times if query.step else [float(query.query.split("@ ")[1].split(")")[0])]
         values = tuple(2.0 if at - window >= 100.0 and at <= 100.0 + DAY else 60.0 for at in times)
@@ -141,7 +141,7 @@ def test_total_of_a_counter_that_fell_is_the_sum_of_its_rises() -> None:
     # 900 at the first four points; then it begins anew, and grows to 800.
     course = (900.0, 900.0, 900.0, 900.0, 0.0, 800.0)
 
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         if query.step:
             return reply(*(found(1, tuple(query.times[1:7]), course, node) for node in ("n1", "n2", "n3")))
         values = {"n1": -900.0, "n2": 900.0}
@@ -227,7 +227,7 @@ def test_total_growth_is_a_mean_rate() -> None:
 
 
 def test_other_failures_are_raised() -> None:
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         raise ServerRefused("down")
 
     _, source = opened(answer)

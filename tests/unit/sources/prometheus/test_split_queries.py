@@ -11,13 +11,13 @@ import pytest
 from slurmscope.errors import ServerTimedOut
 from slurmscope.model.series import JobSpan, SeriesQuery
 from slurmscope.sources.prometheus.answers import QueryTimedOut, QueryTooLarge, Reply
-from tests.fakes.series_client import COUNTER, GAUGE, MEAN, NO_LIMIT, TOTAL, Question, found, level, opened, reply
+from tests.fakes.series_client import COUNTER, GAUGE, MEAN, NO_LIMIT, TOTAL, SentQuery, found, level, opened, reply
 
 
-def too_much_over(limit: int, answer: Callable[[Question], Reply]) -> Callable[[Question], Reply]:
+def too_much_over(limit: int, answer: Callable[[SentQuery], Reply]) -> Callable[[SentQuery], Reply]:
     """Reject ranges of more points over all jobs."""
 
-    def limited(query: Question) -> Reply:
+    def limited(query: SentQuery) -> Reply:
         if len(query.times) * len(query.job_ids) > limit:
             raise QueryTooLarge("too many samples")
         return answer(query)
@@ -45,7 +45,7 @@ def test_jobs_are_split_until_the_server_answers() -> None:
 
 
 def test_one_job_that_is_too_large_affects_no_other() -> None:
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         if 2 in query.job_ids:
             raise QueryTooLarge("too many series")
         return level(3.0)(query)
@@ -61,7 +61,7 @@ def test_one_job_that_is_too_large_affects_no_other() -> None:
 
 
 def test_server_that_is_too_slow_for_all_jobs_answers_for_fewer() -> None:
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         if len(query.job_ids) > 1:
             raise QueryTimedOut("query timed out in expression evaluation")
         return level(3.0)(query)
@@ -74,7 +74,7 @@ def test_server_that_is_too_slow_for_all_jobs_answers_for_fewer() -> None:
 
 
 def test_server_that_is_too_slow_for_a_part_of_one_job_has_timed_out() -> None:
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         raise QueryTimedOut("query timed out in expression evaluation")
 
     client, source = opened(answer)
@@ -84,7 +84,7 @@ def test_server_that_is_too_slow_for_a_part_of_one_job_has_timed_out() -> None:
 
 
 def test_number_of_splits_is_limited() -> None:
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         raise QueryTooLarge("too much")
 
     client, source = opened(answer)
@@ -95,7 +95,7 @@ def test_number_of_splits_is_limited() -> None:
 
 
 def test_server_that_answers_for_single_jobs_is_queried_for_fewer_instead_of_losing_some() -> None:
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         if len(set(query.job_ids)) > 1:
             raise QueryTooLarge("too many series")
         return level(3.0)(query)
@@ -112,7 +112,7 @@ def test_server_that_answers_for_single_jobs_is_queried_for_fewer_instead_of_los
 def test_total_of_which_the_server_returns_only_a_part_is_none(wanted: SeriesQuery) -> None:
     """The first half of a run alone would give half of its cores, or the peak before the higher one."""
 
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         if max(query.windows_seconds) > 800 or query.first > 600:
             raise QueryTooLarge("too many samples")
         return reply(found(1, (query.first,), (7.0,)))
@@ -124,7 +124,7 @@ def test_total_of_which_the_server_returns_only_a_part_is_none(wanted: SeriesQue
 
 
 def test_total_of_a_counter_that_fell_is_none_without_its_whole_curve() -> None:
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         if query.step:
             raise QueryTooLarge("too many samples")
         return reply(found(1, (query.first,), (-7.0,)), found(2, (query.first,), (7.0,)))
@@ -137,7 +137,7 @@ def test_total_of_a_counter_that_fell_is_none_without_its_whole_curve() -> None:
 
 @pytest.mark.parametrize(("wanted", "expected"), [(GAUGE, 8.0), (COUNTER, 15.0 / 1000), (MEAN, 7.5), (TOTAL, 8.0)])
 def test_halves_of_a_total_are_combined(wanted: SeriesQuery, expected: float) -> None:
-    def answer(query: Question) -> Reply:
+    def answer(query: SentQuery) -> Reply:
         window = max(query.windows_seconds)
         if window > 800:
             raise QueryTooLarge("too many samples")

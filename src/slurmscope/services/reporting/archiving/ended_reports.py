@@ -28,11 +28,11 @@ MEASURED_AGAIN = (
     "The time series server did not return all numbers of this job; slurmscope tries again until a week after its end."
 )
 MAX_FAILED = 3
-"""Jobs in a row, each queried alone, after which the server fails and not the jobs."""
+"""If queries for this many single jobs in a row fail, the server is failing, not the jobs."""
 LEARNED_NODES = 200
-"""Nodes of which the archive shows for each part of the jobs whether they have agents; the rest follows later."""
+"""Nodes that are looked up in the archive for each part of the jobs; further ones are looked up later."""
 LEARNED_JOBS = 5
-"""Newest archived jobs of a node that show it."""
+"""Newest archived jobs of a node that are read to find out whether it has an agent."""
 
 
 WHOLE_SERVER = (ServerRefused, ServerBusy)
@@ -56,7 +56,7 @@ class EndedReports:
         self._agents = KnownAgents()
         self._jobs_at_once = BATCH_JOBS
         self.failing_since: float | None = None
-        """When the time series server began to fail; kept over restarts by the caller."""
+        """When the time series server began to fail; the caller keeps it across restarts."""
         self._has_given_up = False
         self.recoveries = 0
         """How often the server returned series again after jobs had been archived without theirs."""
@@ -172,7 +172,7 @@ class EndedReports:
         self._has_given_up = False
 
     def _learn_from_archive(self, node: str) -> None:
-        """Learn whether a node had an agent before this process was started."""
+        """Find out from the archive whether nodes had agents before this process was started."""
         newest = JobFilter(cluster=self._cluster, node=node, is_running=False)
         for row in self._archive.list_jobs(EVERYTHING, newest, limit=LEARNED_JOBS).rows:
             self._agents.learn_archived(self._archive.find(EVERYTHING, row.job_id, cluster=row.cluster)[:1])

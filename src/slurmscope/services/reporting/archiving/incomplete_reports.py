@@ -71,8 +71,8 @@ class IncompleteReports:
                 self._complete(batch)
             except SourceError as error:
                 # If only these jobs fail, the next round begins with others.
-                is_away = isinstance(error, WHOLE_SERVER) or self._ended.is_server_failing
-                self._after = 0 if is_away else batch[-1].number
+                is_unreachable = isinstance(error, WHOLE_SERVER) or self._ended.is_server_failing
+                self._after = 0 if is_unreachable else batch[-1].number
                 return
         if len(runs) < ROUND_JOBS:
             self._rest(is_idle=not runs and not self._after)

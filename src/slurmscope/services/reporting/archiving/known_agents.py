@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Know what the agents of nodes measure, to find jobs there whose series are missing.
+"""Record what the agents of nodes measure, to find jobs whose series are missing.
 
-An engine that has lost all of its storages may answer like one that never had any series, one that has lost some of
-them like one that has no series of some nodes, and one that still waits for samples, such as those that a remote write
-client buffers, like one that has no later ones.
+A time series server may omit series without reporting an error: all of them if it has lost all of its storages, those
+of some nodes if it has lost some storages, and the newest samples if a remote write client still buffers them.
 """
 
 from __future__ import annotations
@@ -19,30 +18,30 @@ MIN_RUN_SECONDS = 180.0
 MIN_CURVE_SECONDS = 600.0
 """How long a job has run when it must have memory and a curve too."""
 MAX_GAP_SECONDS, MAX_GAP_RATIO = 600.0, 0.02
-"""How much of the run a curve may lack: so long, or this share if that is longer."""
+"""How much of the run a curve may lack: this time, or this share of the run if that is longer."""
 MAX_NODES = 100_000
 
-Kind = Literal["cpu", "memory", "curve"]
-NodeNumber = tuple[str, Kind]
-"""A node, and a kind of numbers that its agent measures."""
+MeasuredKind = Literal["cpu", "memory", "curve"]
+NodeMeasurement = tuple[str, MeasuredKind]
+"""The name of a node, and what its agent measured there."""
 
 
 class KnownAgents:
-    """Remember what was measured on which nodes. Not thread-safe."""
+    """Record what was measured on which nodes. Not thread-safe."""
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._known: set[NodeNumber] = set()
+        self._known: set[NodeMeasurement] = set()
         self._nodes: set[str] = set()
         self._looked_up: set[str] = set()
 
     def learn(self, reports: Iterable[JobReport]) -> None:
-        """Remember what was measured of these jobs."""
+        """Record what was measured of these jobs."""
         for report in reports:
             self._add(measured(report))
 
     def learn_archived(self, reports: Iterable[JobReport]) -> None:
-        """Remember the same of archived jobs; those marked as incomplete were on nodes with agents too."""
+        """Record the same of archived jobs; those marked as incomplete were on nodes with agents too."""
         self.learn(reports)
         for report in reports:
             if report.is_incomplete:
@@ -65,19 +64,19 @@ class KnownAgents:
         return [report for report in reports if self._lacks_some(report, self._known)]
 
     def still_unmeasured(self, reports: Sequence[JobReport]) -> list[JobReport]:
-        """Return the same for jobs that are measured again, but for nodes that they left idle.
+        """Return the jobs that still lack series when they are measured again; nodes that they left idle do not count.
 
         A job that was measured on some nodes left another one idle if other jobs are measured there meanwhile.
         """
         found = {number for report in reports for number in measured(report) if number[1] == "cpu"}
         return [report for report in reports if self._lacks_some(report, self._known - found)]
 
-    def _lacks_some(self, report: JobReport, known: Set[NodeNumber]) -> bool:
+    def _lacks_some(self, report: JobReport, known: Set[NodeMeasurement]) -> bool:
         if is_measured(report):
             return not known.isdisjoint(_missing(report))
         return report.summary.run_seconds >= MIN_RUN_SECONDS and self.are_on(report.record)
 
-    def _add(self, numbers: Iterable[NodeNumber]) -> None:
+    def _add(self, numbers: Iterable[NodeMeasurement]) -> None:
         for number in numbers:
             if len(self._nodes) < MAX_NODES:
                 self._known.add(number)
@@ -89,8 +88,8 @@ def is_measured(report: JobReport) -> bool:
     return bool(measured(report))
 
 
-def measured(report: JobReport) -> frozenset[NodeNumber]:
-    """Return on which nodes what was measured; a node without CPU time was not."""
+def measured(report: JobReport) -> frozenset[NodeMeasurement]:
+    """Return what was measured on each node; a node without CPU time was not measured."""
     return frozenset(_numbers(report))
 
 
@@ -98,7 +97,7 @@ def _silent_nodes(report: JobReport) -> Set[str]:
     return {*report.record.nodes} - {node for node, _ in _numbers(report)}
 
 
-def _numbers(report: JobReport) -> Iterator[NodeNumber]:
+def _numbers(report: JobReport) -> Iterator[NodeMeasurement]:
     run_seconds = report.summary.run_seconds
     for node in report.summary.nodes:
         if node.cpu_seconds is None:
@@ -110,11 +109,11 @@ def _numbers(report: JobReport) -> Iterator[NodeNumber]:
             yield node.node, "curve"
 
 
-def _missing(report: JobReport) -> Iterator[NodeNumber]:
+def _missing(report: JobReport) -> Iterator[NodeMeasurement]:
     """Yield what was not measured of a job, and would have been by agents on all of its nodes."""
     run_seconds, found = report.summary.run_seconds, measured(report)
     if run_seconds >= MIN_RUN_SECONDS:
         yield from ((node, "cpu") for node in _silent_nodes(report))
     if run_seconds >= MIN_CURVE_SECONDS:
-        later: tuple[Kind, ...] = ("memory", "curve")
+        later: tuple[MeasuredKind, ...] = ("memory", "curve")
         yield from ((node, kind) for node, _ in found for kind in later if (node, kind) not in found)

@@ -37,7 +37,7 @@ CHECKPOINT = "accounting read until"
 CLUSTER_CHECKPOINT = f"{CHECKPOINT}: "
 """How the name of a cluster's checkpoint begins; the name of the cluster follows."""
 FAILING_CHECKPOINT = "series failing since: "
-"""How the name of the checkpoint begins that holds since when jobs of a cluster wait for the time series server."""
+"""Prefix of the checkpoint that holds since when the time series server of a cluster has been failing."""
 READ_AGAIN_SECONDS = 7 * DAY_SECONDS
 OVERLAP_SECONDS = 3600
 FAR_OVERLAP_SECONDS = 86400
@@ -47,7 +47,7 @@ REFRESHED_JOBS = 500
 NEW_JOBS = 2000
 """Running jobs that are measured for the first time in one round; a new archive of a large cluster has many."""
 NEW_JOBS_SECONDS = 60.0
-"""After which the others wait for the next round, so that ended jobs are not delayed by a slow server."""
+"""Time for these; the rest waits for the next round, so that a slow server does not delay ended jobs."""
 NO_ROOM = "The curves of this job could not be archived."
 BUG = "Jobs are not being archived: the reporter failed because of a bug; see its log."
 
@@ -197,7 +197,7 @@ class Reporter:
             self.progress = replace(self.progress, rounds=self.progress.rounds + 1, problem="")
 
     def has_failed_for(self, seconds: float) -> bool:
-        """Return whether all rounds of so many seconds have failed; then they are counted anew."""
+        """Return whether all rounds of the last so many seconds failed; if they did, restart the count."""
         now = self._clock.monotonic()
         if self._failing_since is None or now - self._failing_since < seconds:
             return False
@@ -205,7 +205,7 @@ class Reporter:
         return True
 
     def _resume(self) -> None:
-        """Read since when the server fails: before a restart, or while another process archived the jobs."""
+        """Read since when the server has been failing, as this or another process stored it."""
         kept = self._checkpoints.read_checkpoint(FAILING_CHECKPOINT + self.cluster) or ""
         if kept != self._kept_failing_since:
             self._kept_failing_since = kept

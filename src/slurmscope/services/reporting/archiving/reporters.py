@@ -32,7 +32,7 @@ from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.runtime.periodic import attempt, run_periodically
 
 FAILING_SECONDS = 600.0
-"""After so long without a successful round, another portal is given a chance."""
+"""After this time without a successful round, the process resigns, so that another portal can be elected."""
 MAX_CLUSTERS = 64
 """Maximum number of clusters of one process; each has a thread."""
 
@@ -192,10 +192,11 @@ def _too_many(clusters: Sequence[str]) -> str:
     """Return a message if there are more clusters than reporters; else an empty text."""
     if len(clusters) <= MAX_CLUSTERS:
         return ""
-    left_out = ", ".join(clusters[MAX_CLUSTERS:][:3])
+    left_out = clusters[MAX_CLUSTERS:]
+    more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
     return (
-        f"accounting has {len(clusters)} clusters, of which {MAX_CLUSTERS} are archived, not {left_out} and further "
-        "ones; choose with accounting.clusters"
+        f"accounting has {len(clusters)} clusters, but a portal archives at most {MAX_CLUSTERS}; not archived: "
+        f"{', '.join(left_out[:3])}{more}; select clusters with accounting.clusters"
     )
 
 

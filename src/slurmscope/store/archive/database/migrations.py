@@ -32,9 +32,9 @@ LOCK_NUMBER = 0x736C7572
 """PostgreSQL numbers its advisory locks; any number that nothing else uses will do."""
 LOCK_SECONDS = 60
 INDEXED_A_SECOND, SUMMED_A_SECOND, CHECKED_A_SECOND = 200_000.0, 20_000.0, 1_000_000.0
-"""Rows of steps, measured by ``python -m bench migration`` on two cores; databases differ by some times."""
+"""Rough rates, measured by ``python -m bench migration`` on two cores; databases differ by a factor of a few."""
 OLDER_NAMES = MappingProxyType({DAILY.name: "slurmscope_daily"})
-"""Tables that were renamed, so that a release that still runs and knows only the older tables can write nothing."""
+"""Tables that were renamed, so that an older release that is still running cannot write."""
 _VERSION_ROW, _UNDER_WAY_ROW = 1, 2
 
 

@@ -32,7 +32,7 @@ ROWS_AT_ONCE = 50
 STEP_SECONDS = DAY_SECONDS
 """Jobs of how many seconds one query looks at: few of them may have ended lately."""
 RUNS_AT_ONCE = 2_000
-"""How many runs one query looks at for jobs that were archived late: nearly all were archived in time."""
+"""Runs that one query reads to find jobs that were archived late: nearly all were archived in time."""
 MAX_SECONDS = 5.0
 """The rest waits for the next call: the reporter has other work."""
 

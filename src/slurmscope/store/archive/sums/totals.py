@@ -37,7 +37,7 @@ _NAMES = {
 
 
 class SummedNames(NamedTuple):
-    """Hold which of the sums by one name are enough: those of one name, or of all names (None)."""
+    """Select sums by one name, such as a user: those of one value, or of all values (None)."""
 
     dimension: GroupBy
     name: str | None

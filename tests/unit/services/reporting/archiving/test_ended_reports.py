@@ -252,9 +252,9 @@ def test_hanging_server_costs_few_queries_in_later_rounds(bench: Bench) -> None:
     jobs = [make_record(number) for number in range(100, 200)]
     rounds = []
     for _ in range(2):
-        bench.series.asked.clear()
+        bench.series.queried.clear()
         with pytest.raises(ServerTimedOut):
             bench.make(jobs)
         bench.ended.begin_round()
-        rounds.append([len(asked) for _, asked in bench.series.asked])
+        rounds.append([len(job_ids) for _, job_ids in bench.series.queried])
     assert [[100, 50, 25, 12, 6, 3, 1, 1, 1], [2, 1, 1, 1]] == rounds

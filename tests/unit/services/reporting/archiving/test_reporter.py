@@ -163,7 +163,7 @@ def test_running_jobs_are_stored_and_measured_again() -> None:
 def test_numbers_of_a_running_job_stay_while_the_server_is_unreachable() -> None:
     bench = Bench(make_record(5, state="RUNNING", end_seconds=None))
     bench.reporter.work()
-    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.series.errors["*"] = ServerRefused("Prometheus is down")
     bench.reporter.work()
     (report,) = bench.archive.reports.values()
     assert 1.0 == report.summary.io.read_bytes
@@ -222,7 +222,7 @@ def test_more_running_tasks_than_a_hundred_thousand_are_not_reported_again(tmp_p
 
     Reporter(bench.accounting, *parts, ReporterSettings(), cluster="lab", clock=clock).work()
 
-    reported = {job_id for _, job_ids in bench.series.asked for job_id in job_ids}
+    reported = {job_id for _, job_ids in bench.series.queried for job_id in job_ids}
     assert {count, *range(1, reporter_module.REFRESHED_JOBS + 1)} == reported
     assert count == len(archive.unfinished_runs()) == len(archive.unfinished_runs(cluster="lab"))
     assert frozenset() == archive.unfinished_runs(cluster="other")

@@ -107,20 +107,20 @@ def test_archive_that_is_locked_for_a_while_costs_no_curves(tmp_path: Path) -> N
 
 def test_error_that_may_pass_is_not_tried_without_curves() -> None:
     bench = Bench(make_record(1), make_record(2))
-    asked: list[int] = []
+    saved: list[int] = []
 
     def fail(reports: object) -> None:
-        asked.append(len(reports))  # type: ignore[arg-type]
+        saved.append(len(reports))  # type: ignore[arg-type]
         raise ArchiveError("database is locked")
 
     bench.archive.save = fail  # type: ignore[method-assign]
     bench.reporter.work()
-    assert ([2], 1) == (asked, bench.reporter.progress.failures)
+    assert ([2], 1) == (saved, bench.reporter.progress.failures)
 
 
 def test_jobs_wait_for_the_server_of_the_series() -> None:
     bench = Bench(make_record(1))
-    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.series.errors["*"] = ServerRefused("Prometheus is down")
     bench.reporter.work()
     assert set() == bench.archived()
     bench.series.errors.clear()
@@ -131,9 +131,9 @@ def test_jobs_wait_for_the_server_of_the_series() -> None:
 
 def test_jobs_do_not_wait_for_ever() -> None:
     bench = Bench(make_record(1))
-    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.series.errors["*"] = ServerRefused("Prometheus is down")
     bench.reporter.work()
     bench.now += 2 * DAY
     bench.reporter.work()
     (report,) = bench.archive.reports.values()
-    assert ("The time series server is unreachable: Prometheus is away", MEASURED_AGAIN) == report.missing
+    assert ("The time series server is unreachable: Prometheus is down", MEASURED_AGAIN) == report.missing

@@ -132,7 +132,7 @@ def test_old_jobs_too_wait_for_a_server_that_is_unreachable_for_a_moment() -> No
 
 def test_young_job_does_not_lose_its_curves_to_an_old_one() -> None:
     bench = Bench(make_record(1), make_record(2, end_seconds=START + 7200 + 4 * 3600))
-    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.series.errors["*"] = ServerRefused("Prometheus is down")
     bench.reporter.work()
     bench.now = START + 7200.0 + DAY + 3600
     bench.reporter.work()
@@ -148,7 +148,7 @@ def test_end_that_is_known_late_waits_for_the_server_of_the_series() -> None:
     bench.reporter.work()
     bench.accounting.records[0] = replace(running, state="COMPLETED", end_seconds=START + 100)
     bench.archive.checkpoints[CHECKPOINT] = str(int(bench.now))
-    bench.series.errors["*"] = ServerRefused("Prometheus is away")
+    bench.series.errors["*"] = ServerRefused("Prometheus is down")
     bench.reporter.work()
     assert set() == bench.archived()
     bench.series.errors.clear()

@@ -67,7 +67,7 @@ class Site:
 
     def measured(self) -> list[int]:
         """Return the jobs that were measured, as often as they were."""
-        return sorted(job for metric, jobs in self.series.asked if metric == "jobs_busy_cores" for job in jobs)
+        return sorted(job for metric, jobs in self.series.queried if metric == "jobs_busy_cores" for job in jobs)
 
 
 @pytest.fixture
@@ -159,7 +159,10 @@ def test_more_clusters_than_reporters_are_named(archive: SqlArchive, monkeypatch
     accounting.members["beta"] = FakeAccounting()
     site.work(START)
     assert ("alpha",) == site.reporters.clusters
-    assert "accounting has 2 clusters, of which 1 are archived, not beta" in site.reporters.progress.problem
+    assert (
+        "accounting has 2 clusters, but a portal archives at most 1; not archived: beta; select"
+        in site.reporters.progress.problem
+    )
 
 
 def test_reporters_run_until_they_are_ended(archive: SqlArchive) -> None:
@@ -231,7 +234,7 @@ def test_one_of_two_portals_archives_and_the_other_takes_over(
 
         assert {"alpha": True} == second.reporters.elected
     assert [*range(1, JOBS + 1), 1000] == archived(archive, "alpha")
-    assert [1000] == sorted({job for _, jobs in second.series.asked for job in jobs})
+    assert [1000] == sorted({job for _, jobs in second.series.queried for job in jobs})
 
 
 def test_portal_that_fails_for_long_lets_another_archive(archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ class Bench:
     wall: float = 1000 * DAY + 5000.0
     monotonic: float = 0.0
     newest: int | None = 1000 * DAY
-    asked: list[int] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     failing: set[int] = field(default_factory=set)
     left: dict[int, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Bench:
         self.texts[name] = text
 
     def delete(self, before_seconds: int, days: int) -> int:
-        self.asked.append(before_seconds)
+        self.limits.append(before_seconds)
         if days in self.failing:
             raise ArchiveError("the database was too slow")
         self.left[days] = max(0, self.left.get(days, 0) - 1)
@@ -75,7 +75,7 @@ def test_what_is_kept_for_ever_is_not_deleted() -> None:
     bench = Bench()
     bench.start(0, 400).work()
 
-    assert [600 * DAY] == bench.asked
+    assert [600 * DAY] == bench.limits
 
 
 def test_clock_that_jumps_ahead_deletes_nothing_of_the_time_to_keep() -> None:
@@ -91,7 +91,7 @@ def test_clock_that_jumps_ahead_deletes_nothing_of_the_time_to_keep() -> None:
         bench.start(365).work()
 
     # The newest job is of day 1001: at most one day more than its age allows.
-    assert max(bench.asked) <= (1002 - 365) * DAY
+    assert max(bench.limits) <= (1002 - 365) * DAY
 
 
 def test_clock_that_jumps_ahead_on_all_machines_deletes_two_weeks_a_day() -> None:
@@ -104,7 +104,7 @@ def test_clock_that_jumps_ahead_on_all_machines_deletes_two_weeks_a_day() -> Non
         bench.newest = int(bench.wall)
         retention.work()
 
-    assert [(1000 - 365) * DAY, (1000 - 365) * DAY + MAX_STEP_SECONDS] == bench.asked
+    assert [(1000 - 365) * DAY, (1000 - 365) * DAY + MAX_STEP_SECONDS] == bench.limits
 
 
 def test_shorter_time_to_keep_is_reached_step_by_step() -> None:
@@ -116,14 +116,14 @@ def test_shorter_time_to_keep_is_reached_step_by_step() -> None:
         bench.pass_days(1)
         retention.work()
 
-    assert [940, 954, 968, 973, 974, 975] == [before // DAY for before in bench.asked]
+    assert [940, 954, 968, 973, 974, 975] == [before // DAY for before in bench.limits]
 
 
 def test_archive_without_jobs_keeps_everything() -> None:
     bench = Bench(newest=None)
     bench.start(365).work()
 
-    assert [] == bench.asked
+    assert [] == bench.limits
 
 
 def test_day_of_an_empty_archive_begins_with_its_first_job() -> None:
@@ -134,7 +134,7 @@ def test_day_of_an_empty_archive_begins_with_its_first_job() -> None:
     retention.work()
     retention.work()
 
-    assert [970 * DAY] == bench.asked
+    assert [970 * DAY] == bench.limits
 
 
 def test_task_that_fails_stops_no_other_and_is_retried_in_an_hour() -> None:
@@ -144,12 +144,12 @@ def test_task_that_fails_stops_no_other_and_is_retried_in_an_hour() -> None:
         retention.work()
 
     # The first has rows for two rounds; the second fails once; the third is done at once.
-    assert [900, 800, 700, 900] == [before // DAY for before in bench.asked]
+    assert [900, 800, 700, 900] == [before // DAY for before in bench.limits]
     assert {"100 deleted until", "300 deleted until"} == set(bench.texts)
     bench.failing.clear()
     bench.monotonic += 3600
     retention.work()
-    assert [800] == [before // DAY for before in bench.asked[4:]]
+    assert [800] == [before // DAY for before in bench.limits[4:]]
     assert {f"{days} deleted until" for days in (100, 200, 300)} == set(bench.texts)
 
 

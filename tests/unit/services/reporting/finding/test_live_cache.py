@@ -17,7 +17,7 @@ from slurmscope.services.reporting.finding.live_cache import (
     STALE_SECONDS,
     LiveCache,
 )
-from tests.fakes.report_finding import AWAY
+from tests.fakes.report_finding import TIMED_OUT
 from tests.fakes.reports import make_report
 from tests.processes import until
 
@@ -94,7 +94,7 @@ def test_report_that_cannot_be_renewed_stays_for_a_while() -> None:
     def make(shown_id: str) -> JobReport:
         made.append(shown_id)
         if len(made) > 1:
-            raise AWAY
+            raise TIMED_OUT
         return make_report()
 
     live = LiveCache(make, lambda: now[0])

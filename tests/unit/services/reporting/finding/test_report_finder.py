@@ -17,7 +17,7 @@ from slurmscope.services.reporting.finding.lookup_limits import ALL_BURST, TooMa
 from slurmscope.services.reporting.finding.report_finder import OUTAGE_SECONDS, ReportFinder
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
-from tests.fakes.report_finding import ADA, ARCHIVED_SECONDS, AWAY, BOB, Bench, CountedAccounting, person
+from tests.fakes.report_finding import ADA, ARCHIVED_SECONDS, BOB, TIMED_OUT, Bench, CountedAccounting, person
 from tests.fakes.reporting import FakeAccounting, FakeArchive
 from tests.fakes.reports import START, make_record, make_report
 from tests.processes import until
@@ -27,7 +27,7 @@ def test_ended_job_comes_from_the_archive(bench: Bench) -> None:
     report = make_report()
     bench.archive.save([report])
     assert report == bench.finder.report(ADA, "4711")
-    assert [] == bench.series.asked
+    assert [] == bench.series.queried
 
 
 def test_newest_run_is_shown(bench: Bench) -> None:
@@ -79,7 +79,7 @@ def test_what_was_archived_long_ago_is_not_shown_of_a_running_job(bench: Bench) 
 
 def test_second_view_has_the_reason_why_nothing_could_be_measured(bench: Bench) -> None:
     archived = archive_running(bench, 1)
-    bench.accounting.error = AWAY
+    bench.accounting.error = TIMED_OUT
     assert archived == bench.finder.report(ADA, "4711")
     until(lambda: (report := bench.finder.report(ADA, "4711")) is not None and "Accounting" in "".join(report.missing))
 
@@ -87,18 +87,18 @@ def test_second_view_has_the_reason_why_nothing_could_be_measured(bench: Bench) 
 def test_recent_report_of_a_foreign_job_is_not_shown(bench: Bench) -> None:
     archive_running(bench, 1)
     assert bench.finder.report(BOB, "4711") is None
-    assert [] == bench.series.asked
+    assert [] == bench.series.queried
 
 
 def test_many_views_of_a_running_job_measure_it_once(bench: Bench) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
     bench.finder.report(ADA, "4711")
-    asked = len(bench.series.asked)
+    queries = len(bench.series.queried)
     bench.finder.report(ADA, "4711")
-    assert asked == len(bench.series.asked)
+    assert queries == len(bench.series.queried)
     bench.now += STALE_SECONDS
     bench.finder.report(ADA, "4711")
-    assert 2 * asked == len(bench.series.asked)
+    assert 2 * queries == len(bench.series.queried)
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
@@ -113,37 +113,37 @@ def test_foreign_job_is_like_none(bench: Bench, is_kept: bool) -> None:
 def test_absent_job_costs_accounting_as_many_questions_as_a_foreign_one(bench: Bench) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
 
-    def look(times: int) -> None:
+    def lookup(times: int) -> None:
         for _ in range(times):
             assert [None, None] == [bench.finder.report(BOB, number) for number in ("4711", "4712")]
 
-    look(3)
-    assert [4711, 4712] == bench.accounting.asked
+    lookup(3)
+    assert [4711, 4712] == bench.accounting.read_ids
     bench.now += STALE_SECONDS
-    look(3)
-    assert [4711, 4712] * 2 == bench.accounting.asked
+    lookup(3)
+    assert [4711, 4712] * 2 == bench.accounting.read_ids
     bench.now += FRESH_SECONDS
-    look(1)
-    until(lambda: sorted(bench.accounting.asked) == [4711] * 3 + [4712] * 3)
+    lookup(1)
+    until(lambda: sorted(bench.accounting.read_ids) == [4711] * 3 + [4712] * 3)
 
 
 def test_walk_through_absent_numbers_pushes_no_live_report_out(bench: Bench) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
     report = bench.finder.report(ADA, "4711")
-    measured = len(bench.series.asked)
+    measured = len(bench.series.queried)
     for number in range(ALL_BURST - 1):
         assert bench.finder.report(person(number), str(5000 + number)) is None
     for number in range(ALL_BURST - 1, KEPT_VALUES + 44):
         with pytest.raises(TooManyLookups):
             bench.finder.report(BOB, str(5000 + number))
     assert report == bench.finder.report(ADA, "4711")
-    assert measured == len(bench.series.asked)
+    assert measured == len(bench.series.queried)
 
 
 def test_record_that_was_kept_does_not_say_that_accounting_answers(bench: Bench) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
     bench.finder.report(BOB, "4711")
-    bench.accounting.error = AWAY
+    bench.accounting.error = TIMED_OUT
     bench.finder.report(BOB, "4712")
     bench.finder.report(BOB, "4711")
     assert ("was killed",) == bench.outages.messages()
@@ -152,7 +152,7 @@ def test_record_that_was_kept_does_not_say_that_accounting_answers(bench: Bench)
 def test_accounting_that_fails_between_two_queries_is_like_one_that_is_unreachable() -> None:
     class FailingLater(CountedAccounting):
         def read_jobs(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-            self.error = AWAY if self.asked else None
+            self.error = TIMED_OUT if self.read_ids else None
             return super().read_jobs(job_ids)
 
     accounting = FailingLater()
@@ -160,14 +160,14 @@ def test_accounting_that_fails_between_two_queries_is_like_one_that_is_unreachab
     # Whatever was read is too old a moment later.
     ticks = itertools.count(0, int(STALE_SECONDS))
     clock = Clock(monotonic=lambda: float(next(ticks)), wall=lambda: START)
-    desk = ReportFinder(FakeArchive(), accounting, ReportMaker(None), clock=clock)  # type: ignore[arg-type]
-    assert (None, [4711, 4711]) == (desk.report(ADA, "4711"), accounting.asked)
+    finder = ReportFinder(FakeArchive(), accounting, ReportMaker(None), clock=clock)  # type: ignore[arg-type]
+    assert (None, [4711, 4711]) == (finder.report(ADA, "4711"), accounting.read_ids)
 
 
 def test_foreign_job_is_not_measured(bench: Bench) -> None:
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
     bench.finder.report(BOB, "4711")
-    assert [] == bench.series.asked
+    assert [] == bench.series.queried
 
 
 def test_report_made_a_moment_ago_is_not_shown_to_the_owner_of_another_job(bench: Bench) -> None:
@@ -213,7 +213,7 @@ def test_number_of_an_array_is_no_single_job(bench: Bench) -> None:
 
 @pytest.mark.parametrize("odd", ["", "0", "12a", "12_", "12_x", "1" * 30, "12\n", "１２", "12_3_4", '12"} or x{y="'])
 def test_odd_numbers_are_no_jobs(bench: Bench, odd: str) -> None:
-    bench.accounting.error = AWAY
+    bench.accounting.error = TIMED_OUT
     assert bench.finder.report(EVERYTHING, odd) is None
 
 
@@ -234,23 +234,23 @@ def test_unreachable_archive_is_not_a_missing_job(bench: Bench) -> None:
 
 def test_accounting_that_is_unreachable_leaves_what_is_archived(bench: Bench) -> None:
     bench.archive.save([make_report(make_record(state="RUNNING", end_seconds=None))])
-    bench.accounting.error = AWAY
+    bench.accounting.error = TIMED_OUT
     report = bench.finder.report(ADA, "4711")
     assert report is not None
     assert "Accounting could not be read" in report.missing[-1]
 
 
 def test_finder_without_archive_reports_unreachable_accounting() -> None:
-    desk = ReportFinder(None, FakeAccounting(error=AWAY), ReportMaker(None))
+    finder = ReportFinder(None, FakeAccounting(error=TIMED_OUT), ReportMaker(None))
     with pytest.raises(ArchiveError, match="Accounting could not be read"):
-        desk.report(ADA, "4711")
+        finder.report(ADA, "4711")
 
 
 def test_finder_without_accounting_reads_the_archive() -> None:
     archive = FakeArchive()
     archive.save([make_report()])
-    desk = ReportFinder(archive, None, ReportMaker(None))  # type: ignore[arg-type]
-    assert (True, None) == (desk.report(ADA, "4711") is not None, desk.report(ADA, "1"))
+    finder = ReportFinder(archive, None, ReportMaker(None))  # type: ignore[arg-type]
+    assert (True, None) == (finder.report(ADA, "4711") is not None, finder.report(ADA, "1"))
 
 
 def test_outages_end_when_the_server_answers_or_after_a_while(bench: Bench) -> None:

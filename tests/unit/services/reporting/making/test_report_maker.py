@@ -36,8 +36,8 @@ def test_each_query_is_sent_once_for_all_jobs() -> None:
     series = FakeSeries()
     reports = maker(series).make([make_record(1), make_record(2), make_record(3)])
     assert [1, 2, 3] == [report.record.job_id for report in reports]
-    assert {(1, 2, 3)} == {jobs for _, jobs in series.asked}
-    assert len(CURVES) + len(TOTALS) == len(series.asked)
+    assert {(1, 2, 3)} == {jobs for _, jobs in series.queried}
+    assert len(CURVES) + len(TOTALS) == len(series.queried)
 
 
 def test_jobs_of_several_clusters_are_never_in_one_query() -> None:
@@ -58,7 +58,7 @@ class CountingSeries(FakeSeries):
         self.are_all_here = threading.Event()
 
     def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
-        is_first = not self.asked
+        is_first = not self.queried
         with self.lock:
             self.now += 1
             self.most = max(self.most, self.now)
@@ -85,20 +85,20 @@ def test_runs_of_one_job_are_queried_separately() -> None:
     reports = maker(series).make([first, again, make_record(2)])
     assert [START, START + 100, START] == [report.record.start_seconds for report in reports]
     assert {(1, 2): len(CURVES) + len(TOTALS), (1,): len(CURVES) + len(TOTALS)} == Counter(
-        jobs for _, jobs in series.asked
+        jobs for _, jobs in series.queried
     )
 
 
 def test_job_that_never_started_is_not_queried() -> None:
     series = FakeSeries()
     (report,) = maker(series).make([make_record(1, start_seconds=None, end_seconds=None, state="PENDING")])
-    assert ([], 0) == (series.asked, report.summary.run_seconds)
+    assert ([], 0) == (series.queried, report.summary.run_seconds)
 
 
 def test_cores_of_large_jobs_have_no_curves() -> None:
     series = FakeSeries()
     maker(series).make([make_record(1, cpus=MAX_CORES_DRAWN + 1), make_record(2, cpus=MAX_CORES_DRAWN)])
-    core = [jobs for metric, jobs in series.asked if metric == "jobs_cpu_core_seconds_total"]
+    core = [jobs for metric, jobs in series.queried if metric == "jobs_cpu_core_seconds_total"]
     assert [(1, 2), (2,)] == core
 
 
@@ -113,7 +113,7 @@ def test_question_that_fails_costs_only_its_own_numbers() -> None:
 def test_server_that_is_unreachable_is_queried_once(error: Exception) -> None:
     series = FakeSeries(errors={"*": error})
     (report,) = maker(series).make([make_record(1)])
-    assert ((f"The time series server is unreachable: {error}",), 1) == (report.missing, len(series.asked))
+    assert ((f"The time series server is unreachable: {error}",), 1) == (report.missing, len(series.queried))
     # What accounting knows is told all the same.
     assert 14000.0 == report.summary.cpu.time.used
 

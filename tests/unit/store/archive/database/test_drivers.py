@@ -48,10 +48,10 @@ def test_address_is_read(given: str, expected: str) -> None:
     ],
 )  # fmt: skip
 def test_wrong_address_is_rejected_without_its_secrets(given: object) -> None:
-    with pytest.raises(ValueError) as told:
+    with pytest.raises(ValueError) as caught:
         parse_archive_url(given)
 
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_password_is_the_first_line(tmp_path: Path) -> None:
 
 
 def test_unknown_kind_of_database_is_a_mistake_of_the_configuration() -> None:
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as caught:
         open_archive(ArchiveSettings(url="oracle://u@h/d"))
 
-    assert isinstance(told.value, SlurmscopeError)
+    assert isinstance(caught.value, SlurmscopeError)
 
 
 def test_server_that_is_not_there_is_one_sentence() -> None:
