@@ -161,6 +161,10 @@ def test_year_of_all_users_is_added_up_from_sums_by_one_name(archive: SqlArchive
         (Viewer(name="u5"), JobFilter()),
         (Viewer(name="u5"), JobFilter(user="u5")),
         (Viewer(name="bob", coordinates=frozenset({"a5"})), JobFilter(account="a5")),
+        (
+            Viewer(name="bob", coordinates=frozenset({"a5"}), coordinated_clusters=frozenset({"lab"})),
+            JobFilter(account="a5", cluster="lab"),
+        ),
     ],
 )
 def test_days_of_one_name_are_read_from_its_sums(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:

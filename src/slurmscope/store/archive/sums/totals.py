@@ -88,16 +88,19 @@ def _find_names(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> SummedNames |
     for dimension, write_name in _NAMES.items():
         only: dict[str, Any] = {dimension.value: getattr(named, dimension.value)}
         is_fitting = by in {dimension, GroupBy.DAY, GroupBy.CLUSTER} and named == JobFilter(**only)
-        if is_fitting and _sees_all(viewer, dimension, only[dimension.value]):
+        if is_fitting and _sees_all(viewer, dimension, only[dimension.value], wanted.cluster):
             return SummedNames(dimension, write_name(only[dimension.value]))
     return None
 
 
-def _sees_all(viewer: Viewer, dimension: GroupBy, name: str) -> bool:
-    """Return whether a viewer may see all jobs of a user, an account or another name, in every cluster."""
+def _sees_all(viewer: Viewer, dimension: GroupBy, name: str, cluster: str) -> bool:
+    """Return whether a viewer may see all jobs of a user, an account or another name, in a cluster or in all."""
     if viewer.is_staff or (dimension is GroupBy.USER and person_name(name) == person_name(viewer.name)):
         return True
-    return dimension is GroupBy.ACCOUNT and viewer.coordinated_clusters is None and name in viewer.coordinates
+    if dimension is not GroupBy.ACCOUNT:
+        return False
+    coordinates_all = viewer.coordinated_clusters is None and name in viewer.coordinates
+    return coordinates_all or (bool(cluster) and viewer.coordinates_account(name, cluster))
 
 
 def _is_summed(wanted: JobFilter) -> bool:
