@@ -122,6 +122,8 @@ class FakeReceiver:
 
     answers: list[tuple[int, bytes, str]] = field(default_factory=list)
     """Status, body and a further header of the next answers; then 204."""
+    refused_name: str = ""
+    """A metric; a request with a sample of it is refused as a whole, as Prometheus does for a duplicate sample."""
     requests: list[RawRequest] = field(default_factory=list)
     accepted: list[list[ReceivedSample]] = field(default_factory=list)
     url: str = ""
@@ -132,10 +134,15 @@ class FakeReceiver:
         request = read_whole_request(connection)
         self.may_answer.wait(60)
         self.requests.append(request)
-        status, text, header = self.answers.pop(0) if self.answers else (204, b"", "")
+        status, text, header = self._next_answer(request)
         if 200 <= status < 300:
             self.accepted.append(decode_request(request.body))
         connection.sendall(http_answer(status, text, *([header] if header else [])))
+
+    def _next_answer(self, request: RawRequest) -> tuple[int, bytes, str]:
+        if self.refused_name and any(sample.name == self.refused_name for sample in decode_request(request.body)):
+            return 400, b"duplicate sample for timestamp", ""
+        return self.answers.pop(0) if self.answers else (204, b"", "")
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[FakeReceiver]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 from slurmscope.metrics.family import Family, Labels
 from slurmscope.metrics.samples import flat_samples
@@ -25,6 +24,7 @@ from slurmscope.outputs.remote_write.snappy import SnappyWriter, encode_varint
 NAME_LABEL = "__name__"
 STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)
 """The not-a-number that Prometheus writes as the last sample of a series."""
+_pack = struct.Struct("<d").pack
 SERIES_PER_REQUEST = 5000
 """About half a megabyte before compression; servers limit the size of a request to some tens of megabytes."""
 
@@ -46,31 +46,35 @@ class RequestEncoder:
     def __init__(self, external_labels: Mapping[str, str]) -> None:
         """Take the labels that every series gets, such as ``instance`` and ``job``."""
         self._external = dict(external_labels)
-        self._known: set[Series] = set()
+        self._own: set[Series] = set()
+        self._pushed: set[Series] = set()
         self._last_ms = 0
 
     def encode(
-        self, families: Iterable[Family], at_ms: int, further: Iterable[tuple[Series, float]] = ()
+        self, families: Iterable[Family], at_ms: int, pushed: Iterable[tuple[Series, float]] = ()
     ) -> Iterator[WriteRequest]:
         """Yield the requests of one round; all of them must be taken.
 
-        ``further`` are samples of series that ``encode_series`` encoded before.
+        ``pushed`` are samples of series that ``encode_series`` encoded before. They get requests of their own: others
+        may send the same series, and a server refuses a whole request for one sample.
         """
         writer = _RequestWriter(self._own_time(at_ms))
-        known, self._known = self._known, set()
-        pack = struct.Struct("<d").pack
-        others = (item for item in further if item[0] not in self._known)  # a server refuses a series that occurs twice
-        for series, value in chain(self._series(families), others):
-            self._known.add(series)
+        known, self._own = self._own, set()
+        for series, value in self._series(families):
+            self._own.add(series)
             known.discard(series)
-            if writer.add(series, pack(value)):
+            if writer.add(series, _pack(value)):
                 yield writer.finish()
-        yield from _encode_stale(writer, known)
+        values: dict[Series, float] = {}
+        for series, value in pushed:
+            if series not in self._own:  # a server refuses a series that occurs twice
+                values.setdefault(series, value)
+        yield from _encode_stale(writer, known.difference(values))
+        yield from self._encode_pushed(writer, values)
 
     def encode_end(self, at_ms: int) -> Iterator[WriteRequest]:
         """Yield requests that end every series."""
-        known, self._known = self._known, set()
-        return _encode_stale(_RequestWriter(self._own_time(at_ms)), known)
+        return self.encode((), at_ms)
 
     def encode_series(self, name: str, labels: Mapping[str, str]) -> Series:
         """Encode a series that others pushed: its own labels are kept, and it has neither our ``instance`` nor ``job``.
@@ -81,6 +85,13 @@ class RequestEncoder:
         pairs.pop(NAME_LABEL, None)
         before, after = _encode_labels(pairs)
         return before + encode_label(NAME_LABEL, name), after
+
+    def _encode_pushed(self, writer: _RequestWriter, values: Mapping[Series, float]) -> Iterator[WriteRequest]:
+        known, self._pushed = self._pushed, set(values)
+        for series, value in values.items():
+            if writer.add(series, _pack(value)):
+                yield writer.finish()
+        yield from _encode_stale(writer, known.difference(self._own, values))
 
     def _own_time(self, at_ms: int) -> int:
         """Return the time of a round; servers refuse two samples of a series in one millisecond."""
@@ -126,6 +137,7 @@ def _encode_text(tag: bytes, text: str) -> bytes:
 
 
 def _encode_stale(writer: _RequestWriter, series: Iterable[Series]) -> Iterator[WriteRequest]:
+    """Add stale markers, and finish the request."""
     for gone in sorted(series):
         if writer.add(gone, STALE):
             yield writer.finish()

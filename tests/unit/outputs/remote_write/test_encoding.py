@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -12,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from slurmscope.metrics.family import Family, Metric, MetricKind, gauge
 from slurmscope.metrics.guard import Guard
 from slurmscope.metrics.write import Format, write
-from slurmscope.outputs.remote_write.encoding import SERIES_PER_REQUEST, RequestEncoder
+from slurmscope.outputs.remote_write.encoding import SERIES_PER_REQUEST, RequestEncoder, WriteRequest
 from tests.fakes.remote_write import ReceivedSample, decode_request
 from tests.unit.metrics.test_round_trip import LIMIT, pages
 
@@ -149,9 +150,10 @@ def test_pushed_series_cannot_replace_ours_or_occur_twice() -> None:
     encoder = RequestEncoder(EXTERNAL)
     same = encoder.encode_series("jobs", {**EXTERNAL, "slurm_job": "7"})
     named = encoder.encode_series("other", {"__name__": "jobs"})
-    (request,) = encoder.encode([Family(JOBS, {("7",): 1.0})], 1000, [(same, 5.0), (named, 6.0), (named, 7.0)])
+    requests = encoder.encode([Family(JOBS, {("7",): 1.0})], 1000, [(same, 5.0), (named, 6.0), (named, 7.0)])
+    found = [[(sample.name, sample.value) for sample in decode_request(request.body)] for request in requests]
 
-    assert [("jobs", 1.0), ("other", 6.0)] == [(s.name, s.value) for s in decode_request(request.body)]
+    assert [[("jobs", 1.0)], [("other", 6.0)]] == found
 
 
 def test_pushed_series_that_is_deleted_ends() -> None:
@@ -161,3 +163,30 @@ def test_pushed_series_that_is_deleted_ends() -> None:
     (request,) = encoder.encode([], 2000)
 
     assert [("done", True)] == [(sample.name, sample.is_stale) for sample in decode_request(request.body)]
+
+
+def markers(requests: Iterable[WriteRequest]) -> list[list[tuple[str, bool]]]:
+    return [[(sample.name, sample.is_stale) for sample in decode_request(request.body)] for request in requests]
+
+
+def test_pushed_series_and_their_stale_markers_have_requests_of_their_own() -> None:
+    encoder = RequestEncoder(EXTERNAL)
+    own = [Family(JOBS, {("7",): 1.0})]
+    done, late = (encoder.encode_series(name, {"job": "backup"}) for name in ("done", "late"))
+
+    assert [[("jobs", False)], [("done", False), ("late", False)]] == markers(
+        encoder.encode(own, 1000, [(done, 1.0), (late, 1.0)])
+    )
+    assert [[("jobs", True)], [("late", False), ("done", True)]] == markers(encoder.encode([], 2000, [(late, 1.0)]))
+    assert [[("jobs", False)], [("late", False)]] == markers(encoder.encode(own, 3000, [(late, 1.0)]))
+    assert [[("jobs", True)], [("late", True)]] == markers(encoder.encode_end(4000))
+
+
+def test_series_that_becomes_a_pushed_one_or_ours_has_one_sample_of_each_time() -> None:
+    encoder = RequestEncoder(EXTERNAL)
+    own = [Family(JOBS, {("7",): 1.0})]
+    same = encoder.encode_series("jobs", {**EXTERNAL, "slurm_job": "7"})
+
+    for families, pushed in ((own, []), ([], [(same, 2.0)]), (own, [(same, 2.0)]), ([], [(same, 2.0)])):
+        assert [[("jobs", False)]] == markers(encoder.encode(families, 1000, pushed))
+    assert [[("jobs", True)]] == markers(encoder.encode([], 2000))

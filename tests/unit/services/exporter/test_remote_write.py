@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import logging
 import socket
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -14,9 +15,10 @@ import pytest
 from slurmscope.metrics.collector import Role
 from slurmscope.metrics.family import Family, gauge
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, parse_write_url
+from slurmscope.services.exporter.readings import PushedPage
 from slurmscope.services.exporter.remote_write import external_labels, open_remote_write_loop
 from slurmscope.services.exporter.remote_write_metrics import RemoteWriteCounters
-from tests.fakes.remote_write import FakeReceiver
+from tests.fakes.remote_write import FakeReceiver, decode_request
 from tests.processes import until
 
 TICK = gauge("tick", "Number of the sample.")
@@ -29,12 +31,22 @@ def ticks() -> Callable[[], list[Family]]:
 
 @contextmanager
 def writing(
-    receiver: FakeReceiver, *, final_seconds: float = 60.0, **settings: object
+    receiver: FakeReceiver,
+    *,
+    final_seconds: float = 60.0,
+    find_pushed: Callable[[], PushedPage] = PushedPage,
+    **settings: object,
 ) -> Iterator[RemoteWriteCounters]:
     given = RemoteWriteSettings(**settings)  # type: ignore[arg-type]
     address = parse_write_url(receiver.url)
     loop = open_remote_write_loop(
-        ticks(), given, address, role=Role.NODE, interval_seconds=0.01, final_seconds=final_seconds
+        ticks(),
+        given,
+        address,
+        role=Role.NODE,
+        interval_seconds=0.01,
+        find_pushed=find_pushed,
+        final_seconds=final_seconds,
     )
     with loop as counters:
         yield counters
@@ -96,6 +108,29 @@ def test_refused_samples_are_dropped_counted_and_logged(caplog: pytest.LogCaptur
     assert ["remote write was refused; samples are dropped"] * 2 == [
         record.message for record in caplog.records if record.levelno == logging.ERROR
     ]
+
+
+def test_refused_pushed_series_cost_no_sample_of_our_own() -> None:
+    # Another sender has the same pushed series: the server refuses every request with one of them.
+    pages = [PushedPage(blocks=(zlib.compress(b"done 1\n", wbits=31),)), PushedPage()]
+    with FakeReceiver(refused_name="done").serving() as receiver:
+        with writing(receiver, find_pushed=lambda: pages[0]) as counters:
+            until(lambda: len(received(receiver)) >= 3)
+            del pages[0]  # a stale marker of it is refused too
+            before = len(received(receiver))
+            until(lambda: len(received(receiver)) >= before + 3)
+            pages[0] = PushedPage(blocks=(zlib.compress(b"done 2\n", wbits=31),))
+            before = counters.refused
+            until(lambda: counters.refused > before)
+        values = received(receiver)
+        last = receiver.accepted[-1]
+
+    assert [float(number) for number in range(1, len(values) + 1)] == values
+    assert {"up", "tick"} == {sample.name for sample in last if sample.is_stale}
+    assert len(receiver.samples) == counters.accepted
+    assert {"up", "tick"} == {sample.name for sample in receiver.samples}
+    refused = [sample for request in receiver.requests for sample in decode_request(request.body)]
+    assert sum(sample.name == "done" for sample in refused) == counters.refused
 
 
 def test_buffer_keeps_the_newest_samples_within_its_bound() -> None:
