@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answer like sprio 22.05: the weighted factors of the priority of each pending job that is not held.
 
-Known options: ``-h -o -V``. A job that may start in several partitions has a row for each.
+Known options: ``-h -o -V``, and ``--local`` which is accepted and ignored. A job that may start in several
+partitions has a row for each.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _NAME = "sprio"
 _DEFAULT_FORMAT = "%.15i %9r %.10Y %.10S %.10A %.10F %.10J %.10P %.10Q"
-_OPTIONS = {"h": "noheader", "o:": "format", "V": "version"}
+_OPTIONS = {"h": "noheader", "o:": "format", "V": "version", "local": "local"}
 _LETTERS = {
     "i": "jobid", "r": "partition", "u": "user", "Y": "priority", "A": "age", "B": "assoc", "F": "fairshare",
     "J": "jobsize", "P": "partitionfactor", "Q": "qos", "S": "site", "T": "tres", "N": "nice",

@@ -15,7 +15,7 @@ SEPARATOR = "\x1f"
 FACTORS = {"age": "A", "assoc": "B", "fairshare": "F", "jobsize": "J", "partition": "P", "qos": "Q", "site": "S"}
 """Slurm's names of the factors, and the format codes of their columns; TRES and nice follow."""
 _CODES = ("i", "r", "Y", *FACTORS.values(), "T", "N")
-ARGUMENTS = ("--noheader", "--format=" + SEPARATOR.join(f"%{code}" for code in _CODES))
+ARGUMENTS = ("--noheader", "--local", "--format=" + SEPARATOR.join(f"%{code}" for code in _CODES))
 MAX_ROWS = 200_000
 
 

@@ -39,7 +39,8 @@ def _format(columns: tuple[str, ...], end: str) -> str:
 
 
 _FORMAT = f"{_format(NAMES, PART)},{_format(AMOUNTS, PART)},{_format(TIMES, '')}"
-_OPTIONS = ("--noheader", "--all", "--array", "--states=all")
+_OPTIONS = ("--noheader", "--all", "--array", "--states=all", "--local")
+"""In a federation, plain squeue may list the jobs of all its clusters."""
 ARGUMENTS = (*_OPTIONS, f"--Format={_FORMAT}")
 ARGUMENTS_WITH_IDS = (*_OPTIONS, f"--Format={_format(IDS, PART)},{_FORMAT}")
 

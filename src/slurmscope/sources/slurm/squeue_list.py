@@ -22,7 +22,7 @@ def arguments(separator: str) -> tuple[str, ...]:
     """Return the arguments of one call; a row ends with the mark twice."""
     mark = _mark(separator)
     columns = ",".join(f"{column}:{mark}" for column in COLUMNS)
-    return ("--noheader", "--all", "--states=all", f"--Format={columns}{mark}")
+    return ("--noheader", "--all", "--states=all", "--local", f"--Format={columns}{mark}")
 
 
 def parse_job_list(answer: bytes, separator: str) -> JobList:

@@ -18,6 +18,7 @@ ARGUMENTS = (
     "--noheader",
     "--all",
     "--array",
+    "--local",
     f"--states={','.join(STATES)}",
     "--Format=" + "".join(f"{column}:{SEPARATOR}," for column in COLUMNS[:-1]) + f"{COLUMNS[-1]}:",
 )

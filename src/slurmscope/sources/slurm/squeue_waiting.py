@@ -40,7 +40,7 @@ def arguments(separator: str) -> tuple[str, ...]:
     """Return the arguments of one call; a row ends with the mark twice."""
     mark = _mark(separator)
     columns = ",".join(f"{column}:{mark}" for column in COLUMNS)
-    return ("--noheader", "--all", "--states=PENDING", f"--Format={columns}{mark}")
+    return ("--noheader", "--all", "--states=PENDING", "--local", f"--Format={columns}{mark}")
 
 
 def parse_waiting(answer: bytes, separator: str, *, now_seconds: float, cluster: str = "") -> WaitingQueue:

@@ -41,11 +41,11 @@ def parse(answer: bytes, window: StartWindow = NOTHING_NEW) -> Jobs:
 
 
 def test_one_call_asks_for_every_column() -> None:
-    assert ("--noheader", "--all", "--array", "--states=all") == ARGUMENTS[:4]
+    assert ("--noheader", "--all", "--array", "--states=all", "--local") == ARGUMENTS[:5]
     assert (
         "--Format=Account:\x1f,UserName:\x1f,Partition:\x1f,QOS:\x1f,State:\x1f,Reason:\x1f,Feature:\x1e,"
         "NumNodes:\x1f,NumCPUs:\x1f,tres-alloc:\x1e,SubmitTime:\x1f,StartTime:"
-    ) == ARGUMENTS[4]
+    ) == ARGUMENTS[5]
 
 
 def test_like_jobs_are_one_group_with_their_sums() -> None:
