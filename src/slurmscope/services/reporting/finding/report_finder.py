@@ -101,6 +101,10 @@ class ReportFinder:
         self._records = LiveCache(self._read_records, self._clock.monotonic)
         self._reports = LiveCache(self._make_report, self._clock.monotonic)
 
+    def know_clusters(self, clusters: Callable[[], Sequence[str]]) -> None:
+        """Replace what returns the known clusters: a portal also knows those that have no archived job yet."""
+        self._clusters = clusters
+
     def report(self, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
         """Return the newest run of a job by its id as users write it; None if there is none that the viewer may see.
 
@@ -144,7 +148,7 @@ class ReportFinder:
             rows = self._archive.find_shown(viewer, shown_id, cluster=cluster)
             if not is_one_job(shown_id, [row.user for row in rows]):
                 _require_one_cluster(shown_id, {row.cluster for row in rows})
-            newest = max(rows, key=_age_key, default=None)
+            newest = max(rows, key=_run_key, default=None)
             reports = self._archive.find(viewer, newest.job_id, cluster=newest.cluster) if newest else ()
         except ArchiveError as error:
             self._outages.note("archive", str(error))
@@ -235,7 +239,7 @@ def _choose_cluster(shown_id: str, found: Sequence[JobRecord], archived: JobRepo
     clusters = _find_clusters(found, archived_in)
     runs = [*(record for record in found if record.cluster in clusters), *([archived.record] if archived else [])]
     if is_one_job(shown_id, [run.user for run in runs]):
-        clusters = {max(runs, key=_age_key).cluster}
+        clusters = {max(runs, key=_run_key).cluster}
         archived_in &= clusters
     _require_one_cluster(shown_id, clusters | archived_in)
     return "" if archived_in and _is_ended(archived) else next(iter(clusters), "")
@@ -264,3 +268,8 @@ def _newest(records: Iterable[JobRecord], shown_id: str) -> tuple[JobRecord, ...
 
 def _age_key(job: JobRecord | JobRow) -> tuple[int, int]:
     return job.submit_seconds, job.start_seconds or 0
+
+
+def _run_key(job: JobRecord | JobRow) -> tuple[bool, int, int]:
+    """Order runs in several clusters: a revoked copy has the times of the run in another cluster."""
+    return job.state != REVOKED, *_age_key(job)

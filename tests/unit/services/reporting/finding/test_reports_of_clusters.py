@@ -155,6 +155,34 @@ def test_newest_run_of_a_federated_job_is_shown_whichever_cluster_ran_it(
     assert ("alpha", "RUNNING") == find()
 
 
+def test_revoked_copy_of_a_requeued_job_is_not_its_newest_run(archive: FakeArchive, accounting: FakeAccounting) -> None:
+    """Slurm gives the copy the times of the run in another cluster."""
+    first, revoked = requeue(0, cluster="alpha", state="NODE_FAIL"), requeue(600, cluster="alpha", state="REVOKED")
+    run = requeue(600, cluster="beta", state="RUNNING", end_seconds=None)
+    archive.save([make_report(first)])
+    accounting.records += [revoked, run]
+
+    def find() -> tuple[str, str]:
+        report = make_finder(archive, accounting).report(ADA, str(FEDERATED))
+        assert report is not None
+        return report.record.cluster, report.record.state
+
+    assert ("beta", "RUNNING") == find()
+    archive.save([make_report(revoked), make_report(run)])
+    accounting.records.clear()
+    assert ("beta", "RUNNING") == find()
+
+
+def test_new_cluster_without_archived_jobs_may_have_the_id_too(accounting: FakeAccounting) -> None:
+    archive = FakeArchive([make_report(make_record(4713, cluster="alpha"))])
+    accounting.records.append(make_record(4713, cluster="beta", state="RUNNING", end_seconds=None))
+    finder = make_finder(archive, accounting)
+    assert finder.report(ADA, "4713") is not None
+    finder.know_clusters(lambda: ("alpha", "beta"))
+    with pytest.raises(AmbiguousName):
+        finder.report(ADA, "4713")
+
+
 def test_equal_ids_of_two_federations_are_ambiguous(archive: FakeArchive, accounting: FakeAccounting) -> None:
     archive.save([make_report(requeue(0, cluster="alpha")), make_report(requeue(600, cluster="beta", user="bob"))])
     finder = make_finder(archive, accounting)
