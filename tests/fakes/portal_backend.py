@@ -200,12 +200,15 @@ class FakeBackend:
     def find_clusters(self) -> tuple[str, ...]:
         return tuple(sorted({*(report.record.cluster for report in self.archive.reports), *self.others}))
 
+    def find_own(self) -> str:
+        return self.waiting.cluster if self.waiting else ""
+
     def find_live(self) -> tuple[str, ...]:
-        own = self.waiting.cluster if self.waiting else ""
+        own = self.find_own()
         return (*((own,) if own else ()), *self.others)
 
     def read_cluster(self, cluster: str) -> OtherCluster | None:
-        if cluster in {"", self.waiting.cluster if self.waiting else ""}:
+        if cluster in {"", self.find_own()}:
             return OtherCluster(now=self.cluster, waiting=self.waiting, facts=self.facts, events=self.events)
         return self.others.get(cluster)
 
@@ -245,6 +248,7 @@ class FakeBackend:
             cluster=ClusterServices(
                 now=self.read_now,
                 names=self.find_live,
+                own=self.find_own,
                 nodes=self.read_nodes,
                 charts=lambda: self.charts,
                 top_clients=lambda: self.top_clients,

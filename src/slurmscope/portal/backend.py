@@ -94,7 +94,9 @@ class ClusterServices:
     now: Callable[[str], ClusterNow]
     """Return the last known state of a cluster."""
     names: Callable[[], tuple[str, ...]] = tuple
-    """Return the clusters whose controllers are read, that of the portal's host first; none while it is unknown."""
+    """Return the clusters whose controllers are read, that of the portal's host first if it is known."""
+    own: Callable[[], str] = str
+    """Return the cluster of the portal's host; empty while it is unknown."""
     nodes: Callable[[Collection[str]], Mapping[str, Nodes]] = lambda _clusters: {}
     """Return the nodes of these clusters, as far as they are known."""
     charts: Callable[[], tuple[Chart, ...]] = tuple

@@ -83,9 +83,11 @@ def send_cluster_chart_table(context: Context, name: str, format: str) -> Respon
 def find_waiting_table(context: RequestContext, now: ClusterNow, asked: str, cluster: str = "") -> WaitingTable:
     """Return the waiting times of the requested partition of a cluster, by default of that with most pending jobs.
 
-    ``now`` is the state of that cluster.
+    ``now`` is the state of that cluster. Among several, one whose name is unknown has no waiting times.
     """
     cluster = cluster or context.own_cluster
+    if not cluster and len(context.backend.jobs.clusters()) > 1:
+        return make_waiting_table("", {})
     names = _list_partitions(context, now, cluster)
     partition = asked if asked in names else next(iter(names), "")
     waits = context.backend.queue.waiting_times(cluster, partition) if partition else {}

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 from typing import Annotated, NamedTuple, TypeVar
@@ -14,9 +15,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
-from slurmscope.errors import AmbiguousName
-from slurmscope.model.archive import Archive, JobFilter, JobPage, PagePosition
-from slurmscope.model.job_record import is_one_job
+from slurmscope.errors import AmbiguousName, ArchiveError, ServerBusy
+from slurmscope.model.archive import Archive, JobFilter, JobPage, JobRow, PagePosition
+from slurmscope.model.job_record import JobRecord, is_one_job
+from slurmscope.model.job_states import REVOKED
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import Viewer
 from slurmscope.model.waiting import WaitingJob, WaitingQueue
@@ -90,7 +92,7 @@ class RequestContext:
     @property
     def own_cluster(self) -> str:
         """Return the cluster of the portal's host; empty while it is unknown."""
-        return next(iter(self.backend.cluster.names()), "")
+        return self.backend.cluster.own()
 
     @property
     def zone_name(self) -> str:
@@ -160,12 +162,29 @@ class RequestContext:
             if (job := queue.find(shown_id)) and self.viewer.sees(job.user, job.account, queue.cluster)
         ]
         if found and found[0].cluster and not cluster and len(self.backend.jobs.clusters()) > 1:
-            rows = self.archive.find_shown(self.viewer, shown_id)
-            named = {pending.cluster for pending in found} | {row.cluster for row in rows}
-            # A federated job is pending in several clusters until one starts it, and may have run in another before.
-            if not is_one_job(shown_id, [*(pending.job.user for pending in found), *(row.user for row in rows)]):
-                require_one_cluster("job", shown_id, named)
+            return self._choose_pending(shown_id, found)
         return found[0] if found else None
+
+    def _choose_pending(self, shown_id: str, found: Sequence[PendingJob]) -> PendingJob | None:
+        """Return the pending job that an ID without a cluster means; None if another cluster has started it since.
+
+        Raises ``AmbiguousName`` if another cluster has another job with this ID, which may not be archived yet.
+        """
+        named = {pending.cluster for pending in found}
+        runs: list[JobRow | JobRecord] = list(self.archive.find_shown(self.viewer, shown_id))
+        try:
+            with suppress(ServerBusy, ArchiveError):
+                report = self.read_report_of("", shown_id)
+                runs += [report.record] if report else []
+        except AmbiguousName as error:
+            raise AmbiguousName(error.kind, error.name, named.union(error.clusters)) from None
+        named.update(run.cluster for run in runs)
+        # A federated job is pending in several clusters until one starts it, and may have run in another before.
+        if not is_one_job(shown_id, [*(pending.job.user for pending in found), *(run.user for run in runs)]):
+            require_one_cluster("job", shown_id, named)
+        elif any(_has_started(run, found[0].job) for run in runs):
+            return None
+        return found[0]
 
     def find_waiting_array(self, array_job_id: int, cluster: str) -> tuple[PendingJob, ...]:
         """Return the pending tasks of an array that the viewer has access to, without auditing the access."""
@@ -190,7 +209,7 @@ class RequestContext:
         """
         live = self.backend.cluster.names()
         if cluster and live:
-            return ("" if cluster == live[0] else cluster) if cluster in live else None
+            return ("" if cluster == self.own_cluster else cluster) if cluster in live else None
         known = self.backend.jobs.clusters()
         return "" if len(known) < 2 and cluster in {"", *known} else None
 
@@ -263,6 +282,11 @@ def _origin(request: Request) -> str:
     named = request.headers.get("x-forwarded-proto", "")
     scheme = named if named in {"http", "https"} else request.url.scheme
     return f"{scheme}://{host}" if _HOST.match(host) else ""
+
+
+def _has_started(run: JobRow | JobRecord, job: WaitingJob) -> bool:
+    """Return whether this is the run of a pending job, or a later one, and not a copy that was never run."""
+    return bool(run.start_seconds) and run.submit_seconds >= job.submit_seconds and run.state != REVOKED
 
 
 def is_signed_in(request: Request) -> bool:

@@ -91,11 +91,12 @@ def _list_clusters(context: RequestContext, name: str) -> list[str]:
     several = sorted({*known, *context.backend.cluster.names()})
     candidates = [context.cluster] if context.cluster else several if len(known) > 1 else [""]
     reported = _read_nodes(context, name, candidates) if context.viewer.is_staff else {}
-    return [
-        cluster
-        for cluster in candidates
-        if cluster in reported or context.has_jobs(JobFilter(cluster=cluster, node=name))
-    ]
+    return [cluster for cluster in candidates if cluster in reported or _has_run(context, cluster, name)]
+
+
+def _has_run(context: RequestContext, cluster: str, name: str) -> bool:
+    """Return whether a job that the viewer may see has run on a node; queues are not read, they name no nodes."""
+    return bool(context.archive.list_jobs(context.viewer, JobFilter(cluster=cluster, node=name), limit=1).rows)
 
 
 def _read_nodes(context: RequestContext, name: str, clusters: Iterable[str]) -> dict[str, Node]:

@@ -87,6 +87,7 @@ class SharedReading:
         self.retry_seconds = interval_seconds if retry_seconds is None else retry_seconds
         self.attempts = 0
         self.errors: Counter[str] = Counter()
+        self.last_reason = ""
         self.duration_seconds: float | None = None
         self._read = read
         self._clock = clock or Clock()
@@ -169,6 +170,7 @@ class SharedReading:
             else:
                 self._snapshot = replace(self._snapshot, error=error)
                 self.errors[reason] += 1
+            self.last_reason = reason
             self.duration_seconds = ended - started
             pause_seconds = self.interval_seconds if error is None else self.retry_seconds
             self._next_start = started + pause_seconds

@@ -148,6 +148,7 @@ def _make_backend(parts: _Parts) -> PortalBackend:
         cluster=ClusterServices(
             now=live.now,
             names=live.names,
+            own=live.own,
             nodes=live.nodes,
             charts=parts.beside.charts,
             top_clients=find_top_clients(parts.readings.top_clients),
@@ -192,10 +193,12 @@ def _make_sign_in(parts: _Parts) -> SignIn:
 def _make_job_services(parts: _Parts) -> JobServices:
     scripts, known = ScriptReader(parts.commands.run), parts.beside.scripts
     scripts.is_stored()  # for the first page
+    clusters = partial(_list_clusters, parts)
+    parts.reporting.finder.know_clusters(clusters)
     return JobServices(
         find_report=parts.reporting.finder.report,
         zoom=Zoomer(parts.reporting.maker.series, is_own=partial(_has_own_series, parts)).zoom,
-        clusters=partial(_list_clusters, parts),
+        clusters=clusters,
         add_resubmission=partial(add_resubmission, parts.archive, parts.waiting_times),
         read_script=known or scripts.read,
         stores_scripts=(lambda: True) if known else scripts.is_stored,

@@ -38,9 +38,13 @@ class LiveClusters:
         self._others: dict[str, LiveReadings] = {}
         self._lock = threading.Lock()
 
+    def own(self) -> str:
+        """Return the cluster of this host; empty while it is unknown."""
+        return self._own.waiting.cluster
+
     def names(self) -> tuple[str, ...]:
-        """Return the clusters that can be read, that of this host first; it is missing while it is unknown."""
-        own = self._own.waiting.cluster
+        """Return the clusters that can be read; that of this host is the first, unless :meth:`own` is unknown."""
+        own = self.own()
         return (*((own,) if own else ()), *self._other_names())
 
     def now(self, cluster: str) -> ClusterNow:
@@ -81,7 +85,7 @@ class LiveClusters:
                 yield from self._others[name].waiting.problems()
 
     def _find(self, cluster: str) -> LiveReadings | None:
-        if cluster in {"", self._own.waiting.cluster}:
+        if cluster in {"", self.own()}:
             return self._own
         return self._open(cluster) if cluster in self._other_names() else None
 
@@ -96,7 +100,7 @@ class LiveClusters:
 
         If the controller of this host cannot be read, all are read by their names.
         """
-        names, own = self._clusters(), self._own.waiting.cluster
+        names, own = self._clusters(), self.own()
         if len(names) < 2 or not (own or self._own.waiting.has_failed):
             return ()
         return tuple(name for name in names if name != own and NAME.match(name))[:MAX_CLUSTERS]

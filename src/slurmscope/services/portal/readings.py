@@ -42,7 +42,8 @@ class PortalReadings:
         yield from self.own.state.problems()
         if self.has_commands:
             yield from self.own.waiting.problems()
-        yield from self.clusters.problems()
+        if self.has_commands or self.clusters.own():
+            yield from self.clusters.problems()
 
 
 def make_readings(

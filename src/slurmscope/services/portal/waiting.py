@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TypeVar
 
+from slurmscope.errors import CommandMissing
 from slurmscope.model.diag import Diag
 from slurmscope.model.licenses import Licenses
 from slurmscope.model.limits import Limits
@@ -68,8 +69,8 @@ class WaitingReadings:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether the queue could not be read at the last attempt."""
-        return self._queue.last_error is not None
+        """Return whether Slurm's commands could not read the queue at the last attempt; no if there are none here."""
+        return self._queue.last_error is not None and self._queue.last_reason != CommandMissing.reason
 
     def queue(self) -> WaitingQueue | None:
         """Return the last known queue, and request a new one; None if it cannot be read."""

@@ -7,12 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from slurmscope.errors import AmbiguousName, ArchiveError, ServerBusy
 from slurmscope.model.node_events import NodeEvent
 from slurmscope.model.nodes import Node, Nodes
+from slurmscope.model.report import JobReport
+from slurmscope.model.viewer import Viewer
+from slurmscope.model.waiting import WaitingQueue
+from slurmscope.portal.app import make_app
 from slurmscope.portal.views.cluster_now import ClusterNow, NodeProblem, PartitionNow, QueueRow
 from slurmscope.portal.views.queue_facts import QueueFacts
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, OtherCluster, make_backend
+from tests.fakes.reports import make_record, make_report
 from tests.fakes.two_clusters import make_two_clusters
 from tests.fakes.waiting import make_queue, make_waiting
 
@@ -123,6 +129,67 @@ def test_federated_job_is_pending_in_several_clusters(backend: FakeBackend) -> N
     assert 300 == sign_in(backend, "sue").get(f"/jobs/{shown_id}").status_code
 
 
+def test_federated_job_that_another_cluster_has_started_is_not_pending(backend: FakeBackend) -> None:
+    shown_id = (1 << 26) + 5
+    pending = make_waiting(shown_id, name="still-pending")
+    backend.waiting = make_queue(pending, cluster="alpha")
+
+    def add_run(state: str, submit_seconds: int) -> None:
+        seconds = pending.submit_seconds + submit_seconds
+        record = make_record(
+            shown_id, cluster="beta", name="runs", state=state, submit_seconds=seconds, start_seconds=seconds + 1,
+            end_seconds=None if state == "RUNNING" else seconds + 2,
+        )  # fmt: skip
+        backend.archive.save([make_report(record)])
+
+    def shows_pending() -> bool:
+        return "still-pending" in sign_in(backend).get(f"/jobs/{shown_id}").text
+
+    # It was requeued after this run; a revoked copy never ran.
+    add_run("NODE_FAIL", -600)
+    assert shows_pending()
+    add_run("REVOKED", 0)
+    assert shows_pending()
+    add_run("RUNNING", 0)
+    assert not shows_pending()
+    assert "runs" in sign_in(backend).get(f"/jobs/{shown_id}").text
+
+
+def test_job_that_runs_in_another_cluster_and_is_not_archived_yet_is_a_choice(backend: FakeBackend) -> None:
+    ada = sign_in(backend)
+    assert 200 == ada.get("/jobs/51").status_code
+    backend.live["51"] = make_report(make_record(51, cluster="beta", state="RUNNING", end_seconds=None))
+    answer = ada.get("/jobs/51")
+    assert 300 == answer.status_code
+    assert {"/jobs/alpha/51", "/jobs/beta/51"} <= set(Page(answer.text).links)
+    assert 200 == ada.get("/jobs/alpha/51").status_code
+    # A job that the viewer may not see is none.
+    backend.live["51"] = make_report(make_record(51, cluster="beta", user="bob", account="chemistry"))
+    assert 200 == ada.get("/jobs/51").status_code
+
+
+@pytest.mark.parametrize("error", [ServerBusy("too many lookups"), ArchiveError("down")])
+def test_pending_job_is_shown_while_accounting_cannot_be_read(
+    backend: FakeBackend, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
+        raise error
+
+    monkeypatch.setattr(backend, "find_report", fail)
+    assert 200 == sign_in(backend).get("/jobs/51").status_code
+
+
+def test_choice_has_the_clusters_of_accounting_and_of_queues(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
+        raise AmbiguousName("job", shown_id, ("beta", "gamma"))
+
+    monkeypatch.setattr(backend, "find_report", fail)
+    links = set(Page(sign_in(backend).get("/jobs/51").text).links)
+    assert {"/jobs/alpha/51", "/jobs/beta/51", "/jobs/gamma/51"} <= links
+
+
 def test_first_page_lists_pending_jobs_of_all_clusters(backend: FakeBackend) -> None:
     page = Page(sign_in(backend).get("/").text)
     assert {"/jobs/alpha/50", "/jobs/beta/50", "/cluster?cluster=beta"} <= set(page.links)
@@ -156,3 +223,39 @@ def test_new_cluster_without_archived_jobs_is_named_in_links(backend: FakeBacken
     page = Page(sign_in(alone, "sue").get("/cluster?cluster=beta").text)
     assert "/nodes/beta/n1" in page.links
     assert "drained" in sign_in(alone, "sue").get("/nodes/beta/n1").text
+
+
+def test_no_cluster_is_taken_for_that_of_the_host_while_its_name_is_unknown(backend: FakeBackend) -> None:
+    """The own controller was down when the portal started: all clusters are read by their names."""
+    backend.others["alpha"] = OtherCluster(
+        now=ClusterNow(partitions=(PartitionNow(name="other", nodes=1, cpus=8),)),
+        waiting=make_queue(make_waiting(70, name="in-alpha"), cluster="alpha"),
+        events=(NodeEvent(1, 2, "DRAIN", "root(0)", "event of alpha"),),
+    )
+    backend.others = {name: backend.others[name] for name in ("alpha", "beta")}
+    backend.waiting, backend.events = None, (NodeEvent(1, 2, "DRAIN", "root(0)", "event of the host"),)
+    sue, ada = sign_in(backend, "sue"), sign_in(backend)
+    # The host's cluster has a node n1 with 16 cores, charts, and the partition batch.
+    assert sue.get("/api/v2/nodes/alpha/n1").json()["state"] is None
+    assert "event of alpha" in sue.get("/nodes/alpha/n1").text
+    assert "event of the host" not in sue.get("/nodes/alpha/n1").text
+    assert "16 cores" not in Page(ada.get("/jobs/alpha/70").text).text
+    page = Page(sue.get("/cluster?cluster=alpha").text).text
+    assert ("Last 24 hours" in page, "bad DIMM" in page) == (False, False)
+    host = Page(sue.get("/cluster").text)
+    assert ("bad DIMM" in host.text, "<h1>Cluster</h1>" in host.html) == (True, True)
+    assert '<h2 id="now">Cluster</h2>' in ada.get("/").text
+    assert ("", "") == tuple(ada.get("/api/v2/waiting-times").json()[name] for name in ("cluster", "partition"))
+
+
+def test_node_is_looked_up_without_waiting_for_queues(backend: FakeBackend) -> None:
+    connected = backend.connect()
+    read: list[str] = []
+
+    def waiting(cluster: str) -> WaitingQueue | None:
+        read.append(cluster)
+        return None
+
+    app = make_app(replace(connected, queue=replace(connected.queue, waiting=waiting)))
+    assert 200 == PortalClient(app, "bob").get("/nodes/n9").status_code
+    assert [] == read

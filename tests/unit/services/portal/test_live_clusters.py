@@ -10,9 +10,10 @@ from functools import partial
 
 import pytest
 
-from slurmscope.errors import CommandTimedOut
+from slurmscope.errors import CommandMissing, CommandTimedOut
 from slurmscope.services.portal.cluster_readings import make_other_readings, make_own_readings
 from slurmscope.services.portal.live_clusters import LiveClusters
+from slurmscope.services.portal.readings import PortalReadings
 from slurmscope.simulate.cluster.cluster import simulate
 from slurmscope.simulate.cluster.records import Shape, SimulatedCluster
 from slurmscope.simulate.commands.executables import COMMANDS
@@ -28,6 +29,7 @@ class Hosts:
     """Answer as the commands on a host of alpha, whose slurmdbd also knows beta, and gamma, which is down."""
 
     def __init__(self) -> None:
+        self.own = "alpha"
         self.controllers: dict[str, SimulatedCluster] = {
             "alpha": simulate(Shape(jobs=100, nodes=4), now=NOW, name="alpha"),
             "beta": simulate(Shape(jobs=60, nodes=6, seed=7), now=NOW, name="beta"),
@@ -38,10 +40,10 @@ class Hosts:
     def run(self, command: str, arguments: Sequence[str]) -> bytes:
         name, rest = (arguments[1], arguments[2:]) if arguments[:1] == ("-M",) else ("", arguments)
         self.calls[name, command] += 1
-        if (name or "alpha") in self.down:
+        if (name or self.own) in self.down:
             raise CommandTimedOut([command], "was killed")
         title = f"CLUSTER: {name}\n".encode() if name and command == "squeue" else b""
-        cluster = self.controllers[name or "alpha"]
+        cluster = self.controllers[name or self.own]
         return title + COMMANDS[command].answer(cluster, rest, ENVIRONMENT)[1]
 
     def open(self, clusters: Sequence[str] = ("alpha", "beta", "gamma")) -> LiveClusters:
@@ -139,6 +141,57 @@ def test_others_are_read_while_the_own_controller_is_down(hosts: Hosts) -> None:
     assert {"alpha", "beta", "gamma"} == set(live.names())
     until(lambda: 6 == live.now("beta").nodes)
     assert None is live.now("").nodes
+
+
+def test_another_cluster_is_not_taken_for_the_own_one_that_is_down(hosts: Hosts) -> None:
+    hosts.own, hosts.down = "beta", {"beta"}
+    live = hosts.open(("alpha", "beta"))
+    # Only the order of names could suggest that alpha is the own cluster.
+    assert (("alpha", "beta"), "") == (live.names(), live.own())
+    hosts.down = set()
+    again = hosts.open(("alpha", "beta"))
+    assert (("beta", "alpha"), "beta") == (again.names(), again.own())
+
+
+def test_no_other_cluster_is_read_where_there_are_no_commands(hosts: Hosts) -> None:
+    """A site with slurmrestd may have none: each cluster would cause a message on every page."""
+
+    def run(command: str, arguments: Sequence[str]) -> bytes:
+        hosts.calls[arguments[1] if arguments[0] == "-M" else "", command] += 1
+        raise CommandMissing([command], f"{command} was not found")
+
+    own = make_own_readings(run, TextCommands(hosts.run))
+    live = LiveClusters(own, partial(make_other_readings, run), lambda: ("alpha", "beta"))
+    until(lambda: own.waiting.queue() is None and own.waiting.readings[0].last_error)
+    assert ((), (), []) == (live.names(), live.other_queues(), list(live.problems()))
+    assert {""} == {name for name, _ in hosts.calls}
+
+
+@pytest.mark.parametrize("has_commands", [True, False])
+def test_site_without_working_commands_has_no_message_for_each_cluster(hosts: Hosts, *, has_commands: bool) -> None:
+    hosts.down = {"alpha", "beta"}
+    live = hosts.open(("alpha", "beta"))
+    live.other_queues()
+    until(lambda: 2 == len(list(live.problems())))
+    own = make_own_readings(hosts.run, TextCommands(hosts.run))
+    readings = PortalReadings(own=own, clusters=live, top_clients=None, has_commands=has_commands)
+    assert (2 if has_commands else 0) == len(list(readings.problems()))
+
+
+def test_only_jobs_of_the_own_cluster_are_requested(hosts: Hosts) -> None:
+    """In a federation whose FederationParameters are fed_display, squeue and sprio list those of all clusters."""
+    calls: list[tuple[str, ...]] = []
+
+    def run(command: str, arguments: Sequence[str]) -> bytes:
+        calls.append((command, *arguments))
+        return hosts.run(command, arguments)
+
+    own = make_own_readings(run, TextCommands(run))
+    live = LiveClusters(own, partial(make_other_readings, run), lambda: ("alpha", "beta"))
+    until(lambda: live.queue("") and live.now("").jobs_by_state and live.facts("", FACTS).priorities)
+    requests = [arguments for command, *arguments in calls if command in {"squeue", "sprio"}]
+    assert 3 <= len(requests)
+    assert all("--local" in arguments for arguments in requests)
 
 
 def test_nothing_is_read_while_the_own_cluster_is_unknown(hosts: Hosts) -> None:
