@@ -27,6 +27,8 @@ PROBED_JOBS = 10
 MEASURED_AGAIN = (
     "The time series server did not return all numbers of this job; slurmscope tries again until a week after its end."
 )
+GROW_AFTER = 10
+"""After this many answers in a row, twice as many jobs are queried at once: the server may have been slow for a moment."""
 MAX_FAILED = 3
 """If queries for this many single jobs in a row fail, the server is failing, not the jobs."""
 LEARNED_NODES = 200
@@ -55,6 +57,7 @@ class EndedReports:
         self._give_up_seconds = give_up_seconds
         self._agents = KnownAgents()
         self._jobs_at_once = BATCH_JOBS
+        self._answered = 0
         self.failing_since: float | None = None
         """When the time series server began to fail; the caller keeps it across restarts."""
         self._has_given_up = False
@@ -65,10 +68,6 @@ class EndedReports:
     def is_server_failing(self) -> bool:
         """Return whether jobs wait for the time series server."""
         return self.failing_since is not None
-
-    def begin_round(self) -> None:
-        """Allow more jobs at once again: a server may have been slow for a moment."""
-        self._jobs_at_once = min(BATCH_JOBS, 2 * self._jobs_at_once)
 
     def make(self, records: Sequence[JobRecord], now: float) -> Iterator[list[JobReport]]:
         """Yield reports of these jobs in parts; raise the SourceError of a server for which they must wait."""
@@ -95,7 +94,7 @@ class EndedReports:
             except (ServerError, MalformedAnswer) as error:
                 if isinstance(error, WHOLE_SERVER):
                     raise
-                self._jobs_at_once = max(1, len(part) // 2)
+                self._jobs_at_once, self._answered = max(1, len(part) // 2), 0
                 if len(part) > 1:
                     continue
                 failed.append(waiting.pop(0))
@@ -108,12 +107,19 @@ class EndedReports:
                 continue
             has_made = True
             del waiting[: len(part)]
+            self._grow(is_sure=bool(failed))
             yield reports
             if failed:
                 yield make_failed(failed)
-                failed, self._jobs_at_once = [], 2 * self._jobs_at_once
+                failed = []
         if failed:
             yield make_failed([*failed, *waiting])
+
+    def _grow(self, *, is_sure: bool) -> None:
+        """Query for more jobs at once after some answers, or if the jobs before failed by themselves."""
+        self._answered += 1
+        if is_sure or self._answered == GROW_AFTER:
+            self._jobs_at_once, self._answered = min(BATCH_JOBS, 2 * self._jobs_at_once), 0
 
     def _make_without(self, part: Sequence[JobRecord]) -> list[JobReport]:
         """Make reports without numbers that the server does not return, although it answers for other jobs."""

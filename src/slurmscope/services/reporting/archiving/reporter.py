@@ -227,7 +227,6 @@ class Reporter:
         now = self._clock.wall()
         since, until = self._read_checkpoint(now), int(now - self._settings.settle)
         overlap = self._overlap_seconds()
-        self._ended.begin_round()
         while since < until:
             end = min(until, since + WINDOW_SECONDS)
             for batch in _batches(self._not_stored(self._accounting.read_ended(since - overlap, end))):
