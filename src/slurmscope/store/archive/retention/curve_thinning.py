@@ -33,6 +33,8 @@ STEP_SECONDS = DAY_SECONDS
 """Jobs of how many seconds one query looks at: few of them may have ended lately."""
 RUNS_AT_ONCE = 2_000
 """Runs that one query reads to find jobs that were archived late: nearly all were archived in time."""
+_EARLIER_PARTS = 4
+"""Numbers that earlier releases stored: they did not look for jobs that were archived late."""
 MAX_SECONDS = 5.0
 """The rest waits for the next call: the reporter has other work."""
 
@@ -172,7 +174,10 @@ def _store(connection: Connection, thinned: Sequence[dict[str, Any]], progress: 
 def _read_progress(connection: Connection) -> Progress:
     """Return what was stored; what cannot be read begins anew, since thinned curves are not thinned again."""
     text = connection.scalar(select(CHECKPOINTS.c.value).where(CHECKPOINTS.c.name == CHECKPOINT)) or ""
-    parts = text.split()
-    if len(parts) != len(Progress._fields) or not all(part.isdecimal() for part in parts):
+    if not all(part.isdecimal() for part in text.split()):
         return Progress()
-    return Progress(*(int(part) for part in parts))
+    parts = [int(part) for part in text.split()]
+    if len(parts) == _EARLIER_PARTS:
+        newest = connection.scalar(select(func.max(JOBS.c.run_id))) or 0
+        return Progress._make([*parts, newest, newest])
+    return Progress(*parts) if len(parts) == len(Progress._fields) else Progress()
