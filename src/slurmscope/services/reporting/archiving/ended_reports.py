@@ -17,7 +17,13 @@ from slurmscope.model.archive import Archive, JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.archiving.known_agents import MIN_RUN_SECONDS, KnownAgents, is_measured, measured
+from slurmscope.services.reporting.archiving.known_agents import (
+    MAX_AGE_SECONDS,
+    MIN_RUN_SECONDS,
+    KnownAgents,
+    is_measured,
+    measured,
+)
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 
 BATCH_JOBS = 100
@@ -28,14 +34,13 @@ MEASURED_AGAIN = (
     "The time series server did not return all numbers of this job; slurmscope tries again until a week after its end."
 )
 GROW_AFTER = 10
-"""After this many answers in a row, twice as many jobs are queried at once: the server may have been slow for a moment."""
+"""After so many answers in a row, twice as many jobs are queried at once: a server may be slow for a moment only."""
 MAX_FAILED = 3
 """If queries for this many single jobs in a row fail, the server is failing, not the jobs."""
-LEARNED_NODES = 200
-"""Nodes that are looked up in the archive for each part of the jobs; further ones are looked up later."""
 LEARNED_JOBS = 5
-"""Newest archived jobs of a node that are read to find out whether it has an agent."""
-
+"""Newest archived jobs of a node that are read to find out whether it has an agent; incomplete ones do not count."""
+LISTED_JOBS, LISTED_HOURS = 200, (0, 72, 480)
+"""Jobs of a node that are listed for that, and how long before a job they were submitted, at least."""
 
 WHOLE_SERVER = (ServerRefused, ServerBusy)
 """Failures that do not depend on the jobs."""
@@ -60,7 +65,8 @@ class EndedReports:
         self._answered = 0
         self.failing_since: float | None = None
         """When the time series server began to fail; the caller keeps it across restarts."""
-        self._has_given_up = False
+        self.has_given_up = False
+        """Whether jobs were archived without waiting for the server; the caller keeps it too."""
         self.recoveries = 0
         """How often the server returned series again after jobs had been archived without theirs."""
 
@@ -75,9 +81,13 @@ class EndedReports:
 
     def make_again(self, archived: Sequence[JobReport]) -> Iterator[list[JobReport]]:
         """Yield reports that have more numbers than the archived ones, in parts; raise errors of a failing server."""
-        before = {_run_of(report): report for report in archived}
-        for reports in self._make_in_parts([report.record for report in archived], self._make_part_again, lambda _: []):
-            yield [report for report in reports if _is_better(report, before[_run_of(report)])]
+        before = {_run_of(report.record): report for report in archived}
+
+        def make_part(part: Sequence[JobRecord]) -> list[JobReport]:
+            return self._make_part_again(part, [before[_run_of(record)] for record in part])
+
+        for reports in self._make_in_parts([report.record for report in archived], make_part, lambda _: []):
+            yield [report for report in reports if _is_better(report, before[_run_of(report.record)])]
 
     def _make_in_parts(
         self, records: Sequence[JobRecord], make: MakeReports, make_failed: MakeReports
@@ -123,16 +133,17 @@ class EndedReports:
 
     def _make_without(self, part: Sequence[JobRecord]) -> list[JobReport]:
         """Make reports without numbers that the server does not return, although it answers for other jobs."""
-        self.failing_since, self._has_given_up = None, True
+        self.failing_since, self.has_given_up = None, True
         return self._mark(self._maker.make(part))
 
-    def _make_part_again(self, part: Sequence[JobRecord]) -> list[JobReport]:
+    def _make_part_again(self, part: Sequence[JobRecord], archived: Sequence[JobReport]) -> list[JobReport]:
         reports = self._maker.make(part, must_measure=True)
         self._learn(reports)
-        reports = _marked(reports, self._agents.still_unmeasured(reports))
         if any(map(is_measured, reports)):
             self._note_recovery()
-        return reports
+            return _marked(reports, self._agents.still_unmeasured(reports, archived))
+        # The server may have no series at all now.
+        return _marked(reports, [report for report in reports if report.summary.run_seconds >= MIN_RUN_SECONDS])
 
     def _make_part(self, part: Sequence[JobRecord], now: float) -> list[JobReport]:
         must_measure = self._must_measure(part, now)
@@ -144,7 +155,7 @@ class EndedReports:
             self.failing_since = now if self.failing_since is None else self.failing_since
             raise
         if not must_measure:
-            self._has_given_up = True
+            self.has_given_up = True
         elif any(map(is_measured, reports)):
             self._note_recovery()
         else:
@@ -168,20 +179,46 @@ class EndedReports:
 
     def _learn(self, reports: Sequence[JobReport]) -> None:
         self._agents.learn(reports)
-        for node in self._agents.next_unknown(reports, LEARNED_NODES):
-            self._learn_from_archive(node)
+        if not self._maker.has_series:
+            return
+        read: dict[int, bool] = {}
+        for report in reports:
+            for node in self._agents.next_unknown(report):
+                self._learn_from_archive(node, report.record.end_seconds or report.made_seconds, read)
 
     def _note_recovery(self) -> None:
         """Note that the server has answered all queries, and has series."""
         self.failing_since = None
-        self.recoveries += self._has_given_up
-        self._has_given_up = False
+        self.recoveries += self.has_given_up
+        self.has_given_up = False
 
-    def _learn_from_archive(self, node: str) -> None:
-        """Find out from the archive whether nodes had agents before this process was started."""
-        newest = JobFilter(cluster=self._cluster, node=node, is_running=False)
-        for row in self._archive.list_jobs(EVERYTHING, newest, limit=LEARNED_JOBS).rows:
-            self._agents.learn_archived(self._archive.find(EVERYTHING, row.job_id, cluster=row.cluster)[:1])
+    def _learn_from_archive(self, node: str, end_seconds: int, read: dict[int, bool]) -> None:
+        """Find out from archived jobs whether a node had an agent before this process was started.
+
+        Incomplete ones do not show it: a whole outage was without numbers. ``read`` holds which are, of those that were
+        read.
+        """
+        whole_jobs = 0
+        for job_id in self._sample_jobs(node, end_seconds):
+            if job_id not in read:
+                reports = self._archive.find(EVERYTHING, job_id, cluster=self._cluster)[:1]
+                self._agents.learn(reports)
+                read[job_id] = any(report.is_incomplete for report in reports)
+            whole_jobs += not read[job_id]
+            if self._agents.is_on(node) or whole_jobs == LEARNED_JOBS:
+                return
+
+    def _sample_jobs(self, node: str, end_seconds: int) -> Iterator[int]:
+        """Yield the newest jobs of a node, and earlier ones at growing distances."""
+        wanted = JobFilter(cluster=self._cluster, node=node, is_running=False)
+        wanted = replace(wanted, since_seconds=end_seconds - MAX_AGE_SECONDS)
+        for hours in LISTED_HOURS:
+            until = replace(wanted, until_seconds=end_seconds + 1 - hours * 3600)
+            rows = self._archive.list_jobs(EVERYTHING, until, limit=LISTED_JOBS).rows
+            places = {*range(LEARNED_JOBS), *(2**power for power in range(3, LISTED_JOBS.bit_length())), len(rows) - 1}
+            yield from (row.job_id for place, row in enumerate(rows) if place in places)
+            if len(rows) < LISTED_JOBS:
+                return
 
     def _check_silence(self, reports: Sequence[JobReport], now: float) -> None:
         """Raise ServerBusy if neither these jobs nor running ones have series, although their nodes have agents.
@@ -190,7 +227,7 @@ class EndedReports:
         the time to give up, jobs no longer wait: the agents may have been removed.
         """
         silent = self._agents.unmeasured(reports)
-        must_wait = self._maker.has_series and not self._has_given_up and not any(map(is_measured, reports))
+        must_wait = self._maker.has_series and not self.has_given_up and not any(map(is_measured, reports))
         if not must_wait or len(silent) < MIN_SILENT_JOBS:
             return
         running = (record for record in self._accounting.read_current() if self._has_run(record, now))
@@ -217,11 +254,17 @@ def _marked(reports: Sequence[JobReport], unmeasured: Sequence[JobReport]) -> li
 
 
 def _is_better(report: JobReport, archived: JobReport) -> bool:
-    """Return whether a report has more numbers than the archived one, or as many and misses fewer others."""
-    numbers, before = len(measured(report)), len(measured(archived))
-    misses_fewer = not report.is_incomplete or len(report.missing) < len(archived.missing)
-    return numbers > before or (0 < numbers == before and misses_fewer)
+    """Return whether a report has more numbers than the archived one, or the same ones and misses fewer others."""
+    found, before = measured(report), measured(archived)
+    if found != before or not report.is_incomplete:
+        return found >= before
+    has_grown = _cpu_seconds(report) > _cpu_seconds(archived)
+    return bool(found) and (has_grown or len(report.missing) < len(archived.missing))
 
 
-def _run_of(report: JobReport) -> tuple[int, int]:
-    return report.record.job_id, report.record.submit_seconds
+def _cpu_seconds(report: JobReport) -> float:
+    return sum(node.cpu_seconds or 0.0 for node in report.summary.nodes)
+
+
+def _run_of(record: JobRecord) -> tuple[int, int]:
+    return record.job_id, record.submit_seconds

@@ -17,9 +17,17 @@ MIN_RUN_SECONDS = 180.0
 """How long a job has run when its series must exist, with a usual scrape interval."""
 MIN_CURVE_SECONDS = 600.0
 """How long a job has run when it must have memory and a curve too."""
-MAX_GAP_SECONDS, MAX_GAP_RATIO = 600.0, 0.02
-"""How much of the run a curve may lack: this time, or this share of the run if that is longer."""
+MAX_LATE_SECONDS, MAX_LATE_RATIO = 600.0, 0.02
+"""How long before the end the last point of a curve may be: this time, or this share of the run if that is longer."""
+DELIVERED_SECONDS = 3 * 3600.0
+"""How long after its end all samples of a job have arrived; remote write clients buffer some for an hour or two."""
+NEAR_SECONDS = 3600.0
+"""Jobs that ran at most so long before or after another one show what the server has of that time."""
+MAX_AGE_SECONDS = 30 * 86400
+"""A node on which no job was measured for so long has no agent any more."""
 MAX_NODES = 100_000
+LOOKED_UP_NODES = 2
+"""Nodes of one job that are looked up in the archive."""
 
 MeasuredKind = Literal["cpu", "memory", "curve"]
 NodeMeasurement = tuple[str, MeasuredKind]
@@ -31,56 +39,64 @@ class KnownAgents:
 
     def __init__(self) -> None:
         """Begin without any."""
-        self._known: set[NodeMeasurement] = set()
-        self._nodes: set[str] = set()
+        self._last_ends: dict[NodeMeasurement, float] = {}
         self._looked_up: set[str] = set()
 
     def learn(self, reports: Iterable[JobReport]) -> None:
         """Record what was measured of these jobs."""
         for report in reports:
-            self._add(measured(report))
-
-    def learn_archived(self, reports: Iterable[JobReport]) -> None:
-        """Record the same of archived jobs; those marked as incomplete were on nodes with agents too."""
-        self.learn(reports)
-        for report in reports:
-            if report.is_incomplete:
-                self._add((node, "cpu") for node in report.record.nodes)
+            end = report.record.end_seconds or report.made_seconds
+            for number in measured(report):
+                if number in self._last_ends or len(self._last_ends) < 3 * MAX_NODES:
+                    self._last_ends[number] = max(end, self._last_ends.get(number, 0.0))
 
     def are_on(self, record: JobRecord) -> bool:
         """Return whether a node of this job has an agent."""
-        return not self._nodes.isdisjoint(record.nodes)
+        return any(self._is_known((node, "cpu"), record) for node in record.nodes)
 
-    def next_unknown(self, reports: Iterable[JobReport], limit: int) -> list[str]:
-        """Return nodes without numbers in these reports of which nothing is known; each is returned once."""
-        nodes = {node for report in reports for node in _silent_nodes(report)} - self._nodes - self._looked_up
-        found = sorted(nodes)[:limit]
+    def is_on(self, node: str) -> bool:
+        """Return whether jobs were measured on this node."""
+        return (node, "cpu") in self._last_ends
+
+    def next_unknown(self, report: JobReport) -> list[str]:
+        """Return some nodes of a job that have no numbers, and of which nothing is known; each is returned once."""
+        if report.summary.run_seconds < MIN_RUN_SECONDS:
+            return []
+        nodes = {node for node in _silent_nodes(report) if not self.is_on(node)} - self._looked_up
+        found = sorted(nodes)[:LOOKED_UP_NODES]
         if len(self._looked_up) < MAX_NODES:
             self._looked_up.update(found)
         return found
 
     def unmeasured(self, reports: Iterable[JobReport]) -> list[JobReport]:
         """Return the jobs that lack series, although there should be some."""
-        return [report for report in reports if self._lacks_some(report, self._known)]
+        return [report for report in reports if self._lacking(report)]
 
-    def still_unmeasured(self, reports: Sequence[JobReport]) -> list[JobReport]:
-        """Return the jobs that still lack series when they are measured again; nodes that they left idle do not count.
+    def still_unmeasured(self, reports: Sequence[JobReport], archived: Sequence[JobReport]) -> list[JobReport]:
+        """Return the jobs that still lack series when they are measured again, given their archived reports.
 
-        A job that was measured on some nodes left another one idle if other jobs are measured there meanwhile.
+        A job that was measured on some nodes left another one idle if jobs of the same time are measured there now. If
+        its numbers are the same long after its end, there are no others of these nodes.
         """
-        found = {number for report in reports for number in measured(report) if number[1] == "cpu"}
-        return [report for report in reports if self._lacks_some(report, self._known - found)]
+        found = []
+        for report, before in zip(reports, archived, strict=True):
+            lacking = self._lacking(report)
+            if lacking and is_measured(report):
+                lacking -= {
+                    (node, "cpu") for other in reports if _is_near(report, other) for node, _ in measured(other)
+                }
+            if _is_same(report, before):
+                lacking = {(node, kind) for node, kind in lacking if kind == "cpu"}
+            if lacking:
+                found.append(report)
+        return found
 
-    def _lacks_some(self, report: JobReport, known: Set[NodeMeasurement]) -> bool:
-        if is_measured(report):
-            return not known.isdisjoint(_missing(report))
-        return report.summary.run_seconds >= MIN_RUN_SECONDS and self.are_on(report.record)
+    def _lacking(self, report: JobReport) -> set[NodeMeasurement]:
+        return {number for number in _missing(report) if self._is_known(number, report.record)}
 
-    def _add(self, numbers: Iterable[NodeMeasurement]) -> None:
-        for number in numbers:
-            if len(self._nodes) < MAX_NODES:
-                self._known.add(number)
-                self._nodes.add(number[0])
+    def _is_known(self, number: NodeMeasurement, record: JobRecord) -> bool:
+        last_end = self._last_ends.get(number)
+        return last_end is not None and (record.end_seconds or record.start_seconds or 0) - last_end < MAX_AGE_SECONDS
 
 
 def is_measured(report: JobReport) -> bool:
@@ -105,8 +121,27 @@ def _numbers(report: JobReport) -> Iterator[NodeMeasurement]:
         yield node.node, "cpu"
         if node.working_peak_bytes is not None:
             yield node.node, "memory"
-        if (1 - node.run_ratio) * run_seconds < max(MAX_GAP_SECONDS, MAX_GAP_RATIO * run_seconds):
+        # Mean cores are those until the last point.
+        counted = node.cpu_seconds / node.mean_cores if node.mean_cores else node.run_ratio * run_seconds
+        if node.run_ratio and run_seconds - counted <= max(MAX_LATE_SECONDS, MAX_LATE_RATIO * run_seconds):
             yield node.node, "curve"
+
+
+def _is_near(report: JobReport, other: JobReport) -> bool:
+    """Return whether two jobs ran at about the same time."""
+    (start, end), (other_start, other_end) = _times(report), _times(other)
+    return start - NEAR_SECONDS < other_end and other_start < end + NEAR_SECONDS
+
+
+def _times(report: JobReport) -> tuple[float, float]:
+    record = report.record
+    return record.start_seconds or 0, record.end_seconds or report.made_seconds
+
+
+def _is_same(report: JobReport, before: JobReport) -> bool:
+    """Return whether a job has the same numbers as before, long after its end."""
+    age_seconds = report.made_seconds - (report.record.end_seconds or report.made_seconds)
+    return is_measured(report) and age_seconds >= DELIVERED_SECONDS and report.summary.nodes == before.summary.nodes
 
 
 def _missing(report: JobReport) -> Iterator[NodeMeasurement]:

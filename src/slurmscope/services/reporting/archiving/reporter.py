@@ -38,6 +38,8 @@ CLUSTER_CHECKPOINT = f"{CHECKPOINT}: "
 """How the name of a cluster's checkpoint begins; the name of the cluster follows."""
 FAILING_CHECKPOINT = "series failing since: "
 """Prefix of the checkpoint that holds since when the time series server of a cluster has been failing."""
+GIVEN_UP = "given up"
+"""What follows that time if jobs no longer wait for it."""
 READ_AGAIN_SECONDS = 7 * DAY_SECONDS
 OVERLAP_SECONDS = 3600
 FAR_OVERLAP_SECONDS = 86400
@@ -209,11 +211,15 @@ class Reporter:
         kept = self._checkpoints.read_checkpoint(FAILING_CHECKPOINT + self.cluster) or ""
         if kept != self._kept_failing_since:
             self._kept_failing_since = kept
-            self._ended.failing_since = parse_checkpoint(kept, self._clock.wall())
+            since, _, given_up = kept.partition(" ")
+            self._ended.failing_since = parse_checkpoint(since, self._clock.wall())
+            self._ended.has_given_up = given_up == GIVEN_UP
 
     def _keep_failing_since(self) -> None:
         since = self._ended.failing_since
         text = "" if since is None else str(int(since))
+        if self._ended.has_given_up:
+            text += f" {GIVEN_UP}"
         if text != self._kept_failing_since:
             self._checkpoints.write_checkpoint(FAILING_CHECKPOINT + self.cluster, text)
             self._kept_failing_since = text

@@ -85,7 +85,7 @@ def measure(series: SeriesSource, records: Sequence[JobRecord], *, now_seconds: 
 
     Raises one of :data:`UNREACHABLE` when the server does not answer at all.
     """
-    spans = {record.job_id: span for record in records if (span := _span(record, now_seconds))}
+    spans = {record.job_id: span for record in records if (span := run_span(record, now_seconds))}
     if not spans:
         return Measurements()
     everything = tuple(spans.values())
@@ -212,7 +212,7 @@ def _run_all(reads: Sequence[Read], concurrency: int) -> list[tuple[str, Result]
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _span(record: JobRecord, now_seconds: float) -> JobSpan | None:
+def run_span(record: JobRecord, now_seconds: float) -> JobSpan | None:
     """Return when a job ran; None when it did not."""
     if record.start_seconds is None:
         return None

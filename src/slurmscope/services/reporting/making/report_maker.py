@@ -18,7 +18,7 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.series import Measured, SeriesSource
 from slurmscope.model.summary import JobSummary
 from slurmscope.rules import judge
-from slurmscope.services.reporting.making.measuring import UNREACHABLE, Measurements, measure
+from slurmscope.services.reporting.making.measuring import UNREACHABLE, Measurements, measure, run_span
 from slurmscope.services.reporting.making.node_sizes import NodeSizes
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,8 @@ class ReportMaker:
             measurements = self._measure([record for _, record in batch], now, must_measure=must_measure)
             for position, record in batch:
                 report = self._make_one(record, measurements.of(record.job_id), now)
-                reports[position] = replace(report, is_incomplete=measurements.is_incomplete(record.job_id))
+                has_run = run_span(record, now) is not None
+                reports[position] = replace(report, is_incomplete=has_run and measurements.is_incomplete(record.job_id))
         return [reports[position] for position in range(len(records))]
 
     def _measure(self, records: Sequence[JobRecord], now: float, *, must_measure: bool) -> Measurements:

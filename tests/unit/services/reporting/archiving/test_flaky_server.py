@@ -227,6 +227,29 @@ def test_restarts_do_not_make_jobs_wait_for_ever(site: Site) -> None:
     assert archived_earlier == earlier.progress.jobs_archived, "the server has answered another process meanwhile"
 
 
+@pytest.mark.parametrize("site", [0], indirect=True)
+def test_jobs_do_not_wait_once_more_after_a_restart(site: Site) -> None:
+    """As where all agents were removed."""
+    site.end_jobs(12)
+    site.reporter.work()
+    running = make_record(90, nodes=NODES, node_count=len(NODES), state="RUNNING", end_seconds=None)
+    site.client.jobs[90] = running
+    site.accounting.records.append(running)
+    site.client.stores = set
+    site.now += 300
+    site.end_jobs(4)
+    site.reporter.work()
+    assert "although their nodes have agents" in site.reporter.progress.problem
+    site.now += 26 * HOUR
+    site.reporter.work()
+    assert "" == site.reporter.progress.problem
+    site.restart()
+    site.end_jobs(4)
+    site.now += 300
+    site.reporter.work()
+    assert (4, "") == (site.reporter.progress.jobs_archived, site.reporter.progress.problem)
+
+
 @pytest.mark.parametrize("site", range(4), indirect=True)
 def test_all_jobs_have_their_numbers_in_the_end(site: Site) -> None:
     site.end_jobs(12)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -36,6 +37,8 @@ class NodeSeries:
     lost: str = ""
     newest: float = math.inf
     """Time of the newest sample."""
+    gap: tuple[float, float] = (0.0, 0.0)
+    """Time of which there are no samples."""
     max_concurrent_queries: int = 4
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
@@ -59,6 +62,7 @@ class NodeSeries:
 
     def _curve(self, span: JobSpan, labels: tuple[str, ...]) -> Series:
         times = tuple(span.start_seconds + 60.0 * step for step in range(1, int(self._end(span)) // 60))
+        times = tuple(time for time in times if not self.gap[0] < time < self.gap[1])
         return Series(labels, times, (1.0,) * len(times))
 
 
@@ -76,9 +80,9 @@ class Bench:
         maker = ReportMaker(self.series, wall_clock=lambda: NOW)
         self.ended = EndedReports(maker, FakeAccounting(), self.archive, cluster="lab", give_up_seconds=86400.0)
 
-    def end(self, *numbers: int, nodes: Sequence[str] = BOTH, end: int = START + 7200) -> JobReport:
+    def end(self, *numbers: int, nodes: Sequence[str] = BOTH, end: int = START + 7200, **changed: object) -> JobReport:
         """Archive jobs that ended, and return the report of the first."""
-        records = [self._record(number, nodes, end) for number in numbers]
+        records = [replace(self.record(number, nodes, end), **changed) for number in numbers]  # type: ignore[arg-type]
         for reports in self.ended.make(records, NOW):
             self.archive.save(reports)
         return self.archived(numbers[0])
@@ -92,7 +96,7 @@ class Bench:
         (report,) = self.archive.find(EVERYTHING, number)
         return report
 
-    def _record(self, number: int, nodes: Sequence[str], end: int) -> JobRecord:
+    def record(self, number: int, nodes: Sequence[str] = BOTH, end: int = START + 7200) -> JobRecord:
         self.nodes.setdefault(number, nodes)
         return make_record(number, cpu_seconds=None, nodes=tuple(nodes), node_count=len(nodes), end_seconds=end)
 
@@ -132,6 +136,21 @@ def test_node_that_a_job_left_idle_is_not_missing_if_other_jobs_are_measured_the
     assert not bench.measure_again(2, 3).is_incomplete
 
 
+def test_node_is_not_taken_for_idle_because_of_a_job_at_another_time(bench: Bench) -> None:
+    """As with Thanos, where another store has the series of earlier hours."""
+    bench.nodes[2] = ("n1",)
+    bench.end(2)
+    bench.end(3, start_seconds=START - 90_000, end=START - 80_000)
+    assert bench.measure_again(2, 3).is_incomplete
+
+
+def test_numbers_of_another_node_do_not_replace_those_of_one(bench: Bench) -> None:
+    bench.series.stores, bench.series.lost = {"n1"}, "jobs_memory"
+    assert [7200.0, None] == [node.cpu_seconds for node in bench.end(2).summary.nodes]
+    bench.series.stores, bench.series.lost = {"n2"}, ""
+    assert [7200.0, None] == [node.cpu_seconds for node in bench.measure_again(2).summary.nodes]
+
+
 @pytest.mark.parametrize("lost", ["jobs_memory", "curves"])
 def test_job_without_one_kind_of_numbers_is_measured_again(bench: Bench, lost: str) -> None:
     """As with a server that loses its stores between two queries, and answers without warning."""
@@ -152,6 +171,32 @@ def test_job_whose_last_samples_arrive_late_is_measured_again(bench: Bench) -> N
     assert (False, 2 * 7200.0) == (report.is_incomplete, report.summary.cpu.time.used)
 
 
+def test_job_whose_last_samples_never_arrive_is_complete_hours_after_its_end(bench: Bench) -> None:
+    """As where an agent failed before the job ended."""
+    bench.series.newest = NOW - 5400.0
+    assert bench.end(2, end=int(NOW) - 3600).is_incomplete
+    assert bench.measure_again(2).is_incomplete, "samples may still arrive"
+    bench.series.newest = START + 5400.0
+    assert bench.end(3).is_incomplete
+    report = bench.measure_again(3)
+    assert (False, ()) == (report.is_incomplete, report.missing)
+
+
+def test_samples_that_arrive_are_stored_although_the_last_ones_do_not(bench: Bench) -> None:
+    bench.series.newest = START + 3600.0
+    assert bench.end(2).is_incomplete
+    bench.series.newest = START + 5400.0
+    report = bench.measure_again(2)
+    assert (True, 2 * 5400.0) == (report.is_incomplete, report.summary.cpu.time.used)
+    assert not bench.measure_again(2).is_incomplete
+
+
+def test_gap_within_a_curve_is_no_reason_to_measure_again(bench: Bench) -> None:
+    """As where Prometheus was not running for twenty minutes: nothing delivers these samples later."""
+    bench.series.gap = (START + 2000.0, START + 3200.0)
+    assert not bench.end(2).is_incomplete
+
+
 def test_small_gaps_are_no_reason_to_measure_again(bench: Bench) -> None:
     bench.series.newest = START + 7200.0 - 500
     assert not bench.end(2).is_incomplete
@@ -166,3 +211,49 @@ def test_agents_of_all_nodes_are_known_after_a_restart(bench: Bench) -> None:
     bench.series.stores = set()
     assert bench.end(200, nodes=("n10",)).is_incomplete
     assert not bench.end(201, nodes=("n999",)).is_incomplete, "it never had an agent"
+
+
+def test_node_without_an_agent_does_not_seem_to_have_one_after_an_outage(bench: Bench) -> None:
+    bench.series.stores = set()
+    bench.archive.save([replace(bench.end(5, nodes=("n9",)), is_incomplete=True)])
+    bench.restart()
+    assert not bench.end(6, nodes=("n9",)).is_incomplete
+    assert bench.measure_again(5).is_incomplete, "the server may have no series at all"
+    bench.series.stores = {"n1", "n2"}
+    assert not bench.measure_again(5, 1).is_incomplete
+
+
+def test_agent_is_known_after_a_restart_in_a_long_outage(bench: Bench) -> None:
+    """The newest jobs of the node were all archived without numbers."""
+    bench.series.stores = set()
+    begin = START + 90_000
+    for number in range(10, 20):
+        assert bench.end(number, end=begin + 7200, submit_seconds=begin, start_seconds=begin).is_incomplete
+    bench.restart()
+    assert bench.end(
+        30, submit_seconds=START + 170_000, start_seconds=START + 170_000, end=START + 172_800
+    ).is_incomplete
+
+
+def test_agent_that_measured_nothing_for_a_month_is_gone(bench: Bench) -> None:
+    bench.series.stores = set()
+    month = 31 * 86400
+    assert not bench.end(2, start_seconds=START + month, end=START + month + 7200).is_incomplete
+    bench.restart()
+    assert not bench.end(3, start_seconds=START + month, end=START + month + 7200).is_incomplete
+
+
+def test_job_that_did_not_run_for_long_does_not_stay_incomplete(bench: Bench) -> None:
+    bench.archive.save([replace(bench.end(2, end=START + 30, nodes=("n3",)), is_incomplete=True)])
+    assert not bench.measure_again(2).is_incomplete
+
+
+def test_few_archived_jobs_are_read_to_find_agents(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.end(*range(10, 20))
+    bench.restart()
+    bench.series.stores = set()
+    find = Mock(side_effect=bench.archive.find)
+    monkeypatch.setattr(bench.archive, "find", find)
+    ((report,),) = bench.ended.make([bench.record(30)], NOW)
+    assert report.is_incomplete
+    assert 1 == find.call_count, "the first one shows the agents of both nodes"
