@@ -2,8 +2,8 @@
 """Measure ended jobs again whose reports miss numbers that the time series server did not return.
 
 All of them are measured when the server answers again, a bounded number in each round. Those that still miss numbers
-are tried again after pauses that grow to a day, until a week after their end. Jobs for which alone the server fails
-delay no others.
+are tried again every hour for some hours, since samples may arrive late, and then daily until a week after their end.
+Jobs for which alone the server fails delay no others.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from slurmscope.errors import SourceError
 from slurmscope.model.archive import IncompleteRun
 from slurmscope.model.report import JobReport
 from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, WHOLE_SERVER, EndedReports
+from slurmscope.services.reporting.archiving.known_agents import DELIVERED_SECONDS
 from slurmscope.services.runtime.clock import Clock
 
 ROUND_JOBS = 500
 MAX_AGE_SECONDS = 7 * 86400
-FIRST_PAUSE_SECONDS = 3600.0
-LONGEST_PAUSE_SECONDS = 86400.0
+RECENT_SECONDS = DELIVERED_SECONDS + 2 * 3600
+"""Age of jobs that are tried every hour: at the last time all of their samples have arrived."""
+RECENT_PAUSE_SECONDS = 3600.0
+WHOLE_PAUSE_SECONDS = 86400.0
 
 
 class IncompleteArchive(Protocol):
@@ -53,17 +56,24 @@ class IncompleteReports:
         self._cluster = cluster
         self._after = 0
         self._recoveries = 0
+        self._is_whole = True
+        """Whether this pass, or the last one, is about all jobs and not only about recent ones."""
         self._due = 0.0
-        self._pause_seconds = FIRST_PAUSE_SECONDS
+        self._whole_due = 0.0
 
     def work(self) -> None:
         """Measure some of the jobs again, in every round while the server fails; raise errors of the archive."""
-        if self._ended.is_server_failing or self._recoveries != self._ended.recoveries:
-            self._due, self._pause_seconds = 0.0, FIRST_PAUSE_SECONDS
-            self._recoveries = self._ended.recoveries
-        if self._clock.monotonic() < self._due:
+        now = self._clock.monotonic()
+        if self._recoveries != self._ended.recoveries:
+            self._recoveries, self._after = self._ended.recoveries, 0
+            self._due = self._whole_due = 0.0
+        if self._ended.is_server_failing:
+            self._due = self._whole_due = 0.0
+        if now < self._due:
             return
-        since = int(self._clock.wall() - MAX_AGE_SECONDS)
+        if now >= self._whole_due and not self._is_whole:
+            self._is_whole, self._after = True, 0
+        since = int(self._clock.wall() - (MAX_AGE_SECONDS if self._is_whole else RECENT_SECONDS))
         runs = self._archive.incomplete_runs(since, cluster=self._cluster, after=self._after, limit=ROUND_JOBS)
         for begin in range(0, len(runs), BATCH_JOBS):
             batch = runs[begin : begin + BATCH_JOBS]
@@ -75,7 +85,7 @@ class IncompleteReports:
                 self._after = 0 if is_unreachable else batch[-1].number
                 return
         if len(runs) < ROUND_JOBS:
-            self._rest(is_idle=not runs and not self._after)
+            self._rest()
 
     def _complete(self, runs: Sequence[IncompleteRun]) -> None:
         """Store reports that have the numbers now; the others stay as they are."""
@@ -84,9 +94,10 @@ class IncompleteReports:
                 self._save(reports)
         self._after = runs[-1].number
 
-    def _rest(self, *, is_idle: bool) -> None:
-        """Pause until the next pass, longer each time unless there was nothing to do."""
-        pause_seconds = FIRST_PAUSE_SECONDS if is_idle else self._pause_seconds
-        self._after = 0
-        self._due = self._clock.monotonic() + pause_seconds
-        self._pause_seconds = pause_seconds if is_idle else min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+    def _rest(self) -> None:
+        """Pause until the next pass."""
+        now = self._clock.monotonic()
+        self._due = now + RECENT_PAUSE_SECONDS
+        if self._is_whole:
+            self._whole_due = now + WHOLE_PAUSE_SECONDS
+        self._is_whole, self._after = False, 0

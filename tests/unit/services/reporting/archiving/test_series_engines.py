@@ -155,6 +155,31 @@ def test_jobs_are_not_measured_again_for_ever(site: Site) -> None:
 
 
 @pytest.mark.parametrize("site", [10], indirect=True)
+def test_jobs_that_never_get_their_numbers_do_not_delay_those_of_others(site: Site) -> None:
+    """As where samples of one job arrive late, days after jobs of which none will."""
+    lost = {str(FIRST + number) for number in range(10)}
+    site.engine.answer = lambda query, jobs: whole(query, [job for job in jobs if job not in lost])
+    for _ in range(10):
+        site.now += 6 * 3600
+        site.reporter.work()
+    late = FIRST + 50
+    site.now += 600
+    end = int(site.now) - 600
+    site.accounting.records.append(make_record(late, cpu_seconds=None, start_seconds=end - 7200, end_seconds=end))
+    lost.add(str(late))
+    site.reporter.work()
+    assert [None] == [report.summary.cpu.time.used for report in site.archive.find(EVERYTHING, late)]
+
+    lost.discard(str(late))
+    before = len(site.engine.sizes)
+    for _ in range(3):
+        site.now += 3600
+        site.reporter.work()
+    assert [CPU_SECONDS] == [report.summary.cpu.time.used for report in site.archive.find(EVERYTHING, late)]
+    assert 1 == max(site.engine.sizes[before:]), "the others are not measured again with it"
+
+
+@pytest.mark.parametrize("site", [10], indirect=True)
 def test_one_job_for_which_alone_the_engine_fails_costs_its_own_numbers_only(site: Site) -> None:
     bad_queries = 0
 
