@@ -31,13 +31,13 @@ def find_jobs(base: str) -> DemoJobs:
     """Choose jobs; wait until the demo has archived some of each kind."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        jobs = _list(base, "limit=500")
-        ended = [job for job in _list(base, "worst=critical&limit=100") if job["end_seconds"] is not None]
+        jobs = list_jobs(base, "limit=500")
+        ended = [job for job in list_jobs(base, "worst=critical&limit=100") if job["end_seconds"] is not None]
         running = [job for job in jobs if job["state"] == "RUNNING" and job["run_seconds"] > 600]
         gpu = [job for job in jobs if job["gpus"] and job["gpu_ratio"] is not None]
         started = [job for job in jobs if job["start_seconds"] is not None]
         arrays = [job["array_job_id"] for job in started if job["array_job_id"] is not None]
-        pending = [job for job in _list(base, "state=PENDING&limit=500") if job["reason"] == "Resources"]
+        pending = [job for job in list_jobs(base, "state=PENDING&limit=500") if job["reason"] == "Resources"]
         if len(ended) > 1 and running and gpu and arrays and pending:
             break
         assert time.monotonic() < deadline, "the demo has no jobs of some kind"
@@ -60,7 +60,8 @@ def _find_node(base: str, shown_id: str) -> str:
     return str(response.raise_for_status().json()["rows"][0]["node"])
 
 
-def _list(base: str, query: str) -> list[dict[str, Any]]:
+def list_jobs(base: str, query: str) -> list[dict[str, Any]]:
+    """Return archived jobs."""
     response = httpx.get(f"{base}/api/v2/jobs?{query}", timeout=PATIENCE_SECONDS, trust_env=False)
     found: list[dict[str, Any]] = response.raise_for_status().json()["jobs"]
     return found

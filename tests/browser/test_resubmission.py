@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.demo_jobs import PATIENCE_SECONDS, find_jobs
+from tests.browser.demo_jobs import PATIENCE_SECONDS, find_jobs, list_jobs
 from tests.browser.watching import NARROW, PATIENCE_MILLISECONDS, Watched, watching
 from tests.processes import until
 
@@ -19,10 +19,10 @@ expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
 @pytest.fixture(scope="module")
 def killed(demo: str) -> str:
-    """Return a job that ran out of memory, once the demo has archived some."""
+    """Return a job that ran out of memory, once the demo has archived one; in some hours there are few."""
     find_jobs(demo)
-    answer = httpx.get(f"{demo}/api/v2/jobs?state=OUT_OF_MEMORY", timeout=PATIENCE_SECONDS, trust_env=False)
-    return str(answer.raise_for_status().json()["jobs"][0]["shown_id"])
+    until(lambda: bool(list_jobs(demo, "state=OUT_OF_MEMORY")), PATIENCE_SECONDS)
+    return str(list_jobs(demo, "state=OUT_OF_MEMORY")[0]["shown_id"])
 
 
 @pytest.fixture(scope="module")
