@@ -112,6 +112,7 @@ def test_prometheus_has_the_same_samples_as_from_a_scrape(tmp_path: Path) -> Non
             )
             names = {dict(labels)["__name__"] for labels in samples(server, "sent")}
             assert {"jobs_cpu_seconds_total", "jobs_memory_events_total", "jobs_info"} <= names
+            wait_until(lambda: samples(server, "kept"), "samples", timeout_seconds=60)
             kept = {dict(labels)["__name__"] for labels in samples(server, "kept")}
             assert kept == names & REPORTS_METRICS
             events = [sample.labels["event"] for sample in server.query('jobs_memory_events_total{job="kept"}')]
