@@ -181,8 +181,11 @@ def test_days_of_one_name_are_read_from_its_sums(archive: SqlArchive, viewer: Vi
     year = replace(wanted, since_seconds=20_000 * 86_400, until_seconds=20_365 * 86_400)
 
     for statement in total_statements(viewer, year, GroupBy.DAY):
-        key = "slurmscope_totals USING INDEX slurmscope_totals_name (dimension=? AND name=? AND span=? AND day>?"
+        key = "slurmscope_totals USING INDEX slurmscope_totals_name (name=? AND dimension=? AND span=? AND day>?"
         assert key in explain(archive, statement)[0]
+    # An index by dimension and name has the order of the groups, and would be read without regard to the days.
+    for statement in total_statements(EVERYTHING, replace(year, user="", account=""), GroupBy.USER):
+        assert "day>?" in explain(archive, statement)[0]
 
 
 @pytest.mark.parametrize(

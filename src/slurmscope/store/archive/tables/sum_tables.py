@@ -64,7 +64,7 @@ TOTALS = Table(
     Column("name", name_type(), primary_key=True),
     *_sums(*_USE),
     *_sums(*_LOSSES),
-    Index("slurmscope_totals_name", "dimension", "name", "span", "day"),
+    Index("slurmscope_totals_name", "name", "dimension", "span", "day"),
     sqlite_with_rowid=False,
     **TABLE_OPTIONS,
 )
