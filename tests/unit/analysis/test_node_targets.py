@@ -81,4 +81,4 @@ def test_what_is_no_filter_is_refused_in_one_sentence(query: tuple[str, str]) ->
 
 def test_number_of_nodes_of_a_request_is_limited_however_often_the_filter_is_repeated() -> None:
     with pytest.raises(UnknownFilter, match="too many"):
-        parse_selection([("node", f"{letter}[1-60000]") for letter in "ab"], 9798)
+        parse_selection([("node", f"{prefix}[1-60000]") for prefix in "ab"], 9798)

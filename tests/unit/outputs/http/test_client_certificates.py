@@ -77,7 +77,7 @@ def test_client_certificate_is_verified_if_given(serve: Serve, write_config: Wri
 def test_alternative_name_of_the_client_must_be_listed(
     serve: Serve, write_config: Write, certificates: Authority, is_allowed: bool, name: str
 ) -> None:
-    section = required(certificates, f'client_allowed_sans: ["nobody.example", "{name}"]')
+    section = required(certificates, f'client_allowed_sans: ["other.example", "{name}"]')
     address = serve(config_file=write_config(section)).address
     assert is_allowed != is_refused(address, client_context(certificates, certificates.client))
 

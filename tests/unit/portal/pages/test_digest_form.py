@@ -122,8 +122,8 @@ def test_account_has_no_digest_form(backend: FakeBackend) -> None:
 
 @pytest.mark.parametrize("who", ["eve", "root"])
 def test_absent_user_is_not_found_by_page_and_form(backend: FakeBackend, who: str) -> None:
-    shown = PortalClient(backend.make_app(), who).get("/users/nobody")
-    sent = post(backend.make_app(), "/users/nobody/digest", fields_for(who), who)
+    shown = PortalClient(backend.make_app(), who).get("/users/absent")
+    sent = post(backend.make_app(), "/users/absent/digest", fields_for(who), who)
 
     assert (404, shown.content) == (sent.status_code, sent.content)
     assert (set(), []) == (backend.opt_outs.opted_out, backend.audited)
@@ -131,7 +131,7 @@ def test_absent_user_is_not_found_by_page_and_form(backend: FakeBackend, who: st
 
 def test_inaccessible_user_looks_like_an_absent_one(backend: FakeBackend) -> None:
     inaccessible = post(backend.make_app(), PATH, fields_for("eve"), "eve")
-    absent = post(backend.make_app(), "/users/nobody/digest", fields_for("eve"), "eve")
+    absent = post(backend.make_app(), "/users/absent/digest", fields_for("eve"), "eve")
 
     assert (404, absent.content, set()) == (inaccessible.status_code, inaccessible.content, backend.opt_outs.opted_out)
 

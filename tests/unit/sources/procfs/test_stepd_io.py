@@ -44,7 +44,7 @@ if pid == 0:
 sampler = threading.Thread(target=sample)
 sampler.start()
 os.read(has_written, 1)
-# Whoever reads it from now on finds the thread.
+# Every later read finds the thread.
 print("ready", flush=True)
 """
 

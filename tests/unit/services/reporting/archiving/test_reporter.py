@@ -231,7 +231,7 @@ def test_more_running_tasks_than_a_hundred_thousand_are_not_reported_again(tmp_p
 
 def test_bug_in_one_round_is_reported_and_does_not_end_the_work() -> None:
     bench = Bench(make_record(1))
-    bench.series.errors["*"] = ZeroDivisionError("a job that nobody thought of")
+    bench.series.errors["*"] = ZeroDivisionError("an unexpected job")
     with pytest.raises(ZeroDivisionError):
         bench.reporter.work()
     assert (1, reporter_module.BUG) == (bench.reporter.progress.failures, bench.reporter.progress.problem)

@@ -64,7 +64,7 @@ def test_revoked_copy_in_another_cluster_of_the_federation_is_no_second_array() 
 
 
 def test_foreign_tasks_and_other_jobs_are_not_listed() -> None:
-    assert [] == find([task(1, 91)], viewer=Viewer(name="nobody-else"))
+    assert [] == find([task(1, 91)], viewer=Viewer(name="other"))
     assert [] == find([make_record(90)])
 
 

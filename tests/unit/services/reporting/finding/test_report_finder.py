@@ -218,17 +218,17 @@ def test_odd_numbers_are_no_jobs(bench: Bench, odd: str) -> None:
 
 
 def test_archive_that_is_unreachable_leaves_what_runs(bench: Bench) -> None:
-    bench.archive.error = ArchiveError("the archive is away")
+    bench.archive.error = ArchiveError("the archive is down")
     bench.accounting.records.append(make_record(state="RUNNING", end_seconds=None))
     report = bench.finder.report(ADA, "4711")
     assert report is not None
-    assert "the archive is away" in report.missing
-    assert ("the archive is away",) == bench.outages.messages()
+    assert "the archive is down" in report.missing
+    assert ("the archive is down",) == bench.outages.messages()
 
 
 def test_unreachable_archive_is_not_a_missing_job(bench: Bench) -> None:
-    bench.archive.error = ArchiveError("the archive is away")
-    with pytest.raises(ArchiveError, match="is away"):
+    bench.archive.error = ArchiveError("the archive is down")
+    with pytest.raises(ArchiveError, match="is down"):
         bench.finder.report(ADA, "4711")
 
 
@@ -254,7 +254,7 @@ def test_finder_without_accounting_reads_the_archive() -> None:
 
 
 def test_outages_end_when_the_server_answers_or_after_a_while(bench: Bench) -> None:
-    bench.outages.note("archive", "it is away")
+    bench.outages.note("archive", "it is down")
     bench.outages.note("accounting", "so is this")
     bench.outages.clear("archive")
     assert ("so is this",) == bench.outages.messages()

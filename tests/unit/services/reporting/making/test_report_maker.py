@@ -109,7 +109,7 @@ def test_question_that_fails_costs_only_its_own_numbers() -> None:
     assert (None, 1.0) == (report.summary.io.read_bytes, report.summary.io.write_bytes)
 
 
-@pytest.mark.parametrize("error", [ServerRefused("it is away"), ServerTimedOut("it is slow")])
+@pytest.mark.parametrize("error", [ServerRefused("it is down"), ServerTimedOut("it is slow")])
 def test_server_that_is_unreachable_is_queried_once(error: Exception) -> None:
     series = FakeSeries(errors={"*": error})
     (report,) = maker(series).make([make_record(1)])
@@ -119,8 +119,8 @@ def test_server_that_is_unreachable_is_queried_once(error: Exception) -> None:
 
 
 def test_must_measure_raises_that_the_server_is_unreachable() -> None:
-    series = FakeSeries(errors={"*": ServerRefused("it is away")})
-    with pytest.raises(ServerRefused, match="it is away"):
+    series = FakeSeries(errors={"*": ServerRefused("it is down")})
+    with pytest.raises(ServerRefused, match="it is down"):
         maker(series).make([make_record(1)], must_measure=True)
 
 
