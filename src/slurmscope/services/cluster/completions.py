@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,11 +22,9 @@ from slurmscope.services.cluster.completions_state import (
     reset_mark,
 )
 from slurmscope.sources.accounting import sacct_ended as sacct
-from slurmscope.sources.slurm.commands import random_separator
+from slurmscope.sources.slurm.commands import RunCommand, random_separator
 
 logger = logging.getLogger(__name__)
-
-RunCommand = Callable[[str, Sequence[str]], bytes]
 
 SHORTEST_WINDOW_SECONDS = 60
 """Each reading that takes too long halves the next window, down to this."""

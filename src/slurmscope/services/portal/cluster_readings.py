@@ -12,10 +12,10 @@ from slurmscope.services.portal.cluster_state import ClusterState
 from slurmscope.services.portal.known_config import KnownConfig
 from slurmscope.services.portal.waiting import WaitingReadings, make_waiting_readings
 from slurmscope.sources.slurm.backends import Backend, TextCommands
+from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.job_visibility import CONTROLLER, JobVisibility
 from slurmscope.sources.slurm.other_cluster import run_in_cluster
 from slurmscope.sources.slurm.squeue import StartWindow
-from slurmscope.sources.slurm.squeue_waiting import RunCommand
 
 NOW_SECONDS = 30.0
 """Minimum interval between reads of queue and nodes."""

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from slurmscope.errors import MalformedAnswer, SourceError
 from slurmscope.model.controllers import ControllerConfig
+from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.scontrol_config import read_config
-from slurmscope.sources.slurm.squeue_waiting import RunCommand
 
 KEEP_SECONDS = 600.0
 

@@ -30,9 +30,8 @@ from slurmscope.sources.slurm import (
     sprio,
     squeue_waiting,
 )
-from slurmscope.sources.slurm.commands import random_separator
+from slurmscope.sources.slurm.commands import RunCommand, random_separator
 from slurmscope.sources.slurm.job_visibility import JobVisibility
-from slurmscope.sources.slurm.squeue_waiting import RunCommand
 
 INTERVAL_SECONDS = 30.0
 """Minimum interval between reads of the same kind."""

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from slurmscope.model.job_record import JobAccounting
-from slurmscope.sources.accounting.sacct_jobs import RunCommand, SacctAccounting
+from slurmscope.sources.accounting.sacct_jobs import SacctAccounting
 from slurmscope.sources.accounting.settings import AccountingSettings
+from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.job_visibility import SLURMDBD, JobVisibility
 
 

@@ -18,11 +18,9 @@ from slurmscope.sources.accounting.job_fields import COLUMNS, LAST_COLUMN, LATER
 from slurmscope.sources.accounting.job_records import ENDINGS, parse_records
 from slurmscope.sources.accounting.settings import ALL_CLUSTERS
 from slurmscope.sources.slurm.cluster_names import ClusterNames, read_all_names, read_own_name
-from slurmscope.sources.slurm.commands import random_separator
+from slurmscope.sources.slurm.commands import RunCommand, random_separator
 
 COMMAND = "sacct"
-RunCommand = Callable[[str, Sequence[str]], bytes]
-
 MAX_JOB_ID = 2**32 - 1
 _IDS_PER_CALL = 500
 _FIRST_WINDOW_SECONDS = 3600

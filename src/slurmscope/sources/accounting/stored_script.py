@@ -9,12 +9,10 @@ text, and a job ID that was used again for another user's job does not show that
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 
 from slurmscope.errors import CommandFailed
 from slurmscope.sources.slurm.cluster_names import NAME
-
-RunCommand = Callable[[str, Sequence[str]], bytes]
+from slurmscope.sources.slurm.commands import RunCommand
 
 COMMAND = "sacct"
 LIMIT_BYTES = 256 * 1024

@@ -8,21 +8,18 @@ not is listed in ``tests/e2e/test_backends.py``.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from slurmscope.errors import CommandFailed, CommandTimedOut, MissingExtraError
 from slurmscope.model.jobs import Jobs
 from slurmscope.model.nodes import Nodes
 from slurmscope.sources.slurm import scontrol_nodes, sinfo, squeue
-from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings, random_separator
+from slurmscope.sources.slurm.commands import RunCommand, SlurmCommands, SlurmSettings, random_separator
 from slurmscope.sources.slurm.squeue import StartWindow
 
 MANY_NODES = 2_000
 """With this many nodes in three partitions sinfo 22.05 takes some two seconds of CPU; with 10,000 half a minute."""
-
-RunCommand = Callable[[str, Sequence[str]], bytes]
-"""Run a command of Slurm by its name and return what it printed."""
 
 
 class Backend(Protocol):

@@ -12,12 +12,11 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from slurmscope.errors import MalformedAnswer, SourceError
+from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.scontrol_config import read_config
-
-RunCommand = Callable[[str, Sequence[str]], bytes]
 
 KEEP_SECONDS = 300.0
 ALL_ARGUMENTS = ("--readonly", "--noheader", "--parsable2", "show", "cluster", "format=cluster")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,9 @@ from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.settings import one_of, parse_text, setting
 from slurmscope.sources.slurm.command import SEARCH_PATH, command_environment, find_command, run
 from slurmscope.units import parse_positive_seconds
+
+RunCommand = Callable[[str, Sequence[str]], bytes]
+"""Run a command of Slurm by its name and return what it printed."""
 
 SLURMRESTD_PORT = 6820
 """The port in the examples of the slurmrestd manual."""

@@ -9,12 +9,11 @@ also without a header::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.sources.slurm.cluster_names import NAME
-
-RunCommand = Callable[[str, Sequence[str]], bytes]
+from slurmscope.sources.slurm.commands import RunCommand
 
 
 def run_in_cluster(run: RunCommand, cluster: str) -> RunCommand:

@@ -9,10 +9,10 @@ separated by a random text that is new for every call.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.model.waiting import WaitingJob, WaitingQueue
+from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.json.arrays import parse_tasks
 from slurmscope.tres import parse_tres
 
@@ -27,8 +27,6 @@ MAX_JOBS = 200_000
 _NOTHING = frozenset({"", "N/A", "(null)", "NONE", "None assigned"})
 _LIMIT = re.compile(r"(?:(?P<days>[0-9]{1,6})-)?(?P<clock>[0-9]{1,6}(?::[0-9]{2}){0,2})", re.ASCII)
 _MAX_TIME = 1 << 33
-
-RunCommand = Callable[[str, Sequence[str]], bytes]
 
 
 def read_waiting(run: RunCommand, separator: str, *, now_seconds: float, cluster: str = "") -> WaitingQueue:

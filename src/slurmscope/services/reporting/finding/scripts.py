@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from slurmscope.analysis.script_lint import lint_script
@@ -16,8 +16,7 @@ from slurmscope.model.job_record import JobRecord
 from slurmscope.model.job_script import JobScript
 from slurmscope.services.reporting.finding.live_cache import LiveCache
 from slurmscope.sources.accounting.stored_script import read_environment, read_script
-
-RunCommand = Callable[[str, Sequence[str]], bytes]
+from slurmscope.sources.slurm.commands import RunCommand
 
 KNOWN_SECONDS = 600.0
 """How long it is known whether Slurm stores scripts."""

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from slurmscope.errors import MalformedAnswer, SourceError
 from slurmscope.log import fields
-from slurmscope.sources.accounting.sacct_jobs import RunCommand
 from slurmscope.sources.slurm.cluster_names import NAME, ClusterNames, read_own_name
+from slurmscope.sources.slurm.commands import RunCommand
 
 logger = logging.getLogger(__name__)
 

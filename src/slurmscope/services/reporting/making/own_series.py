@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, SeriesSource, Totals
-from slurmscope.sources.accounting.sacct_jobs import RunCommand
 from slurmscope.sources.slurm.cluster_names import ClusterNames, read_own_name
+from slurmscope.sources.slurm.commands import RunCommand
 
 
 class OwnSeries:
