@@ -84,6 +84,12 @@ def explain(portal: Exporter, cluster: str, job: int) -> list[str]:
     return [shown["reason"], str(shown["priority"]), shown["name"]]
 
 
+def list_ended(lab: SlurmLab, cluster: str) -> list[str]:
+    """Return the names of completed jobs, as slurmdbd lists them."""
+    of_all = ("--allusers", "-X", "--starttime=now-1hours", "--state=COMPLETED", "--endtime=now")
+    return lab.run("sacct", "-M", cluster, "--noheader", "--parsable2", *of_all, "--format=JobName").splitlines()
+
+
 @pytest.fixture(scope="module")
 def site(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Start the second cluster, end a job in both, and drain the only node of the second."""
@@ -98,8 +104,9 @@ def site(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Itera
             for name, client in (("lab", lab), (TWIN, twin.client))
         }
         assert ({job}, {job + 1}) == ({same}, ended)
-        lab.wait_state(job + 1, {"COMPLETED"})
-        twin.client.wait_state(job + 1, {"COMPLETED"})
+        for name in ("lab", TWIN):
+            # slurmctld sends what it knows of a new job to slurmdbd every few seconds, also after the job has ended.
+            lab.wait_for(lambda name=name: f"ended-{name}" in list_ended(lab, name))  # type: ignore[misc]
         lab.run("scontrol", "-M", TWIN, "update", f"NodeName={twin.nodes[0]}", "State=DRAIN", f"Reason={REASON}")
         lab.run("scontrol", "-M", TWIN, "release", str(job))
         made = Site(
