@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from slurmscope.errors import MalformedAnswer, SlurmscopeError, SourceError
 from slurmscope.model.check import Check
 from slurmscope.services.exporter.doctor import ADVICE
 from slurmscope.sources.slurm import munge, sdiag
+from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.job_visibility import CONTROLLER, JobVisibility
 
 MOST_SKEW_SECONDS = 5.0
@@ -22,11 +23,9 @@ CLOCK_ADVICE = "synchronize the clocks of this host and the controller (chrony):
 
 _REPORTED = re.compile(rb"sdiag output at [^\n]*\((\d+)\)")
 
-Run = Callable[[str, Sequence[str]], bytes]
-
 
 def check_slurm(
-    run: Run, environment: Mapping[str, str], *, wall_clock: Callable[[], float] = time.time
+    run: RunCommand, environment: Mapping[str, str], *, wall_clock: Callable[[], float] = time.time
 ) -> Iterator[Check]:
     """Check one dependency after the other; without munge the rest would only time out."""
     if (socket := munge.find_munge_socket(environment)) is not None:
@@ -52,11 +51,11 @@ def _check_munge(socket: Path) -> str:
     return f"munged listens on {socket}"
 
 
-def _check_private_data(run: Run) -> str:
+def _check_private_data(run: RunCommand) -> str:
     return JobVisibility(run, CONTROLLER).describe()
 
 
-def _check_clock(run: Run, wall_clock: Callable[[], float]) -> str:
+def _check_clock(run: RunCommand, wall_clock: Callable[[], float]) -> str:
     before = wall_clock()
     match = _REPORTED.search(run(sdiag.COMMAND, sdiag.ARGUMENTS))
     after = wall_clock()

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 from slurmscope.errors import CommandMissing, SlurmscopeError
 from slurmscope.log import escape
 from slurmscope.model.check import Check
+from slurmscope.sources.slurm.commands import RunCommand
 
 ADVICE = "set node.name to the NodeName of this host in slurm.conf: reports do not find jobs under another name"
 
 SHOWN_NODES = 5
 
-Run = Callable[[str, Sequence[str]], bytes]
 
-
-def check_node_name(run: Run, node_name: str, host_name: str) -> Iterator[Check]:
+def check_node_name(run: RunCommand, node_name: str, host_name: str) -> Iterator[Check]:
     """Yield a check; none where Slurm's commands are not installed, as on a node without them."""
     try:
         answer = run("sinfo", ("--noheader", "--Node", "--format=%N %n"))

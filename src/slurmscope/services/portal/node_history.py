@@ -10,12 +10,13 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from slurmscope.errors import SourceError
 from slurmscope.log import fields
 from slurmscope.model.node_events import NodeEvent
 from slurmscope.reports.formatting import format_day
+from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.node_events import read_events
 from slurmscope.units import DAY_SECONDS
 
@@ -30,7 +31,7 @@ DAYS = 90
 """Days of history that are shown."""
 
 
-def open_node_history(run: Callable[[str, Sequence[str]], bytes]) -> NodeHistory:
+def open_node_history(run: RunCommand) -> NodeHistory:
     """Return the history of nodes; ``run`` runs a Slurm command."""
     return NodeHistory(
         lambda cluster, node: read_events(run, node, format_day(time.time() - DAYS * DAY_SECONDS), cluster)

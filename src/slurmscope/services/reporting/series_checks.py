@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from slurmscope.analysis.queries import CURVES
@@ -13,6 +13,7 @@ from slurmscope.hostlist import expand_hosts
 from slurmscope.log import escape
 from slurmscope.model.check import Check
 from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.sources.slurm.commands import RunCommand
 
 SHOWN_NODES = 5
 CPU_TIME = CURVES["cpu"].metric
@@ -35,10 +36,8 @@ ADVICE = {
     "Prometheus clock": "synchronize the clocks of this host and of Prometheus (chrony): reports miss the end of jobs",
 }
 
-Run = Callable[[str, Sequence[str]], bytes]
 
-
-def check_series(settings: PrometheusSettings, run: Run) -> Iterator[Check]:
+def check_series(settings: PrometheusSettings, run: RunCommand) -> Iterator[Check]:
     """Check one thing after the other; ``run`` runs a Slurm command."""
     if settings.url is None:
         message = (
@@ -74,7 +73,7 @@ def _check_labels(settings: PrometheusSettings) -> str:
     return f"no job is measured now, neither with {wanted} nor without it"
 
 
-def _check_nodes(settings: PrometheusSettings, run: Run, count: int) -> Iterator[Check]:
+def _check_nodes(settings: PrometheusSettings, run: RunCommand, count: int) -> Iterator[Check]:
     """Compare the nodes that are measured with those that Slurm knows, and those that run jobs."""
     from slurmscope.sources.prometheus.probe import find_nodes
 
@@ -112,7 +111,7 @@ def _check_nodes(settings: PrometheusSettings, run: Run, count: int) -> Iterator
     )
 
 
-def _busy_nodes(run: Run, seconds: float) -> Iterator[str]:
+def _busy_nodes(run: RunCommand, seconds: float) -> Iterator[str]:
     """Yield the nodes of jobs that have run for so long."""
     answer = run("squeue", ("--noheader", "--states=RUNNING", "--format=%M %N"))
     for line in answer.decode("utf-8", "replace").splitlines():

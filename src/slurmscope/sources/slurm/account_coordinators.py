@@ -9,9 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from slurmscope.errors import MalformedAnswer
+from slurmscope.sources.slurm.commands import RunCommand
 
 COMMAND = "sacctmgr"
 ARGUMENTS = ("--readonly", "--noheader", "--parsable2", "show", "account", "withcoord", "format=Account,Coordinators")
@@ -29,6 +30,6 @@ def parse_coordinators(answer: bytes) -> Mapping[str, tuple[str, ...]]:
     return coordinators
 
 
-def read_coordinators(run: Callable[[str, Sequence[str]], bytes]) -> Mapping[str, tuple[str, ...]]:
+def read_coordinators(run: RunCommand) -> Mapping[str, tuple[str, ...]]:
     """Return the coordinators by account; raises CommandError when sacctmgr fails."""
     return parse_coordinators(run(COMMAND, ARGUMENTS))

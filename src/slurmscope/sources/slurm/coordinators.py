@@ -9,9 +9,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 
 from slurmscope.errors import MalformedAnswer
+from slurmscope.sources.slurm.commands import RunCommand
 
 COMMAND = "sacctmgr"
 
@@ -50,7 +50,7 @@ def parse_coordinated(answer: bytes, user: str) -> frozenset[str]:
     return frozenset(accounts)
 
 
-def read_coordinated(run: Callable[[str, Sequence[str]], bytes], user: str) -> frozenset[str]:
+def read_coordinated(run: RunCommand, user: str) -> frozenset[str]:
     """Return the accounts that a user coordinates; raises CommandError when sacctmgr fails."""
     if not is_possible_user(user):
         return frozenset()

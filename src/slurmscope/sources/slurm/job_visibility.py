@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from slurmscope.errors import CommandMissing, CommandRefused, SourceError
+from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.scontrol_config import ARGUMENTS, parse_config
 
-Run = Callable[[str, Sequence[str]], bytes]
 Command = tuple[str, tuple[str, ...]]
 
 CONTROLLER: Command = ("scontrol", ARGUMENTS)
@@ -36,7 +36,7 @@ class JobVisibility:
     """
 
     def __init__(
-        self, run: Run, command: Command, *, user: str = "", clock: Callable[[], float] = time.monotonic
+        self, run: RunCommand, command: Command, *, user: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Take the command that prints PrivateData; ``user`` is that of this process by default."""
         self._run = run

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.log import escape
 from slurmscope.model.jobs import Jobs
 from slurmscope.model.nodes import Nodes
+from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.json import jobs as json_jobs
 from slurmscope.sources.slurm.json import nodes as json_nodes
 from slurmscope.sources.slurm.squeue import StartWindow
@@ -22,7 +22,7 @@ _FIRST_SCONTROL_JSON = (23, 2)
 class JsonCommands:
     """Run squeue and scontrol, or sinfo where scontrol has no JSON."""
 
-    def __init__(self, run: Callable[[str, Sequence[str]], bytes]) -> None:
+    def __init__(self, run: RunCommand) -> None:
         """Take what runs a command."""
         self._run = run
         self._release: tuple[int, int] | None = None

@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.model.node_events import NodeEvent
 from slurmscope.sources.slurm.cluster_names import NAME
+from slurmscope.sources.slurm.commands import RunCommand
 
 COMMAND = "sacctmgr"
 MAX_EVENTS = 200
@@ -57,9 +57,7 @@ def parse_events(answer: bytes) -> tuple[NodeEvent, ...]:
     return tuple(sorted(events, reverse=True)[:MAX_EVENTS])
 
 
-def read_events(
-    run: Callable[[str, Sequence[str]], bytes], node: str, since_day: str, cluster: str = ""
-) -> tuple[NodeEvent, ...]:
+def read_events(run: RunCommand, node: str, since_day: str, cluster: str = "") -> tuple[NodeEvent, ...]:
     """Return the events of one node since a day as YYYY-MM-DD; raises CommandError when sacctmgr fails."""
     if not is_possible_node(node) or (cluster and not NAME.match(cluster)):
         return ()

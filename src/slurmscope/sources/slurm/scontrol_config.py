@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 
 from slurmscope.errors import MalformedAnswer
 from slurmscope.model.controllers import ControllerConfig
+from slurmscope.sources.slurm.commands import RunCommand
 
 ARGUMENTS = ("show", "config")
 
 _LINE = re.compile(r"(?P<key>[A-Za-z_]+) += (?P<value>.*)")
 
 
-def read_config(run: Callable[[str, Sequence[str]], bytes]) -> ControllerConfig:
+def read_config(run: RunCommand) -> ControllerConfig:
     """Read the configuration of the controller."""
     return parse_config(run("scontrol", ARGUMENTS))
 

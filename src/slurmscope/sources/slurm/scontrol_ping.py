@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from slurmscope.errors import CommandError, MalformedAnswer
 from slurmscope.log import fields
 from slurmscope.model.controllers import Controller, Controllers
+from slurmscope.sources.slurm.commands import RunCommand
 
 COMMAND = "scontrol"
 ARGUMENTS = ("ping",)
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class ControllerPing:
     """Ping all controllers; remember their names for the time when none answers."""
 
-    def __init__(self, run: Callable[[str, Sequence[str]], bytes]) -> None:
+    def __init__(self, run: RunCommand) -> None:
         """Take the function that runs a command; nothing is run yet."""
         self._run = run
         self._last = Controllers()

@@ -6,10 +6,9 @@ The columns are weighted: their sum is the priority. No column holds text that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from slurmscope.errors import MalformedAnswer
 from slurmscope.model.waiting import JobPriorities, JobPriority
+from slurmscope.sources.slurm.commands import RunCommand
 
 SEPARATOR = "\x1f"
 FACTORS = {"age": "A", "assoc": "B", "fairshare": "F", "jobsize": "J", "partition": "P", "qos": "Q", "site": "S"}
@@ -19,7 +18,7 @@ ARGUMENTS = ("--noheader", "--local", "--format=" + SEPARATOR.join(f"%{code}" fo
 MAX_ROWS = 200_000
 
 
-def read_priorities(run: Callable[[str, Sequence[str]], bytes]) -> JobPriorities:
+def read_priorities(run: RunCommand) -> JobPriorities:
     """Run sprio."""
     return parse_priorities(run("sprio", ARGUMENTS))
 
