@@ -42,6 +42,7 @@ from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
 from tests.fakes.certificates import Identity, make_authority, make_identity
 from tests.fakes.reports import make_record
 from tests.fixtures.cgroup.make import unpack
+from tests.processes import run_slurmscope
 
 ROOT = Path(__file__).parents[2]
 RECEIVER = "--web.enable-remote-write-receiver"
@@ -385,3 +386,24 @@ def test_report_from_the_profile_of_reports_equals_one_from_the_full_profile(tmp
     assert {("n1",): 1.0} == measured.totals["oom_kills"]
     assert measured.totals.keys() >= {"memory_peak", "reads", "mean_open_files", "program_threads", "uses_scratch"}
     assert measured.curves.keys() >= {"cpu", "memory_anon", "read", "running_threads", "open_files"}
+
+
+def examine(server: Server) -> str:
+    """Return what the doctor says of a server that samples would be sent to."""
+    done = run_slurmscope("doctor", "node", "--output.remote-write", f"{server.url}/api/v1/write")
+    (line,) = (line for line in done.stdout.splitlines() if "  remote write: " in line)
+    return line
+
+
+@ENGINES
+def test_doctor_finds_a_server_that_accepts_samples(tmp_path: Path, engine: str) -> None:
+    with running_receiver(tmp_path, engine) as server:
+        assert examine(server).startswith("ok ")
+
+
+def test_doctor_finds_a_server_that_does_not_accept_samples(tmp_path: Path) -> None:
+    with run_prometheus(tmp_path, "") as server:
+        line = examine(server)
+
+    assert line.startswith("missing ")
+    assert "answered 404: remote write receiver needs to be enabled" in line

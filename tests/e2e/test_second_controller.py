@@ -15,7 +15,7 @@ import pytest
 
 from lab import ALICE, SlurmLab
 from lab.second_cluster import SecondCluster, run_second_cluster
-from tests.processes import Exporter, get_as, running, until
+from tests.processes import Exporter, get_as, run_slurmscope, running, until
 
 pytestmark = pytest.mark.scaling
 
@@ -42,17 +42,24 @@ class Site:
         (name,) = self.twin.nodes
         return name
 
-    def serve(self) -> AbstractContextManager[Exporter]:
-        """Run a portal on a host of the first cluster."""
-        return running(
-            "portal",
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Return the flags of a portal and of its doctor."""
+        return (
             *("--portal.listen-address", "127.0.0.1:0", "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1"),
             *("--portal.admins", "root", "--archive.url", str(self.archive), "--accounting.clusters", "lab"),
             *("--accounting.clusters", TWIN),
             *("--reporter.interval", "1s", "--reporter.settle", "1s", "--slurm.bin-path", str(self.lab.bin_path)),
-            environment=self.lab.environment,
-            wait_for="msg=listening",
         )
+
+    def serve(self) -> AbstractContextManager[Exporter]:
+        """Run a portal on a host of the first cluster."""
+        return running("portal", *self.flags, environment=self.lab.environment, wait_for="msg=listening")
+
+    def examine(self) -> list[str]:
+        """Return what the doctor prints about controllers of other clusters."""
+        done = run_slurmscope("doctor", "portal", *self.flags, environment=self.lab.environment)
+        return [line for line in done.stdout.splitlines() if " controller of " in line]
 
     def count_states(self, cluster: str) -> dict[str, int]:
         """Return the number of nodes in each state, as sinfo of the cluster reports."""
@@ -166,8 +173,12 @@ def test_ended_jobs_with_equal_ids_keep_their_own_numbers(site: Site, portal: Ex
 
 
 def test_controller_that_is_down_costs_only_its_own_numbers(site: Site) -> None:
+    assert [f"ok       controller of {TWIN}: it answers"] == site.examine()
     site.twin.stop_controller()
     try:
+        assert [f"missing  controller of {TWIN}: sinfo ended"] == [
+            line.partition(" with")[0] for line in site.examine()
+        ]
         with site.serve() as exporter:
             nodes_problem = f"Slurm nodes of {TWIN} cannot be read: "
             until(lambda: nodes_problem in get_as(exporter, "root", f"/cluster?cluster={TWIN}")[1], PATIENCE_SECONDS)

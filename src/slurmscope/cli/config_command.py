@@ -13,8 +13,10 @@ from slurmscope.cli.flags.options import SettingsCommand, load_config, options_f
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
 from slurmscope.outputs.http.gate import open_gate
+from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, check_certificates
 from slurmscope.outputs.settings import WebSettings
 from slurmscope.portal.settings import PortalSettings, check_settings
+from slurmscope.services.reporting.archiving.reporter import ReporterSettings, check_retention
 from slurmscope.services.reporting.cluster_checks import require_cluster_label, require_one_cluster
 from slurmscope.services.trace.key_file import read_keys
 from slurmscope.services.trace.settings import NodeTraceSettings, TraceSettings, check_forwarding
@@ -68,6 +70,10 @@ def _check(config: Config) -> None:
         require_cluster_label(config.of(PrometheusSettings), config.of(AccountingSettings))
     if UpSettings in kinds:
         require_one_cluster(config.of(AccountingSettings))
+    if ReporterSettings in kinds:
+        check_retention(config.of(ReporterSettings))
+    if RemoteWriteSettings in kinds:
+        check_certificates(config.of(RemoteWriteSettings))
     if WebSettings in kinds:
         open_gate(config.of(WebSettings).config_file)
     if NodeTraceSettings in kinds:

@@ -15,10 +15,12 @@ from slurmscope.cli.examples import format_examples
 from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
 from slurmscope.config import Config, own_environment
+from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
 from slurmscope.outputs.settings import WebSettings
 from slurmscope.services.exporter.certificate_check import check_certificate
 from slurmscope.services.exporter.doctor import Examination, examine
 from slurmscope.services.exporter.exporter import configure_log, enabled_collectors
+from slurmscope.services.exporter.output_checks import check_remote_write
 
 
 def make_command() -> click.Command:
@@ -45,7 +47,8 @@ def _role_command(name: str) -> click.Command:
         finally:
             readings.close()
         certificate = check_certificate(config.of(WebSettings).config_file)
-        return _report(name, Examination(checks=(*examination.checks, *certificate)), as_json=json)
+        sending = check_remote_write(config.of(RemoteWriteSettings))
+        return _report(name, Examination(checks=(*examination.checks, *certificate, *sending)), as_json=json)
 
     params = [_json_option(), *options_for(role.sections())]
     return SettingsCommand(name, callback=run, params=params, help=_help(name), examples=_examples(name))

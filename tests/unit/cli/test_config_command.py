@@ -96,6 +96,21 @@ def test_check_refuses_clusters_that_the_portal_would_refuse(role: str, problem:
     assert problem in done.stderr
 
 
+def test_check_refuses_curves_that_are_deleted_before_they_are_thinned() -> None:
+    done = run_here("config", "check", "portal", "--reporter.thin-curves-after", "365d")
+    kept = run_here("config", "check", "portal", "--reporter.thin-curves-after", "365d", "--reporter.keep-curves", "0s")
+
+    assert (2, "", 0) == (done.returncode, done.stdout, kept.returncode)
+    assert "365d, but reporter.keep-curves deletes curves after 365d: none would be thinned" in done.stderr
+
+
+def test_check_refuses_a_key_without_a_certificate() -> None:
+    done = run_here("config", "check", "node", "--output.remote-write-key-file", "/etc/key.pem")
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "needs --output.remote-write-cert-file" in done.stderr
+
+
 def test_check_refuses_two_credentials_for_prometheus() -> None:
     flags = ("--prometheus.headers", "Authorization=Basic YTpi", "--prometheus.bearer-token-file", "/etc/token")
 

@@ -14,7 +14,7 @@ from slurmscope.http_client.post import post
 from slurmscope.http_client.request import HttpAnswer, HttpRequest
 from slurmscope.log import escape
 from slurmscope.outputs.remote_write.certificates import Certificates
-from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
+from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, check_certificates
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -53,8 +53,7 @@ class RemoteWriteClient:
         self, settings: RemoteWriteSettings, address: ServerAddress, wall_clock: Callable[[], float] = time.time
     ) -> None:
         """Take the address of the endpoint and the settings; nothing is sent yet."""
-        if settings.key_file and not settings.cert_file:
-            raise ConfigError("--output.remote-write-key-file needs --output.remote-write-cert-file")
+        check_certificates(settings)
         self._settings = settings
         self._certificates = Certificates(settings)
         self._address = address

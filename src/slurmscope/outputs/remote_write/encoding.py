@@ -22,6 +22,8 @@ from slurmscope.metrics.samples import flat_samples
 from slurmscope.outputs.remote_write.snappy import SnappyWriter, encode_varint
 
 NAME_LABEL = "__name__"
+EMPTY_REQUEST = encode_varint(0)
+"""A request without series: snappy's block begins with the number of its bytes."""
 STALE = struct.pack("<Q", 0x7FF0_0000_0000_0002)
 """The not-a-number that Prometheus writes as the last sample of a series."""
 _pack = struct.Struct("<d").pack

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurmscope.config import parse_path
+from slurmscope.errors import ConfigError
 from slurmscope.http_client.address import ServerAddress, parse_address
 from slurmscope.http_client.headers import Header, parse_headers
 from slurmscope.outputs.settings import parse_labels
@@ -106,3 +107,9 @@ class RemoteWriteSettings:
         parse=parse_positive_seconds,
         metavar="DURATION",
     )
+
+
+def check_certificates(settings: RemoteWriteSettings) -> None:
+    """Raise ConfigError for a key without its certificate."""
+    if settings.key_file and not settings.cert_file:
+        raise ConfigError("--output.remote-write-key-file needs --output.remote-write-cert-file")

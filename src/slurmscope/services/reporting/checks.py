@@ -26,9 +26,10 @@ from slurmscope.services.reporting.archiving.reporter import (
     CLUSTER_CHECKPOINT,
     WINDOW_SECONDS,
     ReporterSettings,
+    check_retention,
 )
 from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
-from slurmscope.services.reporting.cluster_checks import find_active_clusters, find_mixed_clusters
+from slurmscope.services.reporting.cluster_checks import check_controller, find_active_clusters, find_mixed_clusters
 from slurmscope.services.reporting.opening import open_known_archive
 from slurmscope.services.reporting.series_checks import check_series
 from slurmscope.sources.accounting.opening import open_accounting
@@ -48,7 +49,7 @@ WATCH_SECONDS = 2.0
 PROBE_USER = "slurmscope"
 
 ADVICE = {
-    "settings": "change portal.listen-address, portal.mode or portal.proxy-peers: docs/portal.md",
+    "settings": "change the settings that the message names: docs/portal.md",
     "archive": "check that its directory or server exists, and that this user may write to it",
     "schema": "portals of different releases cannot share an archive; see Updating in docs/portal.md",
     "reporter": "check that slurmscope portal runs, and its log for accounting errors",
@@ -75,9 +76,10 @@ def examine_portal(config: Config, environment: Mapping[str, str]) -> Examinatio
     accounting = open_accounting(config.of(AccountingSettings), commands.run, must_see_all=True)
     return Examination(
         checks=(
-            _check("settings", lambda: _check_settings(config.of(PortalSettings))),
+            _check("settings", lambda: _check_settings(config)),
             *_check_archive(config, accounting),
             *check_slurm(commands.run, environment),
+            *_check_controllers(commands, _names(accounting)),
             *_check_accounts(accounting, config.of(AccountingSettings)),
             _check("coordinators", lambda: _check_coordinators(commands)),
             *_check_series(config.of(PrometheusSettings), commands),
@@ -93,8 +95,10 @@ def _check(name: str, run: Callable[[], str]) -> Check:
         return Check(name=name, is_good=False, message=str(error), advice=advice)
 
 
-def _check_settings(settings: PortalSettings) -> str:
+def _check_settings(config: Config) -> str:
+    settings = config.of(PortalSettings)
     check_settings(settings)
+    check_retention(config.of(ReporterSettings))
     return f"the portal would listen on {settings.listen_address}, in {settings.mode} mode"
 
 
@@ -230,6 +234,17 @@ def _check_series(settings: PrometheusSettings, commands: SlurmCommands) -> Iter
     except SlurmscopeError:  # another check reports it
         own = settings.matchers
     return check_series(replace(settings, matchers=own, cluster_label=""), commands.run)
+
+
+def _check_controllers(commands: SlurmCommands, clusters: Collection[str]) -> Iterator[Check]:
+    """Check that the controller of each other cluster answers; that of this host's cluster has checks of its own."""
+    try:
+        own = read_own_name(commands.run) if clusters else ""
+    except SlurmscopeError:  # another check reports it
+        return
+    for name in clusters:
+        if name != own:
+            yield check_controller(commands.run, name)
 
 
 def _check_coordinators(commands: SlurmCommands) -> str:

@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find settings with which numbers of equal job IDs in several clusters would be added up."""
+"""Check several clusters: settings with which numbers of equal job IDs would be added up, and other controllers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from slurmscope.errors import ConfigError
+from slurmscope.errors import ConfigError, SlurmscopeError
+from slurmscope.model.check import Check
 from slurmscope.sources.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
+from slurmscope.sources.slurm.commands import RunCommand
+from slurmscope.sources.slurm.other_cluster import run_in_cluster
 from slurmscope.units import DAY_SECONDS
 
 ACTIVE_SECONDS = 7 * DAY_SECONDS
 ADVICE = (
     "set prometheus.cluster-label to the label with the name of the cluster, or give each cluster a portal of its "
     "own with prometheus.matchers: docs/scaling.md"
+)
+
+CONTROLLER_ADVICE = (
+    "pages show no nodes and no pending jobs of this cluster: check that its slurmctld runs, that this host can "
+    "connect to the ControlHost and ControlPort that sacctmgr list clusters prints, and that both share a munge key"
 )
 
 
@@ -28,6 +36,16 @@ def require_one_cluster(accounting: AccountingSettings) -> None:
     """Raise ConfigError if several clusters are configured where the jobs of one are recorded."""
     if len(accounting.clusters) > 1 or accounting.clusters == (ALL_CLUSTERS,):
         raise ConfigError("slurmscope up records the jobs of one cluster; name one in accounting.clusters, or none")
+
+
+def check_controller(run: RunCommand, cluster: str) -> Check:
+    """Check that the controller of another cluster answers Slurm's commands with -M."""
+    name = f"controller of {cluster}"
+    try:
+        run_in_cluster(run, cluster)("sinfo", ("--noheader", "--format=%D"))
+    except SlurmscopeError as error:
+        return Check(name=name, is_good=False, message=str(error), advice=CONTROLLER_ADVICE)
+    return Check(name=name, is_good=True, message="it answers")
 
 
 def find_active_clusters(checkpoints: Mapping[str, str], now: float) -> tuple[str, ...]:

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from slurmscope.errors import ConfigError
+from slurmscope.errors import CommandFailed, ConfigError
 from slurmscope.http_client.address import parse_address
 from slurmscope.services.reporting.cluster_checks import (
+    check_controller,
     find_active_clusters,
     find_mixed_clusters,
     require_cluster_label,
@@ -64,3 +67,25 @@ def test_recorder_takes_one_cluster(clusters: tuple[str, ...]) -> None:
         require_one_cluster(AccountingSettings(clusters=clusters))
     require_one_cluster(AccountingSettings(clusters=("alpha",)))
     require_one_cluster(AccountingSettings())
+
+
+def test_controller_of_another_cluster_is_asked_by_its_name() -> None:
+    calls: list[tuple[str, tuple[str, ...]]] = []
+
+    def run(command: str, arguments: Sequence[str]) -> bytes:
+        calls.append((command, tuple(arguments)))
+        return b"3\n"
+
+    assert check_controller(run, "beta").is_good
+    assert [("sinfo", ("-M", "beta"))] == [(command, arguments[:2]) for command, arguments in calls]
+
+
+def test_controller_that_does_not_answer_is_reported_with_advice() -> None:
+    def run(_: str, __: Sequence[str]) -> bytes:
+        raise CommandFailed("sinfo", "'beta' can't be reached now")
+
+    found = check_controller(run, "beta")
+
+    assert ("controller of beta", False) == (found.name, found.is_good)
+    assert "can't be reached now" in found.message
+    assert "slurmctld" in found.advice

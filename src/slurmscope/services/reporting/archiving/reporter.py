@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from slurmscope.errors import ArchiveTooLarge, SlurmscopeError, SourceError
+from slurmscope.errors import ArchiveTooLarge, ConfigError, SlurmscopeError, SourceError
 from slurmscope.log import fields
 from slurmscope.model.archive import Archive, RunId
 from slurmscope.model.job_record import JobAccounting, JobRecord
@@ -26,7 +26,7 @@ from slurmscope.services.reporting.archiving.retention import ReporterCheckpoint
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.settings import setting
-from slurmscope.units import DAY_SECONDS, parse_positive_seconds, parse_seconds
+from slurmscope.units import DAY_SECONDS, format_duration, parse_positive_seconds, parse_seconds
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +114,16 @@ class ReporterSettings:
         parse=parse_keep_seconds,
         metavar="DURATION",
     )
+
+
+def check_retention(settings: ReporterSettings) -> None:
+    """Raise ConfigError if curves would be deleted before they are thinned."""
+    thin, keep = settings.thin_curves_after, settings.keep_curves
+    if thin and 0 < keep <= thin:
+        raise ConfigError(
+            f"reporter.thin-curves-after is {format_duration(thin)}, but reporter.keep-curves deletes curves after "
+            f"{format_duration(keep)}: none would be thinned"
+        )
 
 
 class ReporterArchive(Archive, IncompleteArchive, Protocol):
