@@ -4,19 +4,14 @@
 from __future__ import annotations
 
 import json
-import ssl
 import subprocess
 import sys
 import time
-import urllib.request
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import bcrypt
 import pytest
 import yaml
 
@@ -39,8 +34,9 @@ from slurmscope.services.reporting.making.measuring import measure
 from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.series import PrometheusSeries
 from slurmscope.sources.prometheus.settings import Matcher, PrometheusSettings
-from tests.fakes.certificates import Identity, make_authority, make_identity
+from tests.fakes.certificates import make_authority
 from tests.fakes.reports import make_record
+from tests.fakes.secured_server import basic_auth, secure
 from tests.fixtures.cgroup.make import unpack
 from tests.processes import run_slurmscope
 
@@ -161,46 +157,6 @@ def test_nothing_is_lost_while_prometheus_restarts(tmp_path: Path) -> None:
     # Ten intervals; a busy machine may miss some of them.
     assert len([moment for moment in found if down_at < moment < back_at]) >= 3
     assert is_complete(found)
-
-
-@dataclass(frozen=True)
-class SecuredServer:
-    """Hold the files of a server that requires a client certificate and a password."""
-
-    authority: Identity
-    client: Identity
-    config_file: Path
-
-    @property
-    def opener(self) -> urllib.request.OpenerDirector:
-        """Return how the test itself reaches the server."""
-        context = ssl.create_default_context(cafile=self.authority.cert)
-        context.load_cert_chain(self.client.cert, self.client.key)
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
-        opener.addheaders = [("Authorization", basic_auth("secret"))]
-        return opener
-
-
-def basic_auth(password: str) -> str:
-    return f"Basic {b64encode(f'agents:{password}'.encode()).decode()}"
-
-
-def secure(folder: Path) -> SecuredServer:
-    authority = make_authority(folder, "authority")
-    make_identity(folder, "server", authority, "IP:127.0.0.1")
-    client = make_identity(folder, "client", authority, "DNS:n1", usage="clientAuth")
-    tls = {
-        "cert_file": "server.pem",
-        "key_file": "server.key",
-        "client_auth_type": "RequireAndVerifyClientCert",
-        "client_ca_file": "authority.pem",
-    }
-    hashed = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
-    config_file = folder / "web.yml"
-    config_file.write_text(json.dumps({"tls_server_config": tls, "basic_auth_users": {"agents": hashed}}))
-    return SecuredServer(authority, client, config_file)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from slurmscope.errors import ConfigError, MalformedAnswer, OutputError, ServerError
 from slurmscope.http_client.address import ServerAddress
+from slurmscope.http_client.certificates import Certificates
 from slurmscope.http_client.headers import read_headers
 from slurmscope.http_client.post import post
 from slurmscope.http_client.request import HttpAnswer, HttpRequest
 from slurmscope.log import escape
-from slurmscope.outputs.remote_write.certificates import Certificates
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, check_certificates
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class RemoteWriteClient:
         """Take the address of the endpoint and the settings; nothing is sent yet."""
         check_certificates(settings)
         self._settings = settings
-        self._certificates = Certificates(settings)
+        self._certificates = Certificates(settings.ca_file, settings.cert_file, settings.key_file)
         self._address = address
         self._wall_clock = wall_clock
 

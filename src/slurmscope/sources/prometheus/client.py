@@ -13,7 +13,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmscope.errors import (
@@ -25,8 +24,9 @@ from slurmscope.errors import (
     ServerTimedOut,
     SourceError,
 )
+from slurmscope.http_client.certificates import Certificates
 from slurmscope.http_client.headers import read_header_value, read_headers, read_secret
-from slurmscope.http_client.request import AnswerTooLong, form_request, send, tls_context
+from slurmscope.http_client.request import AnswerTooLong, form_request, send
 from slurmscope.sources.prometheus.answers import AccessDenied, QueryTooLarge, Reply, parse_answer
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.settings import PrometheusSettings
@@ -61,16 +61,12 @@ class Prometheus:
         """Check the settings; no query is sent yet."""
         if settings.url is None:
             raise ConfigError("set --prometheus.url, for example http://localhost:9090")
-        if _sets_authorization(settings):
-            raise ConfigError("--prometheus.headers sets Authorization, and so do the other settings: choose one")
-        if bool(settings.user) != bool(settings.password_file) or (settings.user and settings.bearer_token_file):
-            raise ConfigError(
-                "set --prometheus.user together with --prometheus.password-file, or a bearer token, or neither"
-            )
+        _check(settings)
         self.counters = QueryCounters()
         self._address = settings.url
         self._settings = settings
-        self._tls = _tls_context(settings.ca_file) if settings.url.is_tls else None
+        self._certificates = Certificates(settings.ca_file, settings.cert_file, settings.key_file)
+        self._tls()  # files that cannot be used are reported at once
         self._slots = threading.BoundedSemaphore(max(1, settings.max_questions))
         self._clock = clock
         self._sleep = sleep
@@ -126,8 +122,8 @@ class Prometheus:
             secrets = tuple(headers.values())
             described = {"Accept": "application/json", **headers}
             request = form_request(path, {**form, **_WHOLE_ANSWERS, "timeout": f"{limit_seconds:.3f}"}, described)
-            limit_bytes = self._settings.max_answer_bytes
-            answer = send(self._address, request, deadline=deadline, tls=self._tls, limit_bytes=limit_bytes)
+            tls, limit_bytes = self._current_tls(), self._settings.max_answer_bytes
+            answer = send(self._address, request, deadline=deadline, tls=tls, limit_bytes=limit_bytes)
             reply = parse_answer(answer)
         except SourceError as error:
             failure = self._described(error, secrets)
@@ -164,6 +160,19 @@ class Prometheus:
             raise AccessDenied(str(error)) from error
         return headers
 
+    def _tls(self) -> SSLContext | None:
+        try:
+            return self._certificates.context() if self._address.is_tls else None
+        except ConfigError as error:
+            raise ConfigError(f"{error}; see --prometheus.ca-file and --prometheus.cert-file") from error
+
+    def _current_tls(self) -> SSLContext | None:
+        """Return the context of files that may have been replaced, and that may be valid again later."""
+        try:
+            return self._tls()
+        except ConfigError as error:
+            raise AccessDenied(str(error)) from error
+
     def _pause(self, attempt: int) -> float:
         """Return the pause before a retry: doubled each time, and randomised so that clients do not retry in step."""
         longest = min(_FIRST_PAUSE_SECONDS * (1 << attempt), _LONGEST_PAUSE_SECONDS)
@@ -174,14 +183,19 @@ def _is_temporary(error: ServerError) -> bool:
     return isinstance(error, ServerBusy) or (isinstance(error, ServerRefused) and not isinstance(error, AccessDenied))
 
 
+def _check(settings: PrometheusSettings) -> None:
+    """Raise ConfigError for settings that contradict each other."""
+    if _sets_authorization(settings):
+        raise ConfigError("--prometheus.headers sets Authorization, and so do the other settings: choose one")
+    if bool(settings.user) != bool(settings.password_file) or (settings.user and settings.bearer_token_file):
+        raise ConfigError(
+            "set --prometheus.user together with --prometheus.password-file, or a bearer token, or neither"
+        )
+    if settings.key_file and not settings.cert_file:
+        raise ConfigError("--prometheus.key-file needs --prometheus.cert-file")
+
+
 def _sets_authorization(settings: PrometheusSettings) -> bool:
     """Return whether both the headers and other settings contain credentials."""
     is_set = bool(settings.bearer_token_file or settings.password_file)
     return is_set and any(header.name.lower() == "authorization" for header in settings.headers)
-
-
-def _tls_context(ca_file: Path | None) -> SSLContext:
-    try:
-        return tls_context(ca_file)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; see --prometheus.ca-file") from error

@@ -102,6 +102,18 @@ class PrometheusSettings:
         parse=parse_path,
         metavar="FILE",
     )
+    cert_file: Path | None = setting(
+        None,
+        help="File with the client certificate for a Prometheus that requires one.",
+        parse=parse_path,
+        metavar="FILE",
+    )
+    key_file: Path | None = setting(
+        None,
+        help="File with the key of the client certificate, unless it is in the same file.",
+        parse=parse_path,
+        metavar="FILE",
+    )
     timeout: float = setting(
         30.0,
         help="Timeout for queries to Prometheus.",

@@ -318,6 +318,7 @@ def test_invalid_secret_file_is_reported_without_its_content(
         ({"password_file": Path("p")}, "--prometheus.user"),
         ({"user": "ada", "password_file": Path("p"), "bearer_token_file": Path("t")}, "or a bearer token"),
         ({"headers": parse_headers("authorization=x"), "bearer_token_file": Path("t")}, "--prometheus.headers"),
+        ({"key_file": Path("k")}, "--prometheus.key-file needs --prometheus.cert-file"),
         ({"url": parse_address("https://prom"), "ca_file": Path("/nonexistent/ca.pem")}, "--prometheus.ca-file"),
     ],
 )

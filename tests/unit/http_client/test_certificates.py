@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurmscope.errors import ConfigError
-from slurmscope.outputs.remote_write.certificates import Certificates
-from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
+from slurmscope.http_client.certificates import Certificates
 from tests.fakes.certificates import make_authority
 
 
@@ -22,7 +21,7 @@ def test_context_is_kept_until_a_file_is_replaced(tmp_path: Path) -> None:
     first, second = make_authority(tmp_path, "first"), make_authority(tmp_path, "second")
     ca_file = tmp_path / "ca.pem"
     ca_file.write_bytes(first.cert.read_bytes())
-    certificates = Certificates(RemoteWriteSettings(ca_file=ca_file, cert_file=first.cert, key_file=first.key))
+    certificates = Certificates(ca_file, first.cert, first.key)
     context = certificates.context()
 
     assert context is certificates.context()
@@ -36,7 +35,7 @@ def test_context_is_kept_until_a_file_is_replaced(tmp_path: Path) -> None:
 
 def test_file_that_cannot_be_used_is_read_again(tmp_path: Path) -> None:
     ca_file = tmp_path / "ca.pem"
-    certificates = Certificates(RemoteWriteSettings(ca_file=ca_file))
+    certificates = Certificates(ca_file, None, None)
     for _ in range(2):
         with pytest.raises(ConfigError, match="No such file"):
             certificates.context()
@@ -48,5 +47,5 @@ def test_file_that_cannot_be_used_is_read_again(tmp_path: Path) -> None:
 
 
 def test_authorities_of_the_system_are_read_once() -> None:
-    certificates = Certificates(RemoteWriteSettings())
+    certificates = Certificates(None, None, None)
     assert certificates.context() is certificates.context()

@@ -6,11 +6,11 @@ Reading the system's certificate authorities takes 25 ms of CPU, four times as l
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmscope.http_client.request import tls_context
-from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -20,11 +20,12 @@ FileState = tuple[int, ...]
 
 
 class Certificates:
-    """Make contexts from the files of the settings; not thread-safe."""
+    """Make contexts from files; any thread may."""
 
-    def __init__(self, settings: RemoteWriteSettings) -> None:
-        """Take the settings; nothing is read yet."""
-        self._files = (settings.ca_file, settings.cert_file, settings.key_file)
+    def __init__(self, ca_file: Path | None, cert_file: Path | None, key_file: Path | None) -> None:
+        """Take the paths; nothing is read yet. Without a CA file, the system's certificate authorities are used."""
+        self._files = (ca_file, cert_file, key_file)
+        self._lock = threading.Lock()
         self._states: tuple[FileState, ...] = ()
         self._context: SSLContext | None = None
 
@@ -32,10 +33,11 @@ class Certificates:
         """Return the context of the current files; raise ConfigError if one of them cannot be used."""
         # Before they are read: a file that is replaced meanwhile is read again next time.
         states = tuple(map(_state_of, (*self._files, *(() if self._files[0] else _system_paths()))))
-        if self._context is None or states != self._states:
-            self._context = None
-            self._context, self._states = tls_context(*self._files), states
-        return self._context
+        with self._lock:
+            if self._context is None or states != self._states:
+                self._context = None
+                self._context, self._states = tls_context(*self._files), states
+            return self._context
 
 
 def _system_paths() -> tuple[str | None, ...]:
