@@ -63,6 +63,13 @@ def _rows_of_runs(connection: Connection, keys: Sequence[RunKey]) -> list[Column
     return [row for row in rows if run_key(row) in wanted]
 
 
+def _ids_of_runs(connection: Connection, keys: Sequence[RunKey]) -> Mapping[RunKey, int]:
+    """Return the IDs of rows that this transaction wrote: they need no lock, which would write each of them again."""
+    columns = [JOBS.c[name] for name in RunKey._fields]
+    statement = select(JOBS.c.run_id, *columns).where(JOBS.c.job_id.in_({key.job_id for key in keys}))
+    return {RunKey(*key): run_id for run_id, *key in connection.execute(statement)}
+
+
 def _delete_runs(connection: Connection, rows: Sequence[ColumnValues]) -> None:
     run_ids = [row["run_id"] for row in rows]
     if run_ids:
@@ -72,7 +79,7 @@ def _delete_runs(connection: Connection, rows: Sequence[ColumnValues]) -> None:
 
 def _insert_runs(connection: Connection, chunk: Sequence[Prepared]) -> Mapping[RunKey, int]:
     connection.execute(insert(JOBS), [one.values for one in chunk])
-    run_ids = {run_key(row): row["run_id"] for row in _rows_of_runs(connection, [run_key(one.values) for one in chunk])}
+    run_ids = _ids_of_runs(connection, [run_key(one.values) for one in chunk])
     named = [(run_ids[run_key(one.values)], one) for one in chunk]
     findings = [row for run_id, one in named for row in finding_values(one.report, one.values, run_id)]
     if findings:
