@@ -41,7 +41,9 @@ PEOPLE = 20
 PAGES_EACH = 5
 LIST_LIMIT = 1.6  # references; 50 ms on a quiet core
 LARGE_LIMITS = {"sqlite": 9.4, "postgresql": 4.7, "mariadb": 4.7}  # 300 ms and 150 ms, for more than a million jobs
-REPORTS_LIMIT = 0.031  # references for each report saved: 1,000 reports a second
+# References for each report saved: 1,000 reports a second. A server works beside us, however quick our own core is: for
+# it, the reference is that of a core that takes 24 ms.
+REPORTS_LIMITS = {"sqlite": 0.031, "postgresql": 0.042, "mariadb": 0.042}
 OLD_JOBS = 10_000
 RETENTION_LIMIT = 155.0  # 5 s for the 10,000 jobs of one call
 SERVER_OPTIONS = (
@@ -228,7 +230,8 @@ def _judge_saving(bench: Bench) -> bool:
         bench.archive.save(reports[start : start + 100])
     each = (time.perf_counter() - started) / len(reports)
     print(f"saving: {1 / each:.0f} reports a second")
-    return judge_seconds("saving one report", each, REPORTS_LIMIT, reference_seconds())
+    limit = REPORTS_LIMITS[bench.archive.database.dialect]
+    return judge_seconds("saving one report", each, limit, reference_seconds())
 
 
 def _judge_retention(bench: Bench) -> bool:

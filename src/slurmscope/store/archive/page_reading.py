@@ -11,19 +11,25 @@ from sqlalchemy import Connection, Row, func, select
 from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.job_rows import cluster_name, rule_name
-from slurmscope.store.archive.queries import last_named, newest_named, pages
+from slurmscope.store.archive.queries import conditions, last_named, newest_named, pages
 from slurmscope.store.archive.sums.daily_sums import BLOCK
+from slurmscope.store.archive.tables.schema import JOBS
 from slurmscope.store.archive.tables.sum_tables import TOTALS
+
+NEWEST_JOBS = (1_000, 10_000)
+"""In how many jobs SQLite searches a name, one after the other, before it uses the index of names."""
+MANY_JOBS = 2000
+"""With fewer jobs of a name, SQLite sorts them in a few milliseconds."""
 
 
 def read_page(
     connection: Connection, viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int
 ) -> list[Row[Any]]:
     """Return rows that contain the page, in no order."""
-    if wanted.name and connection.dialect.name == "sqlite":
-        found = [connection.execute(statement).all() for statement in newest_named(viewer, wanted, after, limit)]
-        if found and all(len(rows) >= limit for rows in found):
-            return [row for rows in found for row in rows]
+    if wanted.name and connection.dialect.name == "sqlite" and _has_many_jobs(connection, viewer, wanted):
+        newest = _read_newest(connection, viewer, wanted, after, limit)
+        if newest:
+            return newest
     last = last_named(viewer, wanted, after, limit)
     since = connection.scalar(last) if last is not None else None
     if since is not None:
@@ -31,6 +37,28 @@ def read_page(
     is_by_job = viewer.is_staff and _has_few_jobs(connection, wanted)
     statements = pages(viewer, wanted, after, limit, is_by_job=is_by_job)
     return [row for statement in statements for row in connection.execute(statement)]
+
+
+def _read_newest(
+    connection: Connection, viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int
+) -> list[Row[Any]]:
+    """Return rows that contain the page if all of them are among the newest jobs, else none."""
+    for newest_jobs in NEWEST_JOBS:
+        statements = newest_named(viewer, wanted, after, limit, newest_jobs=newest_jobs)
+        found = [connection.execute(statement).all() for statement in statements]
+        if all(len(rows) >= limit for rows in found):
+            return [row for rows in found for row in rows]
+    return []
+
+
+def _has_many_jobs(connection: Connection, viewer: Viewer, wanted: JobFilter) -> bool:
+    """Return whether a name has so many jobs that those of a page are probably among the newest of all jobs.
+
+    Other filters are not considered: the index of names does not have their columns.
+    """
+    user = wanted.user or ("" if viewer.is_staff or viewer.coordinates else viewer.name)
+    named = select(JOBS.c.run_id).where(*conditions(JobFilter(name=wanted.name, user=user), JOBS))
+    return connection.scalar(named.offset(MANY_JOBS).limit(1)) is not None
 
 
 def _has_few_jobs(connection: Connection, wanted: JobFilter) -> bool:

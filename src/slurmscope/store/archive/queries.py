@@ -31,9 +31,6 @@ MAX_ROWS = 1000
 MAX_TIES = 8
 """How many clusters may have the same job number at the same second."""
 
-NEWEST_JOBS = 10_000
-"""In how many jobs SQLite searches a name before it uses the index of names."""
-
 _MAX_BRANCHES = 20
 _LARGEST = 2**63 - 1
 _LAST_CHARACTER = "\U0010ffff"
@@ -114,13 +111,15 @@ def has_rule(rule: str) -> SqlCondition:
     return between
 
 
-def newest_named(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int) -> tuple[Select[Any], ...]:
-    """Return statements that search only the newest jobs for a name.
+def newest_named(
+    viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int, *, newest_jobs: int
+) -> tuple[Select[Any], ...]:
+    """Return statements that search only so many of the newest jobs for a name.
 
     SQLite sorts all jobs whose names begin with a common prefix, although a page of them is among the newest.
     """
     found = []
-    for statement in pages(viewer, replace(wanted, name=""), after, NEWEST_JOBS):
+    for statement in pages(viewer, replace(wanted, name=""), after, newest_jobs):
         newest = statement.subquery()
         columns = (newest.c[name] for name in LIST_NAMES)
         order = (newest.c.submit_seconds.desc(), newest.c.job_id.desc())

@@ -17,7 +17,7 @@ from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.store.archive import archive as archive_module
-from slurmscope.store.archive import queries
+from slurmscope.store.archive import page_reading, queries
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.queries import pages
 from slurmscope.store.archive.sums.totals import total_statements
@@ -115,12 +115,13 @@ def test_rule_is_searched_among_the_jobs_of_a_small_cluster(archive: SqlArchive)
     assert ([], True) == find("small", "cpu.idle")
 
 
-@pytest.mark.parametrize("newest", [15, 30, 1000])
+@pytest.mark.parametrize(("many", "newest"), [(0, (15,)), (0, (15, 30)), (0, (1000,)), (59, (5, 1000)), (60, (1000,))])
 @pytest.mark.parametrize("viewer", [EVERYTHING, Viewer(name="bob", coordinates=frozenset({"physics"}))])
 def test_common_name_is_found_among_the_newest_jobs(
-    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch, newest: int, viewer: Viewer
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch, many: int, newest: tuple[int, ...], viewer: Viewer
 ) -> None:
-    monkeypatch.setattr(queries, "NEWEST_JOBS", newest)
+    monkeypatch.setattr(page_reading, "NEWEST_JOBS", newest)
+    monkeypatch.setattr(page_reading, "MANY_JOBS", many)
     names = ("relax", "relaxed", "solve")
     people = ({"user": "ada", "account": "physics"}, {"user": "bob", "account": "chemistry"})
     records = [
@@ -129,8 +130,12 @@ def test_common_name_is_found_among_the_newest_jobs(
     ]
     archive.save([make_unmeasured_report(record) for record in records])
 
+    read: list[str] = []
+    event.listen(archive.database._engine, "before_cursor_execute", lambda *given: read.append(given[2]))
     found: list[int] = []
     page = archive.list_jobs(viewer, JobFilter(name="relax"), limit=4)
+    # Of 60 jobs with this name, page after page is found among the newest if 60 are many.
+    assert (many < 60) == any("FROM (SELECT" in " ".join(statement.split()) for statement in read)
     while True:
         found += [row.job_id for row in page.rows]
         if page.next_key is None:
@@ -138,8 +143,32 @@ def test_common_name_is_found_among_the_newest_jobs(
         page = archive.list_jobs(viewer, JobFilter(name="relax"), limit=4, after=page.next_key)
 
     assert [number for number in range(89, -1, -1) if number % 3 < 2] == found
-    (statement,) = queries.newest_named(EVERYTHING, JobFilter(name="relax"), None, 50)
+    (statement,) = queries.newest_named(EVERYTHING, JobFilter(name="relax"), None, 50, newest_jobs=1000)
     assert "slurmscope_jobs_submit" in str(explain(archive, statement))
+
+
+@pytest.mark.parametrize(
+    ("viewer", "wanted", "index"),
+    [
+        (EVERYTHING, JobFilter(name="relax", partition="gpu"), "slurmscope_jobs_name "),
+        (EVERYTHING, JobFilter(name="relax", user="ada"), "slurmscope_jobs_user_name "),
+        (Viewer(name="ada"), JobFilter(name="relax"), "slurmscope_jobs_user_name "),
+        (Viewer(name="ada", coordinates=frozenset({"physics"})), JobFilter(name="relax"), "slurmscope_jobs_name "),
+    ],
+)
+def test_jobs_of_a_name_are_counted_by_an_index_alone(
+    archive: SqlArchive, viewer: Viewer, wanted: JobFilter, index: str
+) -> None:
+    archive.save([make_report()])
+    read: list[tuple[str, Any]] = []
+    event.listen(archive.database._engine, "before_cursor_execute", lambda *given: read.append(given[2:4]))
+
+    archive.list_jobs(viewer, wanted)
+
+    counting = next(given for given in read if "OFFSET" in given[0])
+    with archive.database.reading() as connection:
+        (plan,) = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {counting[0]}", counting[1]).all()
+    assert f"USING COVERING INDEX {index}" in plan[3]
 
 
 @pytest.mark.parametrize("by", list(GroupBy))
