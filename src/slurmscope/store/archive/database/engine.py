@@ -262,7 +262,7 @@ def _prepare(engine: Engine, progress: Progress | None = None) -> None:
     writer = engine.execution_options(**{WRITES: True})
     for is_last in (False, True):
         try:
-            with writer.begin() as connection, one_migration_at_a_time(connection):
+            with one_migration_at_a_time(writer) as connection:
                 prepare_schema(connection, progress)
             return
         except DBAPIError as error:

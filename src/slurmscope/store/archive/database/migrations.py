@@ -10,12 +10,12 @@ where it stopped; while it runs, a second row of the version table keeps other r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from sqlalchemy import Connection, Index, Table, TextClause, delete, func, insert, inspect, select, text, update
+from sqlalchemy import Connection, Engine, Index, Table, TextClause, delete, func, insert, inspect, select, text, update
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from slurmscope.errors import ArchiveError, ArchiveSchemaError
@@ -150,23 +150,37 @@ def prepare_schema(connection: Connection, progress: Progress | None = None) -> 
 
 
 @contextmanager
-def one_migration_at_a_time(connection: Connection) -> Iterator[None]:
-    """Wait for other processes that prepare the same tables. SQLite has locked its file already."""
-    dialect = connection.dialect.name
-    if dialect == "postgresql":
-        # Released at the end of the transaction.
-        connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": LOCK_NUMBER})
-    if dialect != "mariadb":
-        yield
-        return
+def one_migration_at_a_time(engine: Engine) -> Iterator[Connection]:
+    """Yield a connection in a transaction, which other processes that prepare the same tables wait for.
+
+    SQLite locks its file with the transaction.
+    """
+    dialect = engine.dialect.name
+    with (
+        engine.connect() as connection,
+        _mariadb_lock(connection) if dialect == "mariadb" else nullcontext(),
+        connection.begin(),
+    ):
+        if dialect == "postgresql":
+            # Released at the end of the transaction.
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": LOCK_NUMBER})
+        yield connection
+
+
+@contextmanager
+def _mariadb_lock(connection: Connection) -> Iterator[None]:
+    """Hold a lock of the session until its transaction has ended: the next one must see the new version."""
     lock = {"name": LOCK_NAME, "seconds": LOCK_SECONDS}
     # A name counts for the whole server: other archives on it have their own.
     if connection.scalar(text("SELECT GET_LOCK(CONCAT(DATABASE(), '.', :name), :seconds)"), lock) != 1:
         raise ArchiveError("the archive is being migrated by another process; try again later")
+    connection.rollback()
     try:
         yield
-    finally:
-        connection.execute(text("SELECT RELEASE_LOCK(CONCAT(DATABASE(), '.', :name))"), {"name": LOCK_NAME})
+    except BaseException:
+        connection.invalidate()  # its end releases the lock, also where it no longer answers
+        raise
+    connection.execute(text("SELECT RELEASE_LOCK(CONCAT(DATABASE(), '.', :name))"), {"name": LOCK_NAME})
 
 
 def estimate_rows(connection: Connection, table: Table) -> int:
