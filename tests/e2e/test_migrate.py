@@ -85,6 +85,8 @@ def test_documented_commands_compare_both_exporters(busy: SlurmLab) -> None:
         scripted_server(serving_page(render_old_page(busy.run))) as old,
         running(*_on_free_port(start), environment=environment, wait_for="msg=listening") as exporter,
     ):
+        # On a busy machine a collector may need more than one scrape.
+        until(lambda: set(exporter.values("slurmscope_collector_success").values()) == {1.0})
         places = {"http://localhost:9092": old, "http://localhost:9341": f"http://{exporter.addresses[0]}"}
         done = run_slurmscope(*(_moved(argument, places) for argument in compare))
 
