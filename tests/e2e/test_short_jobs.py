@@ -104,7 +104,7 @@ def test_last_seconds_of_a_job_are_not_lost(users: Users, tracker: JobTracker) -
     for number in range(3):
         job = users.submit(1.0, go=f"go{number}")
         users.lab.wait_for(lambda job=job: find(tracker.snapshot(), users.lab, job), what="the job to be seen")  # type: ignore[misc]
-        # After its young days it is read only when somebody asks, or when it ends.
+        # After its young days it is read only for a scrape, or when it ends.
         time.sleep(max(YOUNG_SECONDS) + 0.5)
         users.lab.wait_for(
             lambda job=job: seen_seconds(tracker, users, job) > 0.9,  # type: ignore[misc]

@@ -20,7 +20,7 @@ from slurmscope.outputs.settings import WebSettings
 from slurmscope.services.exporter.certificate_check import check_certificate
 from slurmscope.services.exporter.doctor import Examination, examine
 from slurmscope.services.exporter.exporter import configure_log, enabled_collectors
-from slurmscope.services.exporter.output_checks import check_remote_write
+from slurmscope.services.exporter.remote_write_check import check_remote_write
 
 
 def make_command() -> click.Command:

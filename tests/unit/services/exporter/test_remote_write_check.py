@@ -7,7 +7,7 @@ import pytest
 
 from slurmscope.model.check import Check
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, parse_write_url
-from slurmscope.services.exporter.output_checks import check_remote_write
+from slurmscope.services.exporter.remote_write_check import check_remote_write
 from tests.fakes.remote_write import FakeReceiver
 
 
