@@ -78,7 +78,7 @@ def numbers(database: Database) -> list[int]:
     return sorted(row.job_id for row in SqlArchive(database).list_jobs(EVERYTHING, JobFilter()).rows)
 
 
-def ignore_progress(_number: int, _count: int, _step: Step) -> None:
+def ignore_step(_number: int, _count: int, _step: Step) -> None:
     """Show nothing."""
 
 
@@ -132,7 +132,7 @@ class MigrationPromises:
         def migrate() -> None:
             with opened_again(archive) as database:
                 both.wait(60)
-                database.migrate(ignore_progress)
+                database.migrate(ignore_step)
 
         monkeypatch.setattr(migrations, "MIGRATIONS", {1: [Step("pause", JOBS, run)]})
         make_version_1(archive)

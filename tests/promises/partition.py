@@ -28,7 +28,7 @@ from slurmscope.store.archive.tables.columns import METADATA
 from slurmscope.store.archive.tables.schema import CURVES, JOBS, REPORTS
 from tests.fakes.reports import make_record, make_report
 from tests.processes import PATIENCE_SECONDS
-from tests.promises.migration import ignore_progress, make_version_2, opened_again
+from tests.promises.migration import ignore_step, make_version_2, opened_again
 
 DAY_SECONDS = 86_400
 TABLES = (REPORTS, CURVES)
@@ -89,7 +89,7 @@ class PartitionPromises:
 
             killed = migrate_and_die(archive, statements)
             with opened_again(archive) as migrated:
-                migrated.migrate(ignore_progress)
+                migrated.migrate(ignore_step)
                 with migrated.reading() as connection:
                     left = [
                         name for name in inspect(connection).get_table_names() if name.endswith(("_new", "_emptied"))

@@ -25,11 +25,11 @@ PARTIAL = ".partial"
 # Errors of the copy: of the original, nothing is ever written.
 _UNWRITABLE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY})
 
-Progress = Callable[[int, int], None]
+ShowPages = Callable[[int, int], None]
 """Is called with the number of copied pages and that of all pages."""
 
 
-def back_up(source: Path, target: Path, *, may_replace: bool, progress: Progress) -> int:
+def back_up(source: Path, target: Path, *, may_replace: bool, show_pages: ShowPages) -> int:
     """Copy a database as it is at this moment, readable by this user only; return the size of the copy in bytes.
 
     A process that is killed leaves no part of the copy under the name of the target. Raises ArchiveError if the
@@ -43,7 +43,7 @@ def back_up(source: Path, target: Path, *, may_replace: bool, progress: Progress
     try:
         _delete_leftovers(target)
         with _open_partial(target) as partial:
-            _copy(source, partial, progress)
+            _copy(source, partial, show_pages)
             return _publish(partial, target, may_replace=may_replace)
     except FileExistsError as error:
         raise OutputError(f"{_shown(target)} was created meanwhile; choose another file") from error
@@ -76,7 +76,7 @@ def _delete_leftovers(target: Path) -> None:
                 os.close(descriptor)
 
 
-def _copy(source: Path, partial: Path, progress: Progress) -> None:
+def _copy(source: Path, partial: Path, show_pages: ShowPages) -> None:
     try:
         with closing(_connect(source, "ro")) as origin, closing(_connect(partial, "rw")) as copy:
             # A transaction fixes the moment: without it, every write of another process would start the copy again.
@@ -84,7 +84,7 @@ def _copy(source: Path, partial: Path, progress: Progress) -> None:
             origin.execute("SELECT count(*) FROM sqlite_master").fetchone()
             copy.execute("PRAGMA journal_mode=OFF").close()
             copy.execute("PRAGMA synchronous=OFF").close()
-            origin.backup(copy, pages=STEP_PAGES, progress=lambda _, left, total: progress(total - left, total))
+            origin.backup(copy, pages=STEP_PAGES, progress=lambda _, left, total: show_pages(total - left, total))
             # The copy is one file, without a WAL: it can be read where nothing can be written.
             copy.execute("PRAGMA journal_mode=DELETE").close()
             (verdict,) = copy.execute("PRAGMA quick_check(1)").fetchone()

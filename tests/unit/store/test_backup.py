@@ -44,7 +44,7 @@ def insert(connection: sqlite3.Connection, rows: int) -> None:
 
 
 def copy(source: Path, target: Path, *, may_replace: bool = False) -> int:
-    return back_up(source, target, may_replace=may_replace, progress=lambda _done, _total: None)
+    return back_up(source, target, may_replace=may_replace, show_pages=lambda _done, _total: None)
 
 
 def counts(path: Path) -> tuple[int, int]:
@@ -91,7 +91,7 @@ def test_copy_of_a_database_that_is_written_to_ends_and_is_one_moment(source: Pa
             while len(writes) == seen[-1] and writer.is_alive():
                 is_over.wait(0.001)
 
-        back_up(source, tmp_path / "copy.db", may_replace=False, progress=wait_for_write)
+        back_up(source, tmp_path / "copy.db", may_replace=False, show_pages=wait_for_write)
     finally:
         is_over.set()
         writer.join()
@@ -132,7 +132,7 @@ def test_copy_that_is_stopped_leaves_nothing(source: Path, tmp_path: Path) -> No
         raise Stopped
 
     with pytest.raises(Stopped):
-        back_up(source, folder / "copy.db", may_replace=False, progress=stop)
+        back_up(source, folder / "copy.db", may_replace=False, show_pages=stop)
 
     assert set() == files(folder)
 

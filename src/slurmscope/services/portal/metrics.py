@@ -25,7 +25,7 @@ from slurmscope.services.exporter.self_metrics import (
     reading_families,
 )
 from slurmscope.services.portal.request_metrics import REQUEST_METRICS, RequestCounts
-from slurmscope.services.reporting.archiving.reporter import Progress
+from slurmscope.services.reporting.archiving.reporter import ReporterProgress
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 
 ARCHIVED = counter("slurmscope_reporter_jobs_total", "Ended job runs archived since the start.")
@@ -52,7 +52,7 @@ class ReporterState(Protocol):
     """Report how far archiving is, and of which clusters this process is the reporter."""
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ReporterProgress:
         """Return the progress of all clusters together."""
         ...
 
@@ -84,7 +84,7 @@ class PortalMetrics:
         yield from process_families()
 
 
-def reporter_families(progress: Progress) -> Iterator[Family]:
+def reporter_families(progress: ReporterProgress) -> Iterator[Family]:
     """Yield the progress of archiving."""
     yield Family(ARCHIVED, {(): progress.jobs_archived})
     yield Family(ROUNDS, {(): progress.rounds})

@@ -13,7 +13,7 @@ from slurmscope.errors import ConfigError
 from slurmscope.log import escape
 from slurmscope.services.reporting.opening import is_readable_file, no_archive, sqlite_path
 from slurmscope.store.archive.settings import ArchiveSettings
-from slurmscope.store.backup import Progress, back_up
+from slurmscope.store.backup import ShowPages, back_up
 from slurmscope.store.recorder.settings import RecorderSettings
 
 
@@ -26,13 +26,13 @@ class BackupRequest:
     may_replace: bool = False
 
 
-def write_backups(config: Config, request: BackupRequest, progress: Progress) -> Iterator[tuple[Path, int]]:
+def write_backups(config: Config, request: BackupRequest, show_pages: ShowPages) -> Iterator[tuple[Path, int]]:
     """Yield each written file and its size in bytes; nothing is written if one of the databases is not there."""
     sources = [(_find_archive(config.of(ArchiveSettings)), request.archive_file)]
     if request.recorder_file is not None:
         sources.append((_find_recorder(config.of(RecorderSettings)), request.recorder_file))
     for source, target in sources:
-        yield target, back_up(source, target, may_replace=request.may_replace, progress=progress)
+        yield target, back_up(source, target, may_replace=request.may_replace, show_pages=show_pages)
 
 
 def _find_archive(settings: ArchiveSettings) -> Path:

@@ -29,7 +29,7 @@ from slurmscope.services.portal.metrics import (
 )
 from slurmscope.services.portal.metrics_page import add_metrics_page
 from slurmscope.services.portal.request_metrics import RequestCounts
-from slurmscope.services.reporting.archiving.reporter import Progress
+from slurmscope.services.reporting.archiving.reporter import ReporterProgress
 from slurmscope.sources.prometheus.query_counters import QueryCounters, QueryCounts
 from tests.fakes.portal_backend import USER_HEADER, make_backend
 from tests.requirements import require_program
@@ -49,7 +49,7 @@ def samples(families: Iterable[Family]) -> dict[tuple[str, tuple[tuple[str, str]
 class Reporters:
     """Say what reporters do."""
 
-    progress: Progress
+    progress: ReporterProgress
     elected: Mapping[str, bool] = field(default_factory=lambda: {"alpha": True, "beta": False})
 
 
@@ -71,7 +71,7 @@ def full_metrics() -> PortalMetrics:
     bad = SharedReading("jobs", fail, interval_seconds=10.0)
     bad.request()
     bad.wait(float("inf"))
-    progress = Progress(jobs_archived=12, rounds=3, failures=1, read_until_seconds=1000.0)
+    progress = ReporterProgress(jobs_archived=12, rounds=3, failures=1, read_until_seconds=1000.0)
     return PortalMetrics(
         requests=requests, reporters=Reporters(progress), query_counters=queries, readings={"nodes": good, "jobs": bad}
     )
@@ -109,11 +109,13 @@ def test_reporter_progress_is_reported() -> None:
 def test_reporter_before_its_first_poll_has_no_time_and_no_state() -> None:
     expected = {("slurmscope_reporter_jobs_total", ()), ("slurmscope_reporter_rounds_total", ())}
 
-    assert {*expected, ("slurmscope_reporter_failures_total", ())} == samples(reporter_families(Progress())).keys()
+    assert {*expected, ("slurmscope_reporter_failures_total", ())} == samples(
+        reporter_families(ReporterProgress())
+    ).keys()
 
 
 def test_reporter_whose_last_round_failed_is_down() -> None:
-    values = samples(reporter_families(Progress(rounds=7, failures=1, problem="the archive is unreachable")))
+    values = samples(reporter_families(ReporterProgress(rounds=7, failures=1, problem="the archive is unreachable")))
 
     assert 0 == values["slurmscope_reporter_up", ()]
 

@@ -139,7 +139,7 @@ class ReporterArchive(Archive, IncompleteArchive, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ReporterProgress:
     """Hold the progress of a reporter, or of all of them."""
 
     jobs_archived: int = 0
@@ -182,7 +182,7 @@ class Reporter:
         self._incomplete = IncompleteReports(archive, self._ended, self._save, self._clock, cluster=cluster)
         self._failing_since: float | None = None
         self._kept_failing_since = ""
-        self.progress = Progress()
+        self.progress = ReporterProgress()
 
     def work(self) -> None:
         """Do one round; failures are logged and retried in the next. Only bugs are raised."""

@@ -25,7 +25,12 @@ from slurmscope.services.reporting.archiving.elected_turns import (
     NoElection,
     Turns,
 )
-from slurmscope.services.reporting.archiving.reporter import Progress, Reporter, ReporterArchive, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import (
+    Reporter,
+    ReporterArchive,
+    ReporterProgress,
+    ReporterSettings,
+)
 from slurmscope.services.reporting.archiving.retention import ReporterCheckpoints, Retention, RetentionTask
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
@@ -100,14 +105,14 @@ class Reporters:
         self._candidates: dict[str, Candidate] = {}
         self._names: tuple[str, ...] = ()
         self._started: set[str] = set()
-        self._own = Progress()
+        self._own = ReporterProgress()
         self._loops = ExitStack()
         self._stopping = threading.Event()
         self._deleting = stand(RETENTION)
         self.retention = make_retention(self._deleting.archive, self._deleting.checkpoints, settings, self._clock)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> ReporterProgress:
         """Return the progress of all clusters together: that of the slowest, and the problems of each."""
         elected = self.elected
         return join_progress([*self._reporters.values()], self._own, {name for name in elected if elected[name]})
@@ -200,7 +205,7 @@ def _too_many(clusters: Sequence[str]) -> str:
     )
 
 
-def join_progress(reporters: Sequence[Reporter], own: Progress, elected: Set[str]) -> Progress:
+def join_progress(reporters: Sequence[Reporter], own: ReporterProgress, elected: Set[str]) -> ReporterProgress:
     """Add up the progress of several reporters; a problem names its cluster if there are several.
 
     How far a cluster was read, and why not further, is known by the process that is elected for it.
@@ -209,7 +214,7 @@ def join_progress(reporters: Sequence[Reporter], own: Progress, elected: Set[str
     ours = {name: found for name, found in each.items() if name in elected}
     problems = [(f"{name}: " if len(each) > 1 else "") + found.problem for name, found in ours.items() if found.problem]
     known = [found.read_until_seconds for found in ours.values() if found.read_until_seconds is not None]
-    return Progress(
+    return ReporterProgress(
         jobs_archived=sum(found.jobs_archived for found in each.values()),
         rounds=sum(found.rounds for found in each.values()),
         failures=own.failures + sum(found.failures for found in each.values()),

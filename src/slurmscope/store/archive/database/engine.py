@@ -26,7 +26,7 @@ from slurmscope.errors import ArchiveError, ArchiveSchemaError, ArchiveTooLarge
 from slurmscope.log import escape, fields
 from slurmscope.store.archive.database.drivers import PATIENT, WRITES, Driver, choose_driver
 from slurmscope.store.archive.database.migrations import (
-    Progress,
+    ShowStep,
     Step,
     check_version,
     estimate_rows,
@@ -153,11 +153,11 @@ class Database:
         with self._raising_archive_errors(), self._patient_engine() as engine, engine.connect() as connection:
             return tuple((step, estimate_rows(connection, step.table)) for step in plan_steps(connection))
 
-    def migrate(self, progress: Progress) -> None:
+    def migrate(self, show_step: ShowStep) -> None:
         """Create or migrate the tables, however long it takes."""
         self._driver.make_room()
         with self._raising_archive_errors(), self._patient_engine() as engine:
-            _prepare(engine, progress)
+            _prepare(engine, show_step)
 
     def _prepare_schema(self) -> None:
         """Create the tables, or migrate a small archive; one that takes long is left to the command."""
@@ -257,13 +257,13 @@ def _make_engine(url: URL, driver: Driver, settings: ArchiveSettings) -> Engine:
     return engine
 
 
-def _prepare(engine: Engine, progress: Progress | None = None) -> None:
+def _prepare(engine: Engine, show_step: ShowStep | None = None) -> None:
     """Create or migrate the tables; retry once if another process did so at the same moment."""
     writer = engine.execution_options(**{WRITES: True})
     for is_last in (False, True):
         try:
             with one_migration_at_a_time(writer) as connection:
-                prepare_schema(connection, progress)
+                prepare_schema(connection, show_step)
             return
         except DBAPIError as error:
             if is_last or error.connection_invalidated:

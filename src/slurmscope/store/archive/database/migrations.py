@@ -49,7 +49,7 @@ class Step(NamedTuple):
     """Roughly, on an ordinary server; None if it takes no time however many rows there are."""
 
 
-Progress = Callable[[int, int, Step], None]
+ShowStep = Callable[[int, int, Step], None]
 """Called before each step with its number, the number of steps, and the step."""
 
 
@@ -128,7 +128,7 @@ def plan_steps(connection: Connection) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def prepare_schema(connection: Connection, progress: Progress | None = None) -> None:
+def prepare_schema(connection: Connection, show_step: ShowStep | None = None) -> None:
     """Create what is missing and run the migrations that are due; refuse what a later release has made."""
     version = read_version(connection)
     steps = plan_steps(connection)
@@ -139,8 +139,8 @@ def prepare_schema(connection: Connection, progress: Progress | None = None) -> 
         connection.execute(delete(SCHEMA).where(SCHEMA.c.id == _UNDER_WAY_ROW))
         connection.execute(insert(SCHEMA).values(id=_UNDER_WAY_ROW, version=schema.SCHEMA_VERSION))
     for number, step in enumerate(steps, 1):
-        if progress is not None:
-            progress(number, len(steps), step)
+        if show_step is not None:
+            show_step(number, len(steps), step)
         step.run(connection)
     if version is None:
         connection.execute(insert(SCHEMA).values(id=_VERSION_ROW, version=schema.SCHEMA_VERSION))

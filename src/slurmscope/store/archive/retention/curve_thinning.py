@@ -41,7 +41,7 @@ MAX_SECONDS = 5.0
 logger = logging.getLogger(__name__)
 
 
-class Progress(NamedTuple):
+class ThinningProgress(NamedTuple):
     """Say how far thinning has come."""
 
     done_seconds: int = 0
@@ -85,7 +85,7 @@ def thin_old_curves(
     return read
 
 
-def _continue(progress: Progress, before_seconds: int) -> Progress | None:
+def _continue(progress: ThinningProgress, before_seconds: int) -> ThinningProgress | None:
     """Return where to go on, perhaps with a new pass; None if no job is old enough."""
     if progress.done_seconds < progress.limit_seconds:
         return progress if progress.limit_seconds <= before_seconds else None
@@ -95,13 +95,13 @@ def _continue(progress: Progress, before_seconds: int) -> Progress | None:
     return progress._replace(limit_seconds=before_seconds, submit_seconds=begin, run_id=0)
 
 
-def _begin_pass(connection: Connection, progress: Progress) -> Progress:
+def _begin_pass(connection: Connection, progress: ThinningProgress) -> ThinningProgress:
     """Note which runs there are now; the first pass reads all of them anyway."""
     newest = connection.scalar(select(func.max(JOBS.c.run_id))) or 0
     return progress._replace(late_run=progress.late_run if progress.done_seconds else newest, newest_run=newest)
 
 
-def _read_late(connection: Connection, progress: Progress) -> tuple[Sequence[Any], Progress]:
+def _read_late(connection: Connection, progress: ThinningProgress) -> tuple[Sequence[Any], ThinningProgress]:
     """Return the next jobs with their curves that had ended long before they were archived, and where to go on."""
     after = JOBS.c.run_id > progress.late_run
     is_old = case((ended_before(progress.done_seconds), 1), else_=0).label("is_old")
@@ -113,7 +113,7 @@ def _read_late(connection: Connection, progress: Progress) -> tuple[Sequence[Any
     return _read_bodies(connection, old[:ROWS_AT_ONCE], CURVES.c.run_id), progress._replace(late_run=end)
 
 
-def _read_old(connection: Connection, progress: Progress) -> tuple[Sequence[Any], Progress]:
+def _read_old(connection: Connection, progress: ThinningProgress) -> tuple[Sequence[Any], ThinningProgress]:
     """Return the next jobs with their curves that have become old since the last pass, all submitted in one step."""
     begin, limit = progress.submit_seconds, progress.limit_seconds
     statement = select(CURVES.c.run_id).join(JOBS, JOBS.c.run_id == CURVES.c.run_id)
@@ -137,13 +137,13 @@ def _read_bodies(connection: Connection, runs: Sequence[int], *order: Any) -> Se
     return connection.execute(bodies.order_by(*order)).all()
 
 
-def _after(progress: Progress, row: Any) -> Progress:
+def _after(progress: ThinningProgress, row: Any) -> ThinningProgress:
     if progress.late_run < progress.newest_run:
         return progress._replace(late_run=row.run_id)
     return progress._replace(submit_seconds=row.submit_seconds, run_id=row.run_id)
 
 
-def _skip(connection: Connection, progress: Progress) -> Progress:
+def _skip(connection: Connection, progress: ThinningProgress) -> ThinningProgress:
     """Return the next step in which jobs were submitted, or the end of the pass."""
     submit_seconds = CURVES.c.submit_seconds
     later = submit_seconds.between(progress.submit_seconds + STEP_SECONDS, progress.limit_seconds - 1)
@@ -162,7 +162,7 @@ def _thin(row: Any, points: int) -> bytes | None:
         return None
 
 
-def _store(connection: Connection, thinned: Sequence[dict[str, Any]], progress: Progress) -> None:
+def _store(connection: Connection, thinned: Sequence[dict[str, Any]], progress: ThinningProgress) -> None:
     if thinned:
         # A report that was archived anew in the meantime has other curves.
         same = (CURVES.c.run_id == bindparam("thinned_run"), func.length(CURVES.c.body) == bindparam("size"))
@@ -171,13 +171,13 @@ def _store(connection: Connection, thinned: Sequence[dict[str, Any]], progress: 
     connection.execute(insert(CHECKPOINTS).values(name=CHECKPOINT, value=" ".join(str(part) for part in progress)))
 
 
-def _read_progress(connection: Connection) -> Progress:
+def _read_progress(connection: Connection) -> ThinningProgress:
     """Return what was stored; what cannot be read begins anew, since thinned curves are not thinned again."""
     text = connection.scalar(select(CHECKPOINTS.c.value).where(CHECKPOINTS.c.name == CHECKPOINT)) or ""
     if not all(part.isdecimal() for part in text.split()):
-        return Progress()
+        return ThinningProgress()
     parts = [int(part) for part in text.split()]
     if len(parts) == _EARLIER_PARTS:
         newest = connection.scalar(select(func.max(JOBS.c.run_id))) or 0
-        return Progress._make([*parts, newest, newest])
-    return Progress(*parts) if len(parts) == len(Progress._fields) else Progress()
+        return ThinningProgress._make([*parts, newest, newest])
+    return ThinningProgress(*parts) if len(parts) == len(ThinningProgress._fields) else ThinningProgress()

@@ -16,7 +16,7 @@ from slurmscope.model.archive import JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.archiving import reporters as reporters_module
-from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, Progress, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, ReporterProgress, ReporterSettings
 from slurmscope.services.reporting.archiving.reporters import Candidate, Reporters, Stand, stand_alone
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
@@ -227,7 +227,7 @@ def test_one_of_two_portals_archives_and_the_other_takes_over(
             before = first.reporters.progress.rounds
             wait_for(lambda: first.reporters.progress.rounds > before + 3)
             assert ({"alpha": True}, {"alpha": False}) == (first.reporters.elected, second.reporters.elected)
-            assert Progress() == second.reporters.progress
+            assert ReporterProgress() == second.reporters.progress
         second.now += HOUR
         alpha.records.append(make_record(1000, cluster="alpha", end_seconds=START + 20 * HOUR))
         wait_for(lambda: second.reporters.progress.jobs_archived)
