@@ -155,6 +155,10 @@ class ArchiveTooLarge(ArchiveError):
     """A row exceeds the size limit of the database; retrying does not help."""
 
 
+class UnreadableReport(ArchiveError):
+    """A stored report cannot be decoded; others can."""
+
+
 class ArchiveSchemaError(ArchiveError):
     """The tables are those of another release; the message says what to do."""
 

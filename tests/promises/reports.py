@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import update
 
 from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import GroupBy, JobFilter
@@ -14,6 +15,7 @@ from slurmscope.model.finding import Severity, Subject
 from slurmscope.model.summary import Coverage
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.store.archive.archive import SqlArchive
+from slurmscope.store.archive.tables.schema import REPORTS
 from tests.fakes.reports import (
     GIB,
     START,
@@ -61,6 +63,17 @@ class ReportPromises:
         assert [1, 3] == [run.report.record.job_id for run in archive.incomplete_runs(START + 3600)]
         archive.delete_jobs(START + 365 * 86400)
         assert () == archive.incomplete_runs(0)
+
+    def test_incomplete_run_that_cannot_be_read_hides_no_others(self, archive: SqlArchive) -> None:
+        """As after a return to an earlier release."""
+        archive.save([replace(make_report(make_record(number)), is_incomplete=True) for number in range(1, 6)])
+        runs = archive.incomplete_runs(0)
+        with archive.database.writing() as connection:
+            for run in runs[:2]:
+                connection.execute(update(REPORTS).where(REPORTS.c.run_id == run.number).values(body=b"later"))
+
+        assert list(runs[2:4]) == list(archive.incomplete_runs(0, limit=2))
+        assert list(runs[2:]) == list(archive.incomplete_runs(0))
 
     def test_clusters_and_their_incomplete_runs_are_told_apart(self, archive: SqlArchive) -> None:
         assert () == archive.clusters()

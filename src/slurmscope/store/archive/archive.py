@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, and_, func, select
 
-from slurmscope.errors import ArchiveError
+from slurmscope.errors import ArchiveError, UnreadableReport
 from slurmscope.log import fields
 from slurmscope.model.archive import (
     GroupBy,
@@ -188,15 +188,24 @@ class SqlArchive:
     def incomplete_runs(
         self, since_seconds: int, *, cluster: str = "", after: int = 0, limit: int = 500
     ) -> tuple[IncompleteRun, ...]:
-        """Return runs that ended since this time and are marked as incomplete, in the order of their numbers."""
+        """Return runs that ended since this time and are marked as incomplete, in the order of their numbers.
+
+        Reports that cannot be read are left out; there are fewer than ``limit`` only at the end.
+        """
         source = INCOMPLETE.join(REPORTS, REPORTS.c.run_id == INCOMPLETE.c.run_id)
         if cluster:
             is_of_cluster = and_(JOBS.c.run_id == INCOMPLETE.c.run_id, JOBS.c.cluster == cluster_name(cluster))
             source = source.join(JOBS, is_of_cluster)
         statement = select(INCOMPLETE.c.run_id, REPORTS.c.body).select_from(source)
-        statement = statement.where(INCOMPLETE.c.run_id > after, INCOMPLETE.c.end_seconds >= since_seconds)
-        rows = self._query(statement.order_by(INCOMPLETE.c.run_id).limit(max(1, min(limit, MAX_ROWS))))
-        return tuple(IncompleteRun(row.run_id, decode_report(row.body, b"")) for row in rows)
+        statement = statement.where(INCOMPLETE.c.end_seconds >= since_seconds).order_by(INCOMPLETE.c.run_id)
+        runs: list[IncompleteRun] = []
+        while left := max(1, min(limit, MAX_ROWS)) - len(runs):
+            rows = self._query(statement.where(INCOMPLETE.c.run_id > after).limit(left))
+            runs += _decode_runs(rows)
+            if len(rows) < left:
+                break
+            after = rows[-1].run_id
+        return tuple(runs)
 
     def clusters(self) -> tuple[str, ...]:
         """Return the clusters that have jobs in the archive, by name."""
@@ -320,6 +329,15 @@ def _newest(statement: Select[Any], viewer: Viewer, cluster: str) -> Select[Any]
         statement = statement.where(JOBS.c.cluster == cluster_name(cluster))
     statement = statement.where(visible_at_all(viewer, JOBS))
     return statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.cluster).limit(MAX_RUNS)
+
+
+def _decode_runs(rows: Sequence[Row[Any]]) -> Iterator[IncompleteRun]:
+    """Yield runs with their reports; one that cannot be read, perhaps of a later release, costs only itself."""
+    for row in rows:
+        try:
+            yield IncompleteRun(row.run_id, decode_report(row.body, b""))
+        except UnreadableReport as error:
+            logger.warning("a job is not measured again", extra=fields(run=row.run_id, reason=str(error)))
 
 
 def _next_cluster(names: Sequence[str]) -> Select[Any]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from slurmscope.analysis.thinning import thin_chart, thin_heat_map
-from slurmscope.errors import ArchiveError
+from slurmscope.errors import ArchiveError, UnreadableReport
 from slurmscope.model.report import Chart, HeatMap, JobReport
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
@@ -129,7 +129,7 @@ def _unpack(packed: bytes, decode: Callable[[bytes], ReportType]) -> ReportType:
     try:
         text = unpacker.decompress(packed, UNPACKED_LIMIT_BYTES)
         if not unpacker.eof:
-            raise ArchiveError("a report in the archive is truncated or too large")
+            raise UnreadableReport("a report in the archive is truncated or too large")
         return decode(text)
     except (zlib.error, msgspec.MsgspecError) as error:
-        raise ArchiveError("cannot read a report in the archive: it was written by another release") from error
+        raise UnreadableReport("cannot read a report in the archive: it was written by another release") from error

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from slurmscope.errors import MalformedAnswer, ServerBusy, ServerError, ServerRefused, SourceError
+from slurmscope.errors import MalformedAnswer, ServerBusy, ServerError, ServerRefused, SourceError, UnreadableReport
 from slurmscope.model.archive import Archive, JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
@@ -77,7 +77,7 @@ class EndedReports:
 
     def make(self, records: Sequence[JobRecord], now: float) -> Iterator[list[JobReport]]:
         """Yield reports of these jobs in parts; raise the SourceError of a server for which they must wait."""
-        return self._make_in_parts(records, lambda part: self._make_part(part, now), self._make_without)
+        return self._make_in_parts(records, lambda part: self._make_part(part, now), self._make_without, WHOLE_SERVER)
 
     def make_again(self, archived: Sequence[JobReport]) -> Iterator[list[JobReport]]:
         """Yield reports that have more numbers than the archived ones, in parts; raise errors of a failing server."""
@@ -86,13 +86,19 @@ class EndedReports:
         def make_part(part: Sequence[JobRecord]) -> list[JobReport]:
             return self._make_part_again(part, [before[_run_of(record)] for record in part])
 
-        for reports in self._make_in_parts([report.record for report in archived], make_part, lambda _: []):
+        # Jobs of one time may fail with any status for days; those of others must not wait until it is too late.
+        parts = self._make_in_parts([report.record for report in archived], make_part, lambda _: [], (ServerRefused,))
+        for reports in parts:
             yield [report for report in reports if _is_better(report, before[_run_of(report.record)])]
 
     def _make_in_parts(
-        self, records: Sequence[JobRecord], make: MakeReports, make_failed: MakeReports
+        self,
+        records: Sequence[JobRecord],
+        make: MakeReports,
+        make_failed: MakeReports,
+        whole_server: tuple[type[ServerError], ...],
     ) -> Iterator[list[JobReport]]:
-        """Make reports of fewer jobs at once when the server fails, down to single jobs.
+        """Make reports of fewer jobs at once when the server fails, down to single jobs; not after ``whole_server``.
 
         Those for which alone it fails, while it answers for others, are made by ``make_failed``.
         """
@@ -102,7 +108,7 @@ class EndedReports:
             try:
                 reports = make(part)
             except (ServerError, MalformedAnswer) as error:
-                if isinstance(error, WHOLE_SERVER):
+                if isinstance(error, whole_server):
                     raise
                 self._jobs_at_once, self._answered = max(1, len(part) // 2), 0
                 if len(part) > 1:
@@ -201,12 +207,19 @@ class EndedReports:
         whole_jobs = 0
         for job_id in self._sample_jobs(node, end_seconds):
             if job_id not in read:
-                reports = self._archive.find(EVERYTHING, job_id, cluster=self._cluster)[:1]
-                self._agents.learn(reports)
-                read[job_id] = any(report.is_incomplete for report in reports)
+                read[job_id] = self._learn_from_job(job_id)
             whole_jobs += not read[job_id]
             if self._agents.is_on(node) or whole_jobs == LEARNED_JOBS:
                 return
+
+    def _learn_from_job(self, job_id: int) -> bool:
+        """Learn from the newest run of a job; return whether its report is incomplete or unreadable."""
+        try:
+            reports = self._archive.find(EVERYTHING, job_id, cluster=self._cluster)[:1]
+        except UnreadableReport:
+            return True
+        self._agents.learn(reports)
+        return any(report.is_incomplete for report in reports)
 
     def _sample_jobs(self, node: str, end_seconds: int) -> Iterator[int]:
         """Yield the newest jobs of a node, and earlier ones at growing distances."""

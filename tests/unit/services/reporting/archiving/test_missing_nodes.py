@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from sqlalchemy import func, select, update
 
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
@@ -20,6 +21,7 @@ from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
+from slurmscope.store.archive.tables.schema import REPORTS
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import START, make_record
 
@@ -257,3 +259,14 @@ def test_few_archived_jobs_are_read_to_find_agents(bench: Bench, monkeypatch: py
     ((report,),) = bench.ended.make([bench.record(30)], NOW)
     assert report.is_incomplete
     assert 1 == find.call_count, "the first one shows the agents of both nodes"
+
+
+def test_archived_report_that_cannot_be_read_does_not_stop_archiving(bench: Bench) -> None:
+    """As after a return to an earlier release: another job shows the agents of the nodes."""
+    bench.end(2)
+    with bench.archive.database.writing() as connection:
+        newest = connection.scalar(select(func.max(REPORTS.c.run_id)))
+        connection.execute(update(REPORTS).where(REPORTS.c.run_id == newest).values(body=b"later"))
+    bench.restart()
+    bench.series.stores = set()
+    assert bench.end(30).is_incomplete

@@ -204,3 +204,22 @@ def test_one_job_for_which_alone_the_engine_fails_costs_its_own_numbers_only(sit
     site.now += 3600
     site.reporter.work()
     assert [CPU_SECONDS] * 10 == site.measured()
+
+
+def test_jobs_for_which_the_engine_fails_do_not_keep_later_ones_from_being_measured_again(site: Site) -> None:
+    """As with Mimir, which answers 500 for a time of which it has lost a block, for as long as it is lost."""
+    site.engine.answer = lambda query, jobs: whole(query, [job for job in jobs if int(job) < FIRST])
+    site.reporter.work()
+    assert [None] * JOBS == site.measured()
+    lost = {str(FIRST + number) for number in range(BATCH_JOBS)}
+
+    def without_block(query: ReceivedQuery, jobs: list[str]) -> bytes:
+        is_lost = not lost.isdisjoint(jobs)
+        return failure(500, "internal", "some blocks were not queried") if is_lost else whole(query, jobs)
+
+    site.engine.answer = without_block
+    site.now += 3600
+    for _ in range(2):
+        site.now += 60
+        site.reporter.work()
+    assert {None: BATCH_JOBS, CPU_SECONDS: JOBS - BATCH_JOBS} == Counter(site.measured())
