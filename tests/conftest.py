@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ GOLDEN = Path(__file__).parent / "golden"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let golden files be rewritten; the difference is to be read before it is committed."""
     parser.addoption("--golden", action="store_true", help="rewrite golden files instead of comparing with them")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def heeded_interruption() -> Iterator[None]:
+    """Let programs that tests start heed SIGINT: what runs in the background of a script inherits it ignored."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

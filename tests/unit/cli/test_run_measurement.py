@@ -107,10 +107,10 @@ if not os.fork():
         os._exit(0)
     while time.process_time() < 0.5: pass
     open("/dev/null", "wb").write(bytes(3_000_000))
-    os.write(writer, b"x")
     os._exit(0)
 os.wait()
-os.read(reader, 1)
+os.close(writer)
+os.read(reader, 1)  # until the orphan has ended
 time.sleep(0.1)
 """
 

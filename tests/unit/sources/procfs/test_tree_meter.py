@@ -19,6 +19,7 @@ from slurmscope.sources.procfs.reader import ProcessReader
 from slurmscope.sources.procfs.stat import parse_child_ids, parse_peak_resident_bytes
 from slurmscope.sources.procfs.tree_meter import TreeMeter
 from tests.fakes.traced_command import plain_environment
+from tests.processes import until
 
 
 @pytest.fixture
@@ -35,17 +36,19 @@ def family() -> object:
         "    child(quiet)\n"
         "    time.sleep(1000)\n"
         "threading.Thread(target=of_thread, daemon=True).start()\n"
-        "time.sleep(0.2)\n"
-        "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        process.stdout.readline()
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        top = psutil.Process(process.pid)
+        until(lambda: 3 == sum(is_asleep(one) for one in top.children(recursive=True)))
         yield process.pid
-        for descendant in psutil.Process(process.pid).children(recursive=True):
+        for descendant in top.children(recursive=True):
             descendant.kill()
         process.kill()
+
+
+def is_asleep(process: psutil.Process) -> bool:
+    return bool(process.status() == psutil.STATUS_SLEEPING)
 
 
 @pytest.mark.parametrize("has_lists", [True, False])
