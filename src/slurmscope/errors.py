@@ -22,6 +22,7 @@
     │   └── MalformedAnswer    a response arrived in an unknown format
     ├── ArchiveError           the job archive could not be read or written
     │   ├── ArchiveTooLarge        a row exceeds the size limit of the database
+    │   ├── UnreadableReport       a stored report cannot be decoded; others can
     │   └── ArchiveSchemaError     the tables are those of another release
     ├── AmbiguousName          a job ID or node name exists in several clusters
     └── OutputError            something could not be written or sent

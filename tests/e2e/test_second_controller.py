@@ -176,7 +176,7 @@ def test_controller_that_is_down_costs_only_its_own_numbers(site: Site) -> None:
     assert [f"ok       controller of {TWIN}: it answers"] == site.examine()
     site.twin.stop_controller()
     try:
-        assert [f"missing  controller of {TWIN}: sinfo ended"] == [
+        assert [f"missing  controller of {TWIN}: scontrol ended"] == [
             line.partition(" with")[0] for line in site.examine()
         ]
         with site.serve() as exporter:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from slurmscope.errors import ConfigError, SlurmscopeError
+from slurmscope.errors import ConfigError, MalformedAnswer, SlurmscopeError
 from slurmscope.model.check import Check
 from slurmscope.sources.accounting.settings import ALL_CLUSTERS, AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.commands import RunCommand
 from slurmscope.sources.slurm.other_cluster import run_in_cluster
+from slurmscope.sources.slurm.scontrol_config import read_config
 from slurmscope.units import DAY_SECONDS
 
 ACTIVE_SECONDS = 7 * DAY_SECONDS
@@ -39,10 +40,14 @@ def require_one_cluster(accounting: AccountingSettings) -> None:
 
 
 def check_controller(run: RunCommand, cluster: str) -> Check:
-    """Check that the controller of another cluster answers Slurm's commands with -M."""
+    """Check that the controller of another cluster answers Slurm's commands with -M, and is the one of that cluster."""
     name = f"controller of {cluster}"
     try:
-        run_in_cluster(run, cluster)("sinfo", ("--noheader", "--format=%D"))
+        found = read_config(run_in_cluster(run, cluster)).cluster_name.lower()
+        if found != cluster:
+            raise MalformedAnswer(
+                f"the controller that slurmdbd names for {cluster} is that of {found or 'no cluster'}"
+            )
     except SlurmscopeError as error:
         return Check(name=name, is_good=False, message=str(error), advice=CONTROLLER_ADVICE)
     return Check(name=name, is_good=True, message="it answers")

@@ -27,7 +27,8 @@ except ImportError as error:
 
 _MESSAGE_LIMIT = 300
 _ACCESS_DENIED = frozenset({401, 403, 407, 511})
-_TEMPORARY = frozenset({408, 429, 500, 502, 503})
+_TEMPORARY = frozenset({408, 429, 502, 503})
+_FAILED = 500
 # A proxy in front of the server stopped waiting for it.
 _GATEWAY_TIMED_OUT = frozenset({504, 524})
 _TOO_LARGE = frozenset({413, 414})
@@ -60,6 +61,10 @@ class PartialAnswer(ServerBusy):
     """Some of the servers behind this one did not answer: what is missing may exist."""
 
     reason = "partial"
+
+
+class QueryFailed(ServerError):
+    """The server failed to evaluate the query, perhaps only this one: a part of its storage may be lost."""
 
 
 class AccessDenied(ServerRefused):
@@ -202,7 +207,8 @@ def _failure(answer: HttpAnswer) -> ServerError:
         )
     if refusal.error_type == "bad_data":
         return QueryRejected(message)
-    return ServerBusy(message) if answer.status in _TEMPORARY else ServerError(message)
+    kind = QueryFailed if answer.status == _FAILED else ServerBusy if answer.status in _TEMPORARY else ServerError
+    return kind(message)
 
 
 def _refusal_of(body: bytes) -> _Refusal:

@@ -27,7 +27,7 @@ from slurmscope.errors import (
 from slurmscope.http_client.certificates import Certificates
 from slurmscope.http_client.headers import read_header_value, read_headers, read_secret
 from slurmscope.http_client.request import AnswerTooLong, form_request, send
-from slurmscope.sources.prometheus.answers import AccessDenied, QueryTooLarge, Reply, parse_answer
+from slurmscope.sources.prometheus.answers import AccessDenied, QueryFailed, QueryTooLarge, Reply, parse_answer
 from slurmscope.sources.prometheus.query_counters import QueryCounters
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
@@ -180,7 +180,8 @@ class Prometheus:
 
 
 def _is_temporary(error: ServerError) -> bool:
-    return isinstance(error, ServerBusy) or (isinstance(error, ServerRefused) and not isinstance(error, AccessDenied))
+    is_refused = isinstance(error, ServerRefused) and not isinstance(error, AccessDenied)
+    return is_refused or isinstance(error, ServerBusy | QueryFailed)
 
 
 def _check(settings: PrometheusSettings) -> None:

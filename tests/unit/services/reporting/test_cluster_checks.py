@@ -74,15 +74,21 @@ def test_controller_of_another_cluster_is_asked_by_its_name() -> None:
 
     def run(command: str, arguments: Sequence[str]) -> bytes:
         calls.append((command, tuple(arguments)))
-        return b"3\n"
+        return b"ClusterName             = Beta\nPrivateData             = none\n"
 
     assert check_controller(run, "beta").is_good
-    assert [("sinfo", ("-M", "beta"))] == [(command, arguments[:2]) for command, arguments in calls]
+    assert [("scontrol", ("-M", "beta"))] == [(command, arguments[:2]) for command, arguments in calls]
+
+
+def test_controller_of_a_third_cluster_at_the_address_of_another_is_reported() -> None:
+    """As where a host was set up anew: pages read nothing from it."""
+    found = check_controller(lambda *_: b"ClusterName = gamma\nPrivateData = none\n", "beta")
+    assert (False, "the controller that slurmdbd names for beta is that of gamma") == (found.is_good, found.message)
 
 
 def test_controller_that_does_not_answer_is_reported_with_advice() -> None:
     def run(_: str, __: Sequence[str]) -> bytes:
-        raise CommandFailed("sinfo", "'beta' can't be reached now")
+        raise CommandFailed("scontrol", "'beta' can't be reached now")
 
     found = check_controller(run, "beta")
 

@@ -42,6 +42,9 @@ LEARNED_JOBS = 5
 LISTED_JOBS, LISTED_HOURS = 200, (0, 72, 480)
 """Jobs of a node that are listed for that, and how long before a job they were submitted, at least."""
 
+MAX_SHRUNK_RATIO = 0.02
+"""By how much less of a run a curve may cover when it is measured again; replicas of a server differ a little."""
+
 WHOLE_SERVER = (ServerRefused, ServerBusy)
 """Failures that do not depend on the jobs."""
 
@@ -269,10 +272,18 @@ def _marked(reports: Sequence[JobReport], unmeasured: Sequence[JobReport]) -> li
 def _is_better(report: JobReport, archived: JobReport) -> bool:
     """Return whether a report has more numbers than the archived one, or the same ones and misses fewer others."""
     found, before = measured(report), measured(archived)
-    if found != before or not report.is_incomplete:
+    if found != before:
         return found >= before
+    if not report.is_incomplete:
+        return not _has_shrunk(report, archived)
     has_grown = _cpu_seconds(report) > _cpu_seconds(archived)
     return bool(found) and (has_grown or len(report.missing) < len(archived.missing))
+
+
+def _has_shrunk(report: JobReport, archived: JobReport) -> bool:
+    """Return whether a curve covers less of the run than before: the server may have deleted its first samples."""
+    ratios = {node.node: node.run_ratio for node in report.summary.nodes}
+    return any(ratios.get(node.node, 0.0) < node.run_ratio - MAX_SHRUNK_RATIO for node in archived.summary.nodes)
 
 
 def _cpu_seconds(report: JobReport) -> float:

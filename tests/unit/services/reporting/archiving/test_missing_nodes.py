@@ -138,6 +138,16 @@ def test_node_that_a_job_left_idle_is_not_missing_if_other_jobs_are_measured_the
     assert not bench.measure_again(2, 3).is_incomplete
 
 
+def test_whole_curves_are_not_replaced_by_what_a_server_has_not_deleted_yet(bench: Bench) -> None:
+    """As where the retention of Prometheus is not much longer than a job."""
+    bench.nodes[2] = ("n1",)
+    whole = bench.end(2, 3)
+    bench.series.gap = (START, START + 3600.0)
+    assert whole == bench.measure_again(2, 3)
+    bench.series.gap = (0.0, 0.0)
+    assert not bench.measure_again(2, 3).is_incomplete
+
+
 def test_node_is_not_taken_for_idle_because_of_a_job_at_another_time(bench: Bench) -> None:
     """As with Thanos, where another store has the series of earlier hours."""
     bench.nodes[2] = ("n1",)

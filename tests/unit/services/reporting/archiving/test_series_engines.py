@@ -179,8 +179,9 @@ def test_jobs_that_never_get_their_numbers_do_not_delay_those_of_others(site: Si
     assert 1 == max(site.engine.sizes[before:]), "the others are not measured again with it"
 
 
+@pytest.mark.parametrize("status", [422, 500])
 @pytest.mark.parametrize("site", [10], indirect=True)
-def test_one_job_for_which_alone_the_engine_fails_costs_its_own_numbers_only(site: Site) -> None:
+def test_one_job_for_which_alone_the_engine_fails_costs_its_own_numbers_only(site: Site, status: int) -> None:
     bad_queries = 0
 
     def without_one(query: ReceivedQuery, jobs: list[str]) -> bytes:
@@ -188,7 +189,7 @@ def test_one_job_for_which_alone_the_engine_fails_costs_its_own_numbers_only(sit
         if str(FIRST + 3) not in jobs:
             return whole(query, jobs)
         bad_queries += 1
-        return failure(422, "execution", "expanding series: something new")
+        return failure(status, "execution", "expanding series: something new")
 
     site.engine.answer = without_one
     site.reporter.work()
