@@ -38,8 +38,11 @@ class ProfiledLab:
         return self.lab.submit(ALICE, node, "--ntasks=4", "--mem=1500M", *arguments, script=script)
 
     def flags(self, *further: str) -> tuple[str, ...]:
-        """Return flags of an agent that receives samples and soon drops ended steps."""
-        return ("--profile.socket", str(self.socket), "--node.grace", "1s", *further)
+        """Return flags of an agent that receives samples and soon drops ended steps.
+
+        On a busy machine the end of a step may be lost: many kernels queue ten datagrams, and two steps send more.
+        """
+        return ("--profile.socket", str(self.socket), "--node.grace", "1s", "--profile.timeout", "30s", *further)
 
     def empty_work(self) -> Path:
         """End all jobs, and return an empty folder that jobs may write to."""
@@ -89,7 +92,8 @@ def reports(work: Path, ending: str = "json") -> dict[tuple[str, str], dict[str,
 
 
 def left(agent: Exporter) -> list[str]:
-    """Return the series of profiled steps on the page."""
+    """Return the series of profiled steps on the page; between two pages the agent has time to receive."""
+    time.sleep(0.2)
     return [line for line in agent.get()[1].splitlines() if line.startswith("slurm_profile_")]
 
 
@@ -107,9 +111,9 @@ def check_tasks(profiled: ProfiledLab, agent: Exporter, *arguments: str) -> None
         out = profiled.lab.run("sstat", "-nP", "--noconvert", "-j", f"{job}.{step}", "-o", "MaxRSS,MaxRSSTask")
         size, largest = out.strip().split("|")
         assert pytest.approx(float(size), rel=0.1) == resident[step, largest]
+    cpu = of_tasks(agent, CPU, job)
     (work / "end").touch()
     final, deadline = reports(work, "final.json"), time.monotonic() + PATIENCE_SECONDS
-    cpu: dict[tuple[str, str], float] = {}
     while left(agent):
         cpu |= of_tasks(agent, CPU, job)
         assert time.monotonic() < deadline

@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -188,12 +187,13 @@ def test_job_takes_no_longer_whatever_the_agent_does(profiled: ProfiledLab, work
         profiled.lab.run(*step, user=ALICE, timeout=PATIENCE_SECONDS)
         return time.monotonic() - began
 
-    with serving("node", *profiled.flags()) as agent:
-        agent.process.send_signal(signal.SIGSTOP)
-        stopped, plain = [], []
-        for _ in range(3):
+    stopped, plain, absent = [], [], []
+    for _ in range(3):
+        with serving("node", *profiled.flags()) as agent:
+            agent.process.send_signal(signal.SIGSTOP)
             stopped.append(run_seconds("task"))
             plain.append(run_seconds("none"))
-    absent = [run_seconds("task") for _ in range(3)]
-    assert median(stopped) < 1.5 * median(plain)
-    assert median(absent) < 1.5 * median(plain)
+        absent.append(run_seconds("task"))
+    # Other programs of the machine delay some of the jobs; waiting for an agent would delay each of them.
+    assert min(stopped) < 1.5 * min(plain)
+    assert min(absent) < 1.5 * min(plain)
