@@ -11,9 +11,12 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.browser.demo_jobs import list_jobs
+from tests.processes import until
 from tests.requirements import refuse
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -38,6 +41,7 @@ def demo() -> Iterator[str]:
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
         try:
             _wait_for(f"http://127.0.0.1:{port}", process)
+            _wait_until_filled(f"http://127.0.0.1:{port}")
             yield f"http://127.0.0.1:{port}"
         finally:
             process.send_signal(signal.SIGTERM)
@@ -72,3 +76,12 @@ def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
         except OSError:
             time.sleep(0.2)
     raise AssertionError(f"the demo does not answer at {address}; exit code {process.poll()}")
+
+
+def _wait_until_filled(address: str) -> None:
+    """Wait for what the first pages of lists contain; a busy machine has archived only a few jobs when it answers."""
+    user = (
+        httpx.get(f"{address}/api/v2/me", timeout=PATIENCE_SECONDS, trust_env=False).raise_for_status().json()["name"]
+    )
+    wanted = {"state=PENDING": 50, "worst=critical": 2, f"user={user}": 12}
+    until(lambda: all(len(list_jobs(address, query)) >= count for query, count in wanted.items()), PATIENCE_SECONDS)
