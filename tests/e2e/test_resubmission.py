@@ -17,8 +17,12 @@ needs_cgroups = pytest.mark.skipif(not has_cgroup_v1(), reason="this machine has
 WORK = "exec python3 -c 'import time; held = bytearray(150 << 20); time.sleep(1)'"
 
 
-def state_of(lab: SlurmLab, job: int) -> str:
-    return lab.run("sacct", "-n", "-X", "-P", "-j", str(job), "--format=State").strip()
+def is_accounted(lab: SlurmLab, job: int, state: str) -> bool:
+    """Return whether slurmdbd knows the end of a job, and its submission, which may arrive after the end."""
+    found, _, folder = (
+        lab.run("sacct", "-n", "-X", "-P", "-j", str(job), "--format=State,WorkDir").strip().partition("|")
+    )
+    return found == state and bool(folder)
 
 
 @needs_cgroups
@@ -28,7 +32,7 @@ def test_oom_killed_job_completes_with_the_suggested_header_and_the_advice_count
     lab = clean_lab
     killed = lab.submit(ALICE, "--job-name=holder", script=f"#SBATCH --mem=60M --time=10\n{WORK}")
     lab.wait_state(killed, {"OUT_OF_MEMORY"})
-    until(lambda: state_of(lab, killed) == "OUT_OF_MEMORY")
+    until(lambda: is_accounted(lab, killed, "OUT_OF_MEMORY"))
     no_archive = ("--archive.url", str(tmp_path / "none.db"))
     done = run_slurmscope("report", str(killed), "--format", "json", *no_archive, environment=lab.environment)
     assert (0, "") == (done.returncode, done.stderr)
@@ -37,7 +41,7 @@ def test_oom_killed_job_completes_with_the_suggested_header_and_the_advice_count
     header = "\n".join(made["lines"])
     again = lab.submit(ALICE, "--job-name=holder", script=f"#SBATCH --time=10\n{header}\n{WORK}")
     lab.wait_state(again, {"COMPLETED"})
-    until(lambda: state_of(lab, again) == "COMPLETED")
+    until(lambda: is_accounted(lab, again, "COMPLETED"))
     with running(
         "portal",
         *("--portal.listen-address", "127.0.0.1:0", "--portal.mode", "proxy", "--portal.proxy-peers", "127.0.0.1"),

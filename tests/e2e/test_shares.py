@@ -30,8 +30,13 @@ def test_shares_are_those_of_the_database(grown_lab: SlurmLab) -> None:
     columns = "format=Account,User,ParentName,Fairshare"
     rows = grown_lab.run("sacctmgr", "--noheader", "--parsable2", "show", "association", columns).split()
     expected = {tuple(row.split("|")[:2]): row.split("|")[2:] for row in rows}
-    # The database delivers a change to the controller on its own time.
-    grown_lab.wait_for(lambda: OPTICS in grown_lab.run("sshare", "--all"), what="the new account")
+
+    def is_delivered() -> bool:
+        lines = grown_lab.run("sshare", "--all", "--parsable2", "--format=Account,User").splitlines()
+        return f"{OPTICS}|{ALICE}" in map(str.strip, lines)
+
+    # The database delivers a change to the controller on its own time, and the user after the account.
+    grown_lab.wait_for(is_delivered, what="the new account and its user")
 
     served = samples_of(
         COLLECTOR.collect(ShareOptions(), shares=sshare.parse_shares(ask(grown_lab, "sshare", sshare.ARGUMENTS)))
