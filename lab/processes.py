@@ -17,7 +17,7 @@ from lab.waiting import wait_until
 
 PROC = Path("/proc")
 TERM_SECONDS = 10.0
-KILL_SECONDS = 10.0
+KILL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from lab.processes import Daemon
 from lab.requirements import SEARCH_PATH, find_program
 from lab.supervisor import Supervisor
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
 BLOCKS_SECONDS = 120.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 # Loopback never goes through the proxy that the environment may name.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -67,7 +68,7 @@ def test_every_node_that_runs_jobs_is_scraped(prometheus: Server, tmp_path: Path
     assert "ok       Prometheus clock: the clocks of this host and of Prometheus agree" == shown["Prometheus clock"]
 
 
-@pytest.mark.parametrize(("shift", "words"), [(600, "600 s ahead of"), (-600, "600 s behind")])
+@pytest.mark.parametrize(("shift", "words"), [(600, "ahead of"), (-600, "behind")])
 def test_clock_that_differs_from_that_of_prometheus_is_reported(
     prometheus: Server, tmp_path: Path, shift: int, words: str
 ) -> None:
@@ -76,7 +77,9 @@ def test_clock_that_differs_from_that_of_prometheus_is_reported(
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
     shown = examine(tmp_path, prometheus, "echo 5:03 n1", {"PYTHONPATH": path})["Prometheus clock"]
 
-    assert shown.startswith(f"missing  Prometheus clock: the clock of this host is {words} that of Prometheus")
+    # The time that a query takes on a busy machine may be taken off.
+    start = f"missing  Prometheus clock: the clock of this host is (5[89][0-9]|600) s {words} that of Prometheus"
+    assert re.match(start, shown)
     assert "synchronize the clocks" in shown
 
 

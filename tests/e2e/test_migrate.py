@@ -28,7 +28,11 @@ FLAGS = ("--slurm.poll-limit=1s",)
 @pytest.fixture
 def busy(clean_lab: SlurmLab) -> SlurmLab:
     """Let jobs run and wait, in several partitions and accounts."""
-    started = [clean_lab.submit(ALICE, "--mem=200M"), clean_lab.submit(BOB, "--partition=long", "--mem=100M")]
+    long = "sleep 600"
+    started = [
+        clean_lab.submit(ALICE, "--mem=200M", script=long),
+        clean_lab.submit(BOB, "--partition=long", "--mem=100M", script=long),
+    ]
     for job in started:
         clean_lab.wait_state(job, {"RUNNING"})
     clean_lab.submit(ALICE, "--hold", "--array=1-4")
@@ -39,7 +43,13 @@ def busy(clean_lab: SlurmLab) -> SlurmLab:
 @pytest.fixture
 def exporter(busy: SlurmLab) -> Iterator[Exporter]:
     with serving("cluster", *FLAGS, "--slurm.bin-path", str(busy.bin_path), environment=busy.environment) as exporter:
+        wait_for_all_collectors(exporter)
         yield exporter
+
+
+def wait_for_all_collectors(exporter: Exporter) -> None:
+    """On a busy machine a collector may need more than one scrape."""
+    until(lambda: set(exporter.values("slurmscope_collector_success").values()) == {1.0})
 
 
 def check(page: str, exporter: Exporter) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -85,8 +95,7 @@ def test_documented_commands_compare_both_exporters(busy: SlurmLab) -> None:
         scripted_server(serving_page(render_old_page(busy.run))) as old,
         running(*_on_free_port(start), environment=environment, wait_for="msg=listening") as exporter,
     ):
-        # On a busy machine a collector may need more than one scrape.
-        until(lambda: set(exporter.values("slurmscope_collector_success").values()) == {1.0})
+        wait_for_all_collectors(exporter)
         places = {"http://localhost:9092": old, "http://localhost:9341": f"http://{exporter.addresses[0]}"}
         done = run_slurmscope(*(_moved(argument, places) for argument in compare))
 

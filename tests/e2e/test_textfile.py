@@ -74,11 +74,21 @@ def test_cluster_and_node_share_the_folder_of_a_node_exporter(tmp_path: Path) ->
     folder, commands = tmp_path / "textfiles", tmp_path / "slurm"
     folder.mkdir()
     write_fake_commands(simulate(Shape(), now=int(time.time())), commands)
-    cluster = ("cluster", "--slurm.bin-path", str(commands), "--output.textfile", str(folder / "slurm.prom"))
+    cluster = (
+        "cluster",
+        "--slurm.bin-path",
+        str(commands),
+        "--output.textfile",
+        str(folder / "slurm.prom"),
+        "--interval=1s",
+        "--slurm.poll-limit=1s",
+    )
     node = ("node", "--output.textfile", str(folder / "jobs.prom"))
 
     with running(*cluster), running(*node), run_node_exporter(folder) as exporter:
         until(lambda: 2 == len(list(folder.glob("*.prom"))))
+        # On a busy machine a collector may need more than one interval.
+        until(lambda: values(exporter.get("/metrics").decode(), "slurm_user_state_total"))
         page = exporter.get("/metrics").decode()
         log = (folder / "node_exporter.log").read_text(encoding="utf-8")
 

@@ -66,14 +66,16 @@ def queue(slurm_lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def test_expected_start_is_that_of_squeue_start(queue: Queue) -> None:
-    def starts() -> tuple[object, object]:
+    def starts() -> tuple[str, str]:
         rows = queue.ask("squeue", "--start", "--noheader", f"--jobs={queue.first}", "--format=%S")
         return rows[0][0], str(queue.waiting(BOB, queue.first).get("start_seconds"))
 
+    def agree() -> bool:
+        slurm, portal = starts()
+        return slurm.isdigit() and slurm == portal
+
     # Slurm estimates the start in its next backfill cycle, the portal reads it again after 30 s.
-    until(lambda: starts()[0].isdigit() and starts()[0] == starts()[1], PATIENCE_SECONDS)  # type: ignore[attr-defined]
-    slurm, portal = starts()
-    assert slurm == portal
+    until(agree, PATIENCE_SECONDS)
     assert "Slurm has not estimated it yet" not in queue.get(BOB, f"/jobs/{queue.first}")[1]
 
 
@@ -102,11 +104,11 @@ def test_priority_factors_are_those_of_sprio(queue: Queue) -> None:
         portal = [own.get(name, 0.0) for name in ("priority", "age", "fairshare", "qos")]
         return [float(text) for text in rows[0]], portal
 
-    until(lambda: factors()[0] == factors()[1], PATIENCE_SECONDS)
-    slurm, portal = factors()
-    assert slurm[0] > 0
-    # The age may have grown between the two calls.
-    assert slurm == pytest.approx(portal, abs=2.0)
+    def agree() -> bool:
+        slurm, portal = factors()
+        return slurm == portal and slurm[0] > 0
+
+    until(agree, PATIENCE_SECONDS)
 
 
 def test_position_counts_tasks_with_a_higher_priority(queue: Queue) -> None:
@@ -119,8 +121,11 @@ def test_position_counts_tasks_with_a_higher_priority(queue: Queue) -> None:
         found = queue.waiting(ALICE, f"{queue.array}_{TASKS - 1}").get("positions") or [{}]
         return ahead + 1, len(considered), found[0].get("position", 0), found[0].get("jobs", 0)
 
-    until(lambda: positions()[:2] == positions()[2:], PATIENCE_SECONDS)
-    assert TASKS + 1 == positions()[3]
+    def agree() -> bool:
+        *slurm, position, jobs = positions()
+        return slurm == [position, jobs] and jobs == TASKS + 1
+
+    until(agree, PATIENCE_SECONDS)
 
 
 def test_backfill_cycle_is_one_of_sdiag(queue: Queue) -> None:
