@@ -80,7 +80,7 @@ class EndedReports:
 
     def make(self, records: Sequence[JobRecord], now: float) -> Iterator[list[JobReport]]:
         """Yield reports of these jobs in parts; raise the SourceError of a server for which they must wait."""
-        return self._make_in_parts(records, lambda part: self._make_part(part, now), self._make_without, WHOLE_SERVER)
+        return self._make_in_parts(records, lambda part: self._make_part(part, now), self._make_without)
 
     def make_again(self, archived: Sequence[JobReport]) -> Iterator[list[JobReport]]:
         """Yield reports that have more numbers than the archived ones, in parts; raise errors of a failing server."""
@@ -89,19 +89,13 @@ class EndedReports:
         def make_part(part: Sequence[JobRecord]) -> list[JobReport]:
             return self._make_part_again(part, [before[_run_of(record)] for record in part])
 
-        # Jobs of one time may fail with any status for days; those of others must not wait until it is too late.
-        parts = self._make_in_parts([report.record for report in archived], make_part, lambda _: [], (ServerRefused,))
-        for reports in parts:
+        for reports in self._make_in_parts([report.record for report in archived], make_part, lambda _: []):
             yield [report for report in reports if _is_better(report, before[_run_of(report.record)])]
 
     def _make_in_parts(
-        self,
-        records: Sequence[JobRecord],
-        make: MakeReports,
-        make_failed: MakeReports,
-        whole_server: tuple[type[ServerError], ...],
+        self, records: Sequence[JobRecord], make: MakeReports, make_failed: MakeReports
     ) -> Iterator[list[JobReport]]:
-        """Make reports of fewer jobs at once when the server fails, down to single jobs; not after ``whole_server``.
+        """Make reports of fewer jobs at once when the server fails, down to single jobs.
 
         Those for which alone it fails, while it answers for others, are made by ``make_failed``.
         """
@@ -111,7 +105,7 @@ class EndedReports:
             try:
                 reports = make(part)
             except (ServerError, MalformedAnswer) as error:
-                if isinstance(error, whole_server):
+                if isinstance(error, WHOLE_SERVER):
                     raise
                 self._jobs_at_once, self._answered = max(1, len(part) // 2), 0
                 if len(part) > 1:

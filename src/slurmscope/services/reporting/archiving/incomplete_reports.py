@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from slurmscope.errors import ServerRefused, SourceError
+from slurmscope.errors import SourceError
 from slurmscope.model.archive import IncompleteRun
 from slurmscope.model.report import JobReport
-from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, EndedReports
+from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, WHOLE_SERVER, EndedReports
 from slurmscope.services.reporting.archiving.known_agents import DELIVERED_SECONDS
 from slurmscope.services.runtime.clock import Clock
 
@@ -81,7 +81,7 @@ class IncompleteReports:
                 self._complete(batch)
             except SourceError as error:
                 # If only these jobs fail, the next round begins with others.
-                is_unreachable = isinstance(error, ServerRefused) or self._ended.is_server_failing
+                is_unreachable = isinstance(error, WHOLE_SERVER) or self._ended.is_server_failing
                 self._after = 0 if is_unreachable else batch[-1].number
                 return
         if len(runs) < ROUND_JOBS:

@@ -264,11 +264,7 @@ def test_only_job_of_a_batch_waits_for_a_server_that_fails(bench: Bench) -> None
     assert bench.ended.is_server_failing
 
 
-@pytest.mark.parametrize(
-    "error",
-    [*BAD_ANSWERS, ServerBusy("it answered 500: some blocks were not queried")],
-    ids=lambda error: type(error).__name__,
-)
+@pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
 def test_jobs_for_which_alone_the_server_fails_do_not_keep_others_from_being_measured_again(
     bench: Bench, error: Exception
 ) -> None:
