@@ -92,7 +92,7 @@ def submit(lab: SlurmLab) -> dict[str, int]:
         "timeout": lab.submit(ALICE, "--partition=long", script="sleep 300"),
         "requeued": lab.submit(BOB, script="sleep 300"),
         "cancelled": lab.submit(BOB, "--account=chemistry", script="sleep 300"),
-        "suspended": lab.submit(ALICE, script="sleep 5"),
+        "suspended": lab.submit(ALICE, script="sleep 20"),
         "running": lab.submit(CAROL, "--account=chemistry", script="sleep 900"),
         "never": lab.submit(BOB, *held),
         "held": lab.submit(BOB, *held),

@@ -173,6 +173,8 @@ def short_job(lab: SlurmLab, agent: Exporter) -> tuple[int, str]:
     spin = "import time\nwhile time.process_time() < 0.5: pass"
     job = lab.submit(ALICE, script=f'exec python3 -c "{spin}"')
     lab.wait_state(job, {"COMPLETED"})
+    # Slurm calls a job completed before it has removed its cgroups.
+    until(lambda: all(labels[-1] == "true" for labels in values_of(agent.get()[1], "jobs_info", job)))
     return job, agent.get()[1]
 
 
