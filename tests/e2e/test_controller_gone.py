@@ -75,6 +75,7 @@ def test_private_data_hides_users_unless_told_otherwise(clean_lab: SlurmLab) -> 
         for flag, has_users in (("respect", False), ("ignore", True)):
             flags = ("--slurm.bin-path", str(clean_lab.bin_path), f"--slurm.private-data={flag}")
             with serving("cluster", *flags, environment=clean_lab.environment) as exporter:
+                until(lambda: values(scrape(exporter)[1], "slurmscope_collector_success").get(("jobs",)) == 1)
                 _, page = scrape(exporter)
                 assert 1 == values(page, "slurm_jobs")["RUNNING",]
                 assert has_users == bool(values(page, "slurm_user_jobs"))

@@ -71,7 +71,8 @@ def test_killed_portal_is_replaced_and_forms_of_both_are_accepted(flags: tuple[s
             form = find_form(httpx.get(f"{first.addresses[0]}jobs", timeout=PATIENCE_SECONDS).text, "/views")
             assert form is not None
             for portal in (second, serving):
-                answer = httpx.post(f"{portal.addresses[0]}views", data={**form.fields, "name": "mine"})
+                data = {**form.fields, "name": "mine"}
+                answer = httpx.post(f"{portal.addresses[0]}views", data=data, timeout=PATIENCE_SECONDS)
                 assert 303 == answer.status_code
 
             started = time.monotonic()

@@ -19,7 +19,7 @@ import pytest
 from lab import ALICE, BOB, SlurmLab
 from lab.config import LabSettings
 from lab.errors import CommandFailed
-from lab.prometheus import run_prometheus
+from lab.prometheus import Sample, run_prometheus
 from slurmscope.services.trace.key_file import KeyFile, rotate_keys
 from slurmscope.services.trace.tokens import check_token
 from tests.processes import Exporter, serving, until
@@ -164,8 +164,13 @@ def traced(started_lab: TracedLab) -> TracedLab:
 def assert_one_series_per_process(traced: TracedLab, exporter: Exporter, job: int, folder: Path, way: str) -> None:
     """Let a real Prometheus scrape four traced tasks until they end, and compare with what the tasks wrote."""
     with run_prometheus(folder, SCRAPES.format(address=exporter.addresses[0])) as prometheus:
-        until(lambda: 4 == len(prometheus.query(RSS)))
-        series = prometheus.query(RSS)
+        series: list[Sample] = []
+
+        def has_four() -> bool:
+            series[:] = prometheus.query(RSS)
+            return 4 == len(series)
+
+        until(has_four)
         wrote = {(node, pid, rank) for node, pid, rank in map(str.split, traced.lines("processes"))}
         assert 4 == len(wrote)
         hosts = set(traced.lab.nodes)
@@ -219,12 +224,19 @@ def test_every_component_of_a_heterogeneous_job_is_traced(traced: TracedLab, way
         run = f"{traced.user_program} run -q --sample-rate 1 {options} -- sleep 300"
         job = traced.lab.submit(ALICE, "-N1", "-n1", ":", "-N1", "-n1", script=f"srun --het-group=0,1 {run}")
         page = exporter if way == "token" else agent
-        until(lambda: 2 == len(page.values(RSS)))
+        found: set[tuple[str, ...]] = set()
+
+        def has_two() -> bool:
+            found.clear()
+            found.update(page.values(RSS))
+            return 2 == len(found)
+
+        until(has_two)
         listed = traced.lab.run("squeue", "-h", "-t", "RUNNING", "-o", "%A %N").splitlines()
         components = {tuple(line.split()) for line in listed}
-        assert {str(job), str(job + 1)} == {labels[0] for labels in page.values(RSS)}
+        assert {str(job), str(job + 1)} == {labels[0] for labels in found}
         if way == "token" or traced.lab.layout.uses_cgroups:
-            assert components == {labels[:2] for labels in page.values(RSS)}
+            assert components == {labels[:2] for labels in found}
 
 
 def test_agent_forwards_to_the_endpoint(traced: TracedLab, tmp_path: Path) -> None:
