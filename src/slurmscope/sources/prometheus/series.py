@@ -238,12 +238,14 @@ def _highest(
 
 
 def _total(how: Aggregation, pieces: Sequence[_Piece], run_seconds: float) -> float:
-    """Combine the parts of a run, of which there is usually one, into one value."""
+    """Combine the parts of a run in order of time, of which there is usually one, into one value."""
     if how is Aggregation.MAX:
         return max(piece.value for piece in pieces)
     if how is Aggregation.TOTAL:
-        highest = max(abs(piece.value) for piece in pieces)
-        return -highest if any(piece.value < 0 for piece in pieces) else highest
+        values = [abs(piece.value) for piece in pieces]
+        # It may also have fallen between two parts.
+        has_fallen = any(piece.value < 0 for piece in pieces) or values != sorted(values)
+        return -max(values) if has_fallen else max(values)
     if how is Aggregation.RATE:
         return sum(piece.value for piece in pieces) / run_seconds
     return sum(piece.value * piece.seconds for piece in pieces) / sum(piece.seconds for piece in pieces)

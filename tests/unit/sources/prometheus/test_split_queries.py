@@ -135,6 +135,22 @@ def test_total_of_a_counter_that_fell_is_none_without_its_whole_curve() -> None:
     assert (True, {2: {("n1",): 7.0}}) == (totals.is_partial, totals.by_job)
 
 
+def test_total_of_a_counter_that_fell_between_two_halves_is_the_sum_of_its_rises() -> None:
+    """As where an agent was restarted at the middle of a run: neither half has a fall."""
+
+    def answer(query: SentQuery) -> Reply:
+        if query.step:
+            return reply(found(1, tuple(query.times[1:5]), (400.0, 900.0, 0.0, 800.0)))
+        if max(query.windows_seconds) > 800:
+            raise QueryTooLarge("too many samples")
+        return reply(found(1, (query.first,), (900.0 if query.first < 600 else 800.0,)))
+
+    _, source = opened(answer)
+    totals = source.read_totals(TOTAL, [JobSpan(1, 0.0, 1000.0)], until=NO_LIMIT)
+
+    assert (False, {1: {("n1",): 1700.0}}) == (totals.is_partial, totals.by_job)
+
+
 @pytest.mark.parametrize(("wanted", "expected"), [(GAUGE, 8.0), (COUNTER, 15.0 / 1000), (MEAN, 7.5), (TOTAL, 8.0)])
 def test_halves_of_a_total_are_combined(wanted: SeriesQuery, expected: float) -> None:
     def answer(query: SentQuery) -> Reply:
