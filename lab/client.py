@@ -62,7 +62,7 @@ class SlurmClient:
         answer = self.run("squeue", "--noheader", "--all", "--array", "--states=all", f"--jobs={job_id}", "--format=%T")
         return frozenset(answer.split())
 
-    def wait_state(self, job_id: int, states: Collection[str], *, timeout: float = 60.0) -> None:
+    def wait_state(self, job_id: int, states: Collection[str], *, timeout: float = 120.0) -> None:
         """Wait until the job, with all its tasks, is in one of these states."""
 
         def has_arrived() -> bool:
@@ -75,7 +75,7 @@ class SlurmClient:
         except LabError as error:
             raise LabError(f"{error}; it is {', '.join(self.job_states(job_id)) or 'forgotten'}") from error
 
-    def cancel_all(self, *, timeout: float = 60.0) -> None:
+    def cancel_all(self, *, timeout: float = 120.0) -> None:
         """Cancel all jobs and wait until none is left pending, running or completing."""
 
         def are_gone() -> bool:
@@ -93,7 +93,7 @@ class SlurmClient:
         lines = self.run("sinfo", "--noheader", "--Node", "--all", "--format=%N %T").splitlines()
         return {name: state for name, _, state in (line.partition(" ") for line in lines)}
 
-    def wait_idle(self, *, timeout: float = 60.0) -> None:
+    def wait_idle(self, *, timeout: float = 120.0) -> None:
         """Wait until every node is idle, waking those that a test has drained or that came back from the dead."""
 
         def are_idle() -> bool:

@@ -147,11 +147,11 @@ class SlurmLab:
         """Submit a batch job as a user and give its id."""
         return self._client.submit(user, *sbatch_arguments, script=script)
 
-    def wait_for(self, predicate: Callable[[], object], timeout: float = 60.0, what: str = "a condition") -> None:
+    def wait_for(self, predicate: Callable[[], object], timeout: float = 120.0, what: str = "a condition") -> None:
         """Wait until the predicate holds, or raise LabError."""
         wait_until(predicate, what, timeout_seconds=timeout, poll_seconds=POLL_SECONDS)
 
-    def wait_state(self, job_id: int, states: Collection[str], timeout: float = 60.0) -> None:
+    def wait_state(self, job_id: int, states: Collection[str], timeout: float = 120.0) -> None:
         """Wait until a job, with all its array tasks, is in one of these states."""
         self._client.wait_state(job_id, states, timeout=timeout)
 
@@ -163,11 +163,11 @@ class SlurmLab:
         """Give the state of each node as sinfo spells it."""
         return self._client.node_states()
 
-    def cancel_all(self, timeout: float = 60.0) -> None:
+    def cancel_all(self, timeout: float = 120.0) -> None:
         """Cancel all jobs and wait until none is left."""
         self._client.cancel_all(timeout=timeout)
 
-    def reset(self, timeout: float = 60.0) -> None:
+    def reset(self, timeout: float = 120.0) -> None:
         """Undo what a test did: thaw and revive daemons, cancel all jobs, wake all nodes."""
         for name in self.daemon_names:
             if self._supervisor.is_alive(name):

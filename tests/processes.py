@@ -31,7 +31,7 @@ def as_user(uid: int, gid: int) -> tuple[str, ...]:
 
 
 AS_NOBODY = as_user(65534, 65534)
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 LISTENING = re.compile(r"msg=listening address=(\S+)")
 
 
