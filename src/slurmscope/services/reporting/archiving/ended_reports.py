@@ -268,10 +268,10 @@ def _is_better(report: JobReport, archived: JobReport) -> bool:
     found, before = measured(report), measured(archived)
     if found != before:
         return found >= before
-    if not report.is_incomplete:
-        return not _has_shrunk(report, archived)
-    has_grown = _cpu_seconds(report) > _cpu_seconds(archived)
-    return bool(found) and (has_grown or len(report.missing) < len(archived.missing))
+    if _cpu_seconds(report) > _cpu_seconds(archived):
+        return True
+    misses_fewer = bool(found) and len(report.missing) < len(archived.missing)
+    return (misses_fewer or not report.is_incomplete) and not _has_shrunk(report, archived)
 
 
 def _has_shrunk(report: JobReport, archived: JobReport) -> bool:
