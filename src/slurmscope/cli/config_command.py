@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ from slurmscope.cli.examples import format_examples
 from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
 from slurmscope.cli.roles import SECTION_NAMES, find_sections
 from slurmscope.config import Config
+from slurmscope.errors import MissingExtraError
 from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, check_certificates
 from slurmscope.outputs.settings import WebSettings
@@ -23,7 +25,6 @@ from slurmscope.services.trace.settings import NodeTraceSettings, TraceSettings,
 from slurmscope.services.up.settings import UpSettings
 from slurmscope.settings import Setting
 from slurmscope.sources.accounting.settings import AccountingSettings
-from slurmscope.sources.prometheus.client import Prometheus
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 
 
@@ -65,7 +66,7 @@ def _check(config: Config) -> None:
     if PortalSettings in kinds:
         check_settings(config.of(PortalSettings))
     if PrometheusSettings in kinds and config.of(PrometheusSettings).url is not None:
-        Prometheus(config.of(PrometheusSettings))
+        _check_prometheus(config.of(PrometheusSettings))
     if {AccountingSettings, PrometheusSettings} <= kinds:
         require_cluster_label(config.of(PrometheusSettings), config.of(AccountingSettings))
     if UpSettings in kinds:
@@ -82,6 +83,14 @@ def _check(config: Config) -> None:
     if TraceSettings in kinds:
         _check_keys(config.of(TraceSettings).key_file)
     click.echo(f"{config.file} is valid" if config.file else "the settings are valid")
+
+
+def _check_prometheus(settings: PrometheusSettings) -> None:
+    """Check these settings where they can be used: the client needs a package that not every host has."""
+    with suppress(MissingExtraError):
+        from slurmscope.sources.prometheus.client import Prometheus
+
+        Prometheus(settings)
 
 
 def _check_keys(key_file: Path | None) -> None:

@@ -90,3 +90,13 @@ def test_address_of_prometheus_in_a_shared_file_costs_other_collectors_nothing(t
     assert 'slurmscope_collector_success{collector="jobs"} 1' in done.stdout
     assert 'slurmscope_collector_success{collector="lustre"} 0' in done.stdout
     assert "needs --prometheus.url and the extra 'reports'" in done.stderr
+
+
+@pytest.mark.parametrize("role", ["node", "cluster", "portal"])
+def test_configuration_is_checked_and_shown_without_any_extra(role: str, tmp_path: Path) -> None:
+    shared = tmp_path / "slurmscope.toml"
+    shared.write_text('[prometheus]\nurl = "http://127.0.0.1:1"\n', encoding="utf-8")
+
+    for action, expected in (("check", f"{shared} is valid"), ("show", "log.level = ")):
+        done = _run("config", action, role, "--config.file", str(shared))
+        assert (0, "", True) == (done.returncode, done.stderr, expected in done.stdout)
