@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
-from slurmscope.errors import ArchiveSchemaError
+from slurmscope.errors import ArchiveError, ArchiveSchemaError
 from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
@@ -28,6 +28,7 @@ from slurmscope.store.archive.tables.schema import JOBS, SCHEMA
 from tests.fakes.archive_version_1 import write_version_1
 from tests.fakes.archive_version_2 import save_version_2, write_version_2
 from tests.fakes.reports import START, make_record, make_report
+from tests.processes import until
 
 TIMEOUT_SECONDS = 1.0
 COMMIT_SECONDS = 0.5
@@ -78,6 +79,14 @@ def numbers(database: Database) -> list[int]:
     return sorted(row.job_id for row in SqlArchive(database).list_jobs(EVERYTHING, JobFilter()).rows)
 
 
+def is_read(database: Database) -> bool:
+    """Return whether jobs can be listed; on a busy machine that may take longer than the timeout of a test."""
+    try:
+        return bool(numbers(database))
+    except ArchiveError:
+        return False
+
+
 def ignore_step(_number: int, _count: int, _step: Step) -> None:
     """Show nothing."""
 
@@ -115,10 +124,12 @@ class MigrationPromises:
         make_version_1(archive)
 
         with opened_again(archive, timeout=TIMEOUT_SECONDS) as hurried:
-            assert [5, 4711] == numbers(hurried)
+            until(lambda: is_read(hurried))
 
-        assert 1 == len(answers)
-        assert 1 != answers[0]
+        with opened_again(archive) as migrated:
+            assert [5, 4711] == numbers(migrated)
+        assert answers
+        assert 1 not in answers
 
     def test_two_migrations_at_once_are_one(self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
         runs: list[int] = []

@@ -169,7 +169,7 @@ class PartitionPromises:
         def delete_and_save(connection: Connection, *arguments: Any) -> None:
             delete_runs(connection, *arguments)
             # Another process, with the transaction of the deletion still open; one that had to wait would fail.
-            with opened_again(archive, timeout=1.0) as other:
+            with opened_again(archive, timeout=10.0) as other:
                 SqlArchive(other).save(reports_that_ended(now, (1000, 1001)))
             saved.append(len(archive.find(EVERYTHING, 1000)))
 
