@@ -15,6 +15,7 @@ _HEADER = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]{1,128})=(.*)\Z")
 _VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?\Z")
 _OWN = frozenset({"accept", "connection", "content-length", "content-type", "host", "transfer-encoding", "user-agent"})
 _SECRET_LIMIT_BYTES = 16 * 1024
+_LEAST_SECRET_LENGTH = 4
 _FORM = "not of the form NAME=VALUE or NAME=@FILE"
 
 
@@ -63,6 +64,18 @@ def read_header_value(path: Path) -> str:
     if not is_header_value(secret):
         raise ValueError(escape(f"the file {path} does not contain a valid token or header value"))
     return secret
+
+
+def hide_values(text: str, values: Iterable[str]) -> str:
+    """Remove the values of headers from a text, which may have been truncated: a server may repeat them."""
+    for value in values:
+        # The credentials follow "Bearer" or "Basic"; a tenant of few characters is no secret, and occurs in words.
+        for secret in (value, value.rpartition(" ")[2]):
+            if len(secret) >= _LEAST_SECRET_LENGTH:
+                text = text.replace(secret, "SECRET")
+                for length in range(min(len(secret), len(text)), _LEAST_SECRET_LENGTH - 1, -1):
+                    text = text.replace(f"{secret[:length]}…", "SECRET…")
+    return text
 
 
 def read_secret(path: Path) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from slurmscope.errors import ConfigError, MalformedAnswer, OutputError, ServerError
 from slurmscope.http_client.address import ServerAddress
 from slurmscope.http_client.certificates import Certificates
-from slurmscope.http_client.headers import read_headers
+from slurmscope.http_client.headers import hide_values, read_headers
 from slurmscope.http_client.post import post
 from slurmscope.http_client.request import HttpAnswer, HttpRequest
 from slurmscope.log import escape
@@ -23,7 +23,6 @@ TIMEOUT_SECONDS = 30.0
 LONGEST_RETRY_AFTER_SECONDS = 300.0
 _REFUSALS = frozenset({400, 409, 413, 415, 422})
 """Statuses about the samples. Any other error is about the server, the path or the credentials, and may pass."""
-_LEAST_SECRET_LENGTH = 4
 
 _HEADERS = {
     "Content-Type": "application/x-protobuf",
@@ -69,7 +68,7 @@ class RemoteWriteClient:
             deadline = time.monotonic() + timeout_seconds
             answer = post(self._address, request, deadline=deadline, tls=self._tls())
         except (ServerError, MalformedAnswer, ValueError) as error:
-            raise WriteFailed(_without(secrets, str(error)), kind=type(error).__name__) from error
+            raise WriteFailed(hide_values(str(error), secrets), kind=type(error).__name__) from error
         if not 200 <= answer.status < 300:
             raise self._failure(answer, secrets)
 
@@ -80,20 +79,12 @@ class RemoteWriteClient:
             raise WriteFailed(str(error), kind="certificates") from error
 
     def _failure(self, answer: HttpAnswer, secrets: tuple[str, ...]) -> OutputError:
-        text = _without(secrets, answer.body.decode("utf-8", "replace").strip())
+        text = hide_values(answer.body.decode("utf-8", "replace").strip(), secrets)
         message = f"{self._address} answered {answer.status}: {escape(text, 300)}"
         if answer.status in _REFUSALS:
             return WriteRefused(message)
         seconds = parse_retry_after(answer.retry_after, self._wall_clock())
         return WriteFailed(message, kind=str(answer.status), retry_after_seconds=seconds)
-
-
-def _without(secrets: tuple[str, ...], text: str) -> str:
-    """Remove the values of headers from a text: a server may repeat them."""
-    for secret in secrets:
-        for part in (secret, secret.rpartition(" ")[2]):
-            text = text.replace(part, "SECRET") if len(part) >= _LEAST_SECRET_LENGTH else text
-    return text
 
 
 def parse_retry_after(value: str, now_seconds: float) -> float:

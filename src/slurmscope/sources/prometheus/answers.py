@@ -131,7 +131,7 @@ def parse_answer(answer: HttpAnswer) -> Reply:
         # An error in a body of status 200 may come with any data.
         if _refusal_of(answer.body).error:
             raise _failure(answer) from error
-        shown = escape(answer.body[:80].decode("utf-8", "replace"), 80)
+        shown = escape(answer.body[:200].decode("utf-8", "replace"), 80)
         raise MalformedAnswer(
             f"it answered with something other than series ({escape(str(error), _MESSAGE_LIMIT)}): {shown!r}"
         ) from error

@@ -25,7 +25,7 @@ from slurmscope.errors import (
     SourceError,
 )
 from slurmscope.http_client.certificates import Certificates
-from slurmscope.http_client.headers import read_header_value, read_headers, read_secret
+from slurmscope.http_client.headers import hide_values, read_header_value, read_headers, read_secret
 from slurmscope.http_client.request import AnswerTooLong, form_request, send
 from slurmscope.sources.prometheus.answers import AccessDenied, QueryFailed, QueryTooLarge, Reply, parse_answer
 from slurmscope.sources.prometheus.query_counters import QueryCounters
@@ -34,7 +34,6 @@ from slurmscope.sources.prometheus.settings import PrometheusSettings
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-_LEAST_SECRET_LENGTH = 4
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 10.0
 # VictoriaMetrics and Thanos then fail instead of answering with what the reachable part of them has; others ignore it.
@@ -136,11 +135,7 @@ class Prometheus:
 
     def _described(self, error: SourceError, secrets: Iterable[str]) -> SourceError:
         """Add the address to an error and remove our secrets, which a server may repeat."""
-        message = str(error)
-        for secret in secrets:
-            # The credentials follow "Bearer" or "Basic"; a tenant of few characters is no secret, and occurs in words.
-            for part in (secret, secret.rpartition(" ")[2]):
-                message = message.replace(part, "SECRET") if len(part) >= _LEAST_SECRET_LENGTH else message
+        message = hide_values(str(error), secrets)
         message = message if str(self._address) in message else f"{self._address}: {message}"
         if isinstance(error, AnswerTooLong):
             return QueryTooLarge(message)

@@ -295,6 +295,20 @@ def test_secret_that_a_server_repeats_is_removed(server: FakeServer, tmp_path: P
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("status", "shown_bytes"), [(200, 80), (403, 300), (422, 300)])
+def test_no_part_of_a_secret_remains_where_an_answer_is_truncated(
+    server: FakeServer, tmp_path: Path, status: int, shown_bytes: int
+) -> None:
+    secret = "abcdefghijklmnopqrstuvwxyz"
+    token = tmp_path / "token"
+    token.write_text(secret)
+    for cut in (5, 13, len(secret) - 1, len(secret)):
+        body = b"-" * (shown_bytes - cut) + secret.encode() + b"-" * 100
+        with pytest.raises((ServerError, MalformedAnswer)) as caught:
+            server.query(http_answer(status, body), bearer_token_file=token)
+        assert ("SECRET" in str(caught.value), False) == (True, secret[:4] in str(caught.value))
+
+
 @pytest.mark.parametrize("content", [b"", b"\n", b"a\nb", b"\xff", "gehéim".encode(), b"x" * 20_000, None])
 def test_invalid_secret_file_is_reported_without_its_content(
     server: FakeServer, tmp_path: Path, content: bytes | None
