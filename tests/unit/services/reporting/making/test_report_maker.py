@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from slurmscope.analysis.queries import CURVES, TOTALS
-from slurmscope.errors import MalformedAnswer, ServerBusy, ServerRefused, ServerTimedOut, SourceError
+from slurmscope.errors import MalformedAnswer, ServerError, ServerRefused, ServerTimedOut, SourceError
 from slurmscope.http_client.request import HttpAnswer
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
 from slurmscope.services.reporting.making.measuring import MAX_CORES_DRAWN, PARTIAL_SERIES
@@ -131,7 +131,7 @@ def test_busy_server_costs_one_number_or_is_waited_for(status: int) -> None:
     series = FakeSeries(errors={"jobs_io_read_bytes_total": busy.value})
     (report,) = maker(series).make([make_record(1)])
     assert (None, 1.0) == (report.summary.io.read_bytes, report.summary.io.write_bytes)
-    with pytest.raises(ServerBusy, match="starting up"):
+    with pytest.raises(ServerError, match="starting up"):
         maker(series).make([make_record(1)], must_measure=True)
 
 
