@@ -96,7 +96,8 @@ def test_totals_agree_with_psutil(family: int) -> None:
 
     others = psutil.Process(family).children(recursive=True)
     assert (3, sum(one.num_threads() for one in others)) == (sample.processes, sample.threads)
-    assert sum(one.memory_info().rss for one in others) == pytest.approx(sample.resident_bytes, rel=0.05)
+    # psutil reads another file, in which newer kernels add up what each core has counted; a process is a third.
+    assert sum(one.memory_info().rss for one in others) == pytest.approx(sample.resident_bytes, rel=0.15)
     assert sample.resident_bytes <= meter.peak_resident_bytes
     assert sample.write_chars is not None
     assert meter.has(others[0].pid)
