@@ -119,8 +119,12 @@ class Reporters:
 
     @property
     def elected(self) -> dict[str, bool]:
-        """Return for each cluster whether this process is its reporter."""
-        return {name: candidate.election.elected.is_set() for name, candidate in self._candidates.items()}
+        """Return for each cluster whether this process is its reporter; not for those that were removed."""
+        return {
+            name: candidate.election.elected.is_set()
+            for name, candidate in self._candidates.items()
+            if name in self._names
+        }
 
     @property
     def clusters(self) -> tuple[str, ...]:
@@ -179,8 +183,13 @@ class Reporters:
         attempt("election", election.campaign)
 
     def _campaign(self) -> None:
-        for candidate in (self._deleting, *self._candidates.values()):
-            attempt("election", candidate.election.campaign)
+        """Take part in all elections, but for those of clusters that were removed: another portal may read these."""
+        attempt("election", self._deleting.election.campaign)
+        for name, (election, *_) in self._candidates.items():
+            if name in self._names:
+                attempt("election", election.campaign)
+            elif election.elected.is_set():
+                attempt("election", partial(election.resign, 0.0))
 
     def _work(self, reporter: Reporter, election: Candidacy) -> None:
         """Do one round of a reporter, unless its cluster was removed; if rounds fail, let another process try."""

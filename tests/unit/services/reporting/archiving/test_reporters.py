@@ -252,6 +252,24 @@ def test_portal_that_fails_for_long_lets_another_archive(archive: SqlArchive, mo
             assert ({"alpha": False}, {"alpha": True}) == (first.reporters.elected, second.reporters.elected)
 
 
+def test_portal_that_no_longer_reads_a_cluster_lets_another_archive(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a cluster moves to another slurmdbd, which another portal of the archive reads."""
+    monkeypatch.setattr(reporters_module, "ELECTION_SECONDS", 0.05)
+    old = Clusters(alpha=FakeAccounting(jobs_of("alpha")), beta=FakeAccounting())
+    first = Portal(archive, old)
+    second = Portal(archive, Clusters(beta=FakeAccounting(jobs_of("beta"))))
+    second.now += HOUR  # the first may have read until its own time
+    with first.reporters.running():
+        wait_for(lambda: first.reporters.elected == {"alpha": True, "beta": True})
+        with second.reporters.running():
+            wait_for(lambda: second.reporters.elected)
+            del old.members["beta"]
+            wait_for(lambda: second.reporters.progress.jobs_archived == JOBS)
+            assert ({"alpha": True}, {"beta": True}) == (first.reporters.elected, second.reporters.elected)
+
+
 def test_success_between_failures_keeps_the_reporter(archive: SqlArchive) -> None:
     site = Site(archive, Clusters(alpha=(alpha := FakeAccounting(jobs_of("alpha")))))
     (reporter,) = site.reporters.find()
