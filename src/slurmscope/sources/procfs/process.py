@@ -23,6 +23,7 @@ from slurmscope.sources.procfs.stat import (
     IoCounts,
     ProcessSample,
     ThreadSample,
+    is_reaped,
     parse_child_ids,
     parse_environment,
     parse_file_limit,
@@ -103,7 +104,7 @@ class Denials:
         try:
             sample = parse_stat(text, uid)
         except MalformedAnswer as error:
-            return self.add_fault("stat", str(error))
+            return Missing.GONE if is_reaped(text) else self.add_fault("stat", str(error))
         return sample if sample.pid == pid else self.add_fault("stat", "the line of another process")
 
 
@@ -293,7 +294,8 @@ class Process:
                 if text:
                     yield parse_thread_stat(text)
             except MalformedAnswer as error:
-                self._denials.add_fault("task", str(error))
+                if not is_reaped(text):
+                    self._denials.add_fault("task", str(error))
 
     def _list(self, name: str) -> tuple[int, list[str]] | Missing:
         """Open a folder of the process and list it; the caller closes the descriptor."""

@@ -99,6 +99,11 @@ def parse_stat(text: bytes, uid: int) -> ProcessSample:
         raise MalformedAnswer(f"a process has a stat file of unknown format: {text[:200]!r}") from error
 
 
+def is_reaped(text: bytes) -> bool:
+    """Return whether a process or thread was reaped while its line was read: it has no group and no session."""
+    return text[text.rfind(b")") + 2 :].split()[2:4] == [b"-1", b"-1"]
+
+
 def child_ticks(sample: ProcessSample) -> tuple[int, int]:
     """Return the CPU time of children that were waited for, in user mode and in the kernel."""
     rest = sample.text[sample.text.rindex(b")") + 2 :].split()

@@ -300,6 +300,26 @@ def test_process_of_unknown_shape_costs_only_itself(tmp_path: Path, caplog: pyte
     reader.close()
 
 
+# As Linux 6.18 showed a process that its parent reaped meanwhile.
+REAPED = f"5 (python) Z 0 -1 -1 0 -1 4227148 69 0 0 0 0 0 0 0 25 5 0 0 7256248 {'0 ' * 12} 1 0 0 17 1 {'0 ' * 13}\n"
+
+
+def test_process_that_is_reaped_meanwhile_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tree = ProcTree(tmp_path)
+    tree.add(5, 5)
+    reader = ProcessReader(tmp_path)
+    [before] = reader.read([5])
+    for path in (tmp_path / "5" / "stat", tmp_path / "5" / "task" / "5" / "stat"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(REAPED)
+
+    with reader.process(5) as process:
+        assert isinstance(process, Process)
+        assert ([], []) == (reader.read([5], {5: before}), process.threads(10))
+    assert ({}, []) == (reader.denials.faults, caplog.records)
+    reader.close()
+
+
 def test_process_that_cannot_be_parsed_once_keeps_its_last_values(tmp_path: Path) -> None:
     tree = ProcTree(tmp_path)
     tree.add(5, 5, ticks=70)
