@@ -17,6 +17,11 @@ settings.register_profile("slurmscope", deadline=None)
 settings.register_profile("quick", settings.get_profile("slurmscope"), max_examples=15)
 settings.load_profile("quick" if os.environ.get("SLURMSCOPE_QUICK") else "slurmscope")
 
+# A proxy that this machine uses does not reach the servers that tests start here.
+if any(name.lower().endswith("_proxy") for name in os.environ):
+    _known = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
+    os.environ["no_proxy"] = f"{_known},127.0.0.1,localhost,::1"
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
