@@ -11,32 +11,53 @@ from sqlalchemy import Connection, Row, func, select
 from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.job_rows import cluster_name, rule_name
-from slurmscope.store.archive.queries import conditions, last_named, newest_named, pages
+from slurmscope.store.archive.queries import LIST_COLUMNS, conditions, named, newest_named, pages
 from slurmscope.store.archive.sums.daily_sums import BLOCK
 from slurmscope.store.archive.tables.schema import JOBS
 from slurmscope.store.archive.tables.sum_tables import TOTALS
 
 NEWEST_JOBS = (1_000, 10_000)
 """In how many jobs SQLite searches a name, one after the other, before it uses the index of names."""
-MANY_JOBS = 2000
-"""With fewer jobs of a name, SQLite sorts them in a few milliseconds."""
+MANY_JOBS = 2_000
+"""With fewer jobs of a name, SQLite reads and sorts all their rows in a few milliseconds."""
+MANY_INDEXED = 50_000
+"""With fewer jobs of a name, it sorts their entries in an index in a few milliseconds."""
 
 
 def read_page(
     connection: Connection, viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int
 ) -> list[Row[Any]]:
     """Return rows that contain the page, in no order."""
-    if wanted.name and connection.dialect.name == "sqlite" and _has_many_jobs(connection, viewer, wanted):
-        newest = _read_newest(connection, viewer, wanted, after, limit)
-        if newest:
-            return newest
-    last = last_named(viewer, wanted, after, limit)
-    since = connection.scalar(last) if last is not None else None
+    if wanted.name and connection.dialect.name == "sqlite":
+        found = _read_named(connection, viewer, wanted, after, limit)
+        if found is not None:
+            return found
+    last = named(viewer, wanted, after, JOBS.c.submit_seconds)
+    since = connection.scalar(last.offset(limit - 1).limit(1)) if last is not None else None
     if since is not None:
         wanted = replace(wanted, since_seconds=since)
     is_by_job = viewer.is_staff and _has_few_jobs(connection, wanted)
     statements = pages(viewer, wanted, after, limit, is_by_job=is_by_job)
     return [row for statement in statements for row in connection.execute(statement)]
+
+
+def _read_named(
+    connection: Connection, viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int
+) -> list[Row[Any]] | None:
+    """Return rows of SQLite that contain the page of a name; None if nothing is quicker than to sort all its jobs.
+
+    Every index of SQLite has the number of the run, so that only rows of the page are read. With the time of the last
+    one, as for other databases, it would read all jobs since then.
+    """
+    runs = named(viewer, wanted, after, JOBS.c.run_id, by_name=True)
+    if _has_more_jobs(connection, viewer, wanted, MANY_JOBS if runs is None else MANY_INDEXED):
+        newest = _read_newest(connection, viewer, wanted, after, limit)
+        if newest:
+            return newest
+    if runs is None:
+        return None
+    found = connection.scalars(runs.limit(limit)).all()
+    return [*connection.execute(select(*LIST_COLUMNS).where(JOBS.c.run_id.in_(found)))]
 
 
 def _read_newest(
@@ -51,14 +72,14 @@ def _read_newest(
     return []
 
 
-def _has_many_jobs(connection: Connection, viewer: Viewer, wanted: JobFilter) -> bool:
-    """Return whether a name has so many jobs that those of a page are probably among the newest of all jobs.
+def _has_more_jobs(connection: Connection, viewer: Viewer, wanted: JobFilter, jobs: int) -> bool:
+    """Return whether a name has more jobs, so that those of a page are probably among the newest of all.
 
     Other filters are not considered: the index of names does not have their columns.
     """
     user = wanted.user or ("" if viewer.is_staff or viewer.coordinates else viewer.name)
     named = select(JOBS.c.run_id).where(*conditions(JobFilter(name=wanted.name, user=user), JOBS))
-    return connection.scalar(named.offset(MANY_JOBS).limit(1)) is not None
+    return connection.scalar(named.offset(jobs).limit(1)) is not None
 
 
 def _has_few_jobs(connection: Connection, wanted: JobFilter) -> bool:

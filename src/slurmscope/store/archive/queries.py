@@ -127,20 +127,22 @@ def newest_named(
     return tuple(found)
 
 
-def last_named(viewer: Viewer, wanted: JobFilter, after: PagePosition | None, limit: int) -> Select[Any] | None:
-    """Select when the last job of a page of one name was submitted; None if no index has all that it takes.
+def named(
+    viewer: Viewer, wanted: JobFilter, after: PagePosition | None, column: ColumnElement[Any], *, by_name: bool = False
+) -> Select[Any] | None:
+    """Select a column of the jobs of one name, in the order of a list; None if no index has all that it takes.
 
-    Otherwise thousands of rows of a name are read and sorted for a page, although an index has their order.
+    Otherwise thousands of rows of a name are read and sorted for a page, although an index has their order. With
+    ``by_name``, no index of times is used.
     """
     others = replace(wanted, name="", user="", since_seconds=None, until_seconds=None)
     if not wanted.name or others != JobFilter() or (viewer.coordinates and not viewer.is_staff):
         return None
-    key = tuple_(JOBS.c.submit_seconds, JOBS.c.job_id)
-    narrowed = (*conditions(wanted, JOBS), *visible(viewer, JOBS))
-    statement = select(JOBS.c.submit_seconds).where(*narrowed).offset(limit - 1).limit(1)
+    submitted: ColumnElement[Any] = JOBS.c.submit_seconds + 0 if by_name else JOBS.c.submit_seconds
+    statement = select(column).where(*conditions(wanted, JOBS), *visible(viewer, JOBS))
     if after is not None:
-        statement = statement.where(key < tuple_(*_bounded(after)))
-    return statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.job_id.desc())
+        statement = statement.where(tuple_(submitted, JOBS.c.job_id) < tuple_(*_bounded(after)))
+    return statement.order_by(submitted.desc(), JOBS.c.job_id.desc())
 
 
 def _narrow_name(wanted: JobFilter, table: FromClause) -> tuple[SqlCondition, ...]:

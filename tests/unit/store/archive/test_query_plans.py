@@ -122,6 +122,7 @@ def test_common_name_is_found_among_the_newest_jobs(
 ) -> None:
     monkeypatch.setattr(page_reading, "NEWEST_JOBS", newest)
     monkeypatch.setattr(page_reading, "MANY_JOBS", many)
+    monkeypatch.setattr(page_reading, "MANY_INDEXED", many)
     names = ("relax", "relaxed", "solve")
     people = ({"user": "ada", "account": "physics"}, {"user": "bob", "account": "chemistry"})
     records = [
@@ -145,6 +146,34 @@ def test_common_name_is_found_among_the_newest_jobs(
     assert [number for number in range(89, -1, -1) if number % 3 < 2] == found
     (statement,) = queries.newest_named(EVERYTHING, JobFilter(name="relax"), None, 50, newest_jobs=1000)
     assert "slurmscope_jobs_submit" in str(explain(archive, statement))
+
+
+@pytest.mark.parametrize(
+    ("viewer", "index"),
+    [(EVERYTHING, "slurmscope_jobs_name "), (Viewer(name="ada"), "slurmscope_jobs_user_name ")],
+)
+@pytest.mark.parametrize("many", [0, 1000])
+def test_pages_of_a_name_are_found_by_an_index_alone(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch, viewer: Viewer, index: str, many: int
+) -> None:
+    monkeypatch.setattr(page_reading, "NEWEST_JOBS", (2,))
+    monkeypatch.setattr(page_reading, "MANY_JOBS", 0)
+    monkeypatch.setattr(page_reading, "MANY_INDEXED", many)
+    jobs = [make_record(number, name="relax", user="ada", submit_seconds=START - number) for number in range(1, 10)]
+    archive.save([make_unmeasured_report(job) for job in jobs])
+    read: list[tuple[str, Any]] = []
+    event.listen(archive.database._engine, "before_cursor_execute", lambda *given: read.append(given[2:4]))
+
+    first = archive.list_jobs(viewer, JobFilter(name="relax"), limit=4)
+    second = archive.list_jobs(viewer, JobFilter(name="relax"), limit=4, after=first.next_key)
+
+    assert [1, 2, 3, 4, 5, 6, 7, 8] == [row.job_id for page in (first, second) for row in page.rows]
+    assert (2 if many == 0 else 0) == sum("FROM (SELECT" in " ".join(statement.split()) for statement, _ in read)
+    sorting = [given for given in read if given[0].startswith("SELECT slurmscope_jobs.run_id") and "ORDER" in given[0]]
+    assert 2 == len(sorting)
+    with archive.database.reading() as connection:
+        plans = [connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", given).all() for text, given in sorting]
+    assert all(f"USING COVERING INDEX {index}" in plan[0][3] for plan in plans)
 
 
 @pytest.mark.parametrize(
