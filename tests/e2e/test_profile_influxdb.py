@@ -17,11 +17,11 @@ from lab.prometheus import run_prometheus
 from tests.e2e.profiled_lab import (
     CPU,
     PATIENCE_SECONDS,
+    RESIDENT,
     TASKS,
     ProfiledLab,
     check_tasks,
     left,
-    of_tasks,
     reports,
     run_profiled_lab,
     two_steps,
@@ -91,7 +91,9 @@ def test_report_has_the_samples_beside_what_the_agent_measured(
     with run_prometheus(tmp_path, SCRAPES.format(address=agent.addresses[0])) as prometheus:
         job = profiled.submit(two_steps(work), "--profile=task", "--acctg-freq=task=1")
         reported = reports(work)
-        until(lambda: len(of_tasks(agent, CPU, job)) == len(TASKS), PATIENCE_SECONDS)
+        # Some scrapes of each task before the job ends; a quick machine would end it before the first one.
+        seen = f'count_over_time({RESIDENT}{{slurm_job="{job}",step!="batch"}}[10m]) >= 5'
+        until(lambda: len(prometheus.query(seen)) == len(TASKS), PATIENCE_SECONDS)
         (work / "end").touch()
         final = reports(work, "final.json")
         lab.wait_state(job, {"COMPLETED"})
