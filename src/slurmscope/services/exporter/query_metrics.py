@@ -3,7 +3,7 @@
 
 ::
 
-    slurmscope_series_questions_total{kind="curves"} 96
+    slurmscope_series_queries_total{kind="curves"} 96
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from slurmscope.metrics.family import Family, counter, gauge
 from slurmscope.sources.prometheus.query_counters import QueryCounts
 
-QUERIES = counter("slurmscope_series_questions_total", "Queries to Prometheus.", "kind")
+QUERIES = counter("slurmscope_series_queries_total", "Queries to Prometheus.", "kind")
 QUERY_SECONDS = counter(
-    "slurmscope_series_question_seconds_total", "Time spent on Prometheus queries, including failed ones.", "kind"
+    "slurmscope_series_query_seconds_total", "Time spent on Prometheus queries, including failed ones.", "kind"
 )
 POINTS = counter("slurmscope_series_points_total", "Data points received from Prometheus.", "kind")
 RECEIVED = counter("slurmscope_series_received_bytes_total", "Bytes received from Prometheus.", "kind")

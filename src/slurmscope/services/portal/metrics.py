@@ -4,7 +4,7 @@
 ::
 
     slurmscope_portal_requests_total{route="/jobs/{shown_id}",status="2xx"} 412
-    slurmscope_series_questions_total{kind="curves"} 96
+    slurmscope_series_queries_total{kind="curves"} 96
     slurmscope_reporter_read_until_timestamp_seconds 1.7841024e+09
 """
 

@@ -47,7 +47,7 @@ def _random() -> float:
 
 
 class Prometheus:
-    """Query one server; any thread may, and ``max_questions`` limits the queries at the same time."""
+    """Query one server; any thread may, and ``max_queries`` limits the queries at the same time."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Prometheus:
         self._settings = settings
         self._certificates = Certificates(settings.ca_file, settings.cert_file, settings.key_file)
         self._tls()  # files that cannot be used are reported at once
-        self._slots = threading.BoundedSemaphore(max(1, settings.max_questions))
+        self._slots = threading.BoundedSemaphore(max(1, settings.max_queries))
         self._clock = clock
         self._sleep = sleep
         self._random = random

@@ -66,7 +66,7 @@ class PrometheusSeries:
     @property
     def max_concurrent_queries(self) -> int:
         """Return how many queries the client sends at the same time."""
-        return max(1, self._settings.max_questions)
+        return max(1, self._settings.max_queries)
 
     def read_curves(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, points: int, until: float) -> Curves:
         """Return curves of at most ``points`` points each."""

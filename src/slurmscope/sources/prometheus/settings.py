@@ -131,7 +131,7 @@ class PrometheusSettings:
         help="Maximum number of points per series in one query; Prometheus itself rejects more than 11000.",
         metavar="N",
     )
-    max_questions: int = setting(
+    max_queries: int = setting(
         4,
         help="Maximum number of concurrent queries to Prometheus.",
         metavar="N",

@@ -82,7 +82,7 @@ def test_one_squeue_call_serves_jobs_and_lustre(flags: dict[str, object], tmp_pa
     assert {("RUNNING",): 1.0} == values(page, "slurm_jobs")
     assert {(): 1.0} == values(page, "cluster_exporter_scrape_ok")
     assert {("lustre_metadata",): 1.0, ("lustre_read",): 1.0, ("lustre_write",): 1.0} == values(
-        page, "slurmscope_series_questions_total"
+        page, "slurmscope_series_queries_total"
     )
     assert 6 == len(values(page, "cluster_exporter_stage_execution_seconds"))
     assert 1 == calls(tmp_path)

@@ -81,9 +81,9 @@ def test_queries_are_counted_by_kind() -> None:
     values = samples(full_metrics().families())
 
     curves, totals = (("kind", "curves"),), (("kind", "totals"),)
-    assert 1 == values["slurmscope_series_questions_total", curves]
-    assert 1 == values["slurmscope_series_questions_total", totals]
-    assert 0.5 == values["slurmscope_series_question_seconds_total", curves]
+    assert 1 == values["slurmscope_series_queries_total", curves]
+    assert 1 == values["slurmscope_series_queries_total", totals]
+    assert 0.5 == values["slurmscope_series_query_seconds_total", curves]
     assert 900 == values["slurmscope_series_points_total", curves]
     assert 4096 == values["slurmscope_series_received_bytes_total", curves]
     assert 1 == values["slurmscope_series_retries_total", totals]

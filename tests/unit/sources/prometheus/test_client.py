@@ -194,7 +194,7 @@ def test_number_of_queries_at_the_same_time_is_limited() -> None:
         connection.sendall(ONE)
 
     with scripted_server(handle) as url:
-        client = Prometheus(PrometheusSettings(url=parse_address(url), max_questions=1))
+        client = Prometheus(PrometheusSettings(url=parse_address(url), max_queries=1))
         first = threading.Thread(target=send_query, args=(client,))
         first.start()
         assert is_asked.wait(GENEROUS_SECONDS)

@@ -146,7 +146,7 @@ class Site:
         self.reporter = Reporter(self.accounting, maker, *parts, cluster="lab", clock=clock)
 
     def series(self, client: FlakyClient) -> PrometheusSeries:
-        return PrometheusSeries(client, PrometheusSettings(url=parse_address("http://localhost:9090"), max_questions=1))
+        return PrometheusSeries(client, PrometheusSettings(url=parse_address("http://localhost:9090"), max_queries=1))
 
     def end_jobs(self, count: int) -> None:
         """Let jobs end that ran for a while on some of the nodes."""

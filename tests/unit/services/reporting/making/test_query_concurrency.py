@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check that Prometheus gets as many queries at the same time as ``prometheus.max-questions`` allows."""
+"""Check that Prometheus gets as many queries at the same time as ``prometheus.max-queries`` allows."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ class SlowPrometheus:
         connection.sendall(matrix() if "query_range" in query.line else vector())
 
 
-@pytest.mark.parametrize("max_questions", [1, 4, 9])
-def test_as_many_queries_are_in_flight_as_configured(max_questions: int) -> None:
-    server = SlowPrometheus(expected=max_questions)
+@pytest.mark.parametrize("max_queries", [1, 4, 9])
+def test_as_many_queries_are_in_flight_as_configured(max_queries: int) -> None:
+    server = SlowPrometheus(expected=max_queries)
     with scripted_server(server.handle) as url:
-        settings = PrometheusSettings(url=parse_address(url), max_questions=max_questions)
+        settings = PrometheusSettings(url=parse_address(url), max_queries=max_queries)
         series = PrometheusSeries(Prometheus(settings), settings)
         until = time.monotonic() + 2 * GENEROUS_SECONDS
         measure(series, [make_record(1)], now_seconds=START + 10_000.0, until=until)
 
-    assert server.received > max_questions
-    assert max_questions == server.most_in_flight
+    assert server.received > max_queries
+    assert max_queries == server.most_in_flight
