@@ -55,8 +55,10 @@ def _install_advice(extra: str) -> str:
     """Name the pip of this environment; distributions refuse to let pip change their own Python."""
     package = f"'slurmscope[{extra}]'"
     if sys.prefix == sys.base_prefix:
-        return f"python3 -m venv /opt/slurmscope && /opt/slurmscope/bin/pip install {package}; see docs/install.md"
-    return f"{sys.executable} -m pip install {package}; add --find-links DIR for wheels that you built"
+        return f"install slurmscope in a virtual environment with {package}; see docs/install.md"
+    return (
+        f"{sys.executable} -m pip install --no-index --find-links DIR {package}, with DIR as the folder of your wheels"
+    )
 
 
 class AmbiguousName(SlurmscopeError):

@@ -56,7 +56,7 @@ def examine(
 def test_node_that_runs_jobs_and_is_not_scraped_is_named(prometheus: Server, tmp_path: Path) -> None:
     shown = examine(tmp_path, prometheus, "printf '1-02:03:04 n[1-2]\\n0:05 n9\\nINVALID n8\\n'")["measured nodes"]
 
-    assert shown.startswith("missing  measured nodes: jobs run on n2, which Prometheus does not know | ")
+    assert shown.startswith("failed  measured nodes: jobs run on n2, which Prometheus does not know | ")
     assert "--node.name" in shown
     assert "/targets" in shown
 
@@ -78,7 +78,7 @@ def test_clock_that_differs_from_that_of_prometheus_is_reported(
     shown = examine(tmp_path, prometheus, "echo 5:03 n1", {"PYTHONPATH": path})["Prometheus clock"]
 
     # The time that a query takes on a busy machine may be taken off.
-    start = f"missing  Prometheus clock: the clock of this host is (5[89][0-9]|600) s {words} that of Prometheus"
+    start = f"failed  Prometheus clock: the clock of this host is (5[89][0-9]|600) s {words} that of Prometheus"
     assert re.match(start, shown)
     assert "synchronize the clocks" in shown
 
@@ -91,7 +91,7 @@ def test_agent_whose_name_slurm_does_not_know_is_reported(clean_lab: SlurmLab) -
     wrong = run_slurmscope("doctor", "node", "--node.name", "wrong", environment=environment)
 
     assert f"ok       node name: Slurm knows this node as {node}" in right.stdout
-    assert "missing  node name: Slurm does not know a node wrong" in wrong.stdout
+    assert "failed  node name: Slurm does not know a node wrong" in wrong.stdout
     assert "set node.name to the NodeName of this host" in wrong.stdout
 
 

@@ -90,7 +90,7 @@ def test_installation_guide_leads_to_running_services(clean_lab: SlurmLab, clone
     assert "jobs_on_node 0" in done.stdout
     assert "<title>" in done.stdout
     assert "SUCCESS" in done.stdout
-    assert 2 == done.stdout.count("Nothing is missing.")
+    assert 2 == done.stdout.count("All checks passed.")
     assert before == traces()
 
 
@@ -102,4 +102,4 @@ def test_readme_leads_to_the_metrics_of_a_cluster(clean_lab: SlurmLab, clone: Pa
 
     assert 0 == done.returncode, done.stdout[-4000:] + done.stderr[-8000:]
     assert 1 == done.stdout.splitlines().count("slurm_up 1"), done.stdout
-    assert "Nothing is missing." == done.stdout.splitlines()[-1]
+    assert "All checks passed." == done.stdout.splitlines()[-1]

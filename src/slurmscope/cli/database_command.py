@@ -10,8 +10,8 @@ import click
 
 from slurmscope.cli.examples import format_examples
 from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output.check_lines import show_checks
 from slurmscope.config import Config
-from slurmscope.model.check import Check
 from slurmscope.services.database.check import check
 from slurmscope.services.database.grant import GrantSettings, database_sections, grant, revoke
 from slurmscope.sources.accounting.settings import AccountingSettings
@@ -64,7 +64,7 @@ def _command(name: str, action: Callable[..., int], help: str, *more: click.Opti
 
 
 def _example(name: str) -> str:
-    return f"slurmscope database {name} --accounting.password-file /etc/slurmscope/db.pw"
+    return f"slurmscope database {name} --accounting.password-file /etc/slurmscope/accounting.password"
 
 
 def _grant(config: Config, *, is_dry_run: bool) -> int:
@@ -85,21 +85,9 @@ def _revoke(config: Config, *, is_dry_run: bool) -> int:
 
 
 def _check(config: Config, *, is_dry_run: bool) -> int:  # noqa: ARG001 - check is read-only
-    bad = 0
-    for one in check(config.of(AccountingSettings)):
-        bad += not one.is_good
-        _show_check(one)
-    click.echo("All checks passed." if not bad else f"{bad} checks failed; see above.")
-    return 1 if bad else 0
+    return 0 if show_checks(check(config.of(AccountingSettings))) else 1
 
 
 def _show(statements: tuple[str, ...]) -> None:
     for statement in statements:
         click.echo(f"{statement};")
-
-
-def _show_check(one: Check) -> None:
-    mark = click.style("good", fg="green") if one.is_good else click.style("bad ", fg="red")
-    click.echo(f"{mark}  {one.name}: {one.message}")
-    if one.advice:
-        click.echo(f"      {one.advice}")

@@ -13,6 +13,7 @@ import click
 from slurmscope import __version__
 from slurmscope.cli.examples import format_examples
 from slurmscope.cli.flags.options import SettingsCommand, load_config, options_for
+from slurmscope.cli.output.check_lines import show_checks
 from slurmscope.cli.roles import ROLE_NAMES, find_role, find_sections
 from slurmscope.config import Config, own_environment
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings
@@ -90,7 +91,7 @@ def _report(name: str, examination: Examination, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(_describe(name, examination), indent=2))
     else:
-        _show(examination)
+        show_checks(examination.checks)
     return 0 if examination.is_healthy else 1
 
 
@@ -108,13 +109,3 @@ def _describe(name: str, examination: Examination) -> dict[str, object]:
         "kernel": platform.release(),
         "checks": checks,
     }
-
-
-def _show(examination: Examination) -> None:
-    for check in examination.checks:
-        mark = click.style("ok     ", fg="green") if check.is_good else click.style("missing", fg="red")
-        click.echo(f"{mark}  {check.name}: {check.message}")
-        if check.advice:
-            click.echo(f"         {check.advice}")
-    count = sum(not check.is_good for check in examination.checks)
-    click.echo("Nothing is missing." if not count else f"{count} of {len(examination.checks)} are missing.")

@@ -73,7 +73,7 @@ def _options() -> list[click.Parameter]:
             default=DEFAULT_TOLERANCE,
             show_default=True,
             metavar="RATIO",
-            help="Difference of values to ignore, as part of the value.",
+            help="Relative difference of values to ignore, such as 0.05.",
         ),
         click.Option(["--format"], type=click.Choice(["text", "json"]), default="text", help="Format of the result."),
         click.Option(

@@ -13,7 +13,7 @@ from slurmscope.reports.text import TextPage
 MAX_LINES = 5000
 MAX_LINE_CHARACTERS = 2000
 CUT = "The script is longer; only its beginning is shown."
-NO_FINDINGS = "Nothing to check was found in the script."
+NO_FINDINGS = "No problems were found in the script."
 
 
 def render_script_text(shown_id: str, script: JobScript, *, width: int = 80, use_color: bool = False) -> str:

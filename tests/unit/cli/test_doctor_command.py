@@ -26,8 +26,8 @@ def test_what_is_missing_is_counted_and_ends_with_1(tmp_path: Path) -> None:
     done = examine(tmp_path)
 
     assert 1 == done.returncode
-    assert "missing  accounting: sacct was not found" in done.stdout
-    assert "4 of 7 are missing.\n" == done.stdout.splitlines(keepends=True)[-1]
+    assert "failed  accounting: sacct was not found" in done.stdout
+    assert "4 of 7 checks failed; see above.\n" == done.stdout.splitlines(keepends=True)[-1]
 
 
 def test_healthy_portal_ends_with_0(tmp_path: Path) -> None:
@@ -45,19 +45,19 @@ def test_healthy_portal_ends_with_0(tmp_path: Path) -> None:
 
     done = examine(tmp_path)
 
-    assert (0, "Nothing is missing.") == (done.returncode, done.stdout.splitlines()[-1]), done.stdout
+    assert (0, "All checks passed.") == (done.returncode, done.stdout.splitlines()[-1]), done.stdout
 
 
 def test_json_has_every_check_and_the_versions_for_a_bug_report(tmp_path: Path) -> None:
     text, done = examine(tmp_path), examine(tmp_path, "--json")
 
     result = json.loads(done.stdout)
-    shown = [line for line in text.stdout.splitlines() if line.startswith(("ok ", "missing "))]
+    shown = [line for line in text.stdout.splitlines() if line.startswith(("ok ", "failed "))]
     assert 1 == done.returncode
     assert ("portal", False, __version__) == (result["role"], result["healthy"], result["slurmscope_version"])
     assert (platform.python_version(), platform.release()) == (result["python_version"], result["kernel"])
     assert shown == [
-        f"{'ok' if check['ok'] else 'missing':7}  {check['name']}: {check['message']}" for check in result["checks"]
+        f"{'ok' if check['ok'] else 'failed':6}  {check['name']}: {check['message']}" for check in result["checks"]
     ]
     assert all(check["advice"] for check in result["checks"] if not check["ok"])
 

@@ -37,8 +37,8 @@ def test_pages_need_the_extra_portal(command: str, tmp_path: Path) -> None:
     done = _run(command, *arguments)
 
     message = (
-        f"slurmscope: the portal needs the extra 'portal': {sys.executable} -m pip install 'slurmscope[portal]'; "
-        "add --find-links DIR for wheels that you built\n"
+        f"slurmscope: the portal needs the extra 'portal': {sys.executable} -m pip install --no-index "
+        "--find-links DIR 'slurmscope[portal]', with DIR as the folder of your wheels\n"
     )
     assert (2, "", message) == (done.returncode, done.stdout, done.stderr)
     assert [] == list(tmp_path.iterdir())
@@ -47,7 +47,7 @@ def test_pages_need_the_extra_portal(command: str, tmp_path: Path) -> None:
 def test_python_of_the_distribution_is_not_changed_by_pip() -> None:
     done = _run("portal", prefix="sys.base_prefix")
 
-    assert "python3 -m venv /opt/slurmscope && /opt/slurmscope/bin/pip install 'slurmscope[portal]'" in done.stderr
+    assert "install slurmscope in a virtual environment with 'slurmscope[portal]'; see docs/install.md" in done.stderr
 
 
 def test_database_needs_the_extra_mariadb() -> None:

@@ -27,7 +27,7 @@ def test_findings_come_first_then_lines_with_numbers_then_the_environment() -> N
 
 
 def test_plain_script_says_that_nothing_was_found_and_whether_it_was_cut() -> None:
-    assert "Nothing to check was found in the script." in render_script_text("12", JobScript(text="x"))
+    assert "No problems were found in the script." in render_script_text("12", JobScript(text="x"))
     assert "only its beginning is shown" in render_script_text("12", JobScript(text="x", is_cut=True))
     assert "Environment" not in render_script_text("12", JobScript(text="x"))
 

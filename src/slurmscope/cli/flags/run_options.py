@@ -74,8 +74,8 @@ def run_options() -> list[click.Parameter]:
             default=DEFAULT_SOCKET, metavar="FILE", help="Socket of the node agent, which is tried first.",
         ),
         click.Option(
-            ["--auth"], type=click.Choice(["token", "munge"]), default="token", metavar="WAY",
-            help="Prove the sender with token or munge. [default: token]",
+            ["--auth"], type=click.Choice(["token", "munge"]), default="token", metavar="METHOD",
+            help="Authenticate to the exporter with token or munge. [default: token]",
         ),
         click.Option(["--jobid"], type=click.IntRange(1), metavar="N", help="Job ID, if not in the environment."),
         click.Option(["--dry-run"], is_flag=True, help="Print samples instead of sending them."),

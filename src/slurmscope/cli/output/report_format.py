@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Choose the format of a report: the one that was named, or else by the ending of the file."""
+"""Choose the format of a report: the one that was named, or else that of the file's extension."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def format_option(formats: Sequence[str], listing: str) -> click.Option:
         ["--format", "-f"],
         type=click.Choice(formats),
         metavar="FORMAT",
-        help=f"{listing}. [default: by the ending of --output, else text]",
+        help=f"{listing}. [default: from the extension of --output, else text]",
     )
 
 

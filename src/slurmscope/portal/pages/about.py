@@ -22,7 +22,9 @@ def show_help(context: Context) -> Response:
 def show_api(context: Context) -> Response:
     """Show the documentation of the API; the usual pages for this would load scripts from other hosts."""
     document = context.request.app.openapi()
-    return context.page("api.html", operations=list_operations(document), errors=list_errors(document))
+    return context.page(
+        "api.html", operations=list_operations(document), errors=list_errors(document), portal_url=context.public_url
+    )
 
 
 @router.get("/healthz")
