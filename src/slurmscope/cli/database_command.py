@@ -58,13 +58,13 @@ def _command(name: str, action: Callable[..., int], help: str, *more: click.Opti
         callback=lambda is_dry_run=False, **given: action(load_config("database", given), is_dry_run=is_dry_run),
         params=[*more, *options_for(database_sections())],
         help=help,
-        examples=(_example(name), f"slurmscope database {name} --config.file /etc/slurmscope/portal.toml"),
+        examples=(_example(name), f"slurmscope database {name} --accounting.password-file accounting.password"),
         shown=("accounting.host", "accounting.socket", "accounting.password-file", "database.admin-user"),
     )
 
 
 def _example(name: str) -> str:
-    return f"slurmscope database {name} --accounting.password-file /etc/slurmscope/accounting.password"
+    return f"slurmscope database {name} --config.file /etc/slurmscope/portal.toml"
 
 
 def _grant(config: Config, *, is_dry_run: bool) -> int:

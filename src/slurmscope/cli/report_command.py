@@ -50,7 +50,7 @@ Render = Callable[..., bytes]
 def make_command() -> click.Command:
     """Build the command."""
     jobs = click.Argument(["jobs"], nargs=-1, metavar="[JOB]...")
-    shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, or seed (mail text of older tools)")
+    shape = format_option(FORMATS, "text, json, csv (a table), html, pdf, or seed (mail text)")
     output = click.Option(
         ["--output", "-o"],
         type=click.Path(path_type=Path),
@@ -85,7 +85,7 @@ def _filters() -> list[click.Parameter]:
             type=click.IntRange(1, MAX_ROWS),
             default=20,
             metavar="N",
-            help="Maximum number of jobs in a table.",
+            help="Maximum jobs in a table.",
             show_default=True,
         ),
         click.Option(["--script"], is_flag=True, help="Show the job script that Slurm stored, and check it."),

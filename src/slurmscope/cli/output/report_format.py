@@ -15,7 +15,7 @@ def format_option(formats: Sequence[str], listing: str) -> click.Option:
         ["--format", "-f"],
         type=click.Choice(formats),
         metavar="FORMAT",
-        help=f"{listing}. [default: from the extension of --output, else text]",
+        help=f"{listing}. [default: extension of --output, or text]",
     )
 
 
