@@ -16,7 +16,6 @@ from slurmscope.reports.html import render_template, safe_url
 from slurmscope.reports.mail import MAIL_WIDTH, start_mail
 
 _HOUR = 3600.0
-_JOB_HEAD = ("Job", "Core h lost", "GPU h lost", "CPU", "Memory", "State")
 
 
 def render_digest_text(digest: Digest, *, url: str = "") -> str:
@@ -32,7 +31,7 @@ def render_digest_text(digest: Digest, *, url: str = "") -> str:
     if digest.fixes:
         lines += ["", "What to change first", *(f"  {number}. {line}" for number, line in _numbered_fixes(digest))]
     if digest.worst_jobs:
-        lines += ["", "Jobs with the most lost hours", *lay_table(_JOB_HEAD, _job_rows(digest), MAIL_WIDTH)]
+        lines += ["", "Jobs with the most lost hours", *lay_table(*_job_table(digest), MAIL_WIDTH)]
     if url:
         lines += ["", f"More: {show(url)}"]
     if digest.opt_out:
@@ -43,6 +42,7 @@ def render_digest_text(digest: Digest, *, url: str = "") -> str:
 def render_digest_html(digest: Digest, *, url: str = "") -> str:
     """Return the digest as one HTML document."""
     head, use = _use_table(digest)
+    job_head, job_rows = _job_table(digest)
     return render_template(
         "digest.html",
         title=_title(digest),
@@ -50,8 +50,8 @@ def render_digest_html(digest: Digest, *, url: str = "") -> str:
         use_head=head,
         use_rows=use,
         fixes=[line for _, line in _numbered_fixes(digest)],
-        job_head=_JOB_HEAD,
-        job_rows=_job_rows(digest),
+        job_head=job_head,
+        job_rows=job_rows,
         url=safe_url(url),
         opt_out=show(digest.opt_out),
         opt_out_url=safe_url(digest.opt_out),
@@ -151,10 +151,13 @@ def _core_and_gpu_hours(core_hours: float, gpu_hours: float) -> str:
     return f"{cores} and {_format_hours(gpu_hours)} GPU-hours" if gpu_hours > 0 else cores
 
 
-def _job_rows(digest: Digest) -> list[tuple[str, ...]]:
-    return [
+def _job_table(digest: Digest) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    has_clusters = len({row.cluster for row in digest.worst_jobs}) > 1
+    head = ("Job", *(("Cluster",) if has_clusters else ()), "Core h lost", "GPU h lost", "CPU", "Memory", "State")
+    rows = [
         (
             f"{show(row.shown_id, 20)} {show(row.name, 60)}",
+            *((show(row.cluster, 20),) if has_clusters else ()),
             _hours(row.lost_core_seconds),
             _hours(row.lost_gpu_seconds),
             format_ratio(row.cpu_ratio),
@@ -163,6 +166,7 @@ def _job_rows(digest: Digest) -> list[tuple[str, ...]]:
         )
         for row in digest.worst_jobs
     ]
+    return head, rows
 
 
 def _hours(seconds: float | None) -> str:

@@ -83,6 +83,27 @@ def test_job_that_ran_out_of_memory_lost_all_of_its_hours() -> None:
     assert ["100", "–"] == next(line.split()[2:4] for line in text.splitlines() if line.startswith("1 relax"))
 
 
+def test_equal_jobs_of_two_clusters_are_distinguished() -> None:
+    both = (_row(4711, 5.0), replace(_row(4711, 2.0), cluster="beta"))
+    digest = _digest(worst_jobs=both)
+
+    lines = [line.split() for line in render_digest_text(digest).splitlines() if line.startswith(("Job ", "4711 "))]
+    page = " ".join(_Tags(render_digest_html(digest)).words.split())
+
+    assert [["Job", "Cluster"], ["4711", "relax", "lab", "5"], ["4711", "relax", "beta", "2"]] == [
+        line[:2] if line[0] == "Job" else line[:4] for line in lines
+    ]
+    assert all(len(line) <= 76 for line in render_digest_text(digest).splitlines())
+    assert "JobClusterCore h lost" in page
+    assert "4711 relaxlab5" in page
+    assert "4711 relaxbeta2" in page
+
+
+def test_jobs_of_one_cluster_need_no_column_for_it() -> None:
+    assert "Cluster" not in render_digest_text(_digest())
+    assert "Cluster" not in render_digest_html(_digest())
+
+
 def test_at_most_ten_jobs_are_named() -> None:
     sums = DigestSums(totals=(), jobs=tuple(_row(index, float(index)) for index in range(30)))
 
