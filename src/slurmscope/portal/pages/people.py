@@ -6,7 +6,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 from typing import Annotated
-from urllib.parse import quote
 
 from fastapi import APIRouter, Form
 from starlette.responses import RedirectResponse, Response
@@ -16,9 +15,11 @@ from slurmscope.model.job_states import PENDING
 from slurmscope.model.staff import NotedKind, NotedThing
 from slurmscope.model.viewer import Viewer, ViewerRole
 from slurmscope.portal.pages.context import Context, RequestContext, not_found
+from slurmscope.portal.pages.group_links import make_group_link
 from slurmscope.portal.pages.staff import make_staff_section
 from slurmscope.portal.sign_in.csrf import FIELD
 from slurmscope.portal.sign_in.errors import Refused
+from slurmscope.portal.views.page_paths import account_path, user_path
 from slurmscope.portal.views.queries import parse_cluster, parse_days, parse_format
 from slurmscope.portal.views.usage_bars import make_usage_bars
 from slurmscope.portal.web.tables import make_table_response, make_total_table
@@ -63,7 +64,7 @@ def set_digest(
     """Stop or resume the weekly digest of a user, and return to the user's page."""
     _find_user(context, name)
     _change_digest(context, name, wish, token)
-    return RedirectResponse(f"{_make_address(context, 'users', name)}#digest", 303)
+    return RedirectResponse(f"{context.base_path}{user_path(name)}#digest", 303)
 
 
 @router.get("/accounts/{name:path}")
@@ -117,9 +118,10 @@ def _show_usage(context: RequestContext, template: str, name: str, wanted: JobFi
         running=list_jobs(is_running=True),
         ended=list_jobs(is_running=False),
         wanted=wanted,
-        address=_make_address(context, "users" if wanted.user else "accounts", name),
+        address=context.base_path + (user_path(name) if wanted.user else account_path(name)),
         digest=_make_digest_form(context, name) if wanted.user else None,
         staff=make_staff_section(context, NotedThing(NotedKind.USER, "", name)) if wanted.user else None,
+        group_link=make_group_link(context, recent, by),
         rule_link=context.make_rule_link(recent),
         sees_all=_sees_all(context, wanted),
     )
@@ -156,7 +158,3 @@ def _change_digest(context: RequestContext, name: str, choice: DigestChoice, tok
 
 def _may_change_digest(viewer: Viewer, name: str) -> bool:
     return name == viewer.name or viewer.role is ViewerRole.ADMIN
-
-
-def _make_address(context: RequestContext, kind: str, name: str) -> str:
-    return f"{context.base_path}/{kind}/{quote(name, safe='')}"

@@ -7,7 +7,9 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from slurmscope.model.advice import AdviceGroup, AdviceTotal
+from slurmscope.model.archive import GroupBy, JobFilter
 from slurmscope.portal.pages.context import Context, RequestContext
+from slurmscope.portal.pages.group_links import make_group_link
 from slurmscope.portal.views.queries import parse_cluster, parse_days, parse_format
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import make_advice_table, make_table_response
@@ -41,6 +43,7 @@ def show_savings(context: Context) -> Response:
         rules=rules,
         users=users if shows_users else (),
         months=months,
+        user_link=make_group_link(context, JobFilter(cluster=cluster), GroupBy.USER),
         shows_users=shows_users,
         age_seconds=sums.age_seconds,
     )

@@ -7,7 +7,7 @@ import enum
 import re
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Form
 from starlette.responses import RedirectResponse, Response
@@ -18,7 +18,7 @@ from slurmscope.portal.pages.context import Context, RequestContext, not_found
 from slurmscope.portal.pages.waste import require_staff
 from slurmscope.portal.sign_in.csrf import FIELD
 from slurmscope.portal.sign_in.errors import Refused
-from slurmscope.portal.views.page_paths import job_path
+from slurmscope.portal.views.page_paths import job_path, user_path
 from slurmscope.portal.views.queries import NUMBER, parse_filter, render_query
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.tagged import group_tagged
@@ -142,7 +142,7 @@ def _find_thing(context: RequestContext, kind: NotedKind, name: str, cluster: st
         return thing, context.base_path + job_path(thing.name, context.link_cluster(thing.cluster))
     if not name.isprintable() or not name or not context.has_jobs(JobFilter(user=name)):
         raise not_found()
-    return NotedThing(kind, "", name), f"{context.base_path}/users/{quote(name, safe='')}"
+    return NotedThing(kind, "", name), context.base_path + user_path(name)
 
 
 def _parse_note(text: str) -> str:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from urllib.parse import quote
+from collections.abc import Iterable, Mapping
 
 from fastapi import APIRouter
 from starlette.exceptions import HTTPException
@@ -13,8 +11,9 @@ from starlette.responses import Response
 
 from slurmscope.model.archive import GroupBy, JobFilter, TotalOrder, UseTotal
 from slurmscope.portal.pages.context import Context, RequestContext
+from slurmscope.portal.pages.group_links import make_group_link
 from slurmscope.portal.views.losses import LOSS_COLUMNS, sum_causes
-from slurmscope.portal.views.queries import parse_cluster, parse_days, parse_format, render_query
+from slurmscope.portal.views.queries import parse_cluster, parse_days, parse_format
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.web.tables import make_table_response, make_total_table
 
@@ -46,25 +45,15 @@ def show_waste(context: Context) -> Response:
     return context.page(
         "waste.html",
         days=days,
-        groups=[(by, sums.value[by], _link(context, recent, by)) for by in sums.value if by is not GroupBy.STATE],
+        groups=[
+            (by, sums.value[by], make_group_link(context, recent, by)) for by in sums.value if by is not GroupBy.STATE
+        ],
         causes=sum_causes(sums.value[GroupBy.STATE]),
         age_seconds=sums.age_seconds,
         columns=LOSS_COLUMNS,
         order=order,
         recent=recent,
     )
-
-
-def _link(context: RequestContext, recent: JobFilter, by: GroupBy) -> Callable[[str], str]:
-    """Return a function that links the name of a group to its jobs, user or account, of the same cluster."""
-    cluster = JobFilter(cluster=recent.cluster)
-    links = {
-        GroupBy.CLUSTER: lambda name: f"/jobs{render_query(JobFilter(cluster=name))}",
-        GroupBy.USER: lambda name: f"/users/{quote(name, safe='')}{render_query(cluster)}",
-        GroupBy.ACCOUNT: lambda name: f"/accounts/{quote(name, safe='')}{render_query(cluster)}",
-        GroupBy.PARTITION: lambda name: f"/jobs{render_query(replace(cluster, partition=name))}",
-    }
-    return (lambda name: context.base_path + links[by](name)) if by in links else context.make_rule_link(recent)
 
 
 def _sum_up(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write and parse the paths of pages about jobs, arrays and nodes, which may name the cluster.
+"""Write and parse the paths of pages, which may name the cluster.
 
 ::
 
@@ -7,7 +7,7 @@
 
 Job IDs and node names repeat across clusters. A path without a cluster is short to type and to send; a path with one
 names one job. No cluster clashes with a word of a path: a name is one only before a job ID, which no such word is, or
-before the name of a node.
+before the name of a node. Users and accounts are those of all clusters: ``/users/ada?cluster=alpha`` selects one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 CLUSTER_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 _JOB = r"[0-9]{1,10}(?:[_+][0-9]{1,10})?"
@@ -87,6 +87,20 @@ def array_path(array_id: int | str, cluster: str = "") -> str:
 def node_path(name: str, cluster: str = "") -> str:
     """Return the path of a node's page."""
     return f"{_begin('/nodes', cluster)}/{quote(name, safe='')}"
+
+
+def user_path(name: str, cluster: str = "") -> str:
+    """Return the path of a user's page, of all clusters or one."""
+    return f"/users/{quote(name, safe='')}{_select(cluster)}"
+
+
+def account_path(name: str, cluster: str = "") -> str:
+    """Return the path of an account's page, of all clusters or one."""
+    return f"/accounts/{quote(name, safe='')}{_select(cluster)}"
+
+
+def _select(cluster: str) -> str:
+    return f"?{urlencode({'cluster': cluster})}" if cluster else ""
 
 
 def _begin(kind: str, cluster: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from jinja2 import BytecodeCache, Environment, PackageLoader, StrictUndefined
 from jinja2.bccache import Bucket
@@ -21,7 +21,15 @@ from slurmscope.model.summary import JobSummary
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.settings import PortalSettings
 from slurmscope.portal.sign_in.view_as import ViewAs
-from slurmscope.portal.views.page_paths import array_path, job_path, name_job, node_path, shown_cluster
+from slurmscope.portal.views.page_paths import (
+    account_path,
+    array_path,
+    job_path,
+    name_job,
+    node_path,
+    shown_cluster,
+    user_path,
+)
 from slurmscope.portal.views.queries import render_query
 from slurmscope.portal.views.waiting_summary import rate_wait
 from slurmscope.portal.web.static_files import StaticFiles
@@ -127,8 +135,8 @@ def make_links(base: str, clusters: FindClusters = tuple) -> dict[str, Callable[
         "job_name": lambda shown_id, cluster="": name_job(shown_id, named(cluster)),
         "job_url": lambda shown_id, cluster="": f"{base}{job_path(shown_id, named(cluster))}",
         "array_url": lambda array_id, cluster="": f"{base}{array_path(array_id, named(cluster))}",
-        "user_url": lambda name: f"{base}/users/{quote(name, safe='')}",
-        "account_url": lambda name: f"{base}/accounts/{quote(name, safe='')}",
+        "user_url": lambda name, cluster="": base + user_path(name, cluster),
+        "account_url": lambda name, cluster="": base + account_path(name, cluster),
         "node_url": lambda name, cluster="": f"{base}{node_path(name, named(cluster))}",
         "partition_url": lambda name, cluster="": (
             f"{base}/jobs{render_query(JobFilter(cluster=cluster, partition=name))}"

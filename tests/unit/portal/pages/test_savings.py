@@ -65,4 +65,6 @@ def test_savings_are_summed_up_and_each_user_sees_their_own(backend: ArchiveBack
     assert [("cpu_idle", "2")] == [(row["key"], row["advised"]) for row in read("sue", "rule")]
     assert "By user" in open_portal(backend, "sue").get("/savings").text
     assert "By user" not in open_portal(backend, "bob").get("/savings").text
+    for query in ("", "?cluster=lab"):
+        assert f"/users/ada{query}" in Page(open_portal(backend, "sue").get(f"/savings{query}").text).links
     assert 400 == open_portal(backend, "sue").get("/savings?format=csv&table=day").status_code

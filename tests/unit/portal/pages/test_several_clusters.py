@@ -328,6 +328,26 @@ def test_savings_are_of_one_cluster(portal: ArchiveBackend) -> None:
     assert all("cluster=beta" in link for link in Page(answer.text).links if link.startswith("/savings?"))
 
 
+@pytest.mark.parametrize(
+    ("path", "linked"),
+    [
+        ("/users/ada", "/accounts/physics"),
+        ("/users/sue", "/savings"),
+        ("/accounts/physics", "/users/bob"),
+        ("/jobs", "/users/bob"),
+        ("/waste", "/savings"),
+    ],
+)
+def test_page_of_one_cluster_links_to_sums_of_the_same(portal: ArchiveBackend, path: str, linked: str) -> None:
+    sue = sign_in(portal, "sue")
+
+    def find_links(page: str) -> set[str]:
+        return {link for link in Page(sue.get(page).text).links if link.startswith(linked)}
+
+    assert {linked} == find_links(path)
+    assert {f"{linked}?cluster=beta"} == find_links(f"{path}?cluster=beta")
+
+
 def test_waiting_times_are_those_of_the_chosen_cluster(portal: ArchiveBackend) -> None:
     portal.fake.waiting = make_queue(cluster="alpha")
     page = Page(sign_in(portal).get("/cluster?cluster=beta").text)

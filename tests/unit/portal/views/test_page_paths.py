@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from slurmscope.portal.views.page_paths import (
     PagePath,
+    account_path,
     add_cluster,
     array_path,
     is_cluster,
@@ -18,6 +19,7 @@ from slurmscope.portal.views.page_paths import (
     parse_job,
     parse_path,
     shown_cluster,
+    user_path,
 )
 
 WORDS = ("live", "charts", "charts.json", "jobs", "api", "nodes", "12", "12_3", "heat", "waiting", "script", "v2")
@@ -103,3 +105,8 @@ def test_paths_of_jobs_arrays_and_nodes() -> None:
     assert "" == add_cluster("/jobs/12", "../x")
     assert ("", "x/12/3") == parse_job("x/12/3") or ("x", "12/3") == parse_job("x/12/3")
     assert ("", "-/12") == parse_job("-/12")
+
+
+def test_page_of_a_user_or_account_may_be_of_one_cluster() -> None:
+    assert ("/users/ada", "/users/a%2Fb%3F?cluster=x+%26") == (user_path("ada"), user_path("a/b?", "x &"))
+    assert ("/accounts/physics", "/accounts/c%23?cluster=beta") == (account_path("physics"), account_path("c#", "beta"))
