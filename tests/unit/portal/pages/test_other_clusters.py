@@ -194,6 +194,9 @@ def test_first_page_lists_pending_jobs_of_all_clusters(backend: FakeBackend) -> 
     page = Page(sign_in(backend).get("/").text)
     assert {"/jobs/alpha/50", "/jobs/beta/50", "/cluster?cluster=beta"} <= set(page.links)
     assert "3 pending jobs" in page.text
+    assert "Job Cluster Name Why it is pending" in page.text
+    assert "50 alpha in-alpha" in page.text
+    assert "50 beta in-beta" in page.text
 
 
 def test_pending_array_is_that_of_the_named_cluster(backend: FakeBackend) -> None:

@@ -38,6 +38,7 @@ def test_first_page_shows_own_pending_jobs_with_the_earliest_start_first(backend
     text = Page(open_portal(backend).get("/").text).text
     assert "12 pending jobs" in text
     assert text.index("9002") < text.index("9001")
+    assert "Job Name Why it is pending" in text
     assert "The job waits until enough resources are free." in text
     assert "secret" not in text
 
