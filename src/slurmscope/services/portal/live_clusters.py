@@ -17,6 +17,7 @@ from slurmscope.portal.views.cluster_now import ClusterNow
 from slurmscope.portal.views.queue_facts import QueueFacts
 from slurmscope.services.portal.cluster_readings import LiveReadings
 from slurmscope.services.portal.waiting import WAIT_SECONDS
+from slurmscope.sources.accounting.settings import ALL_CLUSTERS
 from slurmscope.sources.slurm.cluster_names import NAME
 
 MAX_CLUSTERS = 64
@@ -98,9 +99,9 @@ class LiveClusters:
     def _other_names(self) -> tuple[str, ...]:
         """Return the other clusters; none while it is unknown which cluster is that of this host.
 
-        If the controller of this host cannot be read, all are read by their names.
+        If the controller of this host cannot be read, several are all read by their names; a single one may be its own.
         """
         names, own = self._clusters(), self.own()
-        if len(names) < 2 or not (own or self._own.waiting.has_failed):
+        if not own and (len(names) < 2 or not self._own.waiting.has_failed):
             return ()
-        return tuple(name for name in names if name != own and NAME.match(name))[:MAX_CLUSTERS]
+        return tuple(name for name in names if name not in {own, ALL_CLUSTERS} and NAME.match(name))[:MAX_CLUSTERS]

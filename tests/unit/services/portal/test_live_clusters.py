@@ -124,6 +124,25 @@ def test_cluster_outside_of_accounting_is_not_read(hosts: Hosts) -> None:
     assert 0 == hosts.count("beta")
 
 
+def test_only_cluster_of_accounting_may_be_another_one(hosts: Hosts) -> None:
+    live = hosts.open(("beta",))
+    assert ("alpha", "beta") == live.names()
+    until(lambda: [4, 6] == [live.now(name).nodes for name in ("", "beta")])
+
+
+def test_only_cluster_of_accounting_may_be_the_own_one_that_is_down(hosts: Hosts) -> None:
+    hosts.down = {"alpha"}
+    live = hosts.open(("alpha",))
+    assert ((), ()) == (live.names(), live.other_queues())
+    assert 0 == hosts.count("alpha")
+
+
+def test_word_for_all_clusters_is_not_the_name_of_one(hosts: Hosts) -> None:
+    """A portal that only serves pages does not list the clusters of slurmdbd."""
+    live = hosts.open(("all",))
+    assert (("alpha",), ()) == (live.names(), live.other_queues())
+
+
 def test_controller_of_another_cluster_is_not_shown(hosts: Hosts) -> None:
     """A new cluster was set up on the host of beta, whose address slurmdbd still has."""
     hosts.controllers["beta"] = hosts.controllers["alpha"]
