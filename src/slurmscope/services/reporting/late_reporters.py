@@ -46,8 +46,10 @@ class LateReporters:
 
     def _find_late(self) -> Iterator[str]:
         now = self._wall_clock()
-        for name, read_until in read_progress(self._checkpoints, ()).items():
+        progress = {name: until for name, until in read_progress(self._checkpoints, ()).items() if until is not None}
+        newest = min(now, max(progress.values(), default=0))
+        for name, read_until in progress.items():
             check = check_progress(read_until, now, self._settings)
-            # A cluster that was not read for a week is assumed to no longer exist.
-            if read_until is not None and now - read_until < GONE_SECONDS and not check.is_good:
+            # A cluster that was not read for a week, while another one was, is assumed to no longer exist.
+            if newest - read_until < GONE_SECONDS and not check.is_good:
                 yield f"{name}: {check.message}" if name else check.message

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from slurmscope.errors import ArchiveError
 from slurmscope.services.reporting.archiving.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, ReporterSettings
 from slurmscope.services.reporting.late_reporters import GONE_SECONDS, KEPT_SECONDS, LateReporters
+from slurmscope.units import DAY_SECONDS
 
 NOW = 1_790_000_000
 
@@ -44,10 +47,27 @@ def test_cluster_that_is_an_hour_behind_is_named() -> None:
     assert "good" not in problem
 
 
-def test_cluster_that_is_gone_or_was_never_read_is_no_problem() -> None:
-    gone = Stored({read_until("gone"): str(NOW - GONE_SECONDS - 1)})
+@pytest.mark.parametrize("seconds", [300, -90 * DAY_SECONDS])
+def test_cluster_that_is_gone_or_was_never_read_is_no_problem(seconds: int) -> None:
+    gone = Stored({read_until("gone"): str(NOW - GONE_SECONDS - 3600), read_until("good"): str(NOW - seconds)})
 
     assert ("", "") == tuple(make_late(stored, [0.0]).find_problem() for stored in (gone, Stored()))
+
+
+def test_archive_without_any_reporter_is_late_however_long_ago_that_began() -> None:
+    stored = Stored({read_until("gone"): str(NOW - 30 * DAY_SECONDS)})
+    stored |= {read_until(name): str(NOW - 8 * DAY_SECONDS) for name in ("alpha", "beta")}
+
+    problems = make_late(stored, [0.0]).find_problem().split("; ")
+
+    assert ["alpha", "beta"] == [problem.partition(":")[0] for problem in problems]
+    assert all(problem.endswith(" behind") for problem in problems)
+
+
+def test_clock_that_was_wrong_once_hides_no_late_cluster() -> None:
+    stored = Stored({read_until("wrong"): str(NOW + 90 * DAY_SECONDS), read_until("late"): str(NOW - 3 * 3600)})
+
+    assert make_late(stored, [0.0]).find_problem().startswith("late: jobs that ended before ")
 
 
 def test_progress_of_an_earlier_release_counts() -> None:
