@@ -125,6 +125,29 @@ def test_account_digest_goes_to_the_given_address(mailbox: Mailbox, archive: Pat
     assert (0, ["head@elsewhere.org"]) == (done.returncode, mailbox.recipients)
 
 
+@pytest.mark.parametrize(("cluster", "recipients"), [("lab", ["grace@example.org"]), ("elsewhere", [])])
+def test_coordinators_get_digests_about_clusters_of_their_slurmdbd(
+    mailbox: Mailbox, archive: Path, tmp_path: Path, cluster: str, recipients: list[str]
+) -> None:
+    """The archive has jobs of lab only, which another slurmdbd than that of this host may have."""
+    answer = f"case \"$*\" in *'show cluster'*) echo {cluster};; *) echo 'physics|grace';; esac"
+    slurm = make_commands(tmp_path / "bin", {"sacctmgr": answer})
+
+    done = _digest(mailbox, archive, slurm, "--account", "physics")
+
+    assert (0, recipients) == (done.returncode, mailbox.recipients)
+
+
+def test_users_get_digests_while_clusters_and_coordinators_are_unknown(
+    mailbox: Mailbox, archive: Path, tmp_path: Path
+) -> None:
+    slurm = make_commands(tmp_path / "bin", {"sacctmgr": "exit 1"})
+
+    done = _digest(mailbox, archive, slurm, "--all-users", "--all-accounts")
+
+    assert (2, ["ada@example.org", "bob@example.org"]) == (done.returncode, mailbox.recipients)
+
+
 def test_unknown_coordinators_are_reported(mailbox: Mailbox, archive: Path, tmp_path: Path) -> None:
     silent = make_commands(tmp_path / "silent", {"sacctmgr": ""})
     broken = make_commands(tmp_path / "broken", {"sacctmgr": "echo 'slurmdbd is away' >&2; exit 1"})

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from slurmscope.config import Config
-from slurmscope.errors import ArchiveError, OutputError
+from slurmscope.errors import ArchiveError, OutputError, SourceError
 from slurmscope.reports.digest import Digest
 from slurmscope.reports.digest_mail import make_digest_mail, render_digest_text
 from slurmscope.services.mail.digests import DigestRequest, DigestSubject, write_digests
@@ -190,8 +190,16 @@ def _subject(about: DigestSubject) -> str:
 
 
 def _coordinated_clusters(archive: SqlArchive, commands: SlurmCommands) -> frozenset[str] | None:
-    """Return the clusters whose accounts the coordinators coordinate: those of this slurmdbd. None is the only one."""
-    return frozenset(read_all_names(commands.run)) if len(archive.clusters()) > 1 else None
+    """Return the clusters whose accounts the coordinators coordinate: those of this slurmdbd.
+
+    If these cannot be read and the archive has one cluster, None is every cluster: users still get their digests.
+    """
+    try:
+        return frozenset(read_all_names(commands.run))
+    except SourceError:
+        if len(archive.clusters()) > 1:
+            raise
+        return None
 
 
 def _readers(about: DigestSubject, to: str, coordinators: Callable[[], CoordinatorsByAccount]) -> Sequence[str]:
