@@ -191,7 +191,7 @@ def _find(source: JobSource, config: Config, choice: JobChoice, wanted: JobFilte
         wanted = replace(wanted, user=source.user())
     found = source.list_jobs(wanted, 1 if choice.is_last else limit)
     if choice.is_last and found.rows and shape != "csv":
-        return _find_last(source, found.rows[0], config, shape)
+        return _find_last(source, found.rows[0], wanted.cluster, config, shape)
     if choice.shown_ids and not found.rows:
         raise ConfigError(f"none of these jobs was found, or you may not see them{_archive_problem(config)}")
     notes = [found.problem] if found.problem else []
@@ -210,10 +210,10 @@ def _suggest_report(rows: Sequence[JobRow], cluster: str) -> Iterator[str]:
         yield f"The report of one job: slurmscope report {row.shown_id}{chosen}"
 
 
-def _find_last(source: JobSource, row: JobRow, config: Config, shape: str) -> Render:
-    """Return the report of the user's last job; another cluster may have one of the same ID."""
+def _find_last(source: JobSource, row: JobRow, cluster: str, config: Config, shape: str) -> Render:
+    """Return the report of the user's last job; another cluster than the chosen one may have one of the same ID."""
     try:
-        return _find_one(source, row.shown_id, "", config, shape)
+        return _find_one(source, row.shown_id, cluster, config, shape)
     except AmbiguousName:
         return _find_one(source, row.shown_id, row.cluster, config, shape)
 
@@ -230,14 +230,14 @@ def _find_one(source: JobSource, shown_id: str, cluster: str, config: Config, sh
     is_array = shown_id.isdecimal() and (report is None or report.record.is_array_rest)
     tasks = source.read_array(int(shown_id), cluster).rows if is_array else ()
     if report and len(tasks) < 2:
-        link = link_to(report, config.of(MailSettings), source.clusters())
+        link = link_to(report, config.of(MailSettings), source.clusters(), chosen=cluster)
         return partial(render_one, report, link or portal_link(shown_id, config.of(ClientSettings), cluster=cluster))
     if not tasks:
         raise _not_found(shown_id, cluster, config)
     if shape == "json":
         made = render_array_json(source.array_reports(int(shown_id), cluster))
         return lambda _, **_options: made
-    return partial(render_array, shown_id, tasks)
+    return partial(render_array, shown_id, tasks, cluster)
 
 
 def _find_script(source: JobSource, config: Config, choice: JobChoice, wanted: JobFilter, shape: str) -> Render:

@@ -24,12 +24,15 @@ _HEAD = ("Task", "State", "Run time", "CPU", "Memory", "Findings")
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
-def render_array_text(array_id: str, tasks: Sequence[JobRow], *, width: int = 80, use_color: bool = False) -> str:
-    """Return a table of the tasks in lines of at most ``width`` columns."""
+def render_array_text(
+    array_id: str, tasks: Sequence[JobRow], *, cluster: str = "", width: int = 80, use_color: bool = False
+) -> str:
+    """Return a table of the tasks in lines of at most ``width`` columns; it names the cluster if one was chosen."""
     width = max(MIN_WIDTH, min(width, MAX_WIDTH))
     states = Counter(task.state for task in tasks)
     counted = ", ".join(f"{count:,} {show(state, 40)}" for state, count in states.most_common())
-    title = f"Array {array_id}: {show(tasks[0].name, 100)}, {format_some(len(tasks), 'task')} ({counted})"
+    where, option = (f" on {cluster}", f" -M {cluster}") if cluster else ("", "")
+    title = f"Array {array_id}{where}: {show(tasks[0].name, 100)}, {format_some(len(tasks), 'task')} ({counted})"
     heading = cut(title, width)
     example = next((task for task in tasks if task.rules), tasks[0])
     lines = [
@@ -37,7 +40,7 @@ def render_array_text(array_id: str, tasks: Sequence[JobRow], *, width: int = 80
         "",
         *lay_table(_HEAD, [_row(task) for task in tasks], width),
         "",
-        *wrap(f"The report of one task: slurmscope report {example.shown_id}", width),
+        *wrap(f"The report of one task: slurmscope report {example.shown_id}{option}", width),
     ]
     return "\n".join(lines) + "\n"
 

@@ -200,3 +200,17 @@ def test_mail_without_a_cluster_does_not_report_one_of_two_jobs(mailbox: Mailbox
     _mail(mailbox, archive, slurm, "-s", f"Slurm Job_id=12 Name=x {ENDED}", "alice")
 
     assert "job 12 exists in several clusters: beta, lab" in body_of(_only(mailbox))
+
+
+def test_command_for_a_task_names_the_cluster_if_there_are_several(
+    mailbox: Mailbox, archive: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CLUSTER_NAME", "Beta")
+    summary = ("-s", "Slurm Array Summary Job_id=15_* (15) Name=x Ended, COMPLETED, ExitCode [0-0]", "alice")
+    _mail(mailbox, archive, slurm, "--mail.portal-url", "", *summary)
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{archive}"))) as opened:
+        opened.save([make_report(make_record(12, cluster="beta", name="twin"))])
+    _mail(mailbox, archive, slurm, "--mail.portal-url", "", *summary)
+
+    commands = ["slurmscope report 15_1", "slurmscope report 15_1 -M beta"]
+    assert commands == [body_of(mail).rstrip().partition("its own report: ")[2] for mail in mailbox.mails]

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import socket
 from collections.abc import Iterator
@@ -15,10 +17,12 @@ from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.browser import PortalClient
 from tests.fakes.command_line import run_here
 from tests.fakes.portal_backend import make_backend
+from tests.fakes.reports import START, make_record, make_report
 from tests.fakes.scripted_server import read_whole_request, scripted_server
 from tests.fakes.slurm_scripts import make_commands
 from tests.fakes.two_clusters import make_two_clusters
 
+FEDERATED = (2 << 26) + 7
 CHOOSE = "slurmscope: job 4711 exists in several clusters: alpha, beta; choose one with -M, such as -M alpha\n"
 
 
@@ -87,7 +91,27 @@ def test_array_of_several_clusters_needs_a_choice(flags: tuple[str, ...]) -> Non
     assert "array 4800 exists in several clusters: alpha, beta; choose" in run_here("report", "4800", *flags).stderr
     done = run_here("report", "4800", "-M", "beta", *flags)
     assert (0, "") == (done.returncode, done.stderr)
-    assert done.stdout.startswith("Array 4800: ")
+    assert done.stdout.startswith("Array 4800 on beta: ")
+    command = done.stdout.splitlines()[-1].removeprefix("The report of one task: slurmscope ").split()
+    assert ["report", "4800_0", "-M", "beta"] == command
+    assert "Job 4800_0" in run_here(*command, *flags).stdout
+
+
+def test_last_job_is_that_of_the_chosen_cluster(tmp_path: Path) -> None:
+    """A federated job was requeued from beta to alpha, where its newest run is."""
+    me = pwd.getpwuid(os.getuid()).pw_name
+    archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=60.0))
+    archive.save(
+        [
+            make_report(make_record(FEDERATED, cluster=cluster, name=f"on-{cluster}", user=me, submit_seconds=submit))
+            for cluster, submit in (("beta", START), ("alpha", START + 1000))
+        ]
+    )
+    archive.close()
+    slurm = make_commands(tmp_path / "bin", {"sacct": "exit 0"})
+    flags = ("--archive.url", f"{tmp_path}/archive.db", "--slurm.bin-path", str(slurm))
+    names = [run_here("report", "last", *chosen, *flags).stdout.split()[3] for chosen in ((), ("-M", "beta"))]
+    assert ["on-alpha", "on-beta"] == names
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "", "alpha,beta", "-x", "a b", "\x1b[31m"])
@@ -106,3 +130,6 @@ def test_link_names_the_cluster(archived: tuple[str, ...], portal: tuple[str, ..
     assert "https://jobs.example.org/jobs/beta/4713" in " ".join(local.split())
     there = run_here("report", "4711", "-M", "beta", *portal).stdout
     assert f"{portal[1]}/jobs/beta/4711" in " ".join(there.split())
+    site = ("--mail.portal-url", "https://jobs.example.org")
+    there = run_here("report", "4711", "-M", "beta", *site, *portal).stdout
+    assert "https://jobs.example.org/jobs/beta/4711" in " ".join(there.split())

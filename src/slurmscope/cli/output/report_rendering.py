@@ -37,8 +37,10 @@ def render_one(report: JobReport, url: str, format: str, *, width: int, use_colo
     return render_text(report, width=width, use_color=use_color, url=url, zone=None).encode()
 
 
-def render_array(array_id: str, tasks: Sequence[JobRow], format: str, *, width: int, use_color: bool) -> bytes:
-    """List the tasks of an array."""
+def render_array(
+    array_id: str, tasks: Sequence[JobRow], cluster: str, format: str, *, width: int, use_color: bool
+) -> bytes:
+    """List the tasks of an array; ``cluster`` is the one that was chosen, empty if none was."""
     if format != "text":
         raise ConfigError(
             f"{array_id} is a job array, which is shown as text, json or csv; name one of its tasks, such as "
@@ -46,7 +48,7 @@ def render_array(array_id: str, tasks: Sequence[JobRow], format: str, *, width: 
         )
     from slurmscope.reports.array_text import render_array_text
 
-    return render_array_text(array_id, tasks, width=width, use_color=use_color).encode()
+    return render_array_text(array_id, tasks, cluster=cluster, width=width, use_color=use_color).encode()
 
 
 def render_array_json(reports: Sequence[JobReport]) -> bytes:

@@ -20,6 +20,7 @@ from functools import partial
 from slurmscope.config import Config
 from slurmscope.errors import OutputError, SlurmscopeError
 from slurmscope.model.report import JobReport
+from slurmscope.portal.views.page_paths import shown_cluster
 from slurmscope.services.mail.mailing import link_to_array, open_mail_server, write_notice, write_report_mail
 from slurmscope.services.reporting.opening import read_clusters, read_report
 from slurmscope.services.reporting.settings import MailSettings
@@ -77,10 +78,11 @@ def run_mail_program(
     addresses = [address for address in re.split(r"[,\s]+", recipients) if address][:MAX_RECIPIENTS]
     parsed = parse_subject(subject)
     report, more = None, ""
-    clusters = read_clusters(config) if settings.portal_url else ()
+    clusters = read_clusters(config) if settings.portal_url or (parsed and parsed.array) else ()
     if parsed and parsed.has_ended and parsed.array:
-        page = link_to_array(parsed.array, _cluster_of(environment), settings, clusters)
-        more = f"Each task has its own report: {page or f'slurmscope report {parsed.array}_1'}"
+        cluster = shown_cluster(_cluster_of(environment), clusters)
+        page = link_to_array(parsed.array, cluster, settings, clusters)
+        more = f"Each task has its own report: {page or _report_command(f'{parsed.array}_1', cluster)}"
     elif parsed and parsed.has_ended:
         report, more = _try_report(config, environment, parsed.job, wait_seconds)
     write = partial(_write, subject=subject, report=report, more=more, settings=settings, clusters=clusters)
@@ -110,6 +112,10 @@ def wait_for_end(
         if left_seconds <= 0:
             return report
         sleep(min(POLL_SECONDS, left_seconds))
+
+
+def _report_command(job: str, cluster: str) -> str:
+    return f"slurmscope report {job} -M {cluster}" if cluster else f"slurmscope report {job}"
 
 
 def _settle(

@@ -41,13 +41,14 @@ def page_of(kind: str, name: str, settings: MailSettings) -> str:
     return f"{settings.portal_url.rstrip('/')}/{kind}/{quote(name, safe='+')}" if settings.portal_url else ""
 
 
-def link_to(report: JobReport, settings: MailSettings, clusters: Sequence[str] = ()) -> str:
+def link_to(report: JobReport, settings: MailSettings, clusters: Sequence[str] = (), *, chosen: str = "") -> str:
     """Return the address of a job's page in the portal, or an empty text without a portal.
 
-    ``clusters`` are those of the archive: among several, the address names that of the job.
+    ``clusters`` are those of the archive: among several, the address names that of the job. It names ``chosen``, the
+    cluster that the user chose, in any case.
     """
     record = report.record
-    path = job_path(record.shown_id, shown_cluster(record.cluster, clusters))
+    path = job_path(record.shown_id, chosen or shown_cluster(record.cluster, clusters))
     return f"{settings.portal_url.rstrip('/')}{path}" if settings.portal_url else ""
 
 
