@@ -274,7 +274,7 @@ class FakeBackend:
 
 def find_archived(archive: Archive, viewer: Viewer, shown_id: str, cluster: str = "") -> JobReport | None:
     """Return the newest archived run of a job, as the portal finds it."""
-    return ReportFinder(archive, None, ReportMaker(None)).report(viewer, shown_id, cluster)
+    return ReportFinder(archive, None, ReportMaker(None), clusters=archive.clusters).report(viewer, shown_id, cluster)
 
 
 def make_backend(reports: Iterable[JobReport] | None = None) -> FakeBackend:

@@ -22,5 +22,11 @@ def make_two_clusters() -> list[JobReport]:
     ]
 
 
+def make_job_and_array() -> list[JobReport]:
+    """Make job 6000 of ada in one cluster, and the tasks of her array 6000 in the other."""
+    tasks = (_job(BETA, 6000 + task, name="array-on-beta", array_job_id=6000, array_task_id=task) for task in (0, 1))
+    return [_job(ALPHA, 6000, name="plain-on-alpha"), *tasks]
+
+
 def _job(cluster: str, job_id: int, **changed: object) -> JobReport:
     return make_report(make_record(job_id, cluster=cluster, **changed))

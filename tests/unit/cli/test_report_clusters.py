@@ -20,7 +20,7 @@ from tests.fakes.portal_backend import make_backend
 from tests.fakes.reports import START, make_record, make_report
 from tests.fakes.scripted_server import read_whole_request, scripted_server
 from tests.fakes.slurm_scripts import make_commands
-from tests.fakes.two_clusters import make_two_clusters
+from tests.fakes.two_clusters import make_job_and_array, make_two_clusters
 
 FEDERATED = (2 << 26) + 7
 CHOOSE = "slurmscope: job 4711 exists in several clusters: alpha, beta; choose one with -M, such as -M alpha\n"
@@ -31,7 +31,7 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """Return the flags of an archive with jobs of two clusters; sacct knows no further ones."""
     folder = tmp_path_factory.mktemp("clusters")
     archive = open_archive(ArchiveSettings(url=f"sqlite:///{folder}/archive.db", timeout=60.0))
-    archive.save(make_two_clusters())
+    archive.save([*make_two_clusters(), *make_job_and_array()])
     archive.close()
     slurm = make_commands(folder / "bin", {"sacct": "exit 0"})
     return ("--archive.url", f"{folder}/archive.db", "--slurm.bin-path", str(slurm))
@@ -50,7 +50,7 @@ def portal(tmp_path: Path) -> Iterator[tuple[str, ...]]:
 def serve_portal(connection: socket.socket) -> None:
     """Answer one request as the portal does for ada."""
     path = read_whole_request(connection).line.split()[1]
-    answer = PortalClient(make_backend(make_two_clusters()).make_app(), "ada").get(path)
+    answer = PortalClient(make_backend([*make_two_clusters(), *make_job_and_array()]).make_app(), "ada").get(path)
     head = f"HTTP/1.1 {answer.status_code} X\r\nContent-Length: {len(answer.content)}\r\n\r\n"
     connection.sendall(head.encode() + answer.content)
 
@@ -95,6 +95,13 @@ def test_array_of_several_clusters_needs_a_choice(flags: tuple[str, ...]) -> Non
     command = done.stdout.splitlines()[-1].removeprefix("The report of one task: slurmscope ").split()
     assert ["report", "4800_0", "-M", "beta"] == command
     assert "Job 4800_0" in run_here(*command, *flags).stdout
+
+
+def test_id_of_a_job_and_an_array_needs_a_choice(flags: tuple[str, ...]) -> None:
+    several = run_here("report", "6000", *flags)
+    assert (2, "", CHOOSE.replace("4711", "6000")) == (several.returncode, several.stdout, several.stderr)
+    assert "Job 6000: plain-on-alpha" in run_here("report", "6000", "-M", "alpha", *flags).stdout
+    assert run_here("report", "6000", "-M", "beta", *flags).stdout.startswith("Array 6000 on beta: array-on-beta")
 
 
 def test_last_job_is_that_of_the_chosen_cluster(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fastapi import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from slurmscope.errors import AmbiguousName
-from slurmscope.model.archive import JobRow
+from slurmscope.model.archive import JobFilter, JobRow
 from slurmscope.model.viewer import Viewer
 from slurmscope.portal.backend import PortalBackend
 from slurmscope.portal.views.page_paths import add_cluster, is_cluster, job_path
@@ -23,11 +23,15 @@ STATUS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Hold one of the clusters, with the address of the requested page there; ``row`` is the job if it is archived."""
+    """Hold one of the clusters, with the address of the requested page there.
+
+    ``row`` is the job if it is archived, or the newest task of an array.
+    """
 
     cluster: str
     url: str
     row: JobRow | None = None
+    is_array: bool = False
 
 
 def handle_ambiguous_name(request: Request, error: Exception) -> Response:
@@ -66,14 +70,25 @@ def _list_choices(request: Request, error: AmbiguousName) -> list[Choice]:
     base: str = request.scope.get("root_path", "")
     path = request.url.path.removeprefix(base)
     query = f"?{request.url.query}" if request.url.query else ""
-    rows = backend.archive.find_shown(request.state.viewer, error.name) if error.kind == "job" else ()
-    newest = {row.cluster: row for row in sorted(rows, key=lambda row: row.submit_seconds)}
+    newest = _find_rows(backend, request.state.viewer, error) if error.kind == "job" else {}
     return [
         Choice(
             cluster=cluster,
             url=base + (f"{page}{query}" if (page := add_cluster(path, cluster)) else job_path(error.name, cluster)),
             row=newest.get(cluster),
+            is_array=cluster in newest and newest[cluster].shown_id != error.name,
         )
         for cluster in error.clusters
         if is_cluster(cluster)
     ]
+
+
+def _find_rows(backend: PortalBackend, viewer: Viewer, error: AmbiguousName) -> dict[str, JobRow]:
+    """Return the newest archived run in each cluster; where an array has this ID, its newest task."""
+    rows = backend.archive.find_shown(viewer, error.name)
+    newest = {row.cluster: row for row in sorted(rows, key=lambda row: row.submit_seconds)}
+    for cluster in error.clusters:
+        if cluster not in newest and error.name.isdecimal():
+            wanted = JobFilter(cluster=cluster, array_job_id=int(error.name))
+            newest |= {row.cluster: row for row in backend.archive.list_jobs(viewer, wanted, limit=1).rows}
+    return newest

@@ -168,7 +168,8 @@ class RequestContext:
     def _choose_pending(self, shown_id: str, found: Sequence[PendingJob]) -> PendingJob | None:
         """Return the pending job that an ID without a cluster means; None if another cluster has started it since.
 
-        Raises ``AmbiguousName`` if another cluster has another job with this ID, which may not be archived yet.
+        Raises ``AmbiguousName`` if another cluster has another job or an array with this ID, which may not be archived
+        yet.
         """
         named = {pending.cluster for pending in found}
         runs: list[JobRow | JobRecord] = list(self.archive.find_shown(self.viewer, shown_id))
@@ -178,6 +179,13 @@ class RequestContext:
                 runs += [report.record] if report else []
         except AmbiguousName as error:
             raise AmbiguousName(error.kind, error.name, named.union(error.clusters)) from None
+        if shown_id.isdecimal():
+            arrays = (
+                JobFilter(cluster=name, array_job_id=int(shown_id))
+                for name in self.backend.jobs.clusters()
+                if name not in named
+            )
+            runs += [row for wanted in arrays for row in self.list_jobs(wanted, limit=1).rows]
         named.update(run.cluster for run in runs)
         # A federated job is pending in several clusters until one starts it, and may have run in another before.
         if not is_one_job(shown_id, [*(pending.job.user for pending in found), *(run.user for run in runs)]):

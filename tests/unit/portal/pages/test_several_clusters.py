@@ -12,8 +12,8 @@ from slurmscope.portal.settings import PortalSettings
 from tests.fakes.archive_backend import ArchiveBackend, open_archive_backend
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.forms import post
-from tests.fakes.portal_backend import VIEWERS, make_backend
-from tests.fakes.two_clusters import make_two_clusters
+from tests.fakes.portal_backend import VIEWERS, OtherCluster, make_backend
+from tests.fakes.two_clusters import make_job_and_array, make_two_clusters
 from tests.fakes.waiting import make_queue, make_waiting
 
 SUB_PAGES = (
@@ -131,6 +131,33 @@ def test_arrays_are_told_apart(portal: ArchiveBackend) -> None:
     assert "/jobs/beta/4800_1" in page.links
     assert "/jobs/alpha/4800_1" not in page.links
     assert "/arrays/beta/4800" == ada.get("/jobs/beta/4800").headers["location"]
+
+
+def test_job_and_array_of_one_id_are_told_apart() -> None:
+    ada = PortalClient(make_backend([*make_two_clusters(), *make_job_and_array()]).make_app(), "ada")
+    assert [300] * 3 == [ada.get(path).status_code for path in ("/jobs/6000", "/jobs/6000/nodes.csv", "/mail/6000")]
+    page = Page(ada.get("/jobs/6000").text)
+    assert {"/jobs/alpha/6000", "/jobs/beta/6000"} <= set(page.links)
+    assert "plain-on-alpha ada physics completed" in page.text
+    assert "array-on-beta ada physics array" in page.text
+    assert ["alpha", "beta"] == [choice["cluster"] for choice in ada.get("/api/v2/jobs/6000").json()["choices"]]
+    assert "/jobs/6000" == ada.get("/search?q=6000").headers["location"]
+    assert "plain-on-alpha" in ada.get("/jobs/alpha/6000").text
+    assert "/arrays/beta/6000" == ada.get("/jobs/beta/6000").headers["location"]
+
+
+@pytest.mark.parametrize("is_array_pending", [False, True])
+def test_pending_job_and_array_of_one_id_are_told_apart(is_array_pending: bool) -> None:
+    _, *tasks = make_job_and_array()
+    backend = make_backend([*make_two_clusters(), *(() if is_array_pending else tasks)])
+    backend.waiting = make_queue(make_waiting(6000, user="ada"), cluster="alpha")
+    pending = make_waiting(6000, user="ada", array_job_id=6000, tasks=(range(2),))
+    waiting = make_queue(*((pending,) if is_array_pending else ()), cluster="beta")
+    backend.others = {"beta": OtherCluster(waiting=waiting)}
+    ada = PortalClient(backend.make_app(), "ada")
+    assert 300 == ada.get("/jobs/6000").status_code
+    assert 200 == ada.get("/jobs/alpha/6000").status_code
+    assert "/arrays/beta/6000" == ada.get("/jobs/beta/6000").headers["location"]
 
 
 def test_nodes_are_told_apart(portal: ArchiveBackend) -> None:

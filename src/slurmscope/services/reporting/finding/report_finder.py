@@ -8,12 +8,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from slurmscope.errors import AmbiguousName, ArchiveError, MalformedAnswer, ServerBusy, SourceError
 from slurmscope.log import fields
-from slurmscope.model.archive import Archive, JobRow
+from slurmscope.model.archive import Archive, JobFilter, JobRow
 from slurmscope.model.job_record import JobAccounting, JobRecord, is_one_job
 from slurmscope.model.job_states import REVOKED
 from slurmscope.model.report import JobReport
@@ -67,6 +68,13 @@ class Outages:
             return tuple(message for message, at in self._known.values() if now - at < OUTAGE_SECONDS)
 
 
+class _Records(NamedTuple):
+    """Hold the newest run of a job in each cluster, and one task of each array whose ID it is."""
+
+    jobs: tuple[JobRecord, ...]
+    tasks: tuple[JobRecord, ...]
+
+
 class ReportFinder:
     """Find reports of single jobs; thread-safe."""
 
@@ -110,10 +118,18 @@ class ReportFinder:
 
         Raises ArchiveError when neither the archive nor accounting could be read, TooManyLookups when the viewer
         looked up too many jobs: whether this one exists is unknown then. Raises AmbiguousName without a cluster if the
-        viewer may see jobs of several clusters by this id.
+        viewer may see jobs of several clusters by this id, or an array in another one.
         """
         if not is_shown_id(shown_id):
             return None
+        report = self._find(viewer, shown_id, cluster)
+        if report and not cluster and shown_id.isdecimal():
+            tasks = tuple(self._find_tasks(viewer, shown_id, report.record.cluster))
+            if not is_one_job(shown_id, [report.record.user, *(task.user for task in tasks)]):
+                _require_one_cluster(shown_id, {report.record.cluster, *(task.cluster for task in tasks)})
+        return report
+
+    def _find(self, viewer: Viewer, shown_id: str, cluster: str) -> JobReport | None:
         archived, archive_error = self._find_archived(viewer, shown_id, cluster)
         may_be_several = not cluster and len(self._clusters()) > 1
         # A requeued run has a successor, which may not be archived yet.
@@ -132,6 +148,22 @@ class ReportFinder:
         if archive_error or (live_error and self._archive is None):
             raise ArchiveError(archive_error or live_error)
         return None
+
+    def _find_tasks(self, viewer: Viewer, array_id: str, but_cluster: str) -> Iterator[JobRecord | JobRow]:
+        """Yield a task of the array with this id in each other cluster: the id of an array means all its tasks."""
+        with suppress(SourceError):
+            # Accounting was read for the report of the job, if it is needed at all.
+            found = self._records.get(array_id) if self._records.is_ready(array_id) else None
+            for task in found.tasks if found else ():
+                if task.cluster != but_cluster and viewer.sees(task.user, task.account, task.cluster):
+                    yield task
+        if self._archive is None:
+            return
+        with suppress(ArchiveError):
+            for cluster in self._clusters():
+                if cluster != but_cluster:
+                    wanted = JobFilter(cluster=cluster, array_job_id=int(array_id))
+                    yield from self._archive.list_jobs(viewer, wanted, limit=1).rows
 
     def _begin_to_renew(self, archived: JobReport, shown_id: str) -> bool:
         """Return whether the archived report of a running job may be shown while the next one is made."""
@@ -163,9 +195,10 @@ class ReportFinder:
         if self._accounting is None:
             return None, ""
         try:
+            records = self._look_up(viewer, shown_id)
             found = [
                 record
-                for record in self._look_up(viewer, shown_id) or ()
+                for record in (records.jobs if records else ())
                 if cluster in {"", record.cluster} and viewer.sees(record.user, record.account, record.cluster)
             ]
             chosen = _choose_cluster(shown_id, found, archived)
@@ -181,7 +214,7 @@ class ReportFinder:
         record = report.record if report else None
         return (report if record and viewer.sees(record.user, record.account, record.cluster) else None), ""
 
-    def _look_up(self, viewer: Viewer, shown_id: str) -> tuple[JobRecord, ...] | None:
+    def _look_up(self, viewer: Viewer, shown_id: str) -> _Records | None:
         """Return the records of a job of any user; only what is not cached counts for the viewer."""
         if self._records.is_ready(shown_id):
             return self._records.get(shown_id)
@@ -191,7 +224,7 @@ class ReportFinder:
                 self._lookups.count(viewer.name)
             return self._records.get(shown_id)
 
-    def _read_records(self, shown_id: str) -> tuple[JobRecord, ...] | None:
+    def _read_records(self, shown_id: str) -> _Records | None:
         """Query accounting for the newest run in each cluster, and note whether it is reachable."""
         found = _SHOWN_ID.fullmatch(shown_id)
         if not found or self._accounting is None:
@@ -220,7 +253,8 @@ class ReportFinder:
 
     def _make_report(self, key: str) -> JobReport | None:
         shown_id, _, cluster = key.partition(" ")
-        record = next((each for each in self._records.get(shown_id) or () if each.cluster == cluster), None)
+        records = self._records.get(shown_id)
+        record = next((each for each in (records.jobs if records else ()) if each.cluster == cluster), None)
         return self._maker.make([record])[0] if record else None
 
 
@@ -255,15 +289,16 @@ def _is_ended(report: JobReport | None) -> bool:
     return report is not None and report.record.has_ended and report.record.state != "REQUEUED"
 
 
-def _newest(records: Iterable[JobRecord], shown_id: str) -> tuple[JobRecord, ...]:
-    # One task of an array has the id of the array itself: that id means all tasks.
-    same = [
-        record
-        for record in records
-        if shown_id == record.shown_id or (shown_id == str(record.job_id) and record.job_id != record.array_job_id)
-    ]
-    newest = {record.cluster: record for record in sorted(same, key=_age_key)}
-    return tuple(newest.values())
+def _newest(records: Iterable[JobRecord], shown_id: str) -> _Records:
+    jobs: dict[str, JobRecord] = {}
+    tasks: dict[str, JobRecord] = {}
+    for record in sorted(records, key=_age_key):
+        # One task of an array has the id of the array itself: that id means all tasks.
+        if shown_id == record.shown_id or (shown_id == str(record.job_id) and record.job_id != record.array_job_id):
+            jobs[record.cluster] = record
+        elif shown_id == str(record.array_job_id):
+            tasks[record.cluster] = record
+    return _Records(tuple(jobs.values()), tuple(tasks.values()))
 
 
 def _age_key(job: JobRecord | JobRow) -> tuple[int, int]:

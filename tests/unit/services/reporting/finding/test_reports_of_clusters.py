@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from slurmscope.errors import AmbiguousName, CommandTimedOut
+from slurmscope.model.archive import JobFilter, JobPage, PagePosition
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.services.reporting.finding.known_clusters import KEPT_SECONDS, KnownClusters
@@ -18,7 +20,7 @@ from slurmscope.services.runtime.clock import Clock
 from tests.fakes.archive import FakeArchive
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import START, make_record, make_report
-from tests.fakes.two_clusters import make_two_clusters
+from tests.fakes.two_clusters import make_job_and_array, make_two_clusters
 
 PATIENCE_SECONDS = 30.0
 FEDERATED = (2 << 26) + 7
@@ -76,6 +78,54 @@ def test_job_that_has_just_started_in_another_cluster_is_one_of_two(
     assert running is not None
     assert ended is not None
     assert ("RUNNING", "COMPLETED") == (running.record.state, ended.record.state)
+
+
+@pytest.mark.parametrize("is_job_archived", [True, False])
+@pytest.mark.parametrize("is_array_archived", [True, False])
+def test_job_and_array_of_another_cluster_are_ambiguous(is_job_archived: bool, is_array_archived: bool) -> None:
+    job, *tasks = make_job_and_array()
+    # The archive knows both clusters by other jobs.
+    archive, accounting = FakeArchive(make_two_clusters()), FakeAccounting()
+    for reports, is_archived in (([job], is_job_archived), (tasks, is_array_archived)):
+        if is_archived:
+            archive.save(reports)
+        else:
+            accounting.records += [replace(report.record, state="RUNNING", end_seconds=None) for report in reports]
+    finder = make_finder(archive, accounting)
+    with pytest.raises(AmbiguousName, match="job 6000 exists in several clusters: alpha, beta"):
+        finder.report(ADA, "6000")
+    found = finder.report(ADA, "6000", "alpha")
+    assert found is not None
+    assert "plain-on-alpha" == found.record.name
+    assert finder.report(ADA, "6000", "beta") is None
+
+
+@pytest.mark.parametrize("is_archived", [True, False])
+def test_array_of_another_user_does_not_make_an_id_ambiguous(is_archived: bool) -> None:
+    job, *tasks = make_job_and_array()
+    foreign = [replace(task.record, user="bob", account="b") for task in tasks]
+    archive = FakeArchive([*make_two_clusters(), job, *(map(make_report, foreign) if is_archived else ())])
+    accounting = FakeAccounting([] if is_archived else foreign)
+    finder = make_finder(archive, accounting)
+    report = finder.report(ADA, "6000")
+    assert report is not None
+    assert "alpha" == report.record.cluster
+    with pytest.raises(AmbiguousName):
+        finder.report(EVERYTHING, "6000")
+
+
+def test_arrays_are_not_looked_for_while_there_is_one_cluster(accounting: FakeAccounting) -> None:
+    class ListingFails(FakeArchive):
+        def list_jobs(
+            self, viewer: Viewer, wanted: JobFilter, *, after: PagePosition | None = None, limit: int = 50
+        ) -> JobPage:
+            raise AssertionError("this is a query too many")
+
+    archive = ListingFails([make_report(make_record(6000, cluster="alpha"))])
+    assert make_finder(archive, accounting).report(ADA, "6000") is not None
+    archive.save([make_report(make_record(6000, cluster="beta", user="bob", account="b"))])
+    with pytest.raises(AssertionError):
+        make_finder(archive, accounting).report(ADA, "6000")
 
 
 def test_running_job_of_another_user_does_not_make_an_id_ambiguous(
