@@ -7,12 +7,14 @@ a connection of its own, so that neither a slow consumer nor a restart of the se
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from slurmscope.errors import ServerError
+from slurmscope.log import fields
 from slurmscope.model.job_record import JobRecord
 from slurmscope.sources.accounting.job_records import ENDINGS, decode_record
 from slurmscope.sources.accounting.rows import NOW, name_tres
@@ -32,6 +34,8 @@ from slurmscope.sources.accounting.views import (
     step_view,
 )
 
+logger = logging.getLogger(__name__)
+
 _PIECE = 500
 # Above 200 values MariaDB does not use the index to estimate how few rows they have, and may scan the whole
 # table: 500 jobs out of 2,000,000 took 10 s.
@@ -44,7 +48,10 @@ RowCounts = list[tuple[str, int]]
 
 
 class DatabaseAccounting:
-    """Read the job records of some clusters, or of all in the database; safe to use from several threads."""
+    """Read the job records of some clusters, or of all in the database; safe to use from several threads.
+
+    Of several clusters, those without views are skipped; reads raise ServerError if none has any.
+    """
 
     def __init__(self, settings: AccountingSettings) -> None:
         """Set the connection, which is opened for each query, and the clusters."""
@@ -112,11 +119,15 @@ class DatabaseAccounting:
         if not readable:
             raise ServerError(f"{session.name} has no job views that we may read; run slurmscope database grant")
         if missing := [name for name in self._chosen if name not in readable]:
-            raise ServerError(
+            problem = (
                 f"{session.name} has no job views of {', '.join(missing)} that we may read; run slurmscope database "
                 "grant, and check accounting.clusters"
             )
-        return self._chosen or readable
+            if len(missing) == len(self._chosen):
+                raise ServerError(problem)
+            # A new cluster may not have views yet; jobs of the others are shown meanwhile.
+            logger.warning("jobs of a cluster cannot be read", extra=fields("views", error=problem))
+        return tuple(name for name in self._chosen if name in readable) or readable
 
     def _read(self, rows: RowCounts) -> Iterator[JobRecord]:
         by_cluster: defaultdict[str, list[int]] = defaultdict(list)
