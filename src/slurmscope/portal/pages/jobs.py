@@ -124,7 +124,12 @@ def show_array(context: Context, array_id: str) -> Response:
         raise not_found()
     table_format, wanted = parse_format(context.query), JobFilter(cluster=context.cluster, array_job_id=int(array_id))
     rows, is_cut = read_rows(context.list_jobs, wanted, MAX_TASKS)
-    require_one_cluster("array", array_id, {row.cluster for row in rows if row.cluster})
+    clusters = {row.cluster for row in rows if row.cluster}
+    if is_cut and not context.cluster:
+        # The rows may all be of one cluster, and older ones of another.
+        known = context.backend.jobs.clusters()
+        clusters.update(name for name in known if context.has_jobs(replace(wanted, cluster=name)))
+    require_one_cluster("array", array_id, clusters)
     started = [row for row in rows if not row.is_pending]
     if not rows:
         raise not_found()

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from slurmscope.portal.pages import jobs as jobs_module
 from slurmscope.portal.settings import PortalSettings
 from tests.fakes.archive_backend import ArchiveBackend, open_archive_backend
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.forms import post
 from tests.fakes.portal_backend import VIEWERS, OtherCluster, make_backend
+from tests.fakes.reports import START, make_record, make_report
 from tests.fakes.two_clusters import make_job_and_array, make_two_clusters
 from tests.fakes.waiting import make_queue, make_waiting
 
@@ -131,6 +133,19 @@ def test_arrays_are_told_apart(portal: ArchiveBackend) -> None:
     assert "/jobs/beta/4800_1" in page.links
     assert "/jobs/alpha/4800_1" not in page.links
     assert "/arrays/beta/4800" == ada.get("/jobs/beta/4800").headers["location"]
+
+
+def test_array_with_too_many_tasks_for_a_page_does_not_hide_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "MAX_TASKS", 2)
+    tasks = [
+        make_report(make_record(7000 + task, cluster=cluster, array_job_id=7000, array_task_id=task, submit_seconds=at))
+        for cluster, count, at in (("alpha", 3, START), ("beta", 1, START - 9000))
+        for task in range(count)
+    ]
+    ada = PortalClient(make_backend(tasks).make_app(), "ada")
+    assert 300 == ada.get("/arrays/7000").status_code
+    assert "2 tasks, and more that are not shown" in Page(ada.get("/arrays/alpha/7000").text).text
+    assert 200 == PortalClient(make_backend(tasks[:3]).make_app(), "ada").get("/arrays/7000").status_code
 
 
 def test_job_and_array_of_one_id_are_told_apart() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from slurmscope.errors import AmbiguousName, SourceError
 from slurmscope.model.archive import Archive, JobFilter
@@ -52,8 +53,7 @@ def find_array(
     originals = [record for record in records if record.state != REVOKED]
     records = originals if originals or archived else records
     clusters = {name for name, _ in archived} | {record.cluster for record in records}
-    if len(clusters) > 1:
-        raise AmbiguousName("array", str(array_id), clusters)
+    _require_one_cluster(array_id, clusters)
     others = [record for record in records if _task(record) not in archived][:MAX_TASKS]
     reports = (*archived.values(), *maker.make(others))
     return tuple(sorted(reports, key=lambda report: _order(report.record)))[:MAX_TASKS]
@@ -62,10 +62,20 @@ def find_array(
 def _read_archived(viewer: Viewer, array_id: int, cluster: str, archive: Archive | None) -> Iterator[JobReport]:
     if archive is None:
         return
-    page = archive.list_jobs(viewer, JobFilter(cluster=cluster, array_job_id=array_id), limit=MAX_TASKS)
+    wanted = JobFilter(cluster=cluster, array_job_id=array_id)
+    page = archive.list_jobs(viewer, wanted, limit=MAX_TASKS)
+    if page.next_key is not None and not cluster:
+        # The rows may all be of one cluster, and older ones of another.
+        pages = {name: archive.list_jobs(viewer, replace(wanted, cluster=name), limit=1) for name in archive.clusters()}
+        _require_one_cluster(array_id, {name for name, found in pages.items() if found.rows})
     for row in page.rows:
         if row.array_job_id == array_id:
             yield from archive.find(viewer, row.job_id, cluster=row.cluster)
+
+
+def _require_one_cluster(array_id: int, clusters: set[str]) -> None:
+    if len(clusters) > 1:
+        raise AmbiguousName("array", str(array_id), clusters)
 
 
 def _newest(records: Iterable[JobRecord]) -> list[JobRecord]:

@@ -13,6 +13,7 @@ from slurmscope.errors import AmbiguousName, CommandTimedOut
 from slurmscope.model.archive import JobFilter, JobPage, PagePosition
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.viewer import EVERYTHING, Viewer
+from slurmscope.services.reporting.finding import array_finder
 from slurmscope.services.reporting.finding.known_clusters import KEPT_SECONDS, KnownClusters
 from slurmscope.services.reporting.finding.report_finder import ReportFinder
 from slurmscope.services.reporting.making.report_maker import ReportMaker
@@ -274,3 +275,26 @@ def test_clusters_are_read_again_after_a_minute_and_kept_while_the_archive_is_do
     seconds[0] += KEPT_SECONDS
     assert ("alpha", "beta") == known()
     assert () == KnownClusters(None)()
+
+
+def test_array_of_many_tasks_does_not_hide_an_older_one(
+    archive: FakeArchive, accounting: FakeAccounting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(array_finder, "MAX_TASKS", 2)
+    archive.save(
+        [
+            make_report(make_record(7000 + task, cluster=cluster, array_job_id=7000, submit_seconds=submit))
+            for cluster, count, submit in (("alpha", 3, START), ("beta", 1, START - 9000))
+            for task in range(count)
+        ]
+    )
+
+    def find(cluster: str) -> list[str]:
+        found = array_finder.find_array(
+            ADA, 7000, cluster=cluster, archive=archive, accounting=accounting, maker=ReportMaker(None)
+        )
+        return [report.record.cluster for report in found]
+
+    with pytest.raises(AmbiguousName, match="array 7000 exists in several clusters: alpha, beta"):
+        find("")
+    assert (["alpha"] * 2, ["beta"]) == (find("alpha"), find("beta"))
