@@ -177,6 +177,8 @@ class FakeBackend:
     others: dict[str, OtherCluster] = field(default_factory=dict)
     events: tuple[NodeEvent, ...] | None = None
     scripts: dict[str, JobScript] = field(default_factory=dict)
+    storing: set[str] = field(default_factory=lambda: {""})
+    """Clusters that store scripts; that of the portal's host is empty."""
     script_error: SourceError | None = None
     waits: dict[tuple[int, int], WaitingTime] = field(default_factory=dict)
     zoom: Zoom = field(default_factory=lambda: Zoomer(None).zoom)
@@ -243,7 +245,7 @@ class FakeBackend:
                     add_resubmission, self.archive, WaitingTimesCache(self.archive, Clock(wall=self.clock))
                 ),
                 read_script=self.read_script,
-                stores_scripts=lambda: bool(self.scripts),
+                stores_scripts=lambda cluster: bool(self.scripts) and cluster in self.storing,
             ),
             cluster=ClusterServices(
                 now=self.read_now,

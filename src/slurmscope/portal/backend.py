@@ -81,8 +81,8 @@ class JobServices:
     """
     read_script: Callable[[JobRecord], JobScript | None] = lambda _: None
     """Return the script of a job that Slurm stored; None if there is none. May raise ``SourceError``."""
-    stores_scripts: Callable[[], bool] = lambda: False
-    """Return at once whether Slurm stores job scripts."""
+    stores_scripts: Callable[[str], bool] = lambda _: False
+    """Return at once whether a cluster stores job scripts; without a name it is that of the portal's host."""
     advice: AdviceReader = field(default_factory=AdviceReader)
     """What became of the advice that runs got."""
 

@@ -63,7 +63,7 @@ def show_job(context: Context, shown_id: str) -> Response:
     report = context.add_resubmission(context.audit_report(shown_id, report))
     what_if = _answer_what_if(context, report)
     body = _render_cached(context, report, is_update=False, what_if=what_if)
-    has_script = context.backend.jobs.stores_scripts() and may_see_script(context, report)
+    has_script = may_see_script(context, report) and _stores_scripts(context, report.record.cluster)
     staff = make_staff_section(context, NotedThing(NotedKind.JOB, report.record.cluster, report.record.shown_id))
     shown = Markup(body)  # noqa: S704 - our template
     page = context.page("job.html", report=report, body=shown, has_script=has_script, staff=staff)
@@ -156,6 +156,11 @@ _MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "pdf": "application/pdf",
 }
+
+
+def _stores_scripts(context: RequestContext, cluster: str) -> bool:
+    live = context.find_live(cluster)
+    return live is not None and context.backend.jobs.stores_scripts(live)
 
 
 def _is_array(context: RequestContext, shown_id: str) -> bool:

@@ -201,7 +201,7 @@ def _make_job_services(parts: _Parts) -> JobServices:
         clusters=clusters,
         add_resubmission=partial(add_resubmission, parts.archive, parts.waiting_times),
         read_script=known or scripts.read,
-        stores_scripts=(lambda: True) if known else scripts.is_stored,
+        stores_scripts=(lambda _: True) if known else scripts.is_stored,
         advice=SqlAdviceReader(parts.archive.database),
     )
 

@@ -11,7 +11,10 @@ from slurmscope.errors import CommandFailed
 from slurmscope.model.job_script import EnvironmentVariable, JobScript, ScriptFinding
 from slurmscope.portal.settings import PortalSettings
 from tests.fakes.browser import Page, PortalClient
-from tests.fakes.portal_backend import FakeBackend
+from tests.fakes.portal_backend import FakeBackend, OtherCluster, make_backend
+from tests.fakes.reports import make_record, make_report
+from tests.fakes.two_clusters import make_two_clusters
+from tests.fakes.waiting import make_queue
 
 SCRIPT = JobScript(
     text="#!/bin/sh\n\t<script>alert(1)</script>\x1b[31m\nexport KEY=x\n",
@@ -45,6 +48,23 @@ def test_link_is_on_the_page_of_the_owner_alone(backend: FakeBackend) -> None:
     assert "/jobs/4711/script" not in links("sue") | links("cora")
     backend.scripts.clear()
     assert "/jobs/4711/script" not in links("ada")
+
+
+def test_link_depends_on_what_the_cluster_of_the_job_stores() -> None:
+    backend = make_backend(make_two_clusters())
+    backend.scripts, backend.waiting = {"4711": SCRIPT}, make_queue(cluster="alpha")
+    backend.others = {"beta": OtherCluster()}
+    # The portal's own cluster is alpha; no controller of gamma is read.
+    backend.archive.save([make_report(make_record(4711, cluster="gamma"))])
+
+    def has_link(cluster: str) -> bool:
+        page = Page(PortalClient(backend.make_app(), "ada").get(f"/jobs/{cluster}/4711").text)
+        return f"/jobs/{cluster}/4711/script" in page.links
+
+    backend.storing = {""}
+    assert [True, False, False] == [has_link(cluster) for cluster in ("alpha", "beta", "gamma")]
+    backend.storing = {"beta"}
+    assert [False, True, False] == [has_link(cluster) for cluster in ("alpha", "beta", "gamma")]
 
 
 def test_script_that_is_not_stored_is_explained(ada: PortalClient) -> None:

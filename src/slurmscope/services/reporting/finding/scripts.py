@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from slurmscope.analysis.script_lint import lint_script
 from slurmscope.analysis.shown_environment import show_environment
@@ -17,11 +17,21 @@ from slurmscope.model.job_script import JobScript
 from slurmscope.services.reporting.finding.live_cache import LiveCache
 from slurmscope.sources.accounting.stored_script import read_environment, read_script
 from slurmscope.sources.slurm.commands import RunCommand
+from slurmscope.sources.slurm.other_cluster import run_in_cluster
 
 KNOWN_SECONDS = 600.0
 """How long it is known whether Slurm stores scripts."""
 
 _FLAGS = re.compile(rb"^AccountingStoreFlags\s*=.*\bjob_script\b", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class _Stored:
+    """Hold whether a cluster stores scripts, and when that was looked up."""
+
+    is_stored: bool = False
+    checked_at: float = -KNOWN_SECONDS
+    checking: threading.Lock = field(default_factory=threading.Lock)
 
 
 class ScriptReader:
@@ -32,30 +42,33 @@ class ScriptReader:
         self._run = run
         self._clock = clock
         self._cache = LiveCache(self._read)
-        self._is_stored = False
-        self._checked_at = -KNOWN_SECONDS
-        self._checking = threading.Lock()
+        self._stored: dict[str, _Stored] = {}
 
     def read(self, record: JobRecord) -> JobScript | None:
         """Return the script of a job; None if it is not stored. Raises SourceError if accounting cannot be read."""
         script = self._cache.get(f"{record.cluster} {record.shown_id} {record.user}")
         return None if script is None else add_findings(script, record)
 
-    def is_stored(self) -> bool:
-        """Return at once whether Slurm stores scripts, as far as is known; that is looked up in the background."""
-        if self._clock() - self._checked_at >= KNOWN_SECONDS and self._checking.acquire(blocking=False):
-            threading.Thread(target=self._check, name="script flags", daemon=True).start()
-        return self._is_stored
+    def is_stored(self, cluster: str = "") -> bool:
+        """Return at once whether a cluster stores scripts, as far as is known; that is looked up in the background.
 
-    def _check(self) -> None:
+        ``cluster`` is one whose controller is read; without a name it is that of this host.
+        """
+        stored = self._stored.setdefault(cluster, _Stored())
+        if self._clock() - stored.checked_at >= KNOWN_SECONDS and stored.checking.acquire(blocking=False):
+            threading.Thread(target=self._check, args=(cluster, stored), name="script flags", daemon=True).start()
+        return stored.is_stored
+
+    def _check(self, cluster: str, stored: _Stored) -> None:
         try:
-            self._is_stored = _FLAGS.search(self._run("scontrol", ("show", "config"))) is not None
+            run = run_in_cluster(self._run, cluster) if cluster else self._run
+            stored.is_stored = _FLAGS.search(run("scontrol", ("show", "config"))) is not None
         except SourceError:
             # What was known before still holds.
             return
         finally:
-            self._checked_at = self._clock()
-            self._checking.release()
+            stored.checked_at = self._clock()
+            stored.checking.release()
 
     def _read(self, key: str) -> JobScript | None:
         cluster, shown_id, user = key.split(" ", 2)
