@@ -153,6 +153,7 @@ def _queries() -> Mapping[str, Ask]:
         "the worst": lambda _: everybody(worst=Severity.CRITICAL),
         "one name": lambda dice: everybody(name=f"job{dice.randrange(1000)}"),
         "a common prefix of names": lambda dice: everybody(name=f"job{dice.randrange(1, 10)}"),
+        "200 job IDs": lambda dice: everybody(shown_ids=tuple(map(str, dice.sample(range(1, JOBS_COUNT), 200)))),
         "a small cluster": lambda _: everybody(cluster="small"),
         "failed jobs of a small cluster": lambda _: everybody(cluster="small", state="FAILED"),
         "one rule in a small cluster": lambda dice: everybody(cluster="small", rule=dice.choice(RULES)),

@@ -78,6 +78,12 @@ class Fact:
         return {JobMetric.CPU: ratio, JobMetric.RUN: self.run_seconds, JobMetric.CORES: self.cpus, JobMetric.WAIT: 60.0}
 
     @property
+    def shown_ids(self) -> frozenset[str]:
+        """Return the IDs that select this job: its own, and that of its array."""
+        array = self.array_job_id
+        return frozenset({str(self.job_id)} if array is None else {str(array), f"{array}_{self.job_id}"})
+
+    @property
     def blocked_seconds(self) -> float:
         """Return the core time that the requested memory blocked, where it is known."""
         is_known = self.memory_share is not None and self.state == "COMPLETED"
@@ -102,6 +108,7 @@ class Fact:
             and (not wanted.rule or wanted.rule in dict(self.findings))
             and wanted.worst in (None, self.worst)
             and wanted.array_job_id in (None, self.array_job_id)
+            and (not wanted.shown_ids or not self.shown_ids.isdisjoint(wanted.shown_ids))
             and (wanted.since_seconds is None or wanted.since_seconds <= self.submit)
             and (wanted.until_seconds is None or self.submit < wanted.until_seconds)
             and wanted.is_running in (None, self.state == "RUNNING")
@@ -238,6 +245,7 @@ def filters() -> strategies.SearchStrategy[JobFilter]:
         "rule": strategies.sampled_from(RULES),
         "worst": strategies.sampled_from(list(Severity)),
         "array_job_id": strategies.integers(1, 2),
+        "shown_ids": strategies.lists(strategies.sampled_from(("1", "2", "3", "1_1", "2_3")), min_size=1).map(tuple),
         "since_seconds": strategies.sampled_from(TIMES),
         "until_seconds": strategies.sampled_from(TIMES),
         "is_running": strategies.booleans(),

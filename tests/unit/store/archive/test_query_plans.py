@@ -15,11 +15,13 @@ from sqlalchemy.dialects import sqlite
 
 from slurmscope.model.archive import GroupBy, JobFilter, PagePosition
 from slurmscope.model.finding import Severity
+from slurmscope.model.metric_ranges import JobMetric
 from slurmscope.model.viewer import EVERYTHING, Viewer
 from slurmscope.store.archive import archive as archive_module
 from slurmscope.store.archive import page_reading, queries
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.queries import pages
+from slurmscope.store.archive.sums import histograms
 from slurmscope.store.archive.sums.totals import total_statements
 from slurmscope.store.archive.tables.sum_tables import TOTALS
 from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
@@ -198,6 +200,62 @@ def test_jobs_of_a_name_are_counted_by_an_index_alone(
     with archive.database.reading() as connection:
         (plan,) = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {counting[0]}", counting[1]).all()
     assert f"USING COVERING INDEX {index}" in plan[3]
+
+
+@pytest.mark.parametrize(
+    ("viewer", "wanted"),
+    [
+        (EVERYTHING, JobFilter()),
+        (EVERYTHING, JobFilter(cluster="lab", state="COMPLETED")),
+        (Viewer(name="ada", coordinates=frozenset({"physics", "x"})), JobFilter()),
+    ],
+    ids=["staff", "staff, filtered", "coordinator"],
+)
+def test_jobs_with_given_ids_are_found_by_the_indexes_of_ids(
+    archive: SqlArchive, viewer: Viewer, wanted: JobFilter
+) -> None:
+    archive.save([make_unmeasured_report(make_record(number)) for number in range(1, 601)])
+    archive.database.refresh_statistics()
+    indexes = ("slurmscope_jobs_shown (shown_id=?)", "slurmscope_jobs_array (array_job_id=?)")
+    expected = {f"SEARCH slurmscope_jobs USING COVERING INDEX {index}" for index in indexes}
+
+    for count in (1, 60, 250):
+        some = replace(wanted, shown_ids=tuple(str(number) for number in range(count)))
+        lists = (*pages(viewer, some, None, 50), *pages(viewer, some, PagePosition(START, 5), 50))
+        for statement in (*lists, histograms._newest(viewer, some, JobMetric.CPU)):
+            plan = explain(archive, statement)
+
+            read = [line for line in plan if line.startswith(("SCAN", "SEARCH"))]
+            assert "SEARCH slurmscope_jobs USING INTEGER PRIMARY KEY (rowid=?)" == read[0], plan
+            assert expected == set(read[1:]), plan
+
+
+def test_jobs_and_arrays_of_many_ids_are_listed_once_and_in_order(archive: SqlArchive) -> None:
+    tasks = [make_record(1000 + task, array_job_id=1000, array_task_id=task) for task in range(3)]
+    # The number of one array is also the ID of a job of another cluster.
+    others = [make_record(number, cluster="other" if number == 1000 else "lab") for number in (*range(1, 260), 1000)]
+    archive.save([make_unmeasured_report(record) for record in (*tasks, *others)])
+    archive.save([make_unmeasured_report(make_record(5000, user="bob", account="chemistry"))])
+    wanted = JobFilter(shown_ids=("5000", "1000", "1000_1", *map(str, range(240, 0, -1))))
+
+    def read(viewer: Viewer) -> list[tuple[str, int]]:
+        found, after = [], None
+        while True:
+            page = archive.list_jobs(viewer, wanted, after=after, limit=100)
+            found += [(row.cluster, row.job_id) for row in page.rows]
+            if (after := page.next_key) is None:
+                return found
+
+    arrays = {("lab", 1002), ("lab", 1001), ("lab", 1000), ("other", 1000)}
+    single = [("lab", number) for number in range(240, 0, -1)]
+    everything = read(EVERYTHING)
+    assert [("lab", 5000)] == everything[:1]
+    assert arrays == set(everything[1:5])
+    assert single == everything[5:]
+    assert everything[1:] == read(Viewer(name=tasks[0].user))
+    assert everything[:1] == read(Viewer(name="eve", coordinates=frozenset({"chemistry"})))
+    counted = archive.histogram(Viewer(name=tasks[0].user), wanted, JobMetric.CORES)
+    assert 4 + 240 == sum(counted.counts) + counted.unknown
 
 
 @pytest.mark.parametrize("by", list(GroupBy))

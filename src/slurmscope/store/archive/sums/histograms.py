@@ -11,7 +11,7 @@ from slurmscope.model.archive import JobFilter
 from slurmscope.model.metric_ranges import JobHistogram, JobMetric
 from slurmscope.model.viewer import Viewer
 from slurmscope.store.archive.job_rows import rule_name
-from slurmscope.store.archive.queries import conditions, visible_at_all
+from slurmscope.store.archive.queries import conditions, page_key, visible_at_all
 from slurmscope.store.archive.tables.schema import FINDINGS, JOBS
 
 MAX_JOBS = 100_000
@@ -35,7 +35,7 @@ def _newest(viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> Select[Any]
         source = JOBS.join(FINDINGS, FINDINGS.c.run_id == JOBS.c.run_id)
         narrowed.append(FINDINGS.c.rule == rule_name(wanted.rule))
     statement = select(JOBS.c[metric.value].label("number")).select_from(source).where(*narrowed)
-    return statement.order_by(JOBS.c.submit_seconds.desc(), JOBS.c.job_id.desc()).limit(MAX_JOBS)
+    return statement.order_by(*(column.desc() for column in page_key(wanted, JOBS))).limit(MAX_JOBS)
 
 
 def _is_between(number: Any, low: float | None, high: float | None) -> Any:
