@@ -139,7 +139,7 @@ def list_jobs(
     after: Annotated[str, Query(pattern=r"^([0-9]{1,10}-[0-9]{1,10})?$", description="Position to continue at.")] = "",
     limit: Annotated[int, Query(ge=1, le=MAX_JOBS)] = 50,
 ) -> JobsAnswer:
-    """List jobs page by page, newest submission first; ranges of numbers are searched in the last days only."""
+    """List jobs page by page, newest submission first; without ``since``, ranges of numbers search 30 days only."""
     context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
     page = context.list_jobs(bound_ranges(context, wanted), after=parse_position(after), limit=limit)
     return JobsAnswer(jobs=tuple(map(round_fields, page.rows)), next=render_position(page.next_key))

@@ -35,6 +35,7 @@ from slurmscope.portal.views.ranges import make_range_fields
 from slurmscope.portal.views.waiting_summary import summarize_own
 from slurmscope.portal.views.worth_fixing import MAX_RULES, Fix, choose_fixes
 from slurmscope.portal.web.job_file import make_job_file
+from slurmscope.units import DAY_SECONDS
 
 MAX_FILE_ROWS = 10_000
 """Rows in the file of a list: a few megabytes, and a few seconds of database time."""
@@ -111,10 +112,13 @@ def show_jobs(context: Context) -> Response:
 
 
 def bound_ranges(context: RequestContext, wanted: JobFilter) -> JobFilter:
-    """Search the last days only for a range without a date: no index is by these numbers."""
+    """Search 30 days only for a range without a first day: no index is by these numbers."""
     if not wanted.ranges or wanted.since_seconds is not None:
         return wanted
-    return replace(wanted, since_seconds=context.since(_RANGE_DAYS))
+    since = context.since(_RANGE_DAYS)
+    if wanted.until_seconds is not None:
+        since = max(0, min(since, wanted.until_seconds - _RANGE_DAYS * DAY_SECONDS))
+    return replace(wanted, since_seconds=since)
 
 
 @router.get("/arrays/{array_id}")

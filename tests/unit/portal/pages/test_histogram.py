@@ -5,16 +5,29 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from slurmscope.model.report import JobReport
+from slurmscope.units import DAY_SECONDS
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, make_backend
+from tests.fakes.reports import START, make_record, make_report
+
+OLD_JOB = 90_000
 
 
 @pytest.fixture
 def backend() -> FakeBackend:
     return make_backend()
+
+
+def make_old_report(number: int, *, days: int) -> JobReport:
+    start = START - days * DAY_SECONDS
+    return make_report(
+        make_record(OLD_JOB + number, submit_seconds=start, start_seconds=start, end_seconds=start + 7200)
+    )
 
 
 def read_jobs(browser: PortalClient, address: str) -> list[dict[str, str]]:
@@ -57,3 +70,20 @@ def test_range_narrows_the_list_and_stays_in_the_form(backend: FakeBackend) -> N
     assert all(float(row["cpu_ratio"]) < 0.6 for row in low)
     assert 'name="cpu_max" maxlength="40" value="60"' in page
     assert 400 == browser.get("/jobs?cpu_max=sixty").status_code
+
+
+def test_range_until_a_day_searches_the_30_days_before_it(backend: FakeBackend) -> None:
+    backend.archive.save([make_old_report(number, days=60 + number) for number in range(40)])
+    browser = PortalClient(backend.make_app(), "sue")
+    last = datetime.fromtimestamp(START - 65 * DAY_SECONDS, UTC).date()
+    query = f"cores_min=1&until={last}"
+
+    listed = read_jobs(browser, f"/jobs?{query}")
+    page = browser.get(f"/jobs?{query}").text
+    api = browser.get(f"/api/v2/jobs?{query}&limit=500").json()["jobs"]
+
+    expected = [str(OLD_JOB + number) for number in range(5, 35)]
+    assert expected == [row["job_id"] for row in listed] == [str(job["job_id"]) for job in api]
+    assert f'name="since" value="{last - timedelta(days=29)}"' in page
+    # With a later day, the last 30 days are searched, as without one.
+    assert read_jobs(browser, "/jobs?cores_min=1") == read_jobs(browser, "/jobs?cores_min=1&until=2099-12-31")
