@@ -91,7 +91,10 @@ class FakeArchive:
     def histogram(self, viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> JobHistogram:
         rows = [make_row(report) for report in self._seen(viewer) if _matches(report, wanted)]
         known = [number for row in rows if (number := getattr(row, metric.value)) is not None]
-        empty = JobHistogram(metric=metric, counts=(), unknown=len(rows) - len(known), is_cut=False)
+        since = min((row.submit_seconds for row in rows), default=None)
+        empty = JobHistogram(
+            metric=metric, counts=(), unknown=len(rows) - len(known), is_cut=False, since_seconds=since
+        )
         counts = tuple(sum(map(each.contains, known)) for each in empty.ranges)
         return replace(empty, counts=counts)
 

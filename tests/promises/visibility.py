@@ -185,7 +185,9 @@ def _check_histogram(
     archive: SqlArchive, model: ListArchive, viewer: Viewer, wanted: JobFilter, metric: JobMetric
 ) -> None:
     found = archive.histogram(viewer, wanted, metric)
-    numbers = [fact.numbers[metric] for fact in model.facts if fact.matches(viewer, wanted)]
+    matching = [fact for fact in model.facts if fact.matches(viewer, wanted)]
+    numbers = [fact.numbers[metric] for fact in matching]
+    assert min((fact.submit for fact in matching), default=None) == found.since_seconds
     assert len(metric.edges) + 1 == len(found.counts)
     assert [sum(each.contains(number) for number in numbers) for each in found.ranges] == list(found.counts)
     assert (numbers.count(None), False) == (found.unknown, found.is_cut)

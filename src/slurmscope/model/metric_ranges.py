@@ -118,6 +118,8 @@ class JobHistogram:
     """Jobs for which the number is not known."""
     is_cut: bool
     """Whether older jobs were left out."""
+    since_seconds: int | None
+    """When the oldest of these jobs was submitted; None without jobs."""
 
     @property
     def ranges(self) -> Sequence[MetricRange]:

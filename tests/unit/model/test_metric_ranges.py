@@ -15,7 +15,7 @@ from slurmscope.model.metric_ranges import JobHistogram, JobMetric, MetricRange
 
 @given(st.sampled_from(list(JobMetric)), st.floats(0, 1e12))
 def test_number_is_in_one_class(metric: JobMetric, number: float) -> None:
-    histogram = JobHistogram(metric=metric, counts=(), unknown=0, is_cut=False)
+    histogram = JobHistogram(metric=metric, counts=(), unknown=0, is_cut=False, since_seconds=None)
 
     assert 1 == sum(each.contains(number) for each in histogram.ranges)
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from slurmscope.model.metric_ranges import JobMetric
-from slurmscope.portal.pages.context import Context
+from slurmscope.model.archive import JobFilter
+from slurmscope.model.metric_ranges import JobHistogram, JobMetric
+from slurmscope.portal.pages.context import Context, RequestContext
+from slurmscope.portal.pages.jobs import bound_ranges
 from slurmscope.portal.views.metric_histogram import make_histogram_view
-from slurmscope.portal.views.queries import parse_filter, parse_format, render_day
+from slurmscope.portal.views.queries import parse_filter, parse_format
 from slurmscope.portal.views.query_errors import BadQuery
 from slurmscope.portal.views.ranges import write_number
+from slurmscope.portal.web.shared_results import SharedResult
 from slurmscope.portal.web.tables import Table, make_table_response
 
 router = APIRouter(include_in_schema=False)
@@ -21,11 +24,8 @@ router = APIRouter(include_in_schema=False)
 def show_histogram(context: Context) -> Response:
     """Show the newest jobs of a filter in classes of a metric, each with a link to its jobs."""
     metric, table_format = _parse_metric(context.query.get("metric", "")), parse_format(context.query)
-    wanted = parse_filter(context.query)
-    context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
-    counted = context.share(
-        ("histogram", wanted, metric), lambda: context.archive.histogram(context.viewer, wanted, metric)
-    )
+    wanted = bound_ranges(context, parse_filter(context.query))
+    counted = count_jobs(context, wanted, metric)
     histogram = counted.value
     if table_format != "html":
         rows = [
@@ -40,8 +40,15 @@ def show_histogram(context: Context) -> Response:
         view=view,
         wanted=wanted,
         metrics=tuple(JobMetric),
-        since_day=render_day(wanted.since_seconds),
         age_seconds=counted.age_seconds,
+    )
+
+
+def count_jobs(context: RequestContext, wanted: JobFilter, metric: JobMetric) -> SharedResult[JobHistogram]:
+    """Count the jobs of a list in classes, once for concurrent requests; the access of staff is audited."""
+    context.audit(f"jobs of {f'user {wanted.user}' if wanted.user else 'all users'}", owner=wanted.user)
+    return context.share(
+        ("histogram", wanted, metric), lambda: context.archive.histogram(context.viewer, wanted, metric)
     )
 
 

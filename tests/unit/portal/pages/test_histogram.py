@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from slurmscope.model.archive import JobFilter
+from slurmscope.model.metric_ranges import JobHistogram, JobMetric
 from slurmscope.model.report import JobReport
+from slurmscope.portal.views.metric_histogram import make_histogram_view
+from slurmscope.portal.views.queries import render_day
 from slurmscope.units import DAY_SECONDS
 from tests.fakes.browser import Page, PortalClient
 from tests.fakes.portal_backend import FakeBackend, make_backend
@@ -23,30 +28,58 @@ def backend() -> FakeBackend:
     return make_backend()
 
 
-def make_old_report(number: int, *, days: int) -> JobReport:
+def make_old_report(number: int, *, days: int, cpus: int = 4) -> JobReport:
     start = START - days * DAY_SECONDS
-    return make_report(
-        make_record(OLD_JOB + number, submit_seconds=start, start_seconds=start, end_seconds=start + 7200)
-    )
+    times = {"submit_seconds": start, "start_seconds": start, "end_seconds": start + 7200}
+    return make_report(make_record(OLD_JOB + number, cpus=cpus, **times))
 
 
 def read_jobs(browser: PortalClient, address: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(browser.get(f"{address}&format=csv").text)))
+    separator = "&" if "?" in address else "?"
+    return list(csv.DictReader(io.StringIO(browser.get(f"{address}{separator}format=csv").text)))
 
 
-def test_classes_add_up_to_the_list_and_link_to_it(backend: FakeBackend) -> None:
+@pytest.mark.parametrize(
+    "query", ["", "&partition=batch", "&cpu_min=1", "&cores_max=4&since=2026-01-01", "&until=2026-08-01", "&user=none"]
+)
+def test_each_class_counts_the_jobs_of_its_link(backend: FakeBackend, query: str) -> None:
+    backend.archive.save([make_old_report(number, days=60 + number, cpus=1 + number) for number in range(5)])
     browser = PortalClient(backend.make_app(), "sue")
-    page = Page(browser.get("/histogram?metric=cpu&partition=batch").text)
-    listed = read_jobs(browser, "/jobs?partition=batch&since=2026-01-01")
-    classes = [link for link in page.links if link.startswith("/jobs?") and "cpu_m" in link]
+    page = Page(browser.get(f"/histogram?metric=cores{query}").text)
+    _, all_jobs, *classes = (link for link in page.links if link.startswith("/jobs"))
 
-    counted = [len(read_jobs(browser, f"{link}&since=2026-01-01")) for link in classes]
+    counted = [int(row["jobs"]) for row in read_jobs(browser, f"/histogram?metric=cores{query}")]
+    listed = [len(read_jobs(browser, link)) for link in classes]
 
-    known = [row for row in listed if row["cpu_ratio"]]
-    assert len(known) == sum(counted) > 0
-    assert all(counted)
-    table = read_jobs(browser, "/histogram?metric=cpu&partition=batch")
-    assert len(known) == sum(int(row["jobs"]) for row in table)
+    assert [count for count in counted if count] == listed
+    assert len(read_jobs(browser, all_jobs)) == sum(counted)
+    api = browser.get(f"/api/v2/histogram?metric=cores{query}").json()
+    assert counted == [each["jobs"] for each in api["classes"]]
+
+
+def test_page_and_api_name_the_day_since_which_jobs_were_submitted(backend: FakeBackend) -> None:
+    backend.archive.save([make_old_report(0, days=60)])
+    browser = PortalClient(backend.make_app(), "sue")
+
+    def read(query: str) -> tuple[str, int]:
+        (day,) = re.findall("submitted since ([0-9-]+)", browser.get(f"/histogram?{query}").text)
+        return day, browser.get(f"/api/v2/histogram?{query}").json()["since_seconds"]
+
+    old = START - 60 * DAY_SECONDS
+    assert (render_day(old), old) == read("")
+    day, since = read("cores_min=1")
+    assert str(datetime.fromtimestamp(backend.clock(), UTC).date() - timedelta(days=29)) == day
+    assert since > START - 30 * DAY_SECONDS
+    assert "submitted since" not in browser.get("/histogram?user=none").text
+
+
+def test_class_of_the_newest_jobs_links_to_their_days() -> None:
+    counts = tuple(range(len(JobMetric.CPU.edges) + 1))
+    histogram = JobHistogram(metric=JobMetric.CPU, counts=counts, unknown=0, is_cut=True, since_seconds=START)
+
+    view = make_histogram_view(histogram, JobFilter(since_seconds=START - 365 * DAY_SECONDS))
+
+    assert f"?since={render_day(START)}&cpu_max=10" == view.bars[0].query
 
 
 def test_viewer_counts_what_the_viewer_sees(backend: FakeBackend) -> None:

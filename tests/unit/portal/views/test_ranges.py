@@ -26,7 +26,7 @@ def test_shares_are_percent_times_are_durations_and_core_time_is_in_hours() -> N
 
 @pytest.mark.parametrize("metric", list(JobMetric))
 def test_every_class_of_a_histogram_is_a_link_that_selects_it(metric: JobMetric) -> None:
-    for each in JobHistogram(metric=metric, counts=(), unknown=0, is_cut=False).ranges:
+    for each in JobHistogram(metric=metric, counts=(), unknown=0, is_cut=False, since_seconds=None).ranges:
         (read,) = parse_ranges(render_ranges([each]))
         assert metric is read.metric
         assert (each.low, each.high) == pytest.approx((read.low, read.high))

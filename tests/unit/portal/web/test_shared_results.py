@@ -159,7 +159,7 @@ def test_page_shows_how_old_its_sums_are_and_viewers_share_them() -> None:
     assert 403 == PortalClient(app, "ada").get("/waste?days=366").status_code
 
 
-@pytest.mark.parametrize("page", ["/savings", "/savings?format=json"])
+@pytest.mark.parametrize("page", ["/savings", "/savings?format=json", "/histogram", "/api/v2/histogram"])
 def test_sums_of_one_viewer_are_not_shown_to_another(page: str) -> None:
     app = make_backend().make_app()
     results = SharedResults()

@@ -23,9 +23,16 @@ def count_jobs(connection: Connection, viewer: Viewer, wanted: JobFilter, metric
     number, edges = newest.c.number, metric.edges
     bounds = list(zip((None, *edges), (*edges, None), strict=True))
     classes = [func.sum(case((_is_between(number, *pair), 1), else_=0)) for pair in bounds]
-    row = connection.execute(select(func.count(), func.count(number), *classes)).one()
+    oldest = func.min(newest.c.submit_seconds)
+    since, *row = connection.execute(select(oldest, func.count(), func.count(number), *classes)).one()
     jobs, known, *counts = (int(count or 0) for count in row)
-    return JobHistogram(metric=metric, counts=tuple(counts), unknown=jobs - known, is_cut=jobs >= MAX_JOBS)
+    return JobHistogram(
+        metric=metric,
+        counts=tuple(counts),
+        unknown=jobs - known,
+        is_cut=jobs >= MAX_JOBS,
+        since_seconds=since,
+    )
 
 
 def _newest(viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> Select[Any]:
@@ -34,7 +41,8 @@ def _newest(viewer: Viewer, wanted: JobFilter, metric: JobMetric) -> Select[Any]
     if wanted.rule:
         source = JOBS.join(FINDINGS, FINDINGS.c.run_id == JOBS.c.run_id)
         narrowed.append(FINDINGS.c.rule == rule_name(wanted.rule))
-    statement = select(JOBS.c[metric.value].label("number")).select_from(source).where(*narrowed)
+    statement = select(JOBS.c[metric.value].label("number"), JOBS.c.submit_seconds)
+    statement = statement.select_from(source).where(*narrowed)
     return statement.order_by(*(column.desc() for column in page_key(wanted, JOBS))).limit(MAX_JOBS)
 
 
