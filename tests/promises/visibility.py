@@ -20,6 +20,7 @@ from tests.fakes.reports import (
     HOSTILE_NAME,
     make_record,
     make_report,
+    make_unmeasured_report,
 )
 from tests.promises.jobs import check_totals, make_small_report
 from tests.promises.model import (
@@ -163,6 +164,21 @@ class VisibilityPromises:
                 check_totals(archive, model, viewer, wanted, by)
             for metric in (JobMetric.CPU, JobMetric.CORES, JobMetric.RUN):
                 _check_histogram(archive, model, viewer, wanted, metric)
+
+    @pytest.mark.parametrize("clusters", [8, 9, 20, 70])
+    def test_pages_have_all_jobs_of_many_clusters_with_one_number_and_second(
+        self, archive: SqlArchive, clusters: int
+    ) -> None:
+        tied = [make_record(500, cluster=f"c{number}", user=f"u{number % 2}") for number in range(clusters)]
+        others = [make_record(number, cluster="c0", user="u0") for number in (499, 501, 502)]
+        archive.save([make_unmeasured_report(record) for record in (*tied, *others)])
+        expected = sorted((record.job_id, record.cluster) for record in (*tied, *others))
+        coordinator = Viewer(name="u0", coordinates=frozenset({tied[0].account}))
+
+        for viewer in (EVERYTHING, coordinator):
+            for limit in (1, 2, 3, 4, clusters, clusters + 3):
+                found = _walk(archive, viewer, JobFilter(), limit)
+                assert expected == sorted((key.job_id, cluster) for key, cluster in found)
 
 
 def _walk(archive: SqlArchive, viewer: Viewer, wanted: JobFilter, limit: int) -> list[tuple[PagePosition, str]]:

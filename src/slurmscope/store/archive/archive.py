@@ -33,12 +33,7 @@ from slurmscope.store.archive.database.engine import ArchiveConflict, Database
 from slurmscope.store.archive.database.partitions import PARTITIONED, drop_week, prepare_weeks
 from slurmscope.store.archive.job_rows import as_job_row, cluster_name, person_name
 from slurmscope.store.archive.page_reading import read_page
-from slurmscope.store.archive.queries import (
-    LIST_COLUMNS,
-    MAX_ROWS,
-    MAX_TIES,
-    visible_at_all,
-)
+from slurmscope.store.archive.queries import LIST_COLUMNS, MAX_ROWS, visible_at_all
 from slurmscope.store.archive.report_coding import decode_report
 from slurmscope.store.archive.retention.curve_thinning import thin_old_curves
 from slurmscope.store.archive.retention.day_retention import delete_day, find_old_days
@@ -57,6 +52,8 @@ from slurmscope.store.archive.tables.texts import short_text, valid_text
 
 MAX_RUNS = 100
 MAX_CLUSTERS = 1000
+FEW_TIES = 8
+"""More clusters seldom have a job with the same number that was submitted in the same second."""
 NUMBERS_AT_ONCE = 100
 """MariaDB reads the whole table when there are more than 200."""
 DELETE_ROWS = 500
@@ -123,7 +120,9 @@ class SqlArchive:
         """
         limit = max(1, min(limit, MAX_ROWS))
         with self.database.reading() as connection:
-            rows = read_page(connection, viewer, wanted, after, limit + MAX_TIES)
+            rows = read_page(connection, viewer, wanted, after, limit + FEW_TIES)
+            if _count_ties(rows, limit) > FEW_TIES:
+                rows = read_page(connection, viewer, wanted, after, limit + MAX_CLUSTERS)
         rows.sort(key=_key, reverse=True)
         end = limit
         while end < len(rows) and _key(rows[end]) == _key(rows[end - 1]):
@@ -343,6 +342,12 @@ def _decode_runs(rows: Sequence[Row[Any]]) -> Iterator[IncompleteRun]:
 def _next_cluster(names: Sequence[str]) -> Select[Any]:
     statement = select(func.min(JOBS.c.cluster))
     return statement.where(JOBS.c.cluster > names[-1]) if names else statement
+
+
+def _count_ties(rows: Sequence[Row[Any]], limit: int) -> int:
+    """Return how many rows have the key of the last one of a page; where they are few, all of them were read."""
+    keys = sorted(map(_key, rows), reverse=True)
+    return keys.count(keys[limit - 1]) if len(keys) >= limit else 0
 
 
 def _key(row: Row[Any]) -> PagePosition:

@@ -28,9 +28,6 @@ from slurmscope.store.archive.tables.schema import FINDINGS, JOB_NODES, JOBS
 from slurmscope.store.archive.tables.texts import valid_text
 
 MAX_ROWS = 1000
-MAX_TIES = 8
-"""How many clusters may have the same job number at the same second."""
-
 _IDS_AT_ONCE = 100  # MariaDB reads the whole table when there are more than 200.
 _MAX_BRANCHES = 20
 _LARGEST = 2**63 - 1
