@@ -115,6 +115,19 @@ class AdvicePromises:
         assert [("cpu_idle", 2, 2, 0)] == [(t.key, t.advised, t.followed, t.ignored) for t in totals]
         assert ("2", 12 * 7200.0) == (third.earlier.shown_id, third.savings.core_seconds)
 
+    def test_outcome_is_forgotten_when_the_advised_run_is_saved_again_without_findings(
+        self, archive: SqlArchive
+    ) -> None:
+        fewer = (make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=4"),)
+        reader = SqlAdviceReader(archive.database)
+        for report in (_run(1, 0, 16, fewer), _run(2, 1, 4), _run(1, 0, 16)):
+            archive.save([report])
+
+        totals = reader.total_outcomes(EVERYTHING, AdviceGroup.RULE, since_seconds=START)
+
+        assert [] == [total.key for total in totals if total.advised or total.followed or total.saved_core_seconds]
+        assert () == reader.find_outcomes(EVERYTHING, "lab", 2, START + DAY)
+
     def test_advice_is_compared_where_its_user_could_know_it(self, archive: SqlArchive) -> None:
         fewer = (make_finding("cpu_idle", suggestion="#SBATCH --cpus-per-task=4"),)
         archive.save(

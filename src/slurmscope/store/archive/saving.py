@@ -47,7 +47,7 @@ def write_reports(connection: Connection, prepared: Mapping[RunKey, Prepared]) -
         _delete_runs(connection, older)
         newer = [prepared[key] for key in keys]
         run_ids = _insert_runs(connection, newer)
-        record_outcomes(connection, [(run_ids[run_key(one.values)], one.values) for one in newer])
+        record_outcomes(connection, [(run_ids[run_key(one.values)], one.values) for one in newer], older)
         for change in (changes, waits):
             change.take(older)
             change.add(one.values for one in newer)

@@ -9,7 +9,7 @@ are compared with the advised run as well.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from sqlalchemy import Connection, delete, insert, select
 from slurmscope.model.advice import ComparedRun, Savings
 from slurmscope.model.finding import MIN_JUDGED_SECONDS
 from slurmscope.rules.following import COMMON_NAMES, compute_savings, find_resources, is_followed
-from slurmscope.store.archive.job_rows import MOST_SECONDS, ColumnValues, rules_of
+from slurmscope.store.archive.job_rows import MOST_SECONDS, ColumnValues, RunKey, rules_of, run_key
 from slurmscope.store.archive.sums.adding import add_to_sums
 from slurmscope.store.archive.tables.schema import ADVICE, FINDINGS, JOBS
 from slurmscope.store.archive.tables.sum_tables import ADVICE_SUMS
@@ -48,15 +48,18 @@ class Advice(NamedTuple):
     is_first: bool
 
 
-def record_outcomes(connection: Connection, saved: Sequence[tuple[int, ColumnValues]]) -> None:
+def record_outcomes(
+    connection: Connection, saved: Sequence[tuple[int, ColumnValues]], replaced: Sequence[ColumnValues]
+) -> None:
     """Compare runs, by their number and row, with the runs before them.
 
     A run that is saved after the next one of its name, as when an archive is filled from the newest job on, replaces
-    what that one was compared with.
+    what that one was compared with; so does one whose findings are ``replaced``, even by none.
     """
     compared = [pair for pair in saved if _is_compared(pair[1])]
     _compare_with_earlier(connection, compared)
-    following = _find_following(connection, compared)
+    advised = {run_key(row) for row in (*replaced, *(values for _, values in compared)) if row["rules"]}
+    following = _find_following(connection, compared, advised)
     if following:
         forget_outcomes(connection, following)
         connection.execute(delete(ADVICE).where(ADVICE.c.run_id.in_([row["run_id"] for row in following])))
@@ -129,12 +132,14 @@ def _find_earlier(connection: Connection, later: Iterable[Mapping[str, Any]]) ->
     return found
 
 
-def _find_following(connection: Connection, saved: Sequence[tuple[int, ColumnValues]]) -> list[ColumnValues]:
-    """Return the next runs, saved before, of runs with findings."""
+def _find_following(
+    connection: Connection, saved: Sequence[tuple[int, ColumnValues]], advised: Set[RunKey]
+) -> list[ColumnValues]:
+    """Return the next runs, saved before, of advised runs."""
     known = {run_id for run_id, _ in saved}
     ends: dict[tuple[Any, ...], int] = {}
     for _, values in saved:
-        if values["rules"]:
+        if run_key(values) in advised:
             ends[_name_key(values)] = max(values["end_seconds"], ends.get(_name_key(values), 0))
     found: dict[int, ColumnValues] = {}
     for (cluster, user, name, _), end_seconds in ends.items():
