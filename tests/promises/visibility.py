@@ -109,7 +109,9 @@ class VisibilityPromises:
             rows = archive.list_jobs(ada, wanted).rows
             assert {("lab", 5), ("other", 6)} == {(row.cluster, row.job_id) for row in rows}
             assert [6] == [row.job_id for row in archive.list_jobs(none, wanted).rows]
-            assert [2] == [total.jobs for total in archive.total(ada, wanted, GroupBy.PARTITION)]
+            for by in (GroupBy.PARTITION, GroupBy.ACCOUNT, GroupBy.STATE):
+                assert [2] == [total.jobs for total in archive.total(ada, wanted, by)]
+                assert [1] == [total.jobs for total in archive.total(none, wanted, by)]
         assert ("lab",) == tuple(report.record.cluster for report in archive.find(ada, 5))
         assert () == archive.find_shown(ada, "5", cluster="other")
 

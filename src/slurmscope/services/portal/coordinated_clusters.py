@@ -31,14 +31,19 @@ class CoordinatedClusters:
         self._known: frozenset[str] = frozenset()
         self._until = float("-inf")
 
-    def __call__(self) -> frozenset[str] | None:
-        """Return the clusters, none while they cannot be read; None is every cluster, where there is only one."""
-        archived = self._archived()
+    def __call__(self) -> frozenset[str]:
+        """Return the clusters; while they cannot be read, the only one that the archive has, or none of several.
+
+        It is named even if it is the only one: the archive may have jobs of another before that is noticed here.
+        """
         with self._lock:
             if self._clock.monotonic() >= self._until:
                 self._refresh()
-            is_only = len(archived) == 1 and (not self._known or archived[0] in self._known)
-            return None if is_only else self._known
+            known = self._known
+        if known:
+            return known
+        archived = self._archived()
+        return frozenset(archived) if len(archived) == 1 else frozenset()
 
     def _refresh(self) -> None:
         try:

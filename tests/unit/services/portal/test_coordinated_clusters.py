@@ -3,18 +3,45 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
 from slurmscope.errors import CommandTimedOut
+from slurmscope.model.archive import JobFilter
+from slurmscope.model.viewer import Viewer
 from slurmscope.services.portal.coordinated_clusters import FAILED_SECONDS, KEPT_SECONDS, CoordinatedClusters
+from slurmscope.services.reporting.finding.known_clusters import KnownClusters
 from slurmscope.services.runtime.clock import Clock
+from slurmscope.store.archive.opening import open_archive
+from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.reporting import FakeAccounting
-from tests.fakes.reports import make_record
+from tests.fakes.reports import make_record, make_report
 
 
-def test_one_cluster_needs_no_distinction() -> None:
+def test_only_cluster_of_the_archive_is_coordinated_while_accounting_cannot_be_read() -> None:
     accounting = FakeAccounting(error=CommandTimedOut(["sacctmgr"], "was killed"))
-    assert CoordinatedClusters(accounting.clusters, lambda: ("alpha",))() is None
+    assert frozenset({"alpha"}) == CoordinatedClusters(accounting.clusters, lambda: ("alpha",))()
+
+
+@pytest.mark.parametrize("error", [None, CommandTimedOut(["sacctmgr"], "was killed")], ids=["known", "not known"])
+def test_cluster_that_the_archive_gets_is_hidden_before_it_is_noticed(
+    tmp_path: Path, error: CommandTimedOut | None
+) -> None:
+    with closing(open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db"))) as archive:
+        archive.save([make_report(make_record(1, cluster="alpha", user="bob", account="physics"))])
+        clock = Clock(monotonic=lambda: 0.0)
+        accounting = FakeAccounting([make_record(cluster="alpha")], error=error)
+        find = CoordinatedClusters(accounting.clusters, KnownClusters(archive, clock), clock)
+
+        def seen() -> list[tuple[str, int]]:
+            cora = Viewer(name="cora", coordinates=frozenset({"physics"}), coordinated_clusters=find())
+            return [(row.cluster, row.job_id) for row in archive.list_jobs(cora, JobFilter()).rows]
+
+        assert [("alpha", 1)] == seen()
+        archive.save([make_report(make_record(2, cluster="gamma", user="bob", account="physics"))])
+        assert [("alpha", 1)] == seen()
 
 
 @pytest.mark.parametrize("archived", [(), ("beta",)], ids=["not read yet", "another site's"])

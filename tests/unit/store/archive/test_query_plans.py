@@ -66,7 +66,13 @@ def test_old_curves_are_found_without_reading_all_jobs(archive: SqlArchive) -> N
     ],
 )
 @pytest.mark.parametrize(
-    "viewer", [EVERYTHING, Viewer(name="ada", coordinates=frozenset({"physics", "x"}))], ids=["staff", "coordinator"]
+    "viewer",
+    [
+        EVERYTHING,
+        Viewer(name="ada", coordinates=frozenset({"physics", "x"})),
+        Viewer(name="ada", coordinates=frozenset({"physics", "x"}), coordinated_clusters=frozenset({"lab"})),
+    ],
+    ids=["staff", "coordinator", "coordinator of a cluster"],
 )
 def test_page_is_read_from_an_index_in_order(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
     archive.save([make_report()])
@@ -281,6 +287,10 @@ def test_year_of_all_users_is_added_up_from_sums_by_one_name(archive: SqlArchive
             Viewer(name="bob", coordinates=frozenset({"a5"}), coordinated_clusters=frozenset({"lab"})),
             JobFilter(account="a5", cluster="lab"),
         ),
+        (
+            Viewer(name="bob", coordinates=frozenset({"a5"}), coordinated_clusters=frozenset({"lab"})),
+            JobFilter(account="a5"),
+        ),
     ],
 )
 def test_days_of_one_name_are_read_from_its_sums(archive: SqlArchive, viewer: Viewer, wanted: JobFilter) -> None:
@@ -296,9 +306,12 @@ def test_days_of_one_name_are_read_from_its_sums(archive: SqlArchive, viewer: Vi
     archive.database.refresh_statistics()
     year = replace(wanted, since_seconds=20_000 * 86_400, until_seconds=20_365 * 86_400)
 
-    for statement in total_statements(viewer, year, GroupBy.DAY):
-        key = "slurmscope_totals USING INDEX slurmscope_totals_name (name=? AND dimension=? AND span=? AND day>?"
-        assert key in explain(archive, statement)[0]
+    of_all, *of_viewer = total_statements(viewer, year, GroupBy.DAY)
+    key = "slurmscope_totals USING INDEX slurmscope_totals_name (name=? AND dimension=? AND span=? AND day>?"
+    assert key in explain(archive, of_all)[0]
+    # A coordinator also sees own jobs of the account in other clusters.
+    for statement in of_viewer:
+        assert 'slurmscope_daily_sums."user" = ' in str(statement)
     # An index by dimension and name has the order of the groups, and would be read without regard to the days.
     for statement in total_statements(EVERYTHING, replace(year, user="", account=""), GroupBy.USER):
         assert "day>?" in explain(archive, statement)[0]
@@ -312,7 +325,7 @@ def test_days_of_one_name_are_read_from_its_sums(archive: SqlArchive, viewer: Vi
         (Viewer(name="bob", coordinates=frozenset({"physics"})), JobFilter()),
         (
             Viewer(name="bob", coordinates=frozenset({"physics"}), coordinated_clusters=frozenset({"lab"})),
-            JobFilter(account="physics"),
+            JobFilter(account="physics", cluster="other"),
         ),
         (EVERYTHING, JobFilter(user="ada", account="physics")),
     ],

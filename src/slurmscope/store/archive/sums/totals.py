@@ -69,11 +69,18 @@ def total_statements(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> Iterator
 
 def _from_days(viewer: Viewer, wanted: JobFilter, times: SubmitRange, by: GroupBy, span: int) -> Iterator[Select[Any]]:
     names = _find_names(viewer, wanted, by)
-    if names is not None:
-        yield _from_totals(wanted, times, by, span, names)
+    if names is None:
+        for seen in visible(viewer, DAILY):
+            yield _from_sums(wanted, times, by, span).where(seen)
         return
-    for seen in visible(viewer, DAILY):
-        yield _from_sums(wanted, times, by, span).where(seen)
+    totals = _from_totals(wanted, times, by, span, names)
+    clusters = _find_coordinated_clusters(viewer, wanted, names)
+    if clusters is None:
+        yield totals
+        return
+    yield totals.where(TOTALS.c.cluster.in_(clusters))
+    own = (DAILY.c.user == person_name(viewer.name), DAILY.c.cluster.not_in(clusters))
+    yield _from_sums(wanted, times, by, span).where(*own)
 
 
 def _find_names(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> SummedNames | None:
@@ -88,19 +95,26 @@ def _find_names(viewer: Viewer, wanted: JobFilter, by: GroupBy) -> SummedNames |
     for dimension, write_name in _NAMES.items():
         only: dict[str, Any] = {dimension.value: getattr(named, dimension.value)}
         is_fitting = by in {dimension, GroupBy.DAY, GroupBy.CLUSTER} and named == JobFilter(**only)
-        if is_fitting and _sees_all(viewer, dimension, only[dimension.value], wanted.cluster):
+        if is_fitting and _sees_sums(viewer, dimension, only[dimension.value], wanted.cluster):
             return SummedNames(dimension, write_name(only[dimension.value]))
     return None
 
 
-def _sees_all(viewer: Viewer, dimension: GroupBy, name: str, cluster: str) -> bool:
-    """Return whether a viewer may see all jobs of a user, an account or another name, in a cluster or in all."""
+def _sees_sums(viewer: Viewer, dimension: GroupBy, name: str, cluster: str) -> bool:
+    """Return whether a viewer may see the sums of a user, an account or another name, in a cluster or in some."""
     if viewer.is_staff or (dimension is GroupBy.USER and person_name(name) == person_name(viewer.name)):
         return True
     if dimension is not GroupBy.ACCOUNT:
         return False
-    coordinates_all = viewer.coordinated_clusters is None and name in viewer.coordinates
-    return coordinates_all or (bool(cluster) and viewer.coordinates_account(name, cluster))
+    return viewer.coordinates_account(name, cluster) if cluster else name in viewer.coordinates
+
+
+def _find_coordinated_clusters(viewer: Viewer, wanted: JobFilter, names: SummedNames) -> list[str] | None:
+    """Return the clusters to which sums of an account are limited for a coordinator; None where they are not."""
+    is_limited = names.dimension is GroupBy.ACCOUNT and not viewer.is_staff and not wanted.cluster
+    if not is_limited or viewer.coordinated_clusters is None:
+        return None
+    return sorted(cluster_name(name) for name in viewer.coordinated_clusters)
 
 
 def _is_summed(wanted: JobFilter) -> bool:
