@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import logging
 import pwd
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -13,7 +11,6 @@ from functools import partial
 
 from slurmscope.config import Config
 from slurmscope.errors import ConfigError, SourceError
-from slurmscope.log import fields
 from slurmscope.portal.app import make_app
 from slurmscope.portal.backend import (
     ClusterServices,
@@ -35,14 +32,13 @@ from slurmscope.services.portal.filesystems import find_top_clients
 from slurmscope.services.portal.form_key import FormKey
 from slurmscope.services.portal.metrics import PortalMetrics
 from slurmscope.services.portal.metrics_page import add_metrics_page
+from slurmscope.services.portal.mixed_clusters import REFRESH_SECONDS, MixedClusters
 from slurmscope.services.portal.munge import open_munge
 from slurmscope.services.portal.node_history import open_node_history
 from slurmscope.services.portal.readings import PortalReadings, make_readings
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
 from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, ReporterSettings
 from slurmscope.services.reporting.archiving.reporters import Candidate, Reporters
-from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
-from slurmscope.services.reporting.cluster_checks import find_active_clusters, find_mixed_clusters
 from slurmscope.services.reporting.finding.resubmitting import add_resubmission
 from slurmscope.services.reporting.finding.scripts import ScriptReader
 from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache
@@ -50,6 +46,7 @@ from slurmscope.services.reporting.finding.zooming import Zoomer
 from slurmscope.services.reporting.late_reporters import LateReporters
 from slurmscope.services.reporting.opening import Reporting
 from slurmscope.services.reporting.settings import MailSettings
+from slurmscope.services.runtime.periodic import run_periodically
 from slurmscope.sources.accounting.settings import AccountingSettings
 from slurmscope.sources.prometheus.settings import PrometheusSettings
 from slurmscope.sources.slurm.commands import SlurmCommands, SlurmSettings
@@ -61,8 +58,6 @@ from slurmscope.store.archive.election import Election
 from slurmscope.store.archive.people.audit import AuditLog
 from slurmscope.store.archive.people.staff import SqlSavedViews, SqlStaffNotes
 from slurmscope.store.archive.people.tokens import TokenStore
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +73,7 @@ class _Parts:
     reporters: Reporters | None
     """None in a portal that only serves pages."""
     checkpoints: Checkpoints
+    mixed_clusters: MixedClusters
     readings: PortalReadings
     waiting_times: WaitingTimesCache
     beside: Companion
@@ -97,7 +93,10 @@ def open_app(reporting: Reporting, environment: Mapping[str, str], beside: Compa
     )
     app = make_app(_make_backend(parts), portal_url=config.of(MailSettings).portal_url)
     add_metrics_page(app, lambda: (*metrics.families(), *beside.families()))
-    with reporters.running(first=partial(_warn_of_mixed_clusters, parts)) if reporters else nullcontext():
+    with (
+        run_periodically("clusters", REFRESH_SECONDS, parts.mixed_clusters.refresh),
+        reporters.running() if reporters else nullcontext(),
+    ):
         yield CountedApp(app, metrics.requests)
 
 
@@ -117,6 +116,11 @@ def _open_parts(reporting: Reporting, environment: Mapping[str, str], beside: Co
         coordinators=CoordinatedAccounts(lambda user: read_coordinated(commands.run, user)),
         reporters=reporters,
         checkpoints=checkpoints,
+        mixed_clusters=MixedClusters(
+            config.of(PrometheusSettings),
+            reporting.accounting.clusters,
+            partial(checkpoints.list_checkpoints, CLUSTER_CHECKPOINT),
+        ),
         readings=make_readings(reporting, commands, partial(_find_clusters, config, reporters)),
         waiting_times=WaitingTimesCache(archive),
         beside=beside,
@@ -228,25 +232,10 @@ def _make_problems(parts: _Parts) -> Callable[[], tuple[str, ...]]:
         parts.coordinators.problems,
         parts.beside.problems,
         _make_reporter_problems(parts),
-        lambda: _mixed_clusters(parts),
+        parts.mixed_clusters.problems,
         parts.readings.problems,
     )
     return lambda: tuple(dict.fromkeys(problem for find in find_problems for problem in find()))
-
-
-def _mixed_clusters(parts: _Parts) -> Iterator[str]:
-    """Yield a message if jobs of several clusters are read here and their series cannot be distinguished."""
-    clusters = parts.reporters.clusters if parts.reporters else ()
-    if mixed := find_mixed_clusters(parts.config.of(PrometheusSettings), clusters):
-        yield f"Numbers may be wrong: {mixed}; {CLUSTERS_ADVICE}"
-
-
-def _warn_of_mixed_clusters(parts: _Parts) -> None:
-    # First, so that a new archive is created also where Slurm does not answer.
-    active = find_active_clusters(parts.checkpoints.list_checkpoints(CLUSTER_CHECKPOINT), time.time())
-    settings, names = parts.config.of(PrometheusSettings), parts.reporting.accounting.clusters()
-    if mixed := find_mixed_clusters(settings, names, active):
-        logger.warning("numbers may be wrong", extra=fields(reason=mixed, advice=CLUSTERS_ADVICE))
 
 
 def _make_reporter_problems(parts: _Parts) -> Callable[[], Iterable[str]]:

@@ -3,9 +3,18 @@
 
 from __future__ import annotations
 
+import time
 import urllib.request
 from pathlib import Path
 
+import pytest
+
+from slurmscope.errors import CommandTimedOut
+from slurmscope.http_client.address import parse_address
+from slurmscope.services.portal.mixed_clusters import MixedClusters
+from slurmscope.sources.prometheus.settings import PrometheusSettings
+from tests.fakes.reporting import FakeAccounting
+from tests.fakes.reports import make_record
 from tests.fakes.slurm_scripts import make_commands
 from tests.processes import PATIENCE_SECONDS, running, until
 
@@ -21,8 +30,10 @@ def flags_of(folder: Path) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def test_portal_warns_of_clusters_that_it_cannot_tell_apart(tmp_path: Path) -> None:
-    with running("portal", *flags_of(tmp_path), "--accounting.clusters", "all", wait_for="msg=listening") as portal:
+@pytest.mark.parametrize("reporter", ["--reporter", "--no-reporter"])
+def test_portal_warns_of_clusters_that_it_cannot_tell_apart(tmp_path: Path, reporter: str) -> None:
+    flags = (*flags_of(tmp_path), "--accounting.clusters", "all", reporter)
+    with running("portal", *flags, wait_for="msg=listening") as portal:
         until(lambda: any(MIXED in line for line in portal.log))
 
         def page() -> str:
@@ -31,6 +42,24 @@ def test_portal_warns_of_clusters_that_it_cannot_tell_apart(tmp_path: Path) -> N
 
         until(lambda: MIXED in page())
         assert "prometheus.cluster-label" in page()
+
+
+def test_clusters_of_the_archive_are_logged_once_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """Another portal may measure them from a Prometheus of its own."""
+    accounting, now = FakeAccounting([make_record(cluster="alpha")]), int(time.time())
+    checkpoints = {"alpha": str(now), "gone": str(now - 30 * 86_400)}
+    settings = PrometheusSettings(url=parse_address("http://127.0.0.1:9"))
+    mixed = MixedClusters(settings, accounting.clusters, lambda: checkpoints)
+    mixed.refresh()
+    assert [] == caplog.records
+    checkpoints["beta"] = str(now)
+    for error in (None, None, CommandTimedOut(["sacctmgr"], "was killed")):
+        accounting.error = error
+        mixed.refresh()
+
+    (record,) = caplog.records
+    assert "numbers may be wrong" == record.message
+    assert [] == [*mixed.problems()]
 
 
 def test_portal_with_named_clusters_needs_the_label(tmp_path: Path) -> None:

@@ -149,17 +149,14 @@ class Reporters:
         return tuple(self._reporters[name] for name in names)
 
     @contextmanager
-    def running(self, first: Callable[[], None] | None = None) -> Iterator[None]:
-        """Run every reporter periodically, and look for new clusters in between, until the block ends; only once.
-
-        ``first`` runs before, in the same thread.
-        """
+    def running(self) -> Iterator[None]:
+        """Run every reporter periodically, and look for new clusters in between, until the block ends; only once."""
         self._loops.callback(self._deleting.election.close)
         every = self._interval_seconds
         with (
             self._loops,
             run_periodically("election", ELECTION_SECONDS, self._campaign, stopping=self._stopping),
-            run_periodically("reporters", every, self._start_new, first=first, stopping=self._stopping),
+            run_periodically("reporters", every, self._start_new, stopping=self._stopping),
         ):
             yield
 
