@@ -189,6 +189,10 @@ class FakeArchive:
         self._fail()
         return max((report.record.submit_seconds for report in self.reports.values()), default=self.newest)
 
+    def prepare_weeks(self) -> None:
+        """Have no partitions in memory."""
+        self._fail()
+
     def delete_curves(self, before_seconds: int) -> int:
         """Count."""
         return self._forget("curves", before_seconds)

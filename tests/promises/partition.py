@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, inspect, make_url, select, text
 
 from lab.databases import DatabaseServer
+from slurmscope.errors import ArchiveError
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
@@ -107,7 +108,8 @@ class PartitionPromises:
         make_version_2(archive, [*reports_that_ended(old, (1, 2)), *reports_that_ended(new, (3,))])
         with opened_again(archive) as migrated:
             again = SqlArchive(migrated)
-            # Retention lets the numbers of new runs begin in the week of the newest job.
+            # The numbers of new runs begin in the week of the newest job.
+            again.prepare_weeks()
             assert 2 == again.delete_jobs(now - 50 * DAY_SECONDS)
             again.save(reports_that_ended(now, (4,)))
             with migrated.reading() as connection:
@@ -122,6 +124,37 @@ class PartitionPromises:
                 assert not any(0 in read_weeks(connection, table) for table in TABLES)
                 assert [left[0][1:]] * 3 == run_ids(connection)
             assert reports_that_ended(now, (4,)) == list(again.find(EVERYTHING, 4))
+
+    def test_many_rows_without_a_partition_are_not_copied(
+        self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # An empty partition of MariaDB has one page of 16 KiB.
+        monkeypatch.setattr(partitions, "LARGE_REST_BYTES", 20_000)
+        now = int(time.time())
+        this_week = week_of(now - 120)
+        with archive.database.writing() as connection:
+            METADATA.drop_all(connection)
+        with opened_again(archive) as database:
+            again = SqlArchive(database)
+            again.save(reports_that_ended(now, range(1, 200)))
+            if database.dialect == "mariadb":
+                # An administrator does it while no portal runs, as the message says.
+                for table in TABLES:
+                    with database.writing() as connection:
+                        connection.execute(text(f"ANALYZE TABLE {table.name}")).all()
+                    with pytest.raises(ArchiveError, match=f"ALTER TABLE {table.name} REORGANIZE") as refusal:
+                        again.prepare_weeks()
+                    with database.writing() as connection:
+                        assert {} == read_weeks(connection, table)
+                        connection.execute(text(str(refusal.value).partition("run in MariaDB: ")[2]))
+            again.prepare_weeks()
+            again.save(reports_that_ended(now, (200,)))
+            with database.reading() as connection:
+                weeks, runs = [set(read_weeks(connection, table)) for table in TABLES], run_ids(connection)
+
+        assert [{*range(this_week, this_week + 4)}] * 2 == weeks
+        assert [this_week] * 3 == [found[-1] // RUNS_A_WEEK for found in runs]
+        assert [200] * 3 == [len(found) for found in runs]
 
     def test_partition_that_is_read_for_long_is_dropped_later_without_blocking_readers(
         self, archive: SqlArchive, monkeypatch: pytest.MonkeyPatch

@@ -221,9 +221,14 @@ class SqlArchive:
             newest: int | None = connection.scalar(select(func.max(JOBS.c.submit_seconds)))
         return newest
 
+    def prepare_weeks(self) -> None:
+        """Make partitions ahead; without them, rows are in the one for the rest, and are deleted one by one."""
+        newest = self.newest_submit_seconds()
+        if newest is not None:
+            self._write(partial(prepare_weeks, now_seconds=min(newest, int(time.time()))))
+
     def delete_curves(self, before_seconds: int) -> int:
         """Delete curves of jobs that ended before this time, 10,000 at most; return the number of jobs."""
-        self._prepare_weeks()
         return self._drop_weeks(CURVES, before_seconds) or self._delete(
             lambda connection: delete_oldest_curves(connection, before_seconds, DELETE_ROWS)
         )
@@ -237,7 +242,6 @@ class SqlArchive:
 
         Whole days come first, then single jobs of days of which others are kept: for some seconds, the rest is left.
         """
-        self._prepare_weeks()
         deleted = self._delete_days(before_seconds) or self._delete(
             lambda connection: delete_oldest_jobs(connection, before_seconds, DELETE_ROWS)
         )
@@ -259,16 +263,6 @@ class SqlArchive:
             self._drop_at = time.monotonic() + DROP_AGAIN_SECONDS
             logger.info("an old partition was not dropped; retrying later", extra=fields(reason=str(error)))
         return dropped
-
-    def _prepare_weeks(self) -> None:
-        """Make partitions ahead; without them, rows are in the one for the rest, and are deleted one by one."""
-        newest = self.newest_submit_seconds()
-        if newest is None:
-            return
-        try:
-            self._write(partial(prepare_weeks, now_seconds=min(newest, int(time.time()))))
-        except ArchiveError as error:
-            logger.info("partitions of the archive were not created; retrying later", extra=fields(reason=str(error)))
 
     def _delete_days(self, before_seconds: int) -> int:
         with self.database.reading() as connection:

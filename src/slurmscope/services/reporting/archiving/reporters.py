@@ -49,6 +49,10 @@ class KeptArchive(ReporterArchive, Protocol):
         """Return when the newest job was submitted."""
         ...
 
+    def prepare_weeks(self) -> None:
+        """Make partitions for jobs of this week and the next ones."""
+        ...
+
     def delete_curves(self, before_seconds: int) -> int:
         """Delete curves of jobs that ended before this time."""
         ...
@@ -169,8 +173,9 @@ class Reporters:
             if reporter.cluster not in self._started:
                 self._started.add(reporter.cluster)
                 self._start(reporter, self._candidates[reporter.cluster].election)
-        if self._deleting.election.elected.is_set():
-            self.retention.work()
+        deleting = self._deleting.election
+        if deleting.elected.is_set() and not self.retention.work():
+            deleting.resign(RESIGN_SECONDS)
 
     def _start(self, reporter: Reporter, election: Candidacy) -> None:
         self._loops.callback(election.close)
@@ -233,7 +238,7 @@ def join_progress(reporters: Sequence[Reporter], own: ReporterProgress, elected:
 def make_retention(
     archive: KeptArchive, checkpoints: ReporterCheckpoints, settings: ReporterSettings, clock: Clock
 ) -> Retention:
-    """Make what deletes old rows of all clusters."""
+    """Make what creates partitions and deletes old rows of all clusters."""
     thin = partial(archive.thin_curves, points=settings.thin_curves_points)
     tasks = (
         RetentionTask(name="jobs", delete=archive.delete_jobs, keep_seconds=settings.keep_jobs),
@@ -241,4 +246,10 @@ def make_retention(
         RetentionTask(name="thinned_curves", delete=thin, keep_seconds=settings.thin_curves_after),
         RetentionTask(name="audit", delete=archive.delete_audit_entries, keep_seconds=settings.keep_audit),
     )
-    return Retention(tasks, clock, checkpoints=checkpoints, newest=archive.newest_submit_seconds)
+    return Retention(
+        tasks,
+        clock,
+        prepare=archive.prepare_weeks,
+        checkpoints=checkpoints,
+        newest=archive.newest_submit_seconds,
+    )

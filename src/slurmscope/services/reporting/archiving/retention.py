@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delete once a day what is older than its retention.
+"""Delete once a day what is older than its retention, after partitions for new rows were made.
 
 One wrong clock must not empty the archive. The age of a row is counted from the newest archived job as well, whose time
 comes from Slurm; a day deletes at most what two more weeks contain; and the next day begins when a day has passed.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from slurmscope.errors import ArchiveError
@@ -73,63 +74,75 @@ class ReporterCheckpoints(Protocol):
 
 
 @dataclass(slots=True)
-class _Schedule:
-    """Say when a task is due."""
+class _DailyWork:
+    """Do a part of the work of each day (UTC), given the day and when the newest job was submitted."""
 
+    name: str
+    do: Callable[[int, int], int]
+    """Return 0 when the work of the day is done."""
     done_day: int | None = None
     not_before: float = float("-inf")
 
 
 class Retention:
-    """Run each task of each day (UTC) in rounds, until a round deletes nothing; not thread-safe."""
+    """Do the work of each day in rounds, each task until a round deletes nothing; not thread-safe."""
 
     def __init__(
         self,
         tasks: Sequence[RetentionTask],
         clock: Clock,
         *,
+        prepare: Callable[[], None],
         checkpoints: ReporterCheckpoints,
         newest: Callable[[], int | None],
     ) -> None:
-        """Take the tasks, and the function that returns when the newest archived job was submitted."""
-        self._schedules = [(task, _Schedule()) for task in tasks if task.keep_seconds > 0]
+        """Take the tasks, what makes partitions, and what returns when the newest archived job was submitted."""
+        self._prepare = prepare
+        self._works = [_DailyWork("partitions", self._make_partitions)]
+        self._works += [_DailyWork(task.name, partial(self._delete, task)) for task in tasks if task.keep_seconds > 0]
         self._clock = clock
         self._checkpoints = checkpoints
         self._newest = newest
 
-    def work(self) -> None:
-        """Do a round of the tasks that are due; one that fails is logged and retried in an hour."""
-        today, monotonic = int(self._clock.wall()) // DAY_SECONDS, self._clock.monotonic()
-        counts = {
-            task.name: self._work(task, schedule, today)
-            for task, schedule in self._schedules
-            if today != schedule.done_day and monotonic >= schedule.not_before
-        }
-        if any(counts.values()):
-            logger.info("old rows deleted or thinned", extra=fields(**counts))
+    def work(self) -> bool:
+        """Do a round of what is due; what fails is logged and retried in an hour.
 
-    def _work(self, task: RetentionTask, schedule: _Schedule, today: int) -> int:
-        """Do a round of one task; return how much was deleted."""
-        try:
-            count = self._delete(task, today)
-        except ArchiveError as error:
-            reason = fields(task=task.name, reason=str(error))
-            logger.warning("deleting old rows failed; retrying in an hour", extra=reason)
-            schedule.not_before = self._clock.monotonic() + RETRY_SECONDS
-            return 0
-        if count == 0:
-            schedule.done_day = today
-            schedule.not_before = self._clock.monotonic() + DAY_BEGINS_SECONDS
-        return count or 0
-
-    def _delete(self, task: RetentionTask, today: int) -> int | None:
-        """Return how much was deleted; None for an archive without jobs, whose day begins with the first of them.
-
-        The archive makes partitions for new jobs by the way, and those of the first day need them too.
+        Return whether another process need not try it: something succeeded, or nothing was due and the archive answers.
         """
-        newest = self._newest()
-        if newest is None:
+        today, monotonic = int(self._clock.wall()) // DAY_SECONDS, self._clock.monotonic()
+        try:
+            newest = self._newest()
+        except ArchiveError as error:
+            logger.warning("the archive cannot be read; nothing is deleted", extra=fields(reason=str(error)))
+            return False
+        if newest is None:  # its day begins with its first job
+            return True
+        due = [work for work in self._works if today != work.done_day and monotonic >= work.not_before]
+        counts = {work.name: self._work(work, today, newest) for work in due}
+        if deleted := {name: count for name, count in counts.items() if count}:
+            logger.info("old rows deleted or thinned", extra=fields(**deleted))
+        return not due or any(count is not None for count in counts.values())
+
+    def _work(self, work: _DailyWork, today: int, newest: int) -> int | None:
+        """Do a round of one task; return how much was deleted, None if it failed."""
+        try:
+            count = work.do(today, newest)
+        except ArchiveError as error:
+            reason = fields(work.name, task=work.name, reason=str(error))
+            logger.warning("daily maintenance of the archive failed; retrying in an hour", extra=reason)
+            work.not_before = self._clock.monotonic() + RETRY_SECONDS
             return None
+        if count == 0:
+            work.done_day = today
+            work.not_before = self._clock.monotonic() + DAY_BEGINS_SECONDS
+        return count
+
+    def _make_partitions(self, *_: int) -> int:
+        self._prepare()
+        return 0
+
+    def _delete(self, task: RetentionTask, today: int, newest: int) -> int:
+        """Return how much was deleted."""
         # By whole days: what expires during a day is deleted on the next.
         limit = self._find_limit(task, min(today, newest // DAY_SECONDS + 1) * DAY_SECONDS)
         count = task.delete(limit)

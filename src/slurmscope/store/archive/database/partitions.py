@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import ColumnElement, Connection, Table, func, not_, select, text
 
+from slurmscope.errors import ArchiveError
 from slurmscope.store.archive.ending import ended_before
 from slurmscope.store.archive.tables.schema import CURVES, JOBS, REPORTS
 from slurmscope.units import DAY_SECONDS
@@ -21,6 +22,8 @@ WEEK_SECONDS = 7 * DAY_SECONDS
 RUNS_A_WEEK = 2**32
 WEEKS_AHEAD = 4
 LARGE_WEEK_JOBS = 10_000
+LARGE_REST_BYTES = 512 * 2**20
+"""How much MariaDB may copy to make a partition while writers wait; it takes some seconds."""
 LATE_WEEKS = 4
 """For how long rows of large weeks are left to be dropped with their partition."""
 PATIENCE_SECONDS = 2
@@ -49,7 +52,10 @@ def read_weeks(connection: Connection, table: Table) -> Mapping[int, str]:
 
 
 def prepare_weeks(connection: Connection, now_seconds: int) -> None:
-    """Make the partitions of this week and the next ones, and let the numbers of new runs begin in this week."""
+    """Make the partitions of this week and the next ones, and let the numbers of new runs begin in this week.
+
+    Raise ``ArchiveError`` if MariaDB would have to copy much for that, and say how to do so.
+    """
     if not all(is_partitioned(connection, table.name) for table in PARTITIONED):
         return
     this_week = week_of(now_seconds)
@@ -150,7 +156,14 @@ def _create(connection: Connection, table: Table, week: int, *, is_next: bool) -
     # Rows of earlier weeks that have no partition get one of their own.
     before = "" if is_next else f"PARTITION before{week} VALUES LESS THAN ({begin}), "
     new = f"{before}PARTITION {name} VALUES LESS THAN ({end}), PARTITION rest VALUES LESS THAN MAXVALUE"
-    _alter(connection, table, f"REORGANIZE PARTITION rest INTO ({new})")
+    change = f"REORGANIZE PARTITION rest INTO ({new})"
+    rest_bytes = connection.scalar(text(_REST_BYTES), {"table": table.name}) or 0
+    if rest_bytes > LARGE_REST_BYTES:
+        raise ArchiveError(
+            f"{rest_bytes // 2**20} MiB of {table.name} are not in partitions of a week, and writers would wait while "
+            f"MariaDB copies them: stop all portals, and run in MariaDB: ALTER TABLE {table.name} {change}"
+        )
+    _alter(connection, table, change)
 
 
 def _drop(connection: Connection, table: Table, name: str) -> None:
@@ -191,6 +204,10 @@ _LISTS = {
         "WHERE table_schema = DATABASE() AND table_name = :table"
     ),
 }
+_REST_BYTES = (
+    "SELECT data_length FROM information_schema.partitions "
+    "WHERE table_schema = DATABASE() AND table_name = :table AND partition_name = 'rest'"
+)
 _CHECKS = {
     "postgresql": "SELECT count(*) FROM pg_partitioned_table WHERE partrelid = to_regclass(:table)",
     "mariadb": (

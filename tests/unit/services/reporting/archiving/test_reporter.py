@@ -142,7 +142,7 @@ def test_rows_that_cannot_be_taken_out_are_tried_again_in_an_hour(caplog: pytest
         bench.now += seconds
         retention.work()
     assert 2 == len(tries)
-    assert "deleting old rows failed; retrying in an hour" in caplog.text
+    assert "daily maintenance of the archive failed; retrying in an hour" in caplog.text
 
 
 def test_batches_are_stored_one_by_one() -> None:

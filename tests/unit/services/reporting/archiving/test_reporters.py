@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmscope.errors import CommandTimedOut
+from slurmscope.errors import ArchiveError, CommandTimedOut
 from slurmscope.model.archive import JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.viewer import EVERYTHING
@@ -27,6 +27,7 @@ from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.reporting import FakeAccounting, FakeSeries
 from tests.fakes.reports import START, make_record, make_report
+from tests.promises.election import until_elected
 
 HOUR = 3600
 JOBS = 120
@@ -314,3 +315,24 @@ def test_only_the_elected_process_deletes_old_rows(archive: SqlArchive, monkeypa
         assert [1, 2] == archived(archive, "lab")
         other.close()
         wait_for(lambda: archived(archive, "lab") == [2])
+
+
+def test_portal_whose_deletions_fail_lets_another_delete(archive: SqlArchive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporters_module, "ELECTION_SECONDS", 0.05)
+    archive.save([make_report(make_record(1))])
+    tries: list[str] = []
+
+    class Failing(SqlArchive):
+        def prepare_weeks(self) -> None:
+            tries.append("partitions")
+            raise ArchiveError("the database was too slow")
+
+    def stand_failing(duty: str) -> Candidate:
+        election = Election(archive.database, duty)
+        return Candidate(election, Failing(election.database), Checkpoints(election.database))
+
+    kept = ReporterSettings(interval=0.01, keep_curves=0.0, keep_audit=0.0)
+    reporters = Reporters(Clusters(), ReportMaker(None), stand_failing, kept)
+    with reporters.running(), closing(Election(archive.database, "retention")) as other:
+        wait_for(lambda: tries)
+        until_elected(other)

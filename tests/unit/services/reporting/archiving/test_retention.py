@@ -32,12 +32,24 @@ class Bench:
     texts: dict[str, str] = field(default_factory=dict)
     failing: set[int] = field(default_factory=set)
     left: dict[int, int] = field(default_factory=dict)
+    prepared: list[float] = field(default_factory=list)
+    is_unreachable: bool = False
 
     def read_checkpoint(self, name: str) -> str | None:
         return self.texts.get(name)
 
     def write_checkpoint(self, name: str, text: str) -> None:
         self.texts[name] = text
+
+    def read_newest(self) -> int | None:
+        if self.is_unreachable:
+            raise ArchiveError("no route to host")
+        return self.newest
+
+    def prepare(self) -> None:
+        self.prepared.append(self.wall)
+        if 0 in self.failing:
+            raise ArchiveError("the database was too slow")
 
     def delete(self, before_seconds: int, days: int) -> int:
         self.limits.append(before_seconds)
@@ -52,7 +64,7 @@ class Bench:
             for days in keep_days
         ]
         clock = Clock(wall=lambda: self.wall, monotonic=lambda: self.monotonic)
-        return Retention(tasks, clock, checkpoints=self, newest=lambda: self.newest)
+        return Retention(tasks, clock, prepare=self.prepare, checkpoints=self, newest=self.read_newest)
 
     def pass_days(self, days: float) -> None:
         self.wall += days * DAY
@@ -151,6 +163,46 @@ def test_task_that_fails_stops_no_other_and_is_retried_in_an_hour() -> None:
     retention.work()
     assert [800] == [before // DAY for before in bench.limits[4:]]
     assert {f"{days} deleted until" for days in (100, 200, 300)} == set(bench.texts)
+
+
+def test_partitions_are_made_once_a_day_also_where_everything_is_kept() -> None:
+    bench = Bench(newest=None)
+    retention = bench.start(0)
+    retention.work()
+    assert [] == bench.prepared  # the day of an empty archive begins with its first job
+    bench.newest = int(bench.wall)
+    for _ in range(3):
+        retention.work()
+    assert [bench.wall] == bench.prepared
+    bench.pass_days(1)
+    retention.work()
+    assert [bench.wall] == bench.prepared[1:]
+    assert [] == bench.limits
+
+
+def test_partitions_that_cannot_be_made_are_tried_again_in_an_hour_and_delay_nothing() -> None:
+    bench = Bench(failing={0})
+    retention = bench.start(100)
+    for _ in range(3):
+        retention.work()
+    assert (1, [900]) == (len(bench.prepared), [before // DAY for before in bench.limits])
+    bench.monotonic += 3600
+    retention.work()
+    assert 2 == len(bench.prepared)
+
+
+def test_another_process_is_to_try_if_all_that_is_due_fails() -> None:
+    bench = Bench(failing={0, 100})
+    retention = bench.start(100, 200)
+    # One of two tasks succeeds; then nothing is due; then only what failed.
+    assert [True, True] == [retention.work() for _ in range(2)]
+    bench.monotonic += 3600
+    assert not retention.work()
+    bench.failing.clear()
+    bench.monotonic += 3600
+    assert retention.work()
+    bench.is_unreachable = True
+    assert not retention.work()
 
 
 @pytest.mark.parametrize(("given", "expected"), [("10", 10), (300, 300)])
