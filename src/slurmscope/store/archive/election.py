@@ -50,7 +50,7 @@ class Election:
 
     def __init__(self, database: Database, duty: str, *, wall_clock: Callable[[], float] = time.time) -> None:
         """Take the archive, whose owner closes it; nothing is opened yet."""
-        self.database = database.fenced(self.check)
+        self.database = database.fenced(self.check, self._leave)
         self.elected = threading.Event()
         """Set while this process is elected; it may be replaced before that is noticed."""
         self._archive = database
@@ -128,6 +128,11 @@ class Election:
         if not self._is_standing_by:
             logger.info("another process is elected; standing by", extra=fields(self._name, duty=self._duty))
         self._is_standing_by = True
+
+    def _leave(self) -> None:
+        """Let another process be elected: a later release has migrated the archive."""
+        self._is_replaced = bool(self._record)
+        self.elected.clear()
 
     def _step_down(self) -> None:
         self.elected.clear()

@@ -12,8 +12,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
-from slurmscope.errors import ArchiveError
+from slurmscope.errors import ArchiveError, ArchiveSchemaError
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.election import Election, find_elected, record_name
@@ -100,3 +101,21 @@ def test_file_with_two_names_has_one_lock(archive: SqlArchive, tmp_path: Path) -
         ours.release()
         assert theirs.hold()
         theirs.release()
+
+
+def test_process_of_an_earlier_release_steps_down(archive: SqlArchive) -> None:
+    lock = archive.database.make_lock(record_name(DUTY))
+    with closing(Election(archive.database, DUTY)) as election:
+        election.campaign()
+        with archive.database.writing() as connection:
+            connection.execute(text("UPDATE slurmscope_schema SET version = 99"))
+        assert (True, True) == (election.elected.is_set(), lock.is_taken())
+
+        with pytest.raises(ArchiveSchemaError):
+            Checkpoints(election.database).write_checkpoint("progress", "1")
+        assert not election.elected.is_set()
+        election.campaign()
+        assert not lock.is_taken()
+        with pytest.raises(ArchiveSchemaError):
+            election.campaign()
+        assert not lock.is_taken()

@@ -80,6 +80,7 @@ class Database:
         self._driver = choose_driver(self._url, settings)
         self._engine = _make_engine(self._url, self._driver, settings)
         self._check_writer: Callable[[Connection], None] = lambda _: None
+        self._leave: Callable[[], None] = lambda: None
         self._is_prepared = False
         self._check_schema_at = 0.0
         self._preparing = threading.Lock()
@@ -104,10 +105,14 @@ class Database:
             self._check_writer(connection)
             yield connection
 
-    def fenced(self, check: Callable[[Connection], None]) -> Database:
-        """Return this database for a writer that must pass a check at the beginning of every transaction."""
+    def fenced(self, check: Callable[[Connection], None], leave: Callable[[], None]) -> Database:
+        """Return this database for a writer that must pass a check at the beginning of every transaction.
+
+        ``leave`` is called when the tables are found to be those of another release.
+        """
         fenced = copy.copy(self)
         fenced._check_writer = check
+        fenced._leave = leave
         return fenced
 
     def make_lock(self, name: str) -> SessionLock:
@@ -201,6 +206,9 @@ class Database:
     def _raising_archive_errors(self) -> Iterator[None]:
         try:
             yield
+        except ArchiveSchemaError:
+            self._leave()
+            raise
         except PoolTimeoutError as error:
             raise ArchiveError(
                 f"the archive {self._shown} is busy: no connection was free in time; try again later"

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from slurmscope.errors import ArchiveError, CommandTimedOut
 from slurmscope.model.archive import JobFilter
@@ -22,7 +23,8 @@ from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.store.archive.archive import SqlArchive
 from slurmscope.store.archive.checkpoints import Checkpoints
-from slurmscope.store.archive.election import Election
+from slurmscope.store.archive.database import engine
+from slurmscope.store.archive.election import Election, record_name
 from slurmscope.store.archive.opening import open_archive
 from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.reporting import FakeAccounting, FakeSeries
@@ -336,3 +338,22 @@ def test_portal_whose_deletions_fail_lets_another_delete(archive: SqlArchive, mo
     with reporters.running(), closing(Election(archive.database, "retention")) as other:
         wait_for(lambda: tries)
         until_elected(other)
+
+
+def test_portal_of_an_earlier_release_lets_a_later_one_archive_and_delete(
+    archive: SqlArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporters_module, "ELECTION_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "SCHEMA_SECONDS", 0.0)
+    archive.save([make_report(make_record(1))])
+    portal = Portal(archive, Clusters(alpha=FakeAccounting(jobs_of("alpha"))))
+    retention, reporter = (archive.database.make_lock(record_name(duty)) for duty in ("retention", "reporter of alpha"))
+    with portal.reporters.running():
+        wait_for(lambda: portal.reporters.progress.rounds and retention.is_taken())
+        with archive.database.writing() as connection:
+            connection.execute(text("UPDATE slurmscope_schema SET version = 99"))
+        # Long before rounds have failed for ten minutes, and before the next day of retention.
+        wait_for(retention.hold)
+        wait_for(reporter.hold)
+    retention.release()
+    reporter.release()
