@@ -38,9 +38,11 @@ _TOO_LARGE_MESSAGE = re.compile(
     # Prometheus and VictoriaMetrics; "too many outstanding requests" and "too many open files" are no limits of a query
     r"too many (?:\w+ ){0,2}(?:samples|(?:data)?points|(?:time ?)?series|chunks|metrics|bytes)\b|"
     r"exceeded maximum|exceeds |cannot exceed|cannot select more than|too long|not enough memory|"
-    r"contains more than -search\.maxResponseSeries|"
+    r"either increase -search\.max|"
     # Mimir, Cortex, and the store of Thanos, which Cortex uses
-    r"exceeded the (?:maximum|aggregated) |hit the (?:max|aggregated) |limit \d+ (?:violated|exceeded)",
+    r"exceeded the (?:maximum|aggregated) |hit the (?:max|aggregated) |limit \d+ (?:violated|exceeded)|"
+    # gRPC, between the parts of these servers
+    r"larger than max\b",
     re.IGNORECASE,
 )
 # Remarks about the expression, which do not say that series are missing.
@@ -196,8 +198,9 @@ def _failure(answer: HttpAnswer) -> ServerError:
         return AccessDenied(
             f"{message}; see --prometheus.bearer-token-file, --prometheus.user and --prometheus.headers"
         )
-    is_too_large = answer.status in _TOO_LARGE or _TOO_LARGE_MESSAGE.search(reported)
-    if _TIMED_OUT_MESSAGE.search(reported) or (answer.status in _GATEWAY_TIMED_OUT and not is_too_large):
+    explanation = reported or _plain_explanation(answer.status, text)
+    is_too_large = answer.status in _TOO_LARGE or _TOO_LARGE_MESSAGE.search(explanation)
+    if _TIMED_OUT_MESSAGE.search(explanation) or (answer.status in _GATEWAY_TIMED_OUT and not is_too_large):
         return QueryTimedOut(message)
     if is_too_large:
         return QueryTooLarge(message)
@@ -209,6 +212,15 @@ def _failure(answer: HttpAnswer) -> ServerError:
         return QueryRejected(message)
     kind = QueryFailed if answer.status == _FAILED else ServerBusy if answer.status in _TEMPORARY else ServerError
     return kind(message)
+
+
+def _plain_explanation(status: int, text: str) -> str:
+    """Return the text with which a query frontend rejects a query; nothing for pages and errors of proxies.
+
+    The statuses of the latter are left out: a proxy that does not reach the server may also report a timeout.
+    """
+    is_of_server = 400 <= status <= _FAILED and status not in _TEMPORARY
+    return text if is_of_server and not text.startswith("<") else ""
 
 
 def _refusal_of(body: bytes) -> _Refusal:

@@ -133,6 +133,13 @@ def test_limits_of_other_servers_mean_a_query_too_large(words: str) -> None:
             parse_answer(refusal(words, status))
 
 
+@pytest.mark.parametrize("words", MESSAGES["limits"].values(), ids=MESSAGES["limits"])
+def test_limits_of_query_frontends_are_plain_text(words: str) -> None:
+    for status in (400, 422, 500):
+        with pytest.raises(QueryTooLarge):
+            parse_answer(answer(f"{words}\n".encode(), status))
+
+
 @pytest.mark.parametrize(
     ("given_answer", "expected"),
     [
@@ -152,6 +159,12 @@ def test_limits_of_other_servers_mean_a_query_too_large(words: str) -> None:
         (refusal("storage is not ready", 503, "unavailable"), ServerBusy),
         (refusal("some blocks were not queried", 500, "internal"), QueryFailed),
         (answer(b"slow down", 429), ServerBusy),
+        (answer(b"context deadline exceeded", 500), QueryTimedOut),
+        # Proxies that did not reach the server word it alike.
+        (answer(b"upstream connect error, reset reason: Connection timed out", 503), ServerBusy),
+        (answer(b"the upstream server took too long to respond", 502), ServerBusy),
+        (answer(b"the client exceeds 10 requests per second", 429), ServerBusy),
+        (answer(b"<!doctype html><p>The request header is too long", 400), ServerError),
         # Mimir, Cortex and Thanos; Prometheus. The query itself is not too large, and later it succeeds.
         (refusal("too many outstanding requests", 429, "too_many_requests"), ServerBusy),
         (refusal("expanding series: open /data/chunks_head/000001: too many open files", 500, "internal"), QueryFailed),
