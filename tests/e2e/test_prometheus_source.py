@@ -28,7 +28,7 @@ GENEROUS_SECONDS = 60.0
 START = int(time.time()) // 7200 * 7200 - 86400 + 7
 TWO_NODES, GAPPED, WIDE, HUGE = 101, 102, 103, 104
 GRACE_SECONDS = 60
-REQUEUED, REQUEUED_SHORT, REQUEUED_SLOW, RESTARTED, HARDLY_FELL = 105, 106, 107, 108, 109
+REQUEUED, REQUEUED_SHORT, REQUEUED_SLOW, RESTARTED, HARDLY_FELL, SECOND_COPY = 105, 106, 107, 108, 109, 110
 GIB, GB = float(1 << 30), 1e9
 
 CPU = SeriesQuery(metric="jobs_cpu_seconds_total", how=Aggregation.RATE)
@@ -93,12 +93,13 @@ def add_two_runs(history: History, job: int, seconds: float, every: int) -> None
 
 
 def add_written(history: History) -> None:
-    """Add two jobs whose agent was started anew in the middle.
+    """Add three jobs whose agent was started anew in the middle.
 
-    Before, both wrote 900 GB in 1200 seconds, and after it 800 GB. Of one job the agent forgot everything, because all
-    its processes had ended; of the other 0.1 GB, because most of it was written by a process that goes on.
+    Before, all wrote 900 GB in 1200 seconds, and after it 800 GB. Of two jobs the agent forgot everything, because all
+    their processes had ended; of the other 0.1 GB, because most of it was written by a process that goes on. Of the
+    last one a second server has a copy, from after the restart on.
     """
-    for job, forgotten in ((RESTARTED, 900.0), (HARDLY_FELL, 0.1)):
+    for job, forgotten in ((RESTARTED, 900.0), (HARDLY_FELL, 0.1), (SECOND_COPY, 900.0)):
         labels = {"slurm_job": str(job), "slurm_node": "n1", "cluster": "lab"}
         points = {}
         for at in scrapes(START, START + 2400):
@@ -106,6 +107,9 @@ def add_written(history: History) -> None:
             gigabytes = 0.75 * since if since <= 1200 else 900 - forgotten + (since - 1200) / 1.5
             points[at] = gigabytes * GB
         history.add(WRITTEN.metric, labels, points)
+        if job == SECOND_COPY:
+            copied = {at: written for at, written in points.items() if at > START + 1200}
+            history.add(WRITTEN.metric, {**labels, "replica": "b"}, copied)
 
 
 def _two_cores(at: float) -> float:
@@ -254,7 +258,9 @@ def test_short_run_after_a_requeue_is_known(server: Server, job: int, seconds: f
     assert span.end_seconds == memory.times[-1] == cores.times[-1]
 
 
-@pytest.mark.parametrize(("job", "expected"), [(RESTARTED, 1700 * GB), (HARDLY_FELL, 1700 * GB)])
+@pytest.mark.parametrize(
+    ("job", "expected"), [(RESTARTED, 1700 * GB), (HARDLY_FELL, 1700 * GB), (SECOND_COPY, 1700 * GB)]
+)
 def test_total_goes_on_where_an_agent_was_started_anew(source: SeriesSource, job: int, expected: float) -> None:
     totals = source.read_totals(WRITTEN, [JobSpan(job, START, START + 2400)], until=until())
 

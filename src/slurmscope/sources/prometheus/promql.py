@@ -59,17 +59,23 @@ def totals_expression(wanted: SeriesQuery, spans: Sequence[JobSpan], *, matchers
     Two runs of one job must not be in one query: the answer does not distinguish them. For a total, the value is the
     highest sample, negated where the counter fell: then the highest sample is not yet the total.
     """
-    if wanted.how is Aggregation.TOTAL and set(wanted.each) != set(wanted.by):
+    samples = [_samples(wanted, span, matchers) for span in spans]
+    if wanted.how is not Aggregation.TOTAL:
+        return _grouped(wanted, _applied(_FUNCTIONS[wanted.how], samples))
+    if set(wanted.each) != set(wanted.by):
         raise ValueError("totals cannot be summed by the server: counters that fell need a correction first")
-    return _grouped(wanted, _joined([_term(wanted, span, matchers) for span in spans]))
+    # Of two copies of a series, the higher one is not always the one that contains the fall.
+    highest, resets = (_grouped(wanted, _applied(function, samples)) for function in ("max_over_time", "resets"))
+    return f"{highest} * (1 - 2 * ({resets} > bool 0))"
 
 
-def _term(wanted: SeriesQuery, span: JobSpan, matchers: Matchers) -> str:
+def _samples(wanted: SeriesQuery, span: JobSpan, matchers: Matchers) -> str:
     window = _window(span.end_seconds - span.start_seconds)
-    samples = f"{_selector(wanted, (span.job_id,), matchers)}{window} @ {span.end_seconds:.3f}"
-    if wanted.how is Aggregation.TOTAL:
-        return f"max_over_time({samples}) * (1 - 2 * (resets({samples}) > bool 0))"
-    return f"{_FUNCTIONS[wanted.how]}({samples})"
+    return f"{_selector(wanted, (span.job_id,), matchers)}{window} @ {span.end_seconds:.3f}"
+
+
+def _applied(function: str, samples: Iterable[str]) -> str:
+    return _joined([f"{function}({of_job})" for of_job in samples])
 
 
 def _window(seconds: float) -> str:

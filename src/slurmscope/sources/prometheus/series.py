@@ -137,7 +137,8 @@ class PrometheusSeries:
         return [part for query, reply in replies for part in _highest(_by_run(reply, query.spans, wanted)).items()]
 
     def _jobs_at_once(self, wanted: SeriesQuery, spans: Sequence[JobSpan]) -> int:
-        return max(1, min(MAX_JOBS, _MAX_QUERY_BYTES // len(self._totals_expression(wanted, spans[:1]))))
+        one, two = (len(self._totals_expression(wanted, [spans[0]] * jobs)) for jobs in (1, 2))
+        return max(1, min(MAX_JOBS, 1 + (_MAX_QUERY_BYTES - one) // (two - one)))
 
     def _query_curves(self, wanted: SeriesQuery, query: CurvesQuery, until: float) -> Reply:
         job_ids = [span.job_id for span in query.spans]

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 from slurmscope.model.series import Aggregation, DerivedLabel, JobSpan, SeriesQuery
 from slurmscope.sources.prometheus.promql import curves_expression, quote, quote_regex, totals_expression
+from tests.requirements import require_program
 
 ONE_STRING = re.compile(r'"(?:[ !#-\[\]-~]|\\[\\"]|\\u[0-9a-f]{4}|\\U[0-9a-f]{8})*"')
 ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|(.))")
@@ -86,8 +90,42 @@ def test_total_of_a_counter_that_fell_is_marked_by_its_sign() -> None:
     samples = 'jobs_io_reads_total{slurm_job="1"}[60500ms] @ 160.500'
 
     assert (
-        f"max by (slurm_job, slurm_node) (max_over_time({samples}) * (1 - 2 * (resets({samples}) > bool 0)))"
+        f"max by (slurm_job, slurm_node) (max_over_time({samples}))"
+        f" * (1 - 2 * (max by (slurm_job, slurm_node) (resets({samples})) > bool 0))"
     ) == totals_expression(SeriesQuery(metric="jobs_io_reads_total", how=Aggregation.TOTAL), [JobSpan(1, 100.0, 160.5)])
+
+
+@pytest.mark.parametrize(
+    ("copies", "expected"),
+    [
+        (["0 400 1000 600 650 700"], -1000),
+        (["0 400 1000 600 650 700", "_ _ _ 600 650 700"], -1000),
+        (["0 100 200 300 400 500", "_ 90 190 290 390 490"], 500),
+    ],
+)
+def test_fall_that_only_one_copy_of_a_series_contains_is_marked(
+    copies: list[str], expected: int, tmp_path: Path
+) -> None:
+    spans = [JobSpan(1, 0.0, 300.0), JobSpan(2, 0.0, 300.0)]
+    series = {
+        f'written{{slurm_job="1",slurm_node="n1",replica="{number}"}}': copy for number, copy in enumerate(copies)
+    }
+    other = {'written{slurm_job="2",slurm_node="n1"}': "0 1 2 3 4 5"}
+    samples = [
+        {"labels": f'{{slurm_job="{job}",slurm_node="n1"}}', "value": value} for job, value in ((1, expected), (2, 5))
+    ]
+    query = totals_expression(SeriesQuery(metric="written", how=Aggregation.TOTAL), spans)
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in (series | other).items()],
+        "promql_expr_test": [{"expr": query, "eval_time": "5m", "exp_samples": samples}],
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(json.dumps({"tests": [test]}), encoding="utf-8")
+    argv = [require_program("promtool"), "test", "rules", str(file)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+    assert 0 == done.returncode, done.stdout + done.stderr
 
 
 def test_sum_of_totals_is_rejected() -> None:

@@ -220,6 +220,15 @@ def test_many_jobs_take_few_queries() -> None:
     assert all('cluster="lab"' in query.query for query in client.queries)
 
 
+def test_totals_of_many_counters_take_few_queries() -> None:
+    client, source = opened(level(2.0))
+    spans = [JobSpan(10_000_000 + number, 1.7e9 + number, 1.7e9 + number + 86400) for number in range(100)]
+
+    assert 100 == len(source.read_totals(TOTAL, spans, until=NO_LIMIT).by_job)
+    assert 2 == len(client.queries)
+    assert all(len(query.query) < 16_384 for query in client.queries)
+
+
 def test_total_growth_is_a_mean_rate() -> None:
     _, source = opened(level(300.0))
 
