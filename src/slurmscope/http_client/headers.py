@@ -68,13 +68,14 @@ def read_header_value(path: Path) -> str:
 
 def hide_values(text: str, values: Iterable[str]) -> str:
     """Remove the values of headers from a text, which may have been truncated: a server may repeat them."""
-    for value in values:
-        # The credentials follow "Bearer" or "Basic"; a tenant of few characters is no secret, and occurs in words.
-        for secret in (value, value.rpartition(" ")[2]):
-            if len(secret) >= _LEAST_SECRET_LENGTH:
-                text = text.replace(secret, "SECRET")
-                for length in range(min(len(secret), len(text)), _LEAST_SECRET_LENGTH - 1, -1):
-                    text = text.replace(f"{secret[:length]}…", "SECRET…")
+    # The credentials follow "Bearer" or "Basic"; a tenant of few characters is no secret, and occurs in words.
+    secrets = {secret for value in values for secret in (value, value.rpartition(" ")[2])}
+    # The longest first: a tenant may occur in a token, of which the rest would remain.
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _LEAST_SECRET_LENGTH:
+            text = text.replace(secret, "SECRET")
+            for length in range(min(len(secret), len(text)), _LEAST_SECRET_LENGTH - 1, -1):
+                text = text.replace(f"{secret[:length]}…", "SECRET…")
     return text
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmscope.http_client.headers import Header, parse_headers
+from slurmscope.http_client.headers import Header, hide_values, parse_headers
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,9 @@ def test_value_is_not_shown() -> None:
 
     assert "hidden" not in repr(header)
     assert ("A=<hidden>", "B=@/etc/key") == (str(header), str(filed))
+
+
+@pytest.mark.parametrize("text", ["a bad token: Bearer prod-3f9a1c77e2", "a bad token: Bearer prod-3f9a1c…"])
+@pytest.mark.parametrize("values", [("prod", "Bearer prod-3f9a1c77e2"), ("Bearer prod-3f9a1c77e2", "prod")])
+def test_value_that_begins_as_another_one_is_hidden_whole(text: str, values: tuple[str, str]) -> None:
+    assert "a bad token: SECRET" == hide_values(text, values).rstrip("…")
