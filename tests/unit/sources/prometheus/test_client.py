@@ -242,6 +242,13 @@ def test_whole_answers_are_requested(server: FakeServer) -> None:
     assert ("1", "false") == (form["deny_partial_response"], form["partial_response"])
 
 
+def test_answers_of_caches_are_declined(server: FakeServer) -> None:
+    server.query(ONE)
+
+    query = server.fake.queries[0]
+    assert ("no-store", "1") == (query.headers["Cache-Control"], query.form["nocache"])
+
+
 def test_partial_answer_is_retried_and_then_a_failure(server: FakeServer) -> None:
     part = vector(({"slurm_job": "7"}, (15.0, "1")), isPartial=True)
     assert 1 == server.query(part, ONE, retries=1).points
