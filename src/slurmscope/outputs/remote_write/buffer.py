@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from slurmscope.log import fields
 from slurmscope.outputs.remote_write.encoding import WriteRequest
+
+logger = logging.getLogger(__name__)
+
+_SETTINGS = {"age": "--output.remote-write-max-age", "size": "--output.remote-write-buffer"}
 
 
 class BufferedRequest(NamedTuple):
@@ -81,8 +87,14 @@ class RequestBuffer:
 
     def _drop_excess(self) -> None:
         oldest = self._clock() - self._max_age_seconds
-        while self._queue and (self._bytes > self._max_bytes or self._queue[0].made_at < oldest):
+        while self._queue and (self._is_too_large() or self._queue[0].made_at < oldest):
             entry = self._queue.popleft()
             reason = "age" if entry.made_at < oldest else "size"
             self._bytes -= len(entry.request.body)
             self.dropped[reason] += entry.request.samples
+            described = fields(reason, setting=_SETTINGS[reason], samples=entry.request.samples)
+            logger.warning("samples that were not sent yet are dropped", extra=described)
+
+    def _is_too_large(self) -> bool:
+        """Return whether the oldest request must go; one that is alone may be larger than the buffer."""
+        return self._bytes > self._max_bytes and len(self._queue) > 1

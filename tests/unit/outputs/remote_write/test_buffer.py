@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+
+import pytest
 
 from slurmscope.outputs.remote_write.buffer import BufferedRequest, RequestBuffer
 from slurmscope.outputs.remote_write.encoding import WriteRequest
@@ -76,11 +79,30 @@ def test_old_requests_are_dropped() -> None:
     assert {"age": 3} == buffer.dropped
 
 
-def test_request_that_is_larger_than_the_buffer_is_dropped() -> None:
+def test_newest_request_is_kept_although_it_is_larger_than_the_buffer() -> None:
     buffer = make(max_bytes=5)
     buffer.add(request(b"a"))
+    assert (10, {}) == (buffer.bytes, buffer.dropped)
+    buffer.add(request(b"b"))
 
-    assert ([], {"size": 1}) == (drain(buffer), buffer.dropped)
+    assert {"size": 1} == buffer.dropped
+    assert [b"b"] == drain(buffer)
+
+
+def test_dropped_samples_are_logged_with_the_setting(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    buffer = make(max_bytes=15, clock=clock)
+    with caplog.at_level(logging.WARNING):
+        buffer.add(request(b"a", samples=3))
+        assert not caplog.records
+        buffer.add(request(b"b", samples=4))
+        clock.now += 61
+        assert [] == drain(buffer)
+
+    assert [
+        {"setting": "--output.remote-write-buffer", "samples": 3},
+        {"setting": "--output.remote-write-max-age", "samples": 4},
+    ] == [record.__dict__["fields"] for record in caplog.records]
 
 
 def test_take_waits_for_a_request_and_ends_when_closed() -> None:
