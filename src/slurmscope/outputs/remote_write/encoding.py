@@ -114,9 +114,13 @@ class RequestEncoder:
     def _encode_row(self, names: Sequence[str], values: Labels) -> Series:
         """Return the encoded labels before and after the name of the metric."""
         pairs = dict(self._external)
-        for name, value in zip(names, values, strict=True):
+        own = {name: value for name, value in zip(names, values, strict=True) if value}
+        for name, value in own.items():
             # As Prometheus does when it scrapes a target.
-            pairs[f"exported_{name}" if name in self._external else name] = value
+            free = name
+            while free in pairs or (free != name and free in own):
+                free = f"exported_{free}"
+            pairs[free] = value
         return _encode_labels(pairs)
 
 

@@ -190,3 +190,27 @@ def test_series_that_becomes_a_pushed_one_or_ours_has_one_sample_of_each_time() 
     for families, pushed in ((own, []), ([], [(same, 2.0)]), (own, [(same, 2.0)]), ([], [(same, 2.0)])):
         assert [[("jobs", False)]] == markers(encoder.encode(families, 1000, pushed))
     assert [[("jobs", True)]] == markers(encoder.encode([], 2000))
+
+
+def test_renamed_label_replaces_no_other_one() -> None:
+    external = {"cluster": "a", "exported_exported_cluster": "b"}
+    family = Family(
+        gauge("jobs", "Jobs.", "cluster", "exported_cluster"), {("q", "r"): 1.0, ("s", "r"): 2.0, ("t", ""): 3.0}
+    )
+    received = encode(RequestEncoder(external), family)
+
+    renamed = "exported_exported_exported_cluster"
+    assert [
+        {**external, "exported_cluster": "r", renamed: "q"},
+        {**external, "exported_cluster": "r", renamed: "s"},
+        {**external, "exported_cluster": "t"},
+    ] == [{name: value for name, value in sample.labels if name != "__name__"} for sample in received]
+
+
+def test_two_renamed_labels_stay_two() -> None:
+    external = {"cluster": "a", "exported_cluster": "b"}
+    (sample,) = encode(
+        RequestEncoder(external), Family(gauge("jobs", "Jobs.", "cluster", "exported_cluster"), {("q", "r"): 1.0})
+    )
+
+    assert {"q", "r"} <= {value for _, value in sample.labels}
