@@ -67,8 +67,11 @@ def open_remote_write_loop(  # noqa: PLR0913 - two kinds of metrics and how to s
 
     def sample() -> None:
         at_ms = _now_ms()
-        for request in encoder.encode([Family(UP, {(): 1.0}), *collect()], at_ms, pushed.samples()):
-            buffer.add(request)
+        families = [Family(UP, {(): 1.0}), *collect()]
+        # At the end, a slow collector is not waited for: the stale markers are encoded, and are newer than its samples.
+        if not stopping.is_set():
+            for request in encoder.encode(families, at_ms, pushed.samples()):
+                buffer.add(request)
 
     def spread() -> None:
         # Nodes that boot together must not send at the same moment.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import logging
 import socket
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +19,7 @@ from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, parse_
 from slurmscope.services.exporter.readings import PushedPage
 from slurmscope.services.exporter.remote_write import external_labels, open_remote_write_loop
 from slurmscope.services.exporter.remote_write_metrics import RemoteWriteCounters
+from slurmscope.services.runtime import periodic
 from tests.fakes.remote_write import FakeReceiver, decode_request
 from tests.processes import until
 
@@ -169,6 +171,34 @@ def test_end_waits_only_briefly_for_a_server_that_hangs() -> None:
         receiver.may_answer.set()
 
     assert 0 == accepted
+
+
+def test_samples_of_a_collector_that_outlasts_the_end_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are older than the stale markers."""
+    monkeypatch.setattr(periodic, "END_SECONDS", 0.05)
+    is_slow, may_go_on = threading.Event(), threading.Event()
+    tick, rounds = ticks(), itertools.count()
+
+    def collect() -> list[Family]:
+        if next(rounds):
+            is_slow.set()
+            assert may_go_on.wait(60)
+        return tick()
+
+    with FakeReceiver().serving() as receiver:
+        address = parse_write_url(receiver.url)
+        with open_remote_write_loop(
+            collect, RemoteWriteSettings(), address, role=Role.NODE, interval_seconds=0.01, final_seconds=60.0
+        ) as counters:
+            assert is_slow.wait(60)
+        may_go_on.set()
+        for thread in threading.enumerate():
+            if thread.name == "remote-write":
+                thread.join(60)
+
+    assert [1.0] == received(receiver)
+    assert {"up", "tick"} == {sample.name for sample in receiver.accepted[-1] if sample.is_stale}
+    assert 0 == counters.buffer.bytes
 
 
 def test_metrics_count_what_became_of_samples() -> None:
