@@ -3,7 +3,7 @@
 
 What cannot be measured now is not archived until the server has failed for the time to give up; then its report is
 marked as incomplete. A server that is too slow for many jobs at once, or does not answer, is queried for fewer: a job
-for which alone it fails delays no others.
+for which alone it fails delays no others. That is so if the server still answers for a job that was measured before.
 """
 
 from __future__ import annotations
@@ -45,10 +45,16 @@ LISTED_JOBS, LISTED_HOURS = 200, (0, 72, 480)
 MAX_SHRUNK_RATIO = 0.02
 """By how much less of a run a curve may cover when it is measured again; replicas of a server differ a little."""
 
-WHOLE_SERVER = (ServerRefused, ServerBusy)
-"""Failures that do not depend on the jobs."""
-
 MakeReports = Callable[[Sequence[JobRecord]], list[JobReport]]
+
+
+class NoSeries(ServerBusy):
+    """The server answers, but has lost its series: fewer jobs at once do not help."""
+
+
+WHOLE_SERVER = (ServerRefused, NoSeries)
+"""Failures that do not depend on the jobs. Others may: a proxy answers 502 or 503 if a query ends its server, and a
+second storage that rejects one query causes a warning."""
 
 
 class EndedReports:
@@ -66,6 +72,7 @@ class EndedReports:
         self._agents = KnownAgents()
         self._jobs_at_once = BATCH_JOBS
         self._answered = 0
+        self._measured_last: JobRecord | None = None
         self.failing_since: float | None = None
         """When the time series server began to fail; the caller keeps it across restarts."""
         self.has_given_up = False
@@ -97,9 +104,12 @@ class EndedReports:
     ) -> Iterator[list[JobReport]]:
         """Make reports of fewer jobs at once when the server fails, down to single jobs.
 
-        Those for which alone it fails, while it answers for others, are made by ``make_failed``.
+        Those for which alone it fails, while it answers for others, are made by ``make_failed``. Jobs that never ran
+        are not among these others: nothing is queried for them.
         """
-        waiting, failed, has_made = [*records], list[JobRecord](), False
+        waiting, failed, has_made = [record for record in records if _has_run(record)], list[JobRecord](), False
+        if len(waiting) < len(records):
+            yield self._maker.make([record for record in records if not _has_run(record)])
         while waiting:
             part = waiting[: self._jobs_at_once]
             try:
@@ -111,13 +121,13 @@ class EndedReports:
                 if len(part) > 1:
                     continue
                 failed.append(waiting.pop(0))
-                if not has_made and (len(failed) == MAX_FAILED or not waiting):
+                if waiting and len(failed) < MAX_FAILED:
+                    # Jobs at the other end are the least like this one, which may be a task of an array.
+                    waiting.reverse()
+                    continue
+                if not self._is_answering(has_made=has_made):
                     raise
-                if len(failed) == MAX_FAILED:
-                    break
-                # Jobs at the other end are the least like this one, which may be a task of an array.
-                waiting.reverse()
-                continue
+                break
             has_made = True
             del waiting[: len(part)]
             self._grow(is_sure=bool(failed))
@@ -127,6 +137,21 @@ class EndedReports:
                 failed = []
         if failed:
             yield make_failed([*failed, *waiting])
+
+    def _is_answering(self, *, has_made: bool) -> bool:
+        """Return whether the server answers for the job that was measured last, or for running ones.
+
+        It must have series of them, unless it has just answered for others, which may have none.
+        """
+        try:
+            probed = [self._measured_last] if self._measured_last else self._longest_running()
+            return any(map(is_measured, self._maker.make(probed, must_measure=True))) or has_made
+        except SourceError:
+            return False
+
+    def _longest_running(self) -> list[JobRecord]:
+        running = [record for record in self._accounting.read_current() if record.is_running and _has_run(record)]
+        return sorted(running, key=lambda record: record.start_seconds or 0)[:PROBED_JOBS]
 
     def _grow(self, *, is_sure: bool) -> None:
         """Query for more jobs at once after some answers, or if the jobs before failed by themselves."""
@@ -143,7 +168,7 @@ class EndedReports:
         reports = self._maker.make(part, must_measure=True)
         self._learn(reports)
         if any(map(is_measured, reports)):
-            self._note_recovery()
+            self._note_series(reports)
             return _marked(reports, self._agents.still_unmeasured(reports, archived))
         # The server may have no series at all now.
         return _marked(reports, [report for report in reports if report.summary.run_seconds >= MIN_RUN_SECONDS])
@@ -160,7 +185,7 @@ class EndedReports:
         if not must_measure:
             self.has_given_up = True
         elif any(map(is_measured, reports)):
-            self._note_recovery()
+            self._note_series(reports)
         else:
             self.failing_since = None
         return reports
@@ -189,8 +214,9 @@ class EndedReports:
             for node in self._agents.next_unknown(report):
                 self._learn_from_archive(node, report.record.end_seconds or report.made_seconds, read)
 
-    def _note_recovery(self) -> None:
-        """Note that the server has answered all queries, and has series."""
+    def _note_series(self, reports: Sequence[JobReport]) -> None:
+        """Note that the server has answered all queries, and has series of some of these jobs."""
+        self._measured_last = next(report.record for report in reports if is_measured(report))
         self.failing_since = None
         self.recoveries += self.has_given_up
         self.has_given_up = False
@@ -231,7 +257,7 @@ class EndedReports:
                 return
 
     def _check_silence(self, reports: Sequence[JobReport], now: float) -> None:
-        """Raise ServerBusy if neither these jobs nor running ones have series, although their nodes have agents.
+        """Raise NoSeries if neither these jobs nor running ones have series, although their nodes have agents.
 
         Running jobs show whether the server has lost its series, or has none of the time when it was not running. After
         the time to give up, jobs no longer wait: the agents may have been removed.
@@ -240,17 +266,29 @@ class EndedReports:
         must_wait = self._maker.has_series and not self.has_given_up and not any(map(is_measured, reports))
         if not must_wait or len(silent) < MIN_SILENT_JOBS:
             return
-        running = (record for record in self._accounting.read_current() if self._has_run(record, now))
-        probed = self._maker.make([*islice(running, PROBED_JOBS)], must_measure=True)
+        running = (record for record in self._accounting.read_current() if self._has_series(record, now))
+        try:
+            probed = self._maker.make([*islice(running, PROBED_JOBS)], must_measure=True)
+        except (ServerError, MalformedAnswer) as error:
+            if self._is_answering(has_made=False):
+                return
+            raise NoSeries(str(error)) from error
         if probed and not any(map(is_measured, probed)):
-            raise ServerBusy(
+            raise NoSeries(
                 f"the time series server has no series of {len(silent)} ended and {len(probed)} running jobs, although "
                 "their nodes have agents"
             )
 
-    def _has_run(self, record: JobRecord, now: float) -> bool:
+    def _has_series(self, record: JobRecord, now: float) -> bool:
+        """Return whether a server that works has series of this running job."""
         has_begun = record.is_running and record.start_seconds is not None
         return has_begun and now - (record.start_seconds or 0) >= MIN_RUN_SECONDS and self._agents.are_on(record)
+
+
+def _has_run(record: JobRecord) -> bool:
+    """Return whether a job ran, or runs: then there are queries for it."""
+    start, end = record.start_seconds, record.end_seconds
+    return start is not None and (end is None or end > start)
 
 
 def _marked(reports: Sequence[JobReport], unmeasured: Sequence[JobReport]) -> list[JobReport]:

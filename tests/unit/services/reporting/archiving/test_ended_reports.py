@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from slurmscope.errors import MalformedAnswer, QueryRejected, ServerBusy, ServerError, ServerTimedOut
+from slurmscope.errors import (
+    MalformedAnswer,
+    QueryRejected,
+    ServerBusy,
+    ServerError,
+    ServerRefused,
+    ServerTimedOut,
+    SourceError,
+)
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
 from slurmscope.services.reporting.archiving.ended_reports import (
     BATCH_JOBS,
@@ -32,6 +40,8 @@ class Series(FakeSeries):
     def __init__(self) -> None:
         super().__init__()
         self.bad_jobs: dict[int, Exception] = {}
+        self.kept_jobs: set[int] = set()
+        """Jobs that have series although it is silent about others."""
 
     is_silent = False
     most_jobs = BATCH_JOBS
@@ -50,7 +60,7 @@ class Series(FakeSeries):
         for span in spans:
             if span.job_id in self.bad_jobs:
                 raise self.bad_jobs[span.job_id]
-        return self.is_silent
+        return self.is_silent and not self.kept_jobs.issuperset(span.job_id for span in spans)
 
 
 class Bench:
@@ -232,6 +242,7 @@ BAD_ANSWERS = [
     ServerTimedOut("timed out before its answer was complete"),
     ServerError("it answered 422: something new"),
     MalformedAnswer("it answered with a value that is not a number"),
+    ServerBusy("it answered 502: Bad Gateway"),
 ]
 
 
@@ -257,11 +268,92 @@ def test_few_jobs_are_marked_because_of_one_bad_one(bench: Bench, error: Excepti
     assert [150] == [report.record.job_id for report in bench.archive.reports.values() if report.is_incomplete]
 
 
-def test_only_job_of_a_batch_waits_for_a_server_that_fails(bench: Bench) -> None:
-    bench.series.bad_jobs = {100: BAD_ANSWERS[0]}
-    with pytest.raises(ServerTimedOut):
+@pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
+def test_only_job_of_a_batch_waits_for_a_server_that_fails(bench: Bench, error: Exception) -> None:
+    bench.series.errors["*"] = error
+    with pytest.raises(type(error)):
         bench.make([make_record(100)])
     assert bench.ended.is_server_failing
+    assert {} == bench.archive.reports
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_only_job_of_a_batch_does_not_wait_if_the_server_answers_for_others(bench: Bench, is_restarted: bool) -> None:
+    """It answers for the job that was measured last; a process that has measured none tries those that run."""
+    if is_restarted:
+        bench.restarted()
+    bench.series.bad_jobs = {100: BAD_ANSWERS[0]}
+    assert [1] == bench.make([make_record(100)])
+    assert [True] == bench.marks()
+    assert not bench.ended.is_server_failing
+
+
+def test_only_job_of_a_batch_waits_if_no_other_job_has_series() -> None:
+    bench = Bench()
+    bench.series.is_silent = True
+    bench.series.bad_jobs = {100: BAD_ANSWERS[0]}
+    for running in ([RUNNING], []):
+        bench.accounting.records = [*running]
+        with pytest.raises(ServerTimedOut):
+            bench.make([make_record(100)])
+    bench.accounting.error = SourceError("squeue failed")
+    with pytest.raises(ServerTimedOut):
+        bench.make([make_record(100)])
+
+
+def test_jobs_that_fail_alone_are_marked_where_nothing_was_ever_measured() -> None:
+    bench = Bench()
+    bench.series.is_silent = True
+    bench.series.bad_jobs = {101: BAD_ANSWERS[0]}
+    assert [1, 1] == bench.make([make_record(100), make_record(101)])
+    assert [False, True] == bench.marks()
+
+
+@pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
+def test_jobs_wait_for_a_server_that_begins_to_fail_after_it_has_answered(bench: Bench, error: Exception) -> None:
+    """As behind a proxy, if the server is restarted while a backlog is read."""
+    bench.series.most_jobs = 30
+    jobs = [make_record(number) for number in range(100, 200)]
+    made = bench.ended.make(jobs, NOW)
+    first = next(made)
+    bench.series.errors["*"] = error
+    with pytest.raises(type(error)):
+        list(made)
+    assert {False} == {report.is_incomplete for report in first}
+    assert bench.ended.is_server_failing
+
+
+@pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
+def test_jobs_that_never_ran_do_not_show_that_the_server_answers(bench: Bench, error: Exception) -> None:
+    """Nothing is queried for them, so they are archived at once, and the others wait."""
+    bench.series.errors["*"] = error
+    never = [make_record(number, state="CANCELLED", start_seconds=None) for number in range(50, 60)]
+    ran = [make_record(number) for number in range(100, 110)]
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            bench.make([job for pair in zip(never, ran, strict=True) for job in pair], now=NOW)
+        assert {job.job_id for job in never} == {report.record.job_id for report in bench.archive.reports.values()}
+    assert NOW == bench.ended.failing_since
+
+
+def test_jobs_without_series_wait_if_the_probed_running_job_fails(bench: Bench) -> None:
+    bench.series.is_silent = True
+    bench.series.bad_jobs = {RUNNING.job_id: BAD_ANSWERS[-1]}
+    with pytest.raises(ServerBusy, match="502"):
+        bench.make()
+    assert {} == bench.archive.reports
+
+    bench.series.kept_jobs = {2}
+    assert [len(JOBS)] == bench.make(), "it has series of the job that was measured last"
+    assert [True] * len(JOBS) == bench.marks()
+
+
+def test_unreachable_server_is_not_queried_for_fewer_jobs(bench: Bench) -> None:
+    bench.series.errors["*"] = ServerRefused("connection refused")
+    bench.series.queried.clear()
+    with pytest.raises(ServerRefused):
+        bench.make([make_record(number) for number in range(100, 200)])
+    assert [100] == [len(job_ids) for _, job_ids in bench.series.queried]
 
 
 @pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
@@ -283,4 +375,5 @@ def test_hanging_server_costs_few_queries_in_later_rounds(bench: Bench) -> None:
         with pytest.raises(ServerTimedOut):
             bench.make(jobs)
         rounds.append([len(job_ids) for _, job_ids in bench.series.queried])
-    assert [[100, 50, 25, 12, 6, 3, 1, 1, 1], [1, 1, 1]] == rounds
+    # The last one is about a job that was measured before.
+    assert [[100, 50, 25, 12, 6, 3, 1, 1, 1, 1], [1, 1, 1, 1]] == rounds

@@ -25,8 +25,18 @@ from slurmscope.store.archive.settings import ArchiveSettings
 from tests.fakes.prometheus_server import ReceivedQuery, failure
 from tests.fakes.reporting import FakeAccounting
 from tests.fakes.reports import START, make_record
-from tests.fakes.scripted_server import scripted_server
-from tests.fakes.series_engine import CPU_SECONDS, FAILURES, LIMIT_JOBS, LIMITS, Answer, FakeEngine, whole
+from tests.fakes.scripted_server import http_answer, scripted_server
+from tests.fakes.series_engine import (
+    CPU_SECONDS,
+    FAILURES,
+    LIMIT_JOBS,
+    LIMITS,
+    Answer,
+    FakeEngine,
+    always,
+    partial,
+    whole,
+)
 
 pytestmark = pytest.mark.scaling
 
@@ -179,9 +189,24 @@ def test_jobs_that_never_get_their_numbers_do_not_delay_those_of_others(site: Si
     assert 1 == max(site.engine.sizes[before:]), "the others are not measured again with it"
 
 
-@pytest.mark.parametrize("status", [422, 500])
+def _rejected_by_second_storage(query: ReceivedQuery, jobs: list[str]) -> bytes:
+    warning = "remote_read: remote server http://lts/read returned http status 400 Bad Request: exceeded sample limit"
+    return partial({"warnings": [warning]})(query, jobs)
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        always(failure(422, "execution", "expanding series: something new")),
+        always(failure(500, "execution", "expanding series: something new")),
+        always(http_answer(502, b"<html>502 Bad Gateway</html>")),
+        always(http_answer(503, b"upstream connect error or disconnect/reset before headers")),
+        _rejected_by_second_storage,
+    ],
+    ids=["422", "500", "502", "503", "warning"],
+)
 @pytest.mark.parametrize("site", [10], indirect=True)
-def test_one_job_for_which_alone_the_engine_fails_costs_its_own_numbers_only(site: Site, status: int) -> None:
+def test_one_job_for_which_alone_the_engine_fails_costs_its_own_numbers_only(site: Site, fails: Answer) -> None:
     bad_queries = 0
 
     def without_one(query: ReceivedQuery, jobs: list[str]) -> bytes:
@@ -189,7 +214,7 @@ def test_one_job_for_which_alone_the_engine_fails_costs_its_own_numbers_only(sit
         if str(FIRST + 3) not in jobs:
             return whole(query, jobs)
         bad_queries += 1
-        return failure(status, "execution", "expanding series: something new")
+        return fails(query, jobs)
 
     site.engine.answer = without_one
     site.reporter.work()
@@ -224,3 +249,24 @@ def test_jobs_for_which_the_engine_fails_do_not_keep_later_ones_from_being_measu
         site.now += 60
         site.reporter.work()
     assert {None: BATCH_JOBS, CPU_SECONDS: JOBS - BATCH_JOBS} == Counter(site.measured())
+
+
+def test_only_job_of_a_period_for_which_the_engine_fails_does_not_delay_later_ones(site: Site) -> None:
+    """As in the backlog of a night, which is read a few hours at a time."""
+    site.reporter.work()
+    site.now += 16 * 3600
+    ends = [int(site.now) - 15 * 3600, *(int(site.now) - 3600 - 60 * number for number in range(20))]
+    site.accounting.records += [
+        make_record(FIRST + 500 + number, cpu_seconds=None, start_seconds=end - 3000, end_seconds=end)
+        for number, end in enumerate(ends)
+    ]
+
+    def fails_for_first(query: ReceivedQuery, jobs: list[str]) -> bytes:
+        is_bad = str(FIRST + 500) in jobs
+        return failure(500, "execution", "corrupt chunk") if is_bad else whole(query, jobs)
+
+    site.engine.answer = fails_for_first
+    site.reporter.work()
+    reports = [report for number in range(21) for report in site.archive.find(EVERYTHING, FIRST + 500 + number)]
+    assert [None, *[CPU_SECONDS] * 20] == [report.summary.cpu.time.used for report in reports]
+    assert reports[0].is_incomplete
