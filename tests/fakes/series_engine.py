@@ -85,6 +85,8 @@ class FakeEngine:
     answer: Answer = whole
     sizes: list[int] = field(default_factory=list)
     """Number of jobs of each query."""
+    queried: set[str] = field(default_factory=set)
+    """IDs of jobs in all queries."""
 
     def handle(self, connection: socket.socket) -> None:
         """Read one query and answer it."""
@@ -92,4 +94,5 @@ class FakeEngine:
         found = _JOBS.findall(query.form["query"])
         jobs = sorted({job for group in found for job in group.split("|")})
         self.sizes.append(len(jobs))
+        self.queried.update(jobs)
         connection.sendall(self.answer(query, jobs))

@@ -117,8 +117,9 @@ class EndedReports:
             except (ServerError, MalformedAnswer) as error:
                 if isinstance(error, WHOLE_SERVER):
                     raise
-                self._jobs_at_once, self._answered = max(1, len(part) // 2), 0
+                self._answered = 0
                 if len(part) > 1:
+                    self._jobs_at_once = len(part) // 2
                     continue
                 failed.append(waiting.pop(0))
                 if waiting and len(failed) < MAX_FAILED:
@@ -161,7 +162,7 @@ class EndedReports:
 
     def _make_without(self, part: Sequence[JobRecord]) -> list[JobReport]:
         """Make reports without numbers that the server does not return, although it answers for other jobs."""
-        self.failing_since, self.has_given_up = None, True
+        self.failing_since = None
         return self._mark(self._maker.make(part))
 
     def _make_part_again(self, part: Sequence[JobRecord], archived: Sequence[JobReport]) -> list[JobReport]:

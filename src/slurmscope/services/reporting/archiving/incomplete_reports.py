@@ -3,7 +3,7 @@
 
 All of them are measured when the server answers again, a bounded number in each round. Those that still miss numbers
 are tried again every hour for some hours, since samples may arrive late, and then daily until a week after their end.
-Jobs for which alone the server fails delay no others.
+A pass goes on to its last job, whatever happens meanwhile: none waits because of others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from slurmscope.errors import SourceError
 from slurmscope.model.archive import IncompleteRun
 from slurmscope.model.report import JobReport
-from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, WHOLE_SERVER, EndedReports
+from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, EndedReports
 from slurmscope.services.reporting.archiving.known_agents import DELIVERED_SECONDS
 from slurmscope.services.runtime.clock import Clock
 
@@ -56,6 +56,7 @@ class IncompleteReports:
         self._cluster = cluster
         self._after = 0
         self._recoveries = 0
+        """Recoveries of the server before this pass, or the last one, began."""
         self._is_whole = True
         """Whether this pass, or the last one, is about all jobs and not only about recent ones."""
         self._due = 0.0
@@ -64,25 +65,21 @@ class IncompleteReports:
     def work(self) -> None:
         """Measure some of the jobs again, in every round while the server fails; raise errors of the archive."""
         now = self._clock.monotonic()
-        if self._recoveries != self._ended.recoveries:
-            self._recoveries, self._after = self._ended.recoveries, 0
-            self._due = self._whole_due = 0.0
-        if self._ended.is_server_failing:
+        if self._ended.is_server_failing or self._recoveries != self._ended.recoveries:
             self._due = self._whole_due = 0.0
         if now < self._due:
             return
         if now >= self._whole_due and not self._is_whole:
             self._is_whole, self._after = True, 0
+        if not self._after:
+            self._recoveries = self._ended.recoveries
         since = int(self._clock.wall() - (MAX_AGE_SECONDS if self._is_whole else RECENT_SECONDS))
         runs = self._archive.incomplete_runs(since, cluster=self._cluster, after=self._after, limit=ROUND_JOBS)
         for begin in range(0, len(runs), BATCH_JOBS):
-            batch = runs[begin : begin + BATCH_JOBS]
             try:
-                self._complete(batch)
-            except SourceError as error:
-                # If only these jobs fail, the next round begins with others.
-                is_unreachable = isinstance(error, WHOLE_SERVER) or self._ended.is_server_failing
-                self._after = 0 if is_unreachable else batch[-1].number
+                self._complete(runs[begin : begin + BATCH_JOBS])
+            except SourceError:
+                # The server answers for no job; the next round begins with these.
                 return
         if len(runs) < ROUND_JOBS:
             self._rest()

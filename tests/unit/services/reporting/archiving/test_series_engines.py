@@ -251,6 +251,43 @@ def test_jobs_for_which_the_engine_fails_do_not_keep_later_ones_from_being_measu
     assert {None: BATCH_JOBS, CPU_SECONDS: JOBS - BATCH_JOBS} == Counter(site.measured())
 
 
+@pytest.mark.parametrize("site", [BATCH_JOBS], indirect=True)
+def test_jobs_that_fail_in_every_round_do_not_keep_others_from_being_measured_again(site: Site) -> None:
+    bad, late = {str(FIRST + number) for number in range(BATCH_JOBS)}, {str(FIRST + BATCH_JOBS)}
+    site.engine.answer = lambda query, jobs: whole(query, [job for job in jobs if int(job) < FIRST])
+    site.reporter.work()
+    assert [None] * BATCH_JOBS == site.measured()
+
+    def answer(query: ReceivedQuery, jobs: list[str]) -> bytes:
+        has_failed = not bad.isdisjoint(jobs)
+        return (
+            failure(500, "internal", "lost") if has_failed else whole(query, [job for job in jobs if job not in late])
+        )
+
+    def end(job: int) -> None:
+        end_seconds = int(site.now) - 300
+        times = {"start_seconds": end_seconds - 7200, "end_seconds": end_seconds}
+        site.accounting.records.append(make_record(job, cpu_seconds=None, **times))
+
+    site.engine.answer = answer
+    site.now += 600
+    end(FIRST + BATCH_JOBS)
+    site.reporter.work()
+    assert BATCH_JOBS + 1 == len(site.archive.incomplete_runs(0))
+    late.clear()
+    site.now += 3600
+    for number in range(4):
+        site.now += 60
+        end(FIRST + 500 + number)
+        end(FIRST + 600 + number)
+        bad.add(str(FIRST + 600 + number))
+        site.engine.queried.clear()
+        site.reporter.work()
+    (report,) = site.archive.find(EVERYTHING, FIRST + BATCH_JOBS)
+    assert CPU_SECONDS == report.summary.cpu.time.used
+    assert str(FIRST) not in site.engine.queried, "older ones are not measured again in every round"
+
+
 def test_only_job_of_a_period_for_which_the_engine_fails_does_not_delay_later_ones(site: Site) -> None:
     """As in the backlog of a night, which is read a few hours at a time."""
     site.reporter.work()
