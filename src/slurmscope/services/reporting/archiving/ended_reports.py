@@ -99,6 +99,10 @@ class EndedReports:
         for reports in self._make_in_parts([report.record for report in archived], make_part, lambda _: []):
             yield [report for report in reports if _is_better(report, before[_run_of(report.record)])]
 
+    def measure_running(self, records: Sequence[JobRecord]) -> Iterator[list[JobReport]]:
+        """Yield reports of running jobs in parts, but for those for which alone the server fails; raise its errors."""
+        return self._make_in_parts(records, lambda part: self._maker.make(part, must_measure=True), lambda _: [])
+
     def _make_in_parts(
         self, records: Sequence[JobRecord], make: MakeReports, make_failed: MakeReports
     ) -> Iterator[list[JobReport]]:

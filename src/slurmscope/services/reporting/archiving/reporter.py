@@ -50,6 +50,8 @@ NEW_JOBS = 2000
 """Running jobs that are measured for the first time in one round; a new archive of a large cluster has many."""
 NEW_JOBS_SECONDS = 60.0
 """Time for these; the rest waits for the next round, so that a slow server does not delay ended jobs."""
+FAILED_PAUSE_SECONDS = 3600.0
+"""Pause before a running job is measured again for which alone the time series server failed."""
 NO_ROOM = "The curves of this job could not be archived."
 BUG = "Jobs are not being archived: the reporter failed because of a bug; see its log."
 
@@ -178,6 +180,8 @@ class Reporter:
         self._clock = clock or Clock()
         self._far_overlap_due = 0.0
         self._next_refreshed = 0
+        self._paused: dict[RunId, float] = {}
+        """Running jobs for which alone the server failed, and when they are measured again."""
         self._ended = EndedReports(maker, accounting, archive, cluster=cluster, give_up_seconds=settings.give_up)
         self._incomplete = IncompleteReports(archive, self._ended, self._save, self._clock, cluster=cluster)
         self._failing_since: float | None = None
@@ -318,7 +322,7 @@ class Reporter:
         unfinished = self._archive.unfinished_runs(cluster=self.cluster)
         ordered = sorted(running)
         first = self._next_refreshed % max(1, len(ordered))
-        refreshed = {*(ordered * 2)[first : first + min(REFRESHED_JOBS, len(ordered))]}
+        refreshed = (ordered * 2)[first : first + min(REFRESHED_JOBS, len(ordered))]
         self._next_refreshed = first + REFRESHED_JOBS
         self._store_new(record for run, record in running.items() if run not in unfinished)
         self._measure_again(running[run] for run in refreshed if run in unfinished)
@@ -333,13 +337,21 @@ class Reporter:
                 return
 
     def _measure_again(self, records: Iterable[JobRecord]) -> None:
-        """Update running jobs, unless the server is unreachable: old numbers are better than none."""
-        for batch in _batches(records):
-            try:
-                reports = self._maker.make(batch, must_measure=True)
-            except SourceError:
-                return
-            self._save(reports)
+        """Update running jobs, except those for which the server fails: old numbers are better than none."""
+        now = self._clock.monotonic()
+        self._paused = {run: until for run, until in self._paused.items() if now < until}
+        try:
+            for batch in _batches(record for record in records if _run_of(record) not in self._paused):
+                left = {_run_of(record) for record in batch}
+                for reports in filter(None, self._ended.measure_running(batch)):
+                    self._save(reports)
+                    left -= {_run_of(report.record) for report in reports}
+                self._paused.update(dict.fromkeys(left, now + FAILED_PAUSE_SECONDS))
+        except SourceError as error:
+            logger.warning(
+                "running jobs were not measured again; retrying in the next round",
+                extra=fields(f"running {self.cluster}", cluster=self.cluster, reason=str(error)),
+            )
 
     def _store_ends(self, runs: Set[RunId]) -> None:
         """Store how these runs ended, and no others.

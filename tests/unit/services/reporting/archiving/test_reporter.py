@@ -160,13 +160,14 @@ def test_running_jobs_are_stored_and_measured_again() -> None:
     assert 50.0 == report.summary.io.read_bytes
 
 
-def test_numbers_of_a_running_job_stay_while_the_server_is_unreachable() -> None:
+def test_numbers_of_a_running_job_stay_while_the_server_is_unreachable(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench(make_record(5, state="RUNNING", end_seconds=None))
     bench.reporter.work()
     bench.series.errors["*"] = ServerRefused("Prometheus is down")
     bench.reporter.work()
     (report,) = bench.archive.reports.values()
     assert 1.0 == report.summary.io.read_bytes
+    assert "running jobs were not measured again; retrying in the next round" in caplog.messages
 
 
 def test_many_running_jobs_take_turns() -> None:

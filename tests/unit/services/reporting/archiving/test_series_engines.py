@@ -307,3 +307,32 @@ def test_only_job_of_a_period_for_which_the_engine_fails_does_not_delay_later_on
     reports = [report for number in range(21) for report in site.archive.find(EVERYTHING, FIRST + 500 + number)]
     assert [None, *[CPU_SECONDS] * 20] == [report.summary.cpu.time.used for report in reports]
     assert reports[0].is_incomplete
+
+
+@pytest.mark.parametrize("site", [0], indirect=True)
+def test_running_job_for_which_alone_the_engine_fails_does_not_keep_others_from_being_measured_again(
+    site: Site,
+) -> None:
+    start = int(site.now) - 1800
+    site.accounting.records += [
+        make_record(FIRST + number, state="RUNNING", end_seconds=None, cpu_seconds=None, start_seconds=start)
+        for number in range(JOBS)
+    ]
+    site.reporter.work()
+    bad = str(FIRST + 7)
+
+    def without_one(query: ReceivedQuery, jobs: list[str]) -> bytes:
+        return failure(500, "execution", "corrupt chunk") if bad in jobs else whole(query, jobs)
+
+    site.engine.answer = without_one
+    site.now += 60
+    site.reporter.work()
+    reports = [report for number in range(JOBS) for report in site.archive.find(EVERYTHING, FIRST + number)]
+    assert [bad] == [str(report.record.job_id) for report in reports if report.made_seconds < site.now]
+    assert [CPU_SECONDS] * JOBS == site.measured()
+
+    for seconds, is_queried in ((60, False), (3600, True)):
+        site.engine.queried.clear()
+        site.now += seconds
+        site.reporter.work()
+        assert is_queried == (bad in site.engine.queried)
