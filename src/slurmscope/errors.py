@@ -21,7 +21,7 @@
     │   ├── SlurmRefused       a response arrived that reports an error of Slurm
     │   └── MalformedAnswer    a response arrived in an unknown format
     ├── ArchiveError           the job archive could not be read or written
-    │   ├── ArchiveTooLarge        a row exceeds the size limit of the database
+    │   ├── ArchiveTooLarge        a report exceeds the size limit of the archive
     │   ├── UnreadableReport       a stored report cannot be decoded; others can
     │   └── ArchiveSchemaError     the tables are those of another release
     ├── AmbiguousName          a job ID or node name exists in several clusters
@@ -155,7 +155,7 @@ class ArchiveError(SlurmscopeError):
 
 
 class ArchiveTooLarge(ArchiveError):
-    """A row exceeds the size limit of the database; retrying does not help."""
+    """A report exceeds the size limit of the archive or its database; retrying does not help."""
 
 
 class UnreadableReport(ArchiveError):

@@ -112,6 +112,8 @@ class FakeArchive:
     checkpoints: dict[str, str] = field(default_factory=dict)
     has_no_room_for: int | None = None
     """A job whose curves are too large."""
+    has_no_summary_for: int | None = None
+    """A job whose report is too large without its curves too."""
     found: list[int] = field(default_factory=list)
     """Jobs whose reports were read."""
     old_rows: int = 0
@@ -124,6 +126,8 @@ class FakeArchive:
         """Store all or none."""
         self._fail()
         if any(report.charts and report.record.job_id == self.has_no_room_for for report in reports):
+            raise ArchiveTooLarge("it is too large")
+        if any(report.summary.nodes and report.record.job_id == self.has_no_summary_for for report in reports):
             raise ArchiveTooLarge("it is too large")
         self.saves.append(tuple(report.record.job_id for report in reports))
         self.reports.update({(r.record.cluster, r.record.job_id, r.record.start_seconds): r for r in reports})

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from slurmscope.analysis.thinning import thin_chart, thin_heat_map
-from slurmscope.errors import ArchiveError, UnreadableReport
+from slurmscope.errors import ArchiveTooLarge, UnreadableReport
 from slurmscope.model.report import Chart, HeatMap, JobReport
 
 BODY_LIMIT_BYTES = 8 * 1024 * 1024
@@ -55,14 +55,17 @@ class Encoded(NamedTuple):
 
 
 def encode_report(report: JobReport) -> Encoded:
-    """Write a report; curves that are too large are left out, and the report says so."""
+    """Write a report; curves that are too large are left out, and the report says so.
+
+    Raises ArchiveTooLarge if the rest is too large.
+    """
     curves = _pack(_curves(report), _decode_curves) if report.charts else b""
     missing = report.missing
     if len(curves) > BODY_LIMIT_BYTES:
         curves, missing = b"", (*missing, TOO_LARGE)
     body = _pack(replace(report, charts=(), heat_maps=(), missing=missing, resubmission=None), _decode_report)
     if len(body) > BODY_LIMIT_BYTES:
-        raise ArchiveError(f"the report of job {report.record.shown_id} is too large for the archive")
+        raise ArchiveTooLarge(f"the report of job {report.record.shown_id} is too large for the archive")
     return Encoded(body, curves)
 
 

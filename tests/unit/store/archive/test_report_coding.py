@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slurmscope.errors import ArchiveError
+from slurmscope.errors import ArchiveError, ArchiveTooLarge
 from slurmscope.model.report import MAX_CHART_POINTS, ChartLine, HeatMap, JobReport
 from slurmscope.store.archive import report_coding
 from slurmscope.store.archive.report_coding import TOO_LARGE, decode_report, encode_report
@@ -97,7 +97,7 @@ def test_curves_that_are_too_large_are_left_out_and_reported(monkeypatch: pytest
 def test_report_that_is_too_large_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_coding, "BODY_LIMIT_BYTES", 10)
 
-    with pytest.raises(ArchiveError, match="4711"):
+    with pytest.raises(ArchiveTooLarge, match="4711"):
         encode_report(make_report())
 
 

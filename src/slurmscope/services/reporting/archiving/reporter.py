@@ -20,6 +20,7 @@ from slurmscope.log import fields
 from slurmscope.model.archive import Archive, RunId
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.report import JobReport
+from slurmscope.model.summary import JobSummary
 from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, EndedReports
 from slurmscope.services.reporting.archiving.incomplete_reports import IncompleteArchive, IncompleteReports
 from slurmscope.services.reporting.archiving.retention import ReporterCheckpoints, parse_keep_seconds, parse_points
@@ -53,6 +54,7 @@ NEW_JOBS_SECONDS = 60.0
 FAILED_PAUSE_SECONDS = 3600.0
 """Pause before a running job is measured again for which alone the time series server failed."""
 NO_ROOM = "The curves of this job could not be archived."
+NO_ROOM_AT_ALL = "The measurements of this job could not be archived: they are too large."
 BUG = "Jobs are not being archived: the reporter failed because of a bug; see its log."
 
 
@@ -303,7 +305,7 @@ class Reporter:
             self.progress = replace(self.progress, jobs_archived=self.progress.jobs_archived + len(reports))
 
     def _save(self, reports: Sequence[JobReport]) -> None:
-        """Store a batch; one by one where it is too large, so that only the report that is too large loses its curves.
+        """Store a batch; one by one where it is too large, so that only the report that is too large loses anything.
 
         Other errors are raised: an archive that is locked or slow stores the curves in a later round.
         """
@@ -311,10 +313,19 @@ class Reporter:
             self._archive.save(reports)
         except ArchiveTooLarge:
             for report in reports:
-                try:
-                    self._archive.save([report])
-                except ArchiveTooLarge:
-                    self._archive.save([replace(report, charts=(), missing=(*report.missing, NO_ROOM))])
+                self._save_alone(report)
+
+    def _save_alone(self, report: JobReport) -> None:
+        """Store a report; if it is too large, without its curves; if it still is, with its accounting record only."""
+        summary = JobSummary(record=report.record, run_seconds=report.summary.run_seconds)
+        without_curves = replace(report, charts=(), missing=(*report.missing, NO_ROOM))
+        for smaller in (report, without_curves):
+            try:
+                self._archive.save([smaller])
+            except ArchiveTooLarge:
+                continue
+            return
+        self._archive.save([JobReport(summary=summary, made_seconds=report.made_seconds, missing=(NO_ROOM_AT_ALL,))])
 
     def _refresh_running(self) -> None:
         """Store what runs now, and look up how runs ended that no longer run."""

@@ -75,6 +75,17 @@ def test_report_that_is_too_large_costs_only_its_curves() -> None:
     assert {1: (True, ()), 2: (False, (reporter_module.NO_ROOM,))} == kept
 
 
+def test_report_that_is_too_large_without_its_curves_is_archived_without_measurements() -> None:
+    bench = Bench(make_record(1), make_record(2))
+    bench.archive.has_no_summary_for = 2
+    bench.reporter.work()
+    kept = {report.record.job_id: (report.summary.nodes, report.missing) for report in bench.archive.reports.values()}
+    assert [1, 2] == sorted(kept)
+    assert kept[1][0]
+    assert ((), (reporter_module.NO_ROOM_AT_ALL,)) == kept[2]
+    assert "" == bench.reporter.progress.problem
+
+
 def test_archive_that_is_locked_for_a_while_costs_no_curves(tmp_path: Path) -> None:
     limit_seconds = 0.4
     archive = open_archive(ArchiveSettings(url=f"sqlite:///{tmp_path}/archive.db", timeout=limit_seconds))
