@@ -15,8 +15,8 @@ from lab.prometheus import create_blocks, run_prometheus
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.archiving.reporter import ReporterSettings
 from slurmscope.services.reporting.archiving.reporters import Reporters, stand_alone
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.making.node_sizes import NodeSizes
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, Reporter, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, Reporter
 from slurmscope.services.reporting.archiving.reporters import make_retention
 from slurmscope.services.reporting.archiving.retention import Retention
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from tests.fakes.reporting import FakeAccounting, FakeArchive, FakeSeries

@@ -18,7 +18,7 @@ from slurmscope.outputs.http.gate import open_gate
 from slurmscope.outputs.remote_write.settings import RemoteWriteSettings, check_certificates
 from slurmscope.outputs.settings import WebSettings
 from slurmscope.portal.settings import PortalSettings, check_settings
-from slurmscope.services.reporting.archiving.reporter import ReporterSettings, check_retention
+from slurmscope.services.reporting.archiving.settings import ReporterSettings, check_retention
 from slurmscope.services.reporting.cluster_checks import require_cluster_label, require_one_cluster
 from slurmscope.services.trace.key_file import read_keys
 from slurmscope.services.trace.settings import NodeTraceSettings, TraceSettings, check_forwarding

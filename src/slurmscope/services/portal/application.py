@@ -37,8 +37,9 @@ from slurmscope.services.portal.munge import open_munge
 from slurmscope.services.portal.node_history import open_node_history
 from slurmscope.services.portal.readings import PortalReadings, make_readings
 from slurmscope.services.portal.request_metrics import CountedApp, RequestCounts
-from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT
 from slurmscope.services.reporting.archiving.reporters import Candidate, Reporters
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.finding.resubmitting import add_resubmission
 from slurmscope.services.reporting.finding.scripts import ScriptReader
 from slurmscope.services.reporting.finding.waiting_cache import WaitingTimesCache

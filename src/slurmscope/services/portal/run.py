@@ -22,7 +22,7 @@ from slurmscope.services.exporter.exporter import configure_log
 from slurmscope.services.portal.companion import Companion
 from slurmscope.services.portal.munge import open_munge
 from slurmscope.services.portal.request_metrics import CountedApp
-from slurmscope.services.reporting.archiving.reporter import ReporterSettings, check_retention
+from slurmscope.services.reporting.archiving.settings import ReporterSettings, check_retention
 from slurmscope.services.reporting.opening import Reporting, open_reporting
 from slurmscope.services.runtime.memory import PAGE_OBJECTS, settle_memory
 from slurmscope.services.runtime.signals import ReloadRequest

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slurmscope.portal.settings import PortalSettings
-from slurmscope.services.reporting.archiving.reporter import ReporterSettings
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.settings import report_sections
 from slurmscope.settings import Section
 

@@ -21,13 +21,8 @@ from slurmscope.services.exporter.doctor import ADVICE as EXPORTER_ADVICE
 from slurmscope.services.exporter.doctor import Examination
 from slurmscope.services.exporter.slurm_checks import check_slurm
 from slurmscope.services.reporting.archiving.elected_turns import REPORTER
-from slurmscope.services.reporting.archiving.reporter import (
-    CHECKPOINT,
-    CLUSTER_CHECKPOINT,
-    WINDOW_SECONDS,
-    ReporterSettings,
-    check_retention,
-)
+from slurmscope.services.reporting.archiving.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, WINDOW_SECONDS
+from slurmscope.services.reporting.archiving.settings import ReporterSettings, check_retention
 from slurmscope.services.reporting.cluster_checks import ADVICE as CLUSTERS_ADVICE
 from slurmscope.services.reporting.cluster_checks import check_controller, find_active_clusters, find_mixed_clusters
 from slurmscope.services.reporting.opening import open_known_archive

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from slurmscope.errors import ArchiveError
-from slurmscope.services.reporting.archiving.reporter import ReporterSettings
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.checks import ListedCheckpoints, check_progress, read_progress
 from slurmscope.units import DAY_SECONDS
 

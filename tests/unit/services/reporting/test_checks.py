@@ -17,7 +17,8 @@ import pytest
 from slurmscope.config import load
 from slurmscope.model.check import Check
 from slurmscope.services.portal.settings import portal_sections
-from slurmscope.services.reporting.archiving.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import CHECKPOINT, CLUSTER_CHECKPOINT
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.checks import check_progress, examine_portal
 from slurmscope.store.archive.checkpoints import Checkpoints
 from slurmscope.store.archive.database.engine import Database

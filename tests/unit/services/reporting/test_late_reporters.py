@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from slurmscope.errors import ArchiveError
-from slurmscope.services.reporting.archiving.reporter import CHECKPOINT, CLUSTER_CHECKPOINT, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import CHECKPOINT, CLUSTER_CHECKPOINT
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.late_reporters import GONE_SECONDS, KEPT_SECONDS, LateReporters
 from slurmscope.units import DAY_SECONDS
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from slurmscope.errors import ArchiveTooLarge, ConfigError, SlurmscopeError, SourceError
+from slurmscope.errors import ArchiveTooLarge, SlurmscopeError, SourceError
 from slurmscope.log import fields
 from slurmscope.model.archive import Archive, RunId
 from slurmscope.model.job_record import JobAccounting, JobRecord
@@ -23,11 +23,11 @@ from slurmscope.model.report import JobReport
 from slurmscope.model.summary import JobSummary
 from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, EndedReports
 from slurmscope.services.reporting.archiving.incomplete_reports import IncompleteArchive, IncompleteReports
-from slurmscope.services.reporting.archiving.retention import ReporterCheckpoints, parse_keep_seconds, parse_points
+from slurmscope.services.reporting.archiving.retention import ReporterCheckpoints
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
-from slurmscope.settings import setting
-from slurmscope.units import DAY_SECONDS, format_duration, parse_positive_seconds, parse_seconds
+from slurmscope.units import DAY_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -56,78 +56,6 @@ FAILED_PAUSE_SECONDS = 3600.0
 NO_ROOM = "The curves of this job could not be archived."
 NO_ROOM_AT_ALL = "The measurements of this job could not be archived: they are too large."
 BUG = "Jobs are not being archived: the reporter failed because of a bug; see its log."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReporterSettings:
-    """How ended jobs are archived, and how long they are kept."""
-
-    enabled: bool = setting(
-        True,
-        help="Archive ended jobs, unless another portal of the same archive does; if disabled, only serve pages.",
-        flag="reporter",
-    )
-    interval: float = setting(
-        60.0, help="Interval between polls of accounting.", parse=parse_positive_seconds, metavar="DURATION"
-    )
-    settle: float = setting(
-        120.0,
-        help="Time to wait after the end of a job before summarizing it, so that its last samples arrive.",
-        parse=parse_seconds,
-        metavar="DURATION",
-    )
-    look_back: float = setting(
-        7 * 86400.0,
-        help="How far back to read jobs when the archive is new.",
-        parse=parse_seconds,
-        metavar="DURATION",
-    )
-    give_up: float = setting(
-        86400.0,
-        help="How long to wait for an unreachable Prometheus server before archiving jobs without curves.",
-        parse=parse_seconds,
-        metavar="DURATION",
-    )
-    keep_curves: float = setting(
-        365 * 86400.0,
-        help="How long to keep curves of ended jobs, at least 7d; totals and findings remain. 0s keeps them forever.",
-        parse=parse_keep_seconds,
-        metavar="DURATION",
-    )
-    thin_curves_after: float = setting(
-        0.0,
-        help="Age at which curves of ended jobs are thinned, at least 7d; 0s never thins them.",
-        parse=parse_keep_seconds,
-        metavar="DURATION",
-    )
-    thin_curves_points: int = setting(
-        60,
-        help="Points of a thinned curve, 10 to 300; each is a mean, for memory the maximum.",
-        parse=parse_points,
-        metavar="N",
-    )
-    keep_jobs: float = setting(
-        0.0,
-        help="How long to keep ended jobs, at least 7d; 0s keeps them forever.",
-        parse=parse_keep_seconds,
-        metavar="DURATION",
-    )
-    keep_audit: float = setting(
-        365 * 86400.0,
-        help="How long to keep audit records of staff access, at least 7d; 0s keeps them forever.",
-        parse=parse_keep_seconds,
-        metavar="DURATION",
-    )
-
-
-def check_retention(settings: ReporterSettings) -> None:
-    """Raise ConfigError if curves would be deleted before they are thinned."""
-    thin, keep = settings.thin_curves_after, settings.keep_curves
-    if thin and 0 < keep <= thin:
-        raise ConfigError(
-            f"reporter.thin-curves-after is {format_duration(thin)}, but reporter.keep-curves deletes curves after "
-            f"{format_duration(keep)}: none would be thinned"
-        )
 
 
 class ReporterArchive(Archive, IncompleteArchive, Protocol):

@@ -25,13 +25,9 @@ from slurmscope.services.reporting.archiving.elected_turns import (
     NoElection,
     Turns,
 )
-from slurmscope.services.reporting.archiving.reporter import (
-    Reporter,
-    ReporterArchive,
-    ReporterProgress,
-    ReporterSettings,
-)
+from slurmscope.services.reporting.archiving.reporter import Reporter, ReporterArchive, ReporterProgress
 from slurmscope.services.reporting.archiving.retention import ReporterCheckpoints, Retention, RetentionTask
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.services.runtime.periodic import attempt, run_periodically

@@ -23,7 +23,8 @@ from slurmscope.http_client.request import HttpAnswer
 from slurmscope.model.job_record import JobRecord
 from slurmscope.model.report import JobReport
 from slurmscope.model.viewer import EVERYTHING
-from slurmscope.services.reporting.archiving.reporter import Reporter, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import Reporter
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.sources.prometheus.answers import Reply, parse_answer

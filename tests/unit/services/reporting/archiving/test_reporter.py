@@ -14,8 +14,9 @@ from slurmscope.errors import ArchiveError, ServerRefused
 from slurmscope.model.report import JobReport
 from slurmscope.services.reporting.archiving import reporter as reporter_module
 from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS
-from slurmscope.services.reporting.archiving.reporter import OVERLAP_SECONDS, Reporter, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import OVERLAP_SECONDS, Reporter
 from slurmscope.services.reporting.archiving.reporters import make_retention
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.store.archive.checkpoints import Checkpoints

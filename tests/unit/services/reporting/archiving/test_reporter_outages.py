@@ -14,7 +14,8 @@ from slurmscope.errors import ArchiveError, CommandRefused, CommandTimedOut, Ser
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.archiving import reporter as reporter_module
 from slurmscope.services.reporting.archiving.ended_reports import MEASURED_AGAIN
-from slurmscope.services.reporting.archiving.reporter import Reporter, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import Reporter
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.store.archive.checkpoints import Checkpoints

@@ -17,8 +17,9 @@ from slurmscope.model.archive import JobFilter
 from slurmscope.model.job_record import JobAccounting, JobRecord
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.archiving import reporters as reporters_module
-from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, ReporterProgress, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import CLUSTER_CHECKPOINT, ReporterProgress
 from slurmscope.services.reporting.archiving.reporters import Candidate, Reporters, Stand, stand_alone
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.store.archive.archive import SqlArchive

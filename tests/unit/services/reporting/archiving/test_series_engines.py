@@ -12,7 +12,8 @@ import pytest
 from slurmscope.http_client.address import parse_address
 from slurmscope.model.viewer import EVERYTHING
 from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS
-from slurmscope.services.reporting.archiving.reporter import Reporter, ReporterSettings
+from slurmscope.services.reporting.archiving.reporter import Reporter
+from slurmscope.services.reporting.archiving.settings import ReporterSettings
 from slurmscope.services.reporting.making.report_maker import ReportMaker
 from slurmscope.services.runtime.clock import Clock
 from slurmscope.sources.prometheus.client import Prometheus
