@@ -46,6 +46,7 @@ LARGE_LIMITS = {"sqlite": 9.4, "postgresql": 4.7, "mariadb": 4.7}  # 300 ms and 
 REPORTS_LIMITS = {"sqlite": 0.031, "postgresql": 0.042, "mariadb": 0.042}
 OLD_JOBS = 10_000
 RETENTION_LIMIT = 155.0  # 5 s for the 10,000 jobs of one call
+LARGE_RETENTION_LIMIT = 310.0  # for more than a million jobs: most of it is reading indexes that are not in memory
 SERVER_OPTIONS = (
     "shared_buffers=1GB",
     "effective_cache_size=4GB",
@@ -69,6 +70,11 @@ class Bench:
     def list_limit(self) -> float:
         """Return the promise of a page, in references."""
         return LIST_LIMIT if self.jobs <= JOBS_COUNT else LARGE_LIMITS[self.archive.database.dialect]
+
+    @property
+    def retention_limit(self) -> float:
+        """Return the promise of deleting 10,000 jobs, in references."""
+        return RETENTION_LIMIT if self.jobs <= JOBS_COUNT else LARGE_RETENTION_LIMIT
 
 
 def main(argv: Sequence[str] = ()) -> int:
@@ -253,7 +259,9 @@ def _judge_retention(bench: Bench) -> bool:
     took = time.perf_counter() - started
     print(f"retention: {deleted} jobs deleted, {deleted / took:.0f} a second")
     enough = judge("jobs deleted by one call", str(deleted), "at least 1", is_kept=deleted > 0)
-    return enough and judge_seconds("retention of 10,000 jobs", took * 10_000 / deleted, RETENTION_LIMIT, reference)
+    return enough and judge_seconds(
+        "retention of 10,000 jobs", took * 10_000 / deleted, bench.retention_limit, reference
+    )
 
 
 def _explain(archive: SqlArchive, statements: Iterator[Select[Any]] | Sequence[Select[Any]]) -> None:

@@ -25,6 +25,7 @@ from sqlalchemy import (
     String,
     Table,
     case,
+    cast,
     func,
     insert,
     literal,
@@ -161,6 +162,7 @@ def _copy(connection: Connection, copy: int, shift: int, made: int) -> None:
         changed = {
             "run_id": table.c.run_id + shift,
             "job_id": table.c.job_id + shift,
+            "shown_id": cast(table.c.job_id + shift, String(20)),
             "user": person.c.user,
             "account": person.c.account,
         }
