@@ -25,7 +25,7 @@ def main(names: list[str]) -> int:
         print("Usage: python -m bench [NAME]...")
         print("       python -m bench archive [--database NAME] [--jobs N]")
         print("       python -m bench migration [--database NAME] [--jobs N]")
-        print("       python -m bench portal [--jobs N]\n")
+        print("       python -m bench portal [--database NAME] [--jobs N]\n")
         print(f"Measure the promises about speed. Names: {', '.join(known)}")
         return 0
     if len(names) > 1 and names[0] in WITH_OPTIONS and names[1].startswith("-"):
