@@ -94,8 +94,8 @@ def test_doctor_names_munge_when_it_is_down(clean_lab: SlurmLab) -> None:
         clean_lab.start_daemon("munged")
 
     assert 1 == done.returncode
-    assert "missing  munge: munged does not listen on" in done.stdout
-    assert "missing  controllers: no controller answers" in done.stdout
+    assert "failed  munge: munged does not listen on" in done.stdout
+    assert "failed  controllers: no controller answers" in done.stdout
 
 
 def test_jobs_that_private_data_hides_are_no_empty_queue(clean_lab: SlurmLab) -> None:

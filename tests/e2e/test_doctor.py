@@ -49,7 +49,7 @@ def examine(
     commands = make_commands(folder / "bin", {"squeue": squeue, "sinfo": "printf 'n1\\nn2\\n'"})
     flags = ("--slurm.bin-path", str(commands), "--archive.url", str(folder / "archive.db"))
     done = run_slurmscope("doctor", "portal", *flags, "--prometheus.url", prometheus.url, environment=environment)
-    lines = done.stdout.replace("\n         ", " | ").splitlines()
+    lines = done.stdout.replace("\n        ", " | ").splitlines()
     return {line.split("  ", 1)[1].strip().partition(":")[0]: line for line in lines if ":" in line}
 
 
@@ -64,8 +64,8 @@ def test_node_that_runs_jobs_and_is_not_scraped_is_named(prometheus: Server, tmp
 def test_every_node_that_runs_jobs_is_scraped(prometheus: Server, tmp_path: Path) -> None:
     shown = examine(tmp_path, prometheus, "echo 5:03 n1")
 
-    assert "ok       measured nodes: Prometheus knows every node that runs jobs" == shown["measured nodes"]
-    assert "ok       Prometheus clock: the clocks of this host and of Prometheus agree" == shown["Prometheus clock"]
+    assert "ok      measured nodes: Prometheus knows every node that runs jobs" == shown["measured nodes"]
+    assert "ok      Prometheus clock: the clocks of this host and of Prometheus agree" == shown["Prometheus clock"]
 
 
 @pytest.mark.parametrize(("shift", "words"), [(600, "ahead of"), (-600, "behind")])
@@ -90,7 +90,7 @@ def test_agent_whose_name_slurm_does_not_know_is_reported(clean_lab: SlurmLab) -
     right = run_slurmscope("doctor", "node", "--node.name", node, environment=environment)
     wrong = run_slurmscope("doctor", "node", "--node.name", "wrong", environment=environment)
 
-    assert f"ok       node name: Slurm knows this node as {node}" in right.stdout
+    assert f"ok      node name: Slurm knows this node as {node}" in right.stdout
     assert "failed  node name: Slurm does not know a node wrong" in wrong.stdout
     assert "set node.name to the NodeName of this host" in wrong.stdout
 

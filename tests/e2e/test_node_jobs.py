@@ -240,5 +240,5 @@ def test_doctor_finds_jobs_and_privileges(clean_lab: SlurmLab) -> None:
 
     done = run_slurmscope("doctor", "node")
 
-    assert "ok       capabilities: present" in done.stdout
-    assert "ok       layout: jobs are detected by cgroups v1" in done.stdout
+    assert "ok      capabilities: present" in done.stdout
+    assert "ok      layout: jobs are detected by cgroups v1" in done.stdout

@@ -123,8 +123,8 @@ def test_doctor_of_the_portal_names_the_right_that_is_missing(clean_lab: SlurmLa
 
     lines = done.stdout.splitlines()
     assert 1 == done.returncode
-    assert any(line.startswith("missing  PrivateData") and HIDDEN in line for line in lines)
-    assert any(line.startswith("missing  accounting") and HIDDEN in line for line in lines)
+    assert any(line.startswith("failed  PrivateData") and HIDDEN in line for line in lines)
+    assert any(line.startswith("failed  accounting") and HIDDEN in line for line in lines)
 
 
 def test_right_that_is_unknown_while_slurmdbd_is_down_hides_jobs(clean_lab: SlurmLab) -> None:

@@ -377,5 +377,5 @@ def test_doctor_finds_a_server_that_does_not_accept_samples(tmp_path: Path) -> N
     with run_prometheus(tmp_path, "") as server:
         line = examine(server)
 
-    assert line.startswith("missing ")
+    assert line.startswith("failed ")
     assert "answered 404: remote write receiver needs to be enabled" in line

@@ -173,10 +173,10 @@ def test_ended_jobs_with_equal_ids_keep_their_own_numbers(site: Site, portal: Ex
 
 
 def test_controller_that_is_down_costs_only_its_own_numbers(site: Site) -> None:
-    assert [f"ok       controller of {TWIN}: it answers"] == site.examine()
+    assert [f"ok      controller of {TWIN}: it answers"] == site.examine()
     site.twin.stop_controller()
     try:
-        assert [f"missing  controller of {TWIN}: scontrol ended"] == [
+        assert [f"failed  controller of {TWIN}: scontrol ended"] == [
             line.partition(" with")[0] for line in site.examine()
         ]
         with site.serve() as exporter:

@@ -53,8 +53,8 @@ def test_queries_show_the_current_client_certificate(tmp_path: Path) -> None:
         flags += ["--prometheus.user", "agents", "--prometheus.password-file", str(password_file)]
         certificate = ["--prometheus.cert-file", str(secured.client.cert), "--prometheus.key-file"]
         for given, line in (
-            ([*certificate, str(secured.client.key)], f"ok       time series: {server.url} answers"),
-            ([], "missing  time series: TLS with"),
+            ([*certificate, str(secured.client.key)], f"ok      time series: {server.url} answers"),
+            ([], "failed  time series: TLS with"),
         ):
             done = run_slurmscope("doctor", "portal", "--archive.url", str(tmp_path / "archive.db"), *flags, *given)
             assert line in done.stdout

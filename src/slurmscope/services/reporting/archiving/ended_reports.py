@@ -36,7 +36,9 @@ MEASURED_AGAIN = (
 GROW_AFTER = 10
 """After so many answers in a row, twice as many jobs are queried at once: a server may be slow for a moment only."""
 MAX_FAILED = 3
-"""If queries for this many single jobs in a row fail, the server is failing, not the jobs."""
+"""If queries for this many single jobs in a row fail, the server may be failing, not the jobs."""
+MAX_FAILED_OF_BATCH = 12
+"""After so many single jobs of a batch failed, which may take a minute each, the others wait for the next round."""
 LEARNED_JOBS = 5
 """Newest archived jobs of a node that are read to find out whether it has an agent; incomplete ones do not count."""
 LISTED_JOBS, LISTED_HOURS = 200, (0, 72, 480)
@@ -72,6 +74,7 @@ class EndedReports:
         self._agents = KnownAgents()
         self._jobs_at_once = BATCH_JOBS
         self._answered = 0
+        self._turns = 0
         self._measured_last: JobRecord | None = None
         self.failing_since: float | None = None
         """When the time series server began to fail; the caller keeps it across restarts."""
@@ -96,12 +99,23 @@ class EndedReports:
         def make_part(part: Sequence[JobRecord]) -> list[JobReport]:
             return self._make_part_again(part, [before[_run_of(record)] for record in part])
 
-        for reports in self._make_in_parts([report.record for report in archived], make_part, lambda _: []):
+        # Each time with other jobs first: if too many fail, the rest is not tried.
+        self._turns += 1
+        begin = self._turns * MAX_FAILED_OF_BATCH % max(1, len(archived))
+        records = [report.record for report in (*archived[begin:], *archived[:begin])]
+        for reports in self._make_in_parts(records, make_part, lambda _: []):
             yield [report for report in reports if _is_better(report, before[_run_of(report.record)])]
 
-    def measure_running(self, records: Sequence[JobRecord]) -> Iterator[list[JobReport]]:
-        """Yield reports of running jobs in parts, but for those for which alone the server fails; raise its errors."""
-        return self._make_in_parts(records, lambda part: self._maker.make(part, must_measure=True), lambda _: [])
+    def measure_running(
+        self, records: Sequence[JobRecord], leave_out: Callable[[Sequence[JobRecord]], None]
+    ) -> Iterator[list[JobReport]]:
+        """Yield reports of running jobs in parts; call ``leave_out`` with those for which alone the server fails."""
+
+        def make_none(failed: Sequence[JobRecord]) -> list[JobReport]:
+            leave_out(failed)
+            return []
+
+        return self._make_in_parts(records, lambda part: self._maker.make(part, must_measure=True), make_none)
 
     def _make_in_parts(
         self, records: Sequence[JobRecord], make: MakeReports, make_failed: MakeReports
@@ -111,7 +125,8 @@ class EndedReports:
         Those for which alone it fails, while it answers for others, are made by ``make_failed``. Jobs that never ran
         are not among these others: nothing is queried for them.
         """
-        waiting, failed, has_made = [record for record in records if _has_run(record)], list[JobRecord](), False
+        waiting, failed = [record for record in records if _has_run(record)], list[JobRecord]()
+        answered, failed_count = None, 0
         if len(waiting) < len(records):
             yield self._maker.make([record for record in records if not _has_run(record)])
         while waiting:
@@ -126,31 +141,43 @@ class EndedReports:
                     self._jobs_at_once = len(part) // 2
                     continue
                 failed.append(waiting.pop(0))
+                failed_count += 1
+                # Jobs at the other end are the least like this one, which may be a task of an array.
+                waiting.reverse()
                 if waiting and len(failed) < MAX_FAILED:
-                    # Jobs at the other end are the least like this one, which may be a task of an array.
-                    waiting.reverse()
                     continue
-                if not self._is_answering(has_made=has_made):
+                if not self._is_answering(answered):
                     raise
-                break
-            has_made = True
+                yield make_failed(failed)
+                failed = []
+                if waiting and failed_count >= MAX_FAILED_OF_BATCH:
+                    raise
+                continue
+            answered = part[0]
             del waiting[: len(part)]
             self._grow(is_sure=bool(failed))
             yield reports
             if failed:
                 yield make_failed(failed)
                 failed = []
-        if failed:
-            yield make_failed([*failed, *waiting])
 
-    def _is_answering(self, *, has_made: bool) -> bool:
-        """Return whether the server answers for the job that was measured last, or for running ones.
+    def _is_answering(self, answered: JobRecord | None) -> bool:
+        """Return whether the server answers once more for a job of the same batch.
 
-        It must have series of them, unless it has just answered for others, which may have none.
+        Without one, it must have series of the job that was measured last, or of one of the longest running ones.
         """
         try:
+            if answered:
+                self._maker.make([answered], must_measure=True)
+                return True
             probed = [self._measured_last] if self._measured_last else self._longest_running()
-            return any(map(is_measured, self._maker.make(probed, must_measure=True))) or has_made
+        except SourceError:
+            return False
+        return any(map(self._has_series_of, probed[:MAX_FAILED]))
+
+    def _has_series_of(self, record: JobRecord) -> bool:
+        try:
+            return any(map(is_measured, self._maker.make([record], must_measure=True)))
         except SourceError:
             return False
 
@@ -271,17 +298,18 @@ class EndedReports:
         must_wait = self._maker.has_series and not self.has_given_up and not any(map(is_measured, reports))
         if not must_wait or len(silent) < MIN_SILENT_JOBS:
             return
-        running = (record for record in self._accounting.read_current() if self._has_series(record, now))
+        current = (record for record in self._accounting.read_current() if self._has_series(record, now))
+        running = [*islice(current, PROBED_JOBS)]
         try:
-            probed = self._maker.make([*islice(running, PROBED_JOBS)], must_measure=True)
+            has_series = any(map(is_measured, self._maker.make(running, must_measure=True)))
         except (ServerError, MalformedAnswer) as error:
-            if self._is_answering(has_made=False):
+            if self._is_answering(None):
                 return
             raise NoSeries(str(error)) from error
-        if probed and not any(map(is_measured, probed)):
+        if running and not has_series:
             raise NoSeries(
-                f"the time series server has no series of {len(silent)} ended and {len(probed)} running jobs, although "
-                "their nodes have agents"
+                f"the time series server has no series of {len(silent)} ended and {len(running)} running jobs, "
+                "although their nodes have agents"
             )
 
     def _has_series(self, record: JobRecord, now: float) -> bool:

@@ -14,7 +14,7 @@ from typing import Protocol
 from slurmscope.errors import SourceError
 from slurmscope.model.archive import IncompleteRun
 from slurmscope.model.report import JobReport
-from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, EndedReports
+from slurmscope.services.reporting.archiving.ended_reports import BATCH_JOBS, WHOLE_SERVER, EndedReports
 from slurmscope.services.reporting.archiving.known_agents import DELIVERED_SECONDS
 from slurmscope.services.runtime.clock import Clock
 
@@ -76,11 +76,15 @@ class IncompleteReports:
         since = int(self._clock.wall() - (MAX_AGE_SECONDS if self._is_whole else RECENT_SECONDS))
         runs = self._archive.incomplete_runs(since, cluster=self._cluster, after=self._after, limit=ROUND_JOBS)
         for begin in range(0, len(runs), BATCH_JOBS):
+            batch = runs[begin : begin + BATCH_JOBS]
             try:
-                self._complete(runs[begin : begin + BATCH_JOBS])
-            except SourceError:
-                # The server answers for no job; the next round begins with these.
+                self._complete(batch)
+            except SourceError as error:
+                # If only these jobs fail, the next round begins with others.
+                if not (isinstance(error, WHOLE_SERVER) or self._ended.is_server_failing):
+                    self._after = batch[-1].number
                 return
+            self._after = batch[-1].number
         if len(runs) < ROUND_JOBS:
             self._rest()
 
@@ -89,7 +93,6 @@ class IncompleteReports:
         for reports in self._ended.make_again([run.report for run in runs]):
             if reports:
                 self._save(reports)
-        self._after = runs[-1].number
 
     def _rest(self) -> None:
         """Pause until the next pass."""

@@ -281,16 +281,17 @@ class Reporter:
         self._paused = {run: until for run, until in self._paused.items() if now < until}
         try:
             for batch in _batches(record for record in records if _run_of(record) not in self._paused):
-                left = {_run_of(record) for record in batch}
-                for reports in filter(None, self._ended.measure_running(batch)):
+                for reports in filter(None, self._ended.measure_running(batch, self._pause)):
                     self._save(reports)
-                    left -= {_run_of(report.record) for report in reports}
-                self._paused.update(dict.fromkeys(left, now + FAILED_PAUSE_SECONDS))
         except SourceError as error:
             logger.warning(
                 "running jobs were not measured again; retrying in the next round",
                 extra=fields(f"running {self.cluster}", cluster=self.cluster, reason=str(error)),
             )
+
+    def _pause(self, records: Iterable[JobRecord]) -> None:
+        until = self._clock.monotonic() + FAILED_PAUSE_SECONDS
+        self._paused.update((_run_of(record), until) for record in records)
 
     def _store_ends(self, runs: Set[RunId]) -> None:
         """Store how these runs ended, and no others.

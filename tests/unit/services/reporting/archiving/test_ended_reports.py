@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import pytest
@@ -16,9 +17,11 @@ from slurmscope.errors import (
     ServerTimedOut,
     SourceError,
 )
+from slurmscope.model.job_record import JobRecord
 from slurmscope.model.series import Curves, JobSpan, SeriesQuery, Totals
 from slurmscope.services.reporting.archiving.ended_reports import (
     BATCH_JOBS,
+    MAX_FAILED_OF_BATCH,
     MEASURED_AGAIN,
     MIN_SILENT_JOBS,
     EndedReports,
@@ -84,6 +87,20 @@ class Bench:
             self.archive.save(reports)
             sizes.append(len(reports))
         return sizes
+
+    def make_in_rounds(self, records: Sequence[JobRecord]) -> int:
+        """Store reports of all jobs, those that must wait in later rounds; return the number of rounds."""
+        rounds = 0
+        while waiting := [record for record in records if record.job_id not in self.stored()]:
+            rounds += 1
+            assert rounds <= len(records)
+            with contextlib.suppress(SourceError):
+                self.make(waiting)
+        return rounds
+
+    def stored(self) -> dict[int, bool]:
+        """Return the IDs of stored jobs, and whether they are marked."""
+        return {report.record.job_id: report.is_incomplete for report in self.archive.reports.values()}
 
     def marks(self) -> list[bool]:
         return [report.is_incomplete for report in self.archive.reports.values()]
@@ -250,11 +267,9 @@ BAD_ANSWERS = [
 @pytest.mark.parametrize("bad", [{100}, {150}, {199}, {100, 199}, set(range(130, 140)), set(range(101, 200))], ids=len)
 def test_jobs_for_which_alone_the_server_fails_delay_no_others(bench: Bench, error: Exception, bad: set[int]) -> None:
     bench.series.bad_jobs = dict.fromkeys(bad, error)
-    jobs = [make_record(number) for number in range(100, 200)]
-    assert len(jobs) == sum(bench.make(jobs))
+    bench.make_in_rounds([make_record(number) for number in range(100, 200)])
 
-    marked = {report.record.job_id for report in bench.archive.reports.values() if report.is_incomplete}
-    assert bad <= marked
+    assert bad == {job_id for job_id, is_marked in bench.stored().items() if is_marked}
     assert not bench.ended.is_server_failing
     bench.series.bad_jobs.clear()
     bench.make([make_record(300)])
@@ -262,10 +277,39 @@ def test_jobs_for_which_alone_the_server_fails_delay_no_others(bench: Bench, err
 
 
 @pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)
-def test_few_jobs_are_marked_because_of_one_bad_one(bench: Bench, error: Exception) -> None:
-    bench.series.bad_jobs = {150: error}
-    bench.make([make_record(number) for number in range(100, 200)])
-    assert [150] == [report.record.job_id for report in bench.archive.reports.values() if report.is_incomplete]
+@pytest.mark.parametrize("bad", [{150}, {100, 101, 102, 197, 198, 199}], ids=len)
+def test_only_bad_jobs_are_marked_at_once(bench: Bench, error: Exception, bad: set[int]) -> None:
+    bench.series.bad_jobs = dict.fromkeys(bad, error)
+    assert 1 == bench.make_in_rounds([make_record(number) for number in range(100, 200)])
+    assert bad == {job_id for job_id, is_marked in bench.stored().items() if is_marked}
+
+
+def test_few_of_many_bad_jobs_are_tried_in_one_round(bench: Bench) -> None:
+    bench.series.bad_jobs = dict.fromkeys(range(101, 200), BAD_ANSWERS[0])
+    with pytest.raises(type(BAD_ANSWERS[0])):
+        bench.make([make_record(number) for number in range(100, 200)])
+    assert MAX_FAILED_OF_BATCH == sum(bench.marks())
+    assert not bench.ended.is_server_failing
+
+
+def test_only_bad_running_jobs_are_left_out(bench: Bench) -> None:
+    bench.series.bad_jobs = dict.fromkeys((100, 101, 102, 197, 198, 199), BAD_ANSWERS[0])
+    left_out: list[JobRecord] = []
+    running = [make_record(number, state="RUNNING", end_seconds=None) for number in range(100, 200)]
+    made = [report.record.job_id for part in bench.ended.measure_running(running, left_out.extend) for report in part]
+    assert set(bench.series.bad_jobs) == {record.job_id for record in left_out}
+    assert set(range(103, 197)) == set(made)
+
+
+def test_other_marked_jobs_are_tried_each_time_where_many_are_bad(bench: Bench) -> None:
+    good = {125, 150, 175}
+    bench.series.bad_jobs = dict.fromkeys(set(range(100, 200)) - good, BAD_ANSWERS[0])
+    jobs = [make_unmeasured_report(make_record(number)) for number in range(100, 200)]
+    made: set[int] = set()
+    for _ in range(len(jobs)):
+        with contextlib.suppress(SourceError):
+            made.update(report.record.job_id for reports in bench.ended.make_again(jobs) for report in reports)
+    assert good == made
 
 
 @pytest.mark.parametrize("error", BAD_ANSWERS, ids=lambda error: type(error).__name__)

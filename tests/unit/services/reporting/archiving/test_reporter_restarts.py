@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from slurmscope.errors import ServerRefused
+from slurmscope.errors import ServerError, ServerRefused
+from slurmscope.model.series import JobSpan, SeriesQuery, Totals
 from slurmscope.services.reporting.archiving.reporter import CHECKPOINT as EARLIER_CHECKPOINT
 from slurmscope.services.reporting.archiving.reporter import FAR_OVERLAP_SECONDS, OVERLAP_SECONDS
 from tests.fakes.reporter_bench import CHECKPOINT, DAY, Bench
-from tests.fakes.reporting import make_row
-from tests.fakes.reports import START, make_record, make_report
+from tests.fakes.reporting import FakeSeries, make_row
+from tests.fakes.reports import START, make_record, make_report, make_unmeasured_report
 
 
 def test_work_goes_on_where_it_was_after_a_restart() -> None:
@@ -154,3 +156,32 @@ def test_end_that_is_known_late_waits_for_the_server_of_the_series() -> None:
     bench.series.errors.clear()
     bench.reporter.work()
     assert {5} == bench.archived()
+
+
+class HalfBadSeries(FakeSeries):
+    """Fail for jobs below 200, whoever is queried with them."""
+
+    failures = 0
+
+    def read_totals(self, wanted: SeriesQuery, spans: Sequence[JobSpan], *, until: float) -> Totals:
+        if any(span.job_id < 200 for span in spans):
+            self.failures += 1
+            raise ServerError("it answered 422: something new")
+        return super().read_totals(wanted, spans, until=until)
+
+
+def test_marked_jobs_that_fail_alone_are_passed_over_before_any_job_was_measured() -> None:
+    bench = Bench()
+    bench.series = HalfBadSeries()
+    bench.restarted()
+    for number in range(100, 220):
+        bench.archive.save([replace(make_unmeasured_report(make_record(number)), is_incomplete=True)])
+    failures = []
+    for _ in range(10):
+        before = bench.series.failures
+        bench.reporter.work()
+        failures.append(bench.series.failures - before)
+        bench.now += 60
+    completed = {report.record.job_id for report in bench.archive.reports.values() if not report.is_incomplete}
+    assert set(range(200, 220)) == completed
+    assert [0] * 8 == failures[2:], "they are tried again an hour later"
