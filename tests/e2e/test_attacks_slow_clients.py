@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import select
 import socket
+import struct
+import termios
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,14 +30,9 @@ def never_reading(address: str) -> socket.socket:
 
 
 def unread_bytes(sock: socket.socket) -> int:
-    """Read what a client was sent at all."""
-    count = 0
-    try:
-        while data := sock.recv(1 << 20):
-            count += len(data)
-    except OSError:  # the server has closed it
-        pass
-    return count
+    """Return how much a client was sent, without reading it: the server would send the rest."""
+    count = fcntl.ioctl(sock, termios.FIONREAD, struct.pack("i", 0))
+    return int(struct.unpack("i", count)[0])
 
 
 def test_scrapes_go_on_beside_clients_that_never_read(tmp_path: Path) -> None:
@@ -57,4 +55,4 @@ def test_scrapes_go_on_beside_clients_that_never_read(tmp_path: Path) -> None:
         assert took_seconds < ConnectionLimits().write_seconds / 2
         assert [(200, True)] * 5 == [(status, "slurm_jobs{" in body) for status, body in replies]
         # They were attacking: their pages did not fit anywhere.
-        assert unread_bytes(clients[0]) < len(page)
+        assert max(map(unread_bytes, clients)) < len(page)
