@@ -173,7 +173,7 @@ class EndedReports:
             probed = [self._measured_last] if self._measured_last else self._longest_running()
         except SourceError:
             return False
-        return any(map(self._has_series_of, probed[:MAX_FAILED]))
+        return any(map(self._has_series_of, probed))
 
     def _has_series_of(self, record: JobRecord) -> bool:
         try:
@@ -183,7 +183,7 @@ class EndedReports:
 
     def _longest_running(self) -> list[JobRecord]:
         running = [record for record in self._accounting.read_current() if record.is_running and _has_run(record)]
-        return sorted(running, key=lambda record: record.start_seconds or 0)[:PROBED_JOBS]
+        return sorted(running, key=lambda record: record.start_seconds or 0)[:MAX_FAILED]
 
     def _grow(self, *, is_sure: bool) -> None:
         """Query for more jobs at once after some answers, or if the jobs before failed by themselves."""
