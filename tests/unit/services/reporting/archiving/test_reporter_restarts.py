@@ -159,7 +159,7 @@ def test_end_that_is_known_late_waits_for_the_server_of_the_series() -> None:
 
 
 class HalfBadSeries(FakeSeries):
-    """Fail for jobs below 200, whoever is queried with them."""
+    """Fail for jobs below 200, and for all that are queried together with one."""
 
     failures = 0
 
